@@ -1,0 +1,151 @@
+"""Choose tokens from logits: vectorised numpy, keyed by (seed, position), every parameter a value and none a constant.
+
+The uniform number of a draw is a hash of the request's seed and the index of the generated token, so what a request
+gets does not depend on what is batched beside it, on its id, or on when it joined. A token is the inverse of the
+cumulative distribution, in order of token id, at that number; rounding noise in the logits therefore moves a choice only
+when the number lies within that noise of a boundary.
+
+Filters work on the tempered distribution: min_p (relative to the most likely token) and top_k first, then top_p on what
+they left, renormalised; the order of vLLM and transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+GREEDY_BELOW = 1e-4
+_FIRST_CANDIDATES = 256  # top_p looks at this many likely tokens before it sorts a whole vocabulary
+
+FloatArray = npt.NDArray[np.floating]
+
+
+class SamplingParams(NamedTuple):
+    """What shapes a distribution before a draw (see `Request`)."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+
+    @property
+    def greedy(self) -> bool:
+        """Temperature so low that the most likely token is taken."""
+        return self.temperature < GREEDY_BELOW
+
+    @property
+    def filtered(self) -> bool:
+        """Some token may be excluded."""
+        return self.top_p < 1.0 or self.top_k > 0 or self.min_p > 0.0
+
+
+class Draw(NamedTuple):
+    """Tokens drawn from one row and their log-probabilities under the distribution drawn from; both (M,)."""
+
+    tokens: npt.NDArray[np.int64]
+    logprobs: npt.NDArray[np.float64]
+
+
+def uniforms(seeds: npt.NDArray[np.uint64], position: int) -> npt.NDArray[np.float64]:
+    """Numbers in [0, 1) for seeds (M,) at one token index: two rounds of SplitMix64 (Steele, Lea, Flood 2014)."""
+    step = (position + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+    return (_mix(_mix(seeds) + np.uint64(step)) >> np.uint64(11)) * 2.0**-53
+
+
+def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def log_normalisers(logits: FloatArray) -> npt.NDArray[np.float64]:
+    """Logsumexp of each row of (R, V). Not finite when the row holds a NaN or +inf, or nothing but -inf."""
+    top = logits.max(axis=-1, keepdims=True)
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = np.exp(logits - top).sum(axis=-1, dtype=np.float64)
+        result: npt.NDArray[np.float64] = top[:, 0].astype(np.float64) + np.log(total)
+    return result
+
+
+def draw(logits: FloatArray, params: SamplingParams, numbers: Sequence[npt.NDArray[np.float64]]) -> list[Draw]:
+    """Draw from each row of logits (R, V), all with the same params; numbers[r] (M_r,) are row r's uniforms.
+
+    A row's distribution is worked out once, however many draws are taken from it.
+    """
+    if params.greedy:
+        best = logits.argmax(axis=-1)
+        return [Draw(np.full(len(n), b), np.zeros(len(n))) for b, n in zip(best, numbers)]
+    scaled = logits / np.float32(params.temperature) if params.temperature != 1.0 else logits
+    weights = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
+    if params.filtered:
+        return [_draw_filtered(w, params, n) for w, n in zip(weights, numbers)]
+    cumulative = np.cumsum(weights, axis=-1, dtype=np.float64)
+    return [_invert(c, w, None, n) for c, w, n in zip(cumulative, weights, numbers)]
+
+
+def _draw_filtered(weights: FloatArray, params: SamplingParams, numbers: npt.NDArray[np.float64]) -> Draw:
+    kept = np.sort(_kept_ids(weights, params))
+    weights = weights[kept]
+    return _invert(np.cumsum(weights, dtype=np.float64), weights, kept, numbers)
+
+
+def _kept_ids(weights: FloatArray, params: SamplingParams) -> npt.NDArray[np.int64]:
+    """Token ids that min_p, top_k and top_p leave of unnormalised probabilities (V,) whose maximum is 1."""
+    if params.top_k == 0 and params.top_p >= 1.0:
+        return np.flatnonzero(weights >= params.min_p)
+    size = weights.shape[0]
+    if 0 < params.top_k < size:
+        ids = _most_likely(weights, params.top_k)
+        ids = ids[weights[ids] >= params.min_p]
+        total = weights[ids].sum(dtype=np.float64)
+        return ids if params.top_p >= 1.0 else ids[: _nucleus(weights[ids], params.top_p * total)]
+    total = weights[weights >= params.min_p].sum(dtype=np.float64)
+    count = min(_FIRST_CANDIDATES, size)
+    while True:
+        ids = _most_likely(weights, count)
+        ids = ids[weights[ids] >= params.min_p]
+        cut = _nucleus(weights[ids], params.top_p * total)
+        if cut < len(ids) or count == size or len(ids) < count:
+            return ids[:cut]
+        count = min(count * 16, size)
+
+
+def _most_likely(weights: FloatArray, count: int) -> npt.NDArray[np.int64]:
+    """The ids of the `count` largest weights, largest first; ties go to the smaller id."""
+    if count < weights.shape[0]:
+        threshold = np.partition(weights, -count)[-count]
+        candidates = np.flatnonzero(weights >= threshold)
+    else:
+        candidates = np.arange(weights.shape[0])
+    return candidates[np.argsort(-weights[candidates], kind="stable")[:count]]
+
+
+def _nucleus(descending: FloatArray, mass: float) -> int:
+    """How many leading weights it takes to reach the mass; at least one."""
+    reached = np.searchsorted(np.cumsum(descending, dtype=np.float64), mass)
+    return min(int(reached) + 1, len(descending))
+
+
+def _invert(
+    cumulative: npt.NDArray[np.float64],
+    weights: FloatArray,
+    ids: npt.NDArray[np.int64] | None,
+    numbers: npt.NDArray[np.float64],
+) -> Draw:
+    """Inverse of the cumulative sums (K,) at the numbers (M,); ids (K,) name the entries, None means 0..K-1."""
+    total = cumulative[-1]
+    picks = np.searchsorted(cumulative, numbers * total, side="right")
+    # u * total can round up to total itself; the last entry of positive weight is then the right answer.
+    np.minimum(picks, np.searchsorted(cumulative, total, side="left"), out=picks)
+    logprobs = np.log(weights[picks].astype(np.float64)) - np.log(total)
+    return Draw(picks if ids is None else ids[picks], logprobs)
+
+
+def most_likely_tokens(logits: FloatArray, log_normaliser: float, count: int) -> list[tuple[int, float]]:
+    """The `count` most likely (id, raw log-probability) pairs of one row (V,), best first."""
+    ids = _most_likely(logits, min(count, logits.shape[0]))
+    return [(int(i), float(logits[i]) - log_normaliser) for i in ids]

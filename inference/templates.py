@@ -1,0 +1,124 @@
+"""Chat templates for models that come without a usable one, and the pinned clock for those that print the date.
+
+Each is Jinja in the dialect of transformers (``messages``, ``add_generation_prompt``, ``enable_thinking``,
+``bos_token``, ``eos_token``) and names the tokens it stands on: written for a tokenizer without them, its markers would
+be ordinary text that any player can type.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Collection
+from typing import NamedTuple
+
+__all__ = ["DATE_FORMAT", "KINDS", "NAMED", "named_template", "pin_clock"]
+
+DATE_FORMAT = "%d %b %Y"
+_CLOCK_CALL = re.compile(r"""strftime_now\(\s*(?:"([^"]*)"|'([^']*)')\s*\)""")
+
+
+class NamedTemplate(NamedTuple):
+    """A Jinja chat template and the added tokens it needs."""
+
+    jinja: str
+    markers: tuple[str, ...]
+
+
+_CHATML = """
+{%- for message in messages -%}
+{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif -%}
+"""
+
+# A thinking model answers `<think>...</think>answer`. Replies in a history are shown without their thoughts, and an
+# empty thought in the generation prompt is how the family is told to answer at once.
+_QWEN3 = """
+{%- for message in messages -%}
+{%- set text = message.content -%}
+{%- if message.role == 'assistant' and '</think>' in text -%}
+{%- set text = text.split('</think>')[-1].lstrip('\n') -%}
+{%- endif -%}
+{{ '<|im_start|>' + message.role + '\n' + text + '<|im_end|>\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{ '<|im_start|>assistant\n' }}
+{%- if enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}{% endif -%}
+{%- endif -%}
+"""
+
+_LLAMA3 = """
+{{- '<|begin_of_text|>' -}}
+{%- for message in messages -%}
+{{ '<|start_header_id|>' + message.role + '<|end_header_id|>\n\n' + message.content|trim + '<|eot_id|>' }}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif -%}
+"""
+
+_DEEPSEEK = """
+{{- '<|begin▁of▁sentence|>' -}}
+{%- for message in messages -%}
+{%- if message.role == 'system' -%}{{ message.content }}
+{%- elif message.role == 'user' -%}{{ '<|User|>' + message.content }}
+{%- else -%}
+{%- set text = message.content.split('</think>')[-1] -%}
+{{ '<|Assistant|>' + text + '<|end▁of▁sentence|>' }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<|Assistant|>' }}{% endif -%}
+"""
+
+# For base models: names on lines of their own, so that no space straddles the border between template and content.
+_PLAIN = """
+{{- bos_token -}}
+{%- for message in messages -%}
+{%- if message.role == 'system' -%}{{ message.content + '\n\n' }}
+{%- elif message.role == 'user' -%}{{ 'User:\n' + message.content + '\n\n' }}
+{%- else -%}{{ 'Assistant:\n' + message.content }}{{ eos_token }}{{ '\n\n' }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ 'Assistant:\n' }}{% endif -%}
+"""
+
+_IM = ("<|im_start|>", "<|im_end|>")
+NAMED: dict[str, NamedTemplate] = {
+    "chatml": NamedTemplate(_CHATML, _IM),
+    "qwen3": NamedTemplate(_QWEN3, (*_IM, "<think>", "</think>")),
+    "llama3": NamedTemplate(_LLAMA3, ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")),
+    "deepseek": NamedTemplate(
+        _DEEPSEEK, ("<|begin▁of▁sentence|>", "<|User|>", "<|Assistant|>", "<|end▁of▁sentence|>")
+    ),
+    "plain": NamedTemplate(_PLAIN, ()),
+}
+KINDS = ("auto", *NAMED)
+
+
+def named_template(kind: str, markers: Collection[str]) -> str:
+    """Return the Jinja source of ``kind``. ``markers``: the added tokens of the tokenizer it is for.
+
+    Raises ``ValueError`` for an unknown kind and for a kind whose markers the tokenizer lacks.
+    """
+    if kind not in NAMED:
+        raise ValueError(f"unknown template kind {kind!r}; accepted: {', '.join(KINDS)}")
+    missing = [marker for marker in NAMED[kind].markers if marker not in markers]
+    if missing:
+        fitting = [name for name, template in NAMED.items() if all(m in markers for m in template.markers)]
+        raise ValueError(
+            f"kind {kind!r} needs the added tokens {', '.join(missing)}, which this tokenizer lacks, so a player could "
+            f"type them; use one of: auto, {', '.join(fitting)}"
+        )
+    return NAMED[kind].jinja
+
+
+def pin_clock(jinja: str, date_string: str) -> str:
+    """Replace every ``strftime_now("...")`` in a template by the given date (written like "26 Jul 2024").
+
+    The call's result is put in rather than a function passed in, since transformers hands templates plain data only.
+    Raises ``ValueError`` when ``date_string`` is not written like that.
+    """
+    try:
+        date = datetime.datetime.strptime(date_string, DATE_FORMAT)
+    except ValueError:
+        raise ValueError(f"date_string must be a date written like '26 Jul 2024', got {date_string!r}") from None
+    return _CLOCK_CALL.sub(lambda call: repr(date.strftime(call[1] or call[2] or "")), jinja)

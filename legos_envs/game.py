@@ -1,0 +1,96 @@
+"""Games that can be solved: pure rules (`Game`), and the environment that plays them (`GameEnv`).
+
+The env and the solvers in `legos_envs.exact` read the same `Game`, so they cannot disagree about the rules.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from legos_envs.table import Rules, Table
+from legos_envs.text_env import TextEnv
+
+State = Any
+
+
+class Game(Protocol):
+    """Rules as pure functions of a hashable state. Players are numbered from 0; moves are words."""
+
+    num_players: int
+
+    def initial(self) -> list[tuple[float, State]]:
+        """The states after chance has dealt, each with its probability."""
+
+    def player(self, state: State) -> int | None:
+        """Who moves, or None at the end."""
+
+    def legal(self, state: State) -> tuple[str, ...]:
+        """The moves of the player to move."""
+
+    def next(self, state: State, move: str) -> State:
+        """The state after a move."""
+
+    def returns(self, state: State) -> tuple[float, ...]:
+        """What each player gets, at the end."""
+
+    def rules(self, player: int) -> str:
+        """The rules as told to a player at the start."""
+
+    def view(self, state: State, player: int) -> str:
+        """All that a player knows in a state, as text. Two states with equal views are one information set."""
+
+
+class InfoSet(NamedTuple):
+    """What a player knows when it is to move, and what it may do."""
+
+    player: int
+    view: str
+    legal: tuple[str, ...]
+
+
+def info_set(game: Game, state: State) -> InfoSet:
+    """The information set of the player to move."""
+    player = game.player(state)
+    if player is None:
+        raise ValueError(f"the game is over in state {state!r}: nobody is to move")
+    return InfoSet(player, game.view(state, player), game.legal(state))
+
+
+class GameEnv(TextEnv):
+    """Base class of environments whose rules are a `Game`: the subclass sets `self.game` and its seats."""
+
+    default_memory = "state"
+    game: Game
+    _deals: list[tuple[float, State]] | None = None
+
+    def deal(self, table: Table) -> State:
+        """Draws one of the game's initial states."""
+        deals = self._deals = self._deals or self.game.initial()
+        if len(deals) == 1:
+            return deals[0][1]
+        draw, total = table.rng.random(), 0.0
+        for chance, state in deals:
+            total += chance
+            if draw < total:
+                return state
+        return deals[-1][1]
+
+    def play(self, table: Table) -> Rules[tuple[float, ...]]:
+        game = self.game
+        for i, agent in enumerate(self.possible_agents):
+            table.tell(agent, game.rules(i))
+        state = self.deal(table)
+        while (player := game.player(state)) is not None:
+            move = yield from table.ask(
+                self.possible_agents[player], game.view(state, player), legal=game.legal(state)
+            )
+            state = game.next(state, move)
+        returns = game.returns(state)
+        for agent, value in zip(self.possible_agents, returns, strict=True):
+            table.reward(agent, value)
+        return returns
+
+    def observation_in(self, infoset: InfoSet) -> dict[str, tuple[dict[str, str], ...]]:
+        """What `observe` shows to a player who is to move in this information set, with `memory="state"`."""
+        text = self._prompt(self.game.rules(infoset.player), infoset.view, None, self._written(infoset.legal))
+        return {"messages": ({"role": "user", "content": text},)}

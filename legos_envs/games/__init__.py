@@ -1,0 +1,1 @@
+"""Games: rules, exact truth where it can be had, scripted players."""

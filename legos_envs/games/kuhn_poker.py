@@ -1,0 +1,130 @@
+"""Kuhn poker (Kuhn, 1950): three cards, one bet, a known value of -1/18 for the first player.
+
+Both players ante one chip. The first may check or bet one chip. A check may be answered by a check (showdown) or a bet;
+a bet by a call (showdown) or a fold. So a hand pays one or two chips.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any, ClassVar
+
+from legos_envs.game import GameEnv, InfoSet, State
+from legos_envs.table import Rules, Seat, Table
+
+CARDS = "JQK"
+ENDS = {("check", "check"), ("bet", "call"), ("bet", "fold"), ("check", "bet", "call"), ("check", "bet", "fold")}
+Hand = tuple[tuple[int, int], tuple[str, ...]]
+"""The two cards (indices into `CARDS`) and the moves so far."""
+
+
+class KuhnPokerGame:
+    """One hand of Kuhn poker; returns are chips won."""
+
+    num_players = 2
+
+    def initial(self) -> list[tuple[float, State]]:
+        return [(1 / 6, (cards, ())) for cards in permutations(range(3), 2)]
+
+    def player(self, state: Hand) -> int | None:
+        return None if state[1] in ENDS else len(state[1]) % 2
+
+    def legal(self, state: Hand) -> tuple[str, ...]:
+        return ("call", "fold") if "bet" in state[1] else ("check", "bet")
+
+    def next(self, state: Hand, move: str) -> Hand:
+        return state[0], (*state[1], move)
+
+    def returns(self, state: Hand) -> tuple[float, float]:
+        cards, moves = state
+        if moves[-1] == "fold":
+            first_wins = len(moves) % 2 == 0
+        else:
+            first_wins = cards[0] > cards[1]
+        chips = 2.0 if moves[-1] == "call" else 1.0
+        return (chips, -chips) if first_wins else (-chips, chips)
+
+    def rules(self, player: int) -> str:
+        return (
+            "Kuhn poker. Each player antes 1 chip and gets one card of J < Q < K. "
+            "You may check or bet 1 chip; a bet is answered by call or fold. The higher card wins the pot."
+        )
+
+    def view(self, state: Hand, player: int) -> str:
+        return f"You are player {player}. Moves: {' '.join(state[1]) or 'none'}. Your card: {CARDS[state[0][player]]}."
+
+
+def nash(infoset: InfoSet, alpha: float = 1 / 3) -> dict[str, float]:
+    """The equilibrium family of Kuhn poker, one for each `alpha` in [0, 1/3]: probabilities of the legal moves."""
+    card, moves = infoset.view[-2], infoset.view.partition("Moves: ")[2].partition(".")[0]
+    if moves == "none":
+        bet = {"J": alpha, "Q": 0.0, "K": 3 * alpha}[card]
+        return {"check": 1 - bet, "bet": bet}
+    if moves == "check":
+        bet = {"J": 1 / 3, "Q": 0.0, "K": 1.0}[card]
+        return {"check": 1 - bet, "bet": bet}
+    if moves == "bet":
+        call = {"J": 0.0, "Q": 1 / 3, "K": 1.0}[card]
+    else:
+        call = {"J": 0.0, "Q": alpha + 1 / 3, "K": 1.0}[card]
+    return {"call": call, "fold": 1 - call}
+
+
+class KuhnPoker(GameEnv):
+    """Kuhn poker for two, one hand or a match of several.
+
+    With `num_rounds=1` the reward is the chips won. In a match the chips are carried on, the first move alternates, and
+    the chip leader at the end gets 1, the other -1, both 0 when level.
+    """
+
+    name = "KuhnPoker-v0"
+    zero_sum = True
+    seats: ClassVar = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
+    reset_options: ClassVar = {"cards": "two different cards to deal in the first hand, such as 'KQ'"}
+
+    def __init__(self, num_rounds: int = 1, **kwargs: Any):
+        if not isinstance(num_rounds, int) or not 1 <= num_rounds <= 100:
+            raise ValueError(f"num_rounds must be a whole number from 1 to 100; got {num_rounds!r}")
+        self.num_rounds = num_rounds
+        self.game = KuhnPokerGame()
+        super().__init__(**{"max_turns": 6 * num_rounds, **kwargs})
+
+    def deal(self, table: Table) -> State:
+        cards = self.options.get("cards")
+        if cards is None:
+            return super().deal(table)
+        if not (isinstance(cards, str) and len(set(cards)) == len(cards) == 2 and set(cards) <= set(CARDS)):
+            raise ValueError(f"option cards must be two different letters of {CARDS!r}, such as 'KQ'; got {cards!r}")
+        return ((CARDS.index(cards[0]), CARDS.index(cards[1])), ())
+
+    def play(self, table: Table) -> Rules[tuple[float, ...]]:
+        if self.num_rounds == 1:
+            return (yield from super().play(table))
+        return (yield from self._match(table))
+
+    def _match(self, table: Table) -> Rules[tuple[float, ...]]:
+        game, agents = self.game, self.possible_agents
+        chips = [0.0, 0.0]
+        for agent in agents:
+            table.tell(agent, f"{game.rules(0)} You play {self.num_rounds} rounds; who has more chips at the end wins.")
+        for number in range(self.num_rounds):
+            first = number % 2
+            seats = (first, 1 - first)
+            state = self.deal(table if number == 0 else table.sub(f"round_{number}"))
+            while (player := game.player(state)) is not None:
+                seat = seats[player]
+                text = (
+                    f"Round {number + 1} of {self.num_rounds}. Your chips: {chips[seat]:+.0f}. {game.view(state, player)}"
+                )
+                move = yield from table.ask(agents[seat], text, legal=game.legal(state))
+                state = game.next(state, move)
+            for player, won in enumerate(game.returns(state)):
+                chips[seats[player]] += won
+            shown = "folded" if state[1][-1] == "fold" else f"cards {CARDS[state[0][0]]} against {CARDS[state[0][1]]}"
+            for seat, agent in enumerate(agents):
+                table.tell(agent, f"Round {number + 1}: {' '.join(state[1])}, {shown}. Your chips: {chips[seat]:+.0f}.")
+        sign = float(chips[0] > chips[1]) - float(chips[0] < chips[1])
+        for seat, agent in enumerate(agents):
+            table.reward(agent, sign if seat == 0 else -sign)
+            table.note(agent, chips=chips[seat])
+        return (sign, -sign)

@@ -1,0 +1,98 @@
+"""Reading a completion: what is public of it, and which action it states.
+
+Every function takes linear time in the length of the text, never raises on any string, and returns None when what it
+looks for is absent or ambiguous.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+FORMATS = ("bracket", "boxed")
+MAX_DIGITS = 18
+
+
+def clean(text: str) -> str:
+    """The text with lone surrogates replaced, so that it can always be written as UTF-8."""
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+def public(text: str) -> str:
+    """What other seats may see: all after the last `</think>`; an unclosed `<think>` hides everything after it.
+
+    A text that opens with a thought and never closes it has no public part.
+    """
+    text = text.rpartition("</think>")[2]
+    return text.partition("<think>")[0].strip()
+
+
+def bracketed(text: str) -> str | None:
+    """The content of the last `[...]`, stripped: `"I [check], no, [bet]"` gives `"bet"`."""
+    end = text.rfind("]")
+    start = text.rfind("[", 0, end) if end >= 0 else -1
+    return text[start + 1 : end].strip() if start >= 0 else None
+
+
+def boxed(text: str) -> str | None:
+    r"""The content of the last `\boxed{...}` with balanced braces, stripped."""
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return None
+    depth, begin = 0, start + len("\\boxed{")
+    for i in range(begin, len(text)):
+        if text[i] == "{":
+            depth += 1
+        elif text[i] == "}":
+            if depth == 0:
+                return text[begin:i].strip()
+            depth -= 1
+    return None
+
+
+def action(text: str, action_format: str = "bracket") -> str | None:
+    """The action that a public text states in the given format."""
+    return bracketed(text) if action_format == "bracket" else boxed(text)
+
+
+def write_action(name: str, action_format: str = "bracket") -> str:
+    """How an action is written: the inverse of `action`."""
+    return f"[{name}]" if action_format == "bracket" else f"\\boxed{{{name}}}"
+
+
+def choice(text: str, options: Sequence[str]) -> str | None:
+    """The single option that occurs in the text as a word, ignoring case; None when none or several do."""
+    words = "".join(c if c.isalnum() or c == "_" else " " for c in text.casefold()).split()
+    padded = f" {' '.join(words)} "
+    found = [o for o in options if f" {o.casefold()} " in padded]
+    return found[0] if len(found) == 1 else None
+
+
+def last_integer(text: str) -> int | None:
+    """The last integer in the text, `1,234` and `-5` included; None when it has more than 18 digits."""
+    end = len(text)
+    while end and not ("0" <= text[end - 1] <= "9"):
+        end -= 1
+    start = end
+    while start and ("0" <= text[start - 1] <= "9" or (text[start - 1] == "," and start < end)):
+        start -= 1
+    digits = text[start:end].replace(",", "")
+    if not digits or len(digits) > MAX_DIGITS:
+        return None
+    negative = start > 0 and text[start - 1] == "-" and not (start > 1 and text[start - 2].isalnum())
+    return -int(digits) if negative else int(digits)
+
+
+def json_object(text: str, keys: Sequence[str]) -> dict[str, Any] | None:
+    """The JSON object between the first `{` and the last `}`, when it has exactly the given keys."""
+    start, end = text.find("{"), text.rfind("}")
+    if start < 0 or end < start:
+        return None
+    try:
+        value = json.loads(text[start : end + 1])
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and set(value) == set(keys) else None

@@ -1,0 +1,221 @@
+"""Driving episodes: `Runner` (who may act, what they said; no policy, no event loop) and `play` (policies, no barrier).
+
+An answer is stepped as soon as it is there, whoever else is still thinking. That never changes the episode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pettingzoo import AECEnv
+
+from legos_envs.records import Episode, Trajectory, Turn
+
+SEAT_FACTS = ("role", "trainable", "entrant")
+
+
+@dataclass(slots=True)
+class Decision:
+    """What a policy is given: all an agent knows, and a random seed that is a function of seed, agent and turn alone."""
+
+    agent: str
+    role: str
+    observation: dict[str, Any]
+    info: dict[str, Any]
+    turn: int
+    episode_seed: int
+    salt: int = 0
+
+    @property
+    def messages(self) -> tuple[dict[str, str], ...]:
+        return self.observation["messages"]
+
+    @property
+    def legal_actions(self) -> tuple[str, ...] | None:
+        return self.info.get("legal_actions")
+
+    @property
+    def seed(self) -> int:
+        """63 bits, equal for equal (salt, episode seed, agent, turn), whatever else runs beside."""
+        key = f"{self.salt}/{self.episode_seed}/{self.agent}/{self.turn}".encode()
+        return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 1
+
+
+Policy = Callable[[Decision], "str | Awaitable[str]"]
+
+
+class Runner:
+    """One episode of one env: hands out decisions, takes answers, keeps the record.
+
+    Rewards are read before an agent's step and at the end, so that none given by other branches is lost.
+    """
+
+    def __init__(
+        self,
+        env: AECEnv,
+        seed: int,
+        options: Mapping[str, Any] | None = None,
+        *,
+        group: int | str | None = None,
+        salt: int = 0,
+    ):
+        env.reset(seed=seed, options=dict(options or {}))
+        self.env, self.seed, self.salt = env, seed, salt
+        self.out: set[str] = set()
+        env_id = env.metadata.get("name", type(env).__name__)
+        self.episode = Episode(
+            env_id,
+            seed,
+            dict(options or {}),
+            {
+                agent: Trajectory(agent, info.get("role", agent), info.get("trainable", True))
+                for agent, info in env.infos.items()
+            },
+            group=group,
+        )
+        self._finish_if_over()
+
+    @property
+    def done(self) -> bool:
+        return self._done
+
+    def pending(self) -> list[Decision]:
+        """The decisions of all agents that can act and were not handed out before; they are now."""
+        if self._done:
+            return []
+        env, out = self.env, self.out
+        fresh = []
+        for agent in ready_agents(env):
+            if agent not in out:
+                out.add(agent)
+                info = env.infos[agent]
+                trajectory = self.episode.trajectories[agent]
+                fresh.append(
+                    Decision(
+                        agent, trajectory.role, env.observe(agent), info, len(trajectory.turns), self.seed, self.salt
+                    )
+                )
+        return fresh
+
+    def answer(self, decision: Decision, text: str, **tokens: Any) -> Turn:
+        """Steps an agent with its action; `tokens` are the token fields of `Turn`. Returns the turn recorded."""
+        env, agent = self.env, decision.agent
+        self.out.discard(agent)
+        if env.agent_selection != agent:
+            env.select(agent)  # type: ignore[attr-defined]
+        trajectory = self.episode.trajectories[agent]
+        _credit(trajectory, env._cumulative_rewards[agent])
+        turn = Turn(decision.messages, text, legal_actions=decision.legal_actions, **tokens)
+        trajectory.turns.append(turn)
+        env.step(text)
+        self._finish_if_over()
+        return turn
+
+    def _finish_if_over(self) -> None:
+        env = self.env
+        self._done = bool(env.terminations) and all(
+            env.terminations[agent] or env.truncations[agent] for agent in env.agents
+        )
+        if not self._done:
+            return
+        episode = self.episode
+        episode.truncated = any(env.truncations.values())
+        for agent, trajectory in episode.trajectories.items():
+            _credit(trajectory, env._cumulative_rewards[agent])
+            trajectory.info = dict(env.infos[agent])
+        first, *others = (trajectory.info for trajectory in episode.trajectories.values())
+        for key, value in first.items():
+            if key not in SEAT_FACTS and all(key in info and info[key] == value for info in others):
+                episode.info[key] = value
+
+
+def ready_agents(env: AECEnv) -> Sequence[str]:
+    """`env.ready_agents`, or the one selected agent for an AEC env that does not have it."""
+    ready = getattr(env, "ready_agents", None)
+    return [env.agent_selection] if ready is None else ready
+
+
+def _credit(trajectory: Trajectory, reward: float) -> None:
+    if trajectory.turns:
+        trajectory.turns[-1].reward += float(reward)
+    else:
+        trajectory.carry += float(reward)
+
+
+async def play(
+    env: AECEnv,
+    policies: Policy | Mapping[str, Policy],
+    seed: int,
+    options: Mapping[str, Any] | None = None,
+    *,
+    group: int | str | None = None,
+    salt: int = 0,
+) -> Episode:
+    """Plays one episode.
+
+    Args:
+        env: any AEC text env; independent agents act at once where it has `ready_agents`.
+        policies: one policy for all, or policies by agent, else by role. A policy maps a `Decision` to text and may be
+            a coroutine function.
+        seed: the episode's seed.
+        options: passed to `reset`.
+        group: kept in the record; episodes of one group are compared with one another.
+        salt: changes every `Decision.seed`, for repeated play of one seed.
+
+    Raises:
+        KeyError: nobody plays for an agent; the message names its role and the roles given.
+    """
+    runner = Runner(env, seed, options, group=group, salt=salt)
+    flying: dict[asyncio.Future[str], Decision] = {}
+    try:
+        while not runner.done:
+            stepped = False
+            for decision in runner.pending():
+                policy = policies if callable(policies) else policy_for(policies, decision)
+                said = policy(decision)
+                if inspect.isawaitable(said):
+                    flying[asyncio.ensure_future(said)] = decision
+                else:
+                    runner.answer(decision, said)
+                    stepped = True
+            if not stepped:
+                done, _ = await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    runner.answer(flying.pop(task), task.result())
+    finally:
+        for task in flying:
+            task.cancel()
+    return runner.episode
+
+
+def policy_for(policies: Mapping[str, Policy], decision: Decision) -> Policy:
+    """The policy of an agent: by its id, else by its role."""
+    policy = policies.get(decision.agent) or policies.get(decision.role)
+    if policy is None:
+        raise KeyError(
+            f"no policy for agent {decision.agent!r} (role {decision.role!r}); policies are given for {list(policies)}"
+        )
+    return policy
+
+
+async def play_many(
+    make_env: Callable[[], AECEnv],
+    policies: Policy | Mapping[str, Policy],
+    seeds: Iterable[int],
+    *,
+    concurrency: int = 64,
+    salt: int = 0,
+) -> list[Episode]:
+    """Plays one episode a seed, `concurrency` of them at a time, and returns them in the order of the seeds."""
+    gate = asyncio.Semaphore(concurrency)
+
+    async def one(seed: int) -> Episode:
+        async with gate:
+            return await play(make_env(), policies, seed, salt=salt)
+
+    return list(await asyncio.gather(*(one(seed) for seed in seeds)))

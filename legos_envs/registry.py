@@ -1,0 +1,118 @@
+"""A thin front of PettingZoo's own registry: `make("Kuhn...")` is `pettingzoo.make("aec", "legos/Kuhn...")`.
+
+Neither PettingZoo nor Gymnasium (>= 1.0) reads plugin entry points: importing a module that calls `register` registers.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pettingzoo
+from pettingzoo import AECEnv, EnvSpec
+
+NAMESPACE = "legos"
+
+
+class UnknownEnv(LookupError):
+    """No environment is registered under the id; the message names the nearest ones."""
+
+
+def register(id: str, entry_point: Callable[..., Any] | str | None = None, **kwargs: Any) -> None:
+    """Registers an environment as `legos/ID`, or as given when the id has a namespace.
+
+    Args:
+        id: `Name-v0`, or `namespace/Name-v0`.
+        entry_point: a class or factory, or `"module:attribute"` (imported only when the env is made).
+        **kwargs: default constructor arguments.
+    """
+    pettingzoo.register("aec", _full(id), entry_point, kwargs=kwargs)
+
+
+def registered(namespace: str = NAMESPACE) -> list[str]:
+    """The short ids of all registered environments of a namespace, sorted."""
+    prefix = f"{namespace}/"
+    return sorted(id.removeprefix(prefix) for id in pettingzoo.aec_registry if id.startswith(prefix))
+
+
+def spec(id: str) -> EnvSpec:
+    """The registered spec of an id. An id without a version gives the newest one, with a warning.
+
+    Raises:
+        UnknownEnv: nothing is registered under the id.
+    """
+    full = _full(id)
+    if full in pettingzoo.aec_registry:
+        return pettingzoo.aec_registry[full]
+    versions = [known for known in pettingzoo.aec_registry if known.rpartition("-v")[0].casefold() == full.casefold()]
+    if versions:
+        newest = max(versions, key=lambda known: int(known.rpartition("-v")[2]))
+        warnings.warn(f"{id!r} names no version; using the newest, {_short(newest)!r}", UserWarning, stacklevel=3)
+        return pettingzoo.aec_registry[newest]
+    names = {_short(known).casefold(): _short(known) for known in pettingzoo.aec_registry}
+    close = difflib.get_close_matches(_short(full).casefold(), names, 3, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(repr(names[c]) for c in close)}?" if close else ""
+    raise UnknownEnv(f"no environment {id!r} is registered.{hint} `legos envs list` shows all {len(registered())}.")
+
+
+def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
+    """Makes an environment.
+
+    Args:
+        id: `"KuhnPoker-v0"`; or `"package.module:Name-v0"` / `"path/to/file.py:Name-v0"`, which imports first; or a spec.
+        **kwargs: constructor arguments, over the registered defaults.
+
+    Raises:
+        UnknownEnv: nothing is registered under the id, or the module registers no such id.
+    """
+    if isinstance(id, str) and ":" in id:
+        module, _, id = id.rpartition(":")
+        _import(module)
+    return pettingzoo.make("aec", spec(id) if isinstance(id, str) else id, **kwargs)
+
+
+def pprint_registry() -> None:
+    """Prints the ids of this project's namespace, one a line."""
+    print("\n".join(registered()))
+
+
+def _import(module: str) -> None:
+    if module.endswith(".py"):
+        _import_file(Path(module).resolve())
+        return
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UnknownEnv(f"cannot import {module!r}, named before the ':' of the environment id: {error}") from error
+
+
+def _import_file(path: Path) -> None:
+    """Imports a file once, under a name of its own, so that its classes can be pickled in this process."""
+    if not path.is_file():
+        raise UnknownEnv(f"no file {str(path)!r}, named before the ':' of the environment id")
+    name = f"legos_file_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return
+    found = importlib.util.spec_from_file_location(name, path)
+    assert found is not None and found.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(found)
+    try:
+        found.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+
+
+def _full(id: str) -> str:
+    return id if "/" in id else f"{NAMESPACE}/{id}"
+
+
+def _short(id: str) -> str:
+    return id.removeprefix(f"{NAMESPACE}/")

@@ -1,0 +1,80 @@
+"""The two spaces of every environment: what an agent reads (a chat) and what it answers (text)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gymnasium.spaces import Dict, Space
+
+ROLES = ("system", "user", "assistant")
+
+
+class FreeText(Space[str]):
+    """Any string of at most `max_length` characters, whatever its alphabet.
+
+    Gymnasium's `Text` fixes a character set and checks it in linear time; a language model writes any Unicode.
+    `sample(mask)` takes a sequence of legal strings (an env's `info["action_mask"]`) and picks one of them.
+    """
+
+    def __init__(self, max_length: int = 65536, seed: int | None = None):
+        self.max_length = max_length
+        super().__init__(shape=None, dtype=None, seed=seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        return False
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str) and len(x) <= self.max_length
+
+    def sample(self, mask: Sequence[str] | None = None, probability: Any = None) -> str:
+        if mask:
+            return str(mask[int(self.np_random.integers(len(mask)))])
+        return " ".join(f"word{i}" for i in self.np_random.integers(0, 100, size=5))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FreeText) and self.max_length == other.max_length
+
+    def __hash__(self) -> int:
+        return hash((FreeText, self.max_length))
+
+    def __repr__(self) -> str:
+        return f"FreeText({self.max_length})"
+
+
+class Chat(Space[tuple]):
+    """A tuple of `{"role": ..., "content": ...}` messages, as OpenAI-compatible chat APIs take them."""
+
+    def __init__(self, seed: int | None = None):
+        super().__init__(shape=None, dtype=None, seed=seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        return False
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, tuple) and all(
+            isinstance(m, dict)
+            and m.keys() == {"role", "content"}
+            and m["role"] in ROLES
+            and isinstance(m["content"], str)
+            for m in x
+        )
+
+    def sample(self, mask: Any = None, probability: Any = None) -> tuple[dict[str, str], ...]:
+        return ({"role": "user", "content": f"message {int(self.np_random.integers(100))}"},)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Chat)
+
+    def __hash__(self) -> int:
+        return hash(Chat)
+
+    def __repr__(self) -> str:
+        return "Chat()"
+
+
+def chat_observation() -> Dict:
+    """`{"messages": Chat()}`: a key other than "observation", which PettingZoo's own tests treat specially."""
+    return Dict({"messages": Chat()})

@@ -1,0 +1,183 @@
+"""What rules see of an environment: a `Table`, where agents sit and are asked; and the ways an ask can fail."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.random.bit_generator import ISeedSequence
+
+from legos_envs import parsing
+
+if TYPE_CHECKING:
+    from legos_envs.text_env import TextEnv
+
+T = TypeVar("T")
+Rules = Generator[Any, Any, T]
+"""Rules are a generator: they yield asks and forks (through `yield from table...`) and return a `T`."""
+
+
+class Seat(NamedTuple):
+    """What an env declares for an agent: its role, whether it learns, and who sits there where that differs."""
+
+    role: str
+    trainable: bool = True
+    entrant: str | None = None
+
+
+class InvalidMove(ValueError):
+    """Raised by a `parse` function of `table.ask`: the text is no legal action. The message is told to the mover only."""
+
+
+class Forfeit(Exception):
+    """Thrown into the rules when an agent has used up its retries. Uncaught, it ends the episode as `"invalid"`."""
+
+    def __init__(self, agents: Sequence[str], reason: str):
+        self.agents, self.reason = tuple(agents), reason
+        super().__init__(f"{', '.join(agents)}: {reason}")
+
+
+class Truncated(Exception):
+    """Thrown into the rules at the env's turn limit, so that they can settle rewards. They must not ask again."""
+
+
+class Ask(NamedTuple):
+    """The request that rules make of the env: this agent acts next in this branch."""
+
+    agent: str
+    text: str
+    legal: tuple[str, ...] | None
+    fresh: bool
+    notice: str | None
+
+
+class _Digest(ISeedSequence):
+    """Seeds PCG64 from a hash: as good as numpy's own mixing and ten times cheaper, which counts at every reset."""
+
+    def __init__(self, key: str):
+        self.words = np.frombuffer(hashlib.blake2b(key.encode(), digest_size=32).digest(), np.uint64)
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint64) -> np.ndarray:
+        return self.words
+
+
+def keyed_generator(seed: int, path: str) -> np.random.Generator:
+    """A random generator that is a function of a seed and a name alone."""
+    return np.random.Generator(np.random.PCG64(_Digest(f"{seed}/{path}")))
+
+
+class Table:
+    """A place in the episode tree. Agents at `table.sub("match_3")` are called `match_3/NAME`.
+
+    Every table has its own random generator, keyed by the episode's seed and the path, so that what one branch draws
+    never depends on how far another has come. An agent belongs to one branch at a time.
+    """
+
+    def __init__(self, env: TextEnv, path: str = ""):
+        self.env, self.path = env, path
+        self._rng: np.random.Generator | None = None
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """This table's random generator; created at first use."""
+        if self._rng is None:
+            self._rng = keyed_generator(self.env.seed, self.path)
+        return self._rng
+
+    def sub(self, name: str) -> Table:
+        """The table called `name` below this one."""
+        return Table(self.env, f"{self.path}{name}/")
+
+    def tell(self, agents: str | Iterable[str], text: str) -> None:
+        """Gives text to one agent or several; it is part of what they read when they are next asked.
+
+        With `memory="state"` everything told since the conversation began stands in every prompt; with `"chat"` each
+        piece is told once, in the user message before the agent's next action.
+        """
+        for agent in (agents,) if isinstance(agents, str) else agents:
+            self.env._tell(self.path + agent, text)
+
+    def ask(
+        self,
+        agent: str,
+        text: str = "",
+        *,
+        legal: Sequence[str] | None = None,
+        parse: Callable[[str], Any] | None = None,
+        fresh: bool = False,
+    ) -> Rules[Any]:
+        """Asks an agent to act and returns what it decided.
+
+        With `legal`, the last action stated in the env's `action_format` must be one of them (case ignored) and is
+        returned as listed. With `parse`, the public text is given to it; it returns any value or raises `InvalidMove`.
+        With neither, the public text itself is returned; saying nothing is invalid. `fresh` begins a new conversation:
+        the agent sees only `text`. An invalid move is answered with the reason, `invalid_retries` times; then the
+        rules get a `Forfeit`.
+        """
+        place, env = self.path + agent, self.env
+        moves = None if legal is None else tuple(legal)
+        raw = yield Ask(place, text, moves, fresh, None)
+        for _ in range(env.invalid_retries):
+            try:
+                return self._read(raw, moves, parse)
+            except InvalidMove as error:
+                raw = yield Ask(place, text, moves, fresh and env.memory == "state", f"Invalid move: {error}")
+        try:
+            return self._read(raw, moves, parse)
+        except InvalidMove as error:
+            raise Forfeit([place], str(error)) from None
+
+    def _read(self, raw: str, legal: tuple[str, ...] | None, parse: Callable[[str], Any] | None) -> Any:
+        if len(raw) > self.env.max_action_chars:
+            raise InvalidMove(f"the reply has {len(raw)} characters; at most {self.env.max_action_chars} are read.")
+        said = parsing.public(raw)
+        if not said:
+            raise InvalidMove("the reply says nothing outside of its private thought.")
+        if legal is None:
+            return said if parse is None else parse(said)
+        name = parsing.action(said, self.env.action_format)
+        wanted = parsing.write_action("...", self.env.action_format)
+        if name is None:
+            raise InvalidMove(f"the reply states no action; write it as {wanted}.")
+        if name in legal:
+            return name
+        for move in legal:
+            if move.casefold() == name.casefold():
+                return move
+        raise InvalidMove(f"{parsing.write_action(name[:40], self.env.action_format)} is not legal now.")
+
+    def gather(self, rules: Iterable[Rules[T]]) -> Rules[list[T]]:
+        """Runs branches side by side and returns their results in order.
+
+        All branches are played to their end; then the forfeits among them, if any, are raised as one. So what happens
+        does not depend on which agent answered first.
+        """
+        return (yield list(rules))
+
+    def reward(self, agent: str, value: float) -> None:
+        """Adds to an agent's reward of this step."""
+        self.env.rewards[self.path + agent] += float(value)
+
+    def note(self, agent: str | None = None, **facts: Any) -> None:
+        """Puts plain facts (JSON values) into the info of one agent, or of all agents at or below this table."""
+        self.env._note(self.path if agent is None else self.path + agent, agent is not None, facts)
+
+    def settle(self, forfeit: Forfeit) -> None:
+        """Gives the rewards of a forfeit: `invalid_reward` to the offenders, the opponents' share to the others.
+
+        Opponents are the trainable agents of the same table. The default share makes the sum zero.
+        """
+        env = self.env
+        for offender in forfeit.agents:
+            home = offender.rpartition("/")[0]
+            others = [
+                a
+                for a, seat in env.seats.items()
+                if seat.trainable and a not in forfeit.agents and a.rpartition("/")[0] == home
+            ]
+            env.rewards[offender] += env.invalid_reward
+            share = env.invalid_opponent_reward
+            for other in others:
+                env.rewards[other] += -env.invalid_reward / len(others) if share is None else share

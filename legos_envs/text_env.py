@@ -1,0 +1,406 @@
+"""`TextEnv`: rules written as a generator become a PettingZoo AEC environment. The lifecycle is written here, once.
+
+A subclass gives `name`, `seats` and `play(self, table)`. The base class runs the generator from ask to ask, keeps each
+agent's conversation, and derives from it what AEC wants: `agent_selection`, `rewards`, `terminations`, `infos`.
+
+One addition to AEC: `ready_agents`, every agent whose observation is final now, and `select(agent)`, which chooses whom
+the next `step` is for. Stepping the ready agents in any order gives the same episode. Plain AEC code ignores both.
+
+A generator cannot be pickled or copied, but an episode is a function of constructor arguments, seed, options and the
+list of actions. That list is `log`; pickling, copying and `restore` replay it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from pettingzoo import AECEnv
+
+from legos_envs import parsing
+from legos_envs.spaces import FreeText, chat_observation
+from legos_envs.table import Ask, Forfeit, Rules, Seat, Table, Truncated, keyed_generator
+
+MEMORIES = ("state", "chat")
+
+
+@dataclass(slots=True, eq=False)
+class Strand:
+    """One running generator, and the strand that waits for its result."""
+
+    rules: Rules[Any]
+    parent: Strand | None = None
+    slot: int = 0
+    results: list[Any] = field(default_factory=list)
+    failures: list[Forfeit | None] = field(default_factory=list)
+    pending: int = 0
+
+    @property
+    def path(self) -> str:
+        return "the rules" if self.parent is None else f"branch {self.slot} of {self.parent.path}"
+
+
+class TextEnv(AECEnv[str, dict, str]):
+    """Base class of all environments.
+
+    Args:
+        render_mode: `"ansi"` (render returns text), `"human"` (prints it) or None.
+        memory: `"state"`: every prompt is self-contained; `"chat"`: prompts extend the dialogue.
+        action_format: `"bracket"` (`[bet]`) or `"boxed"` (`\\boxed{bet}`).
+        invalid_retries: how often an agent may try again after an invalid move.
+        invalid_reward: what the offender gets when its retries are used up and the episode ends as `"invalid"`.
+        invalid_opponent_reward: what each opponent gets then; None makes the sum zero.
+        max_turns: the limit of actions in an episode, over all agents; reaching it truncates everybody.
+
+    Raises:
+        ValueError: an option is out of its range; the message says what is accepted.
+    """
+
+    name: ClassVar[str] = "TextEnv-v0"
+    zero_sum: ClassVar[bool] = False
+    default_memory: ClassVar[str] = "chat"
+    default_max_turns: ClassVar[int] = 200
+    reset_options: ClassVar[Mapping[str, str]] = {}
+    """Names and one-line descriptions of what `reset(options=...)` takes."""
+    max_action_chars: ClassVar[int] = 65536
+    seats: Mapping[str, Seat]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> TextEnv:
+        self = super().__new__(cls)
+        self._made_with = (args, kwargs)
+        return self
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.metadata = {"name": cls.name, "render_modes": ["ansi", "human"], "is_parallelizable": False}
+
+    def __init__(
+        self,
+        *,
+        render_mode: str | None = None,
+        memory: str | None = None,
+        action_format: str = "bracket",
+        invalid_retries: int = 1,
+        invalid_reward: float = -1.0,
+        invalid_opponent_reward: float | None = None,
+        max_turns: int | None = None,
+    ):
+        super().__init__()
+        self.render_mode = _one_of("render_mode", render_mode, (None, "ansi", "human"))
+        self.memory = _one_of("memory", memory or self.default_memory, MEMORIES)
+        self.action_format = _one_of("action_format", action_format, parsing.FORMATS)
+        self.invalid_retries = _whole("invalid_retries", invalid_retries, 0)
+        self.invalid_reward = float(invalid_reward)
+        self.invalid_opponent_reward = None if invalid_opponent_reward is None else float(invalid_opponent_reward)
+        self.max_turns = _whole("max_turns", self.default_max_turns if max_turns is None else max_turns, 1)
+        self.possible_agents = list(self.seats)
+        self._order = {agent: i for i, agent in enumerate(self.possible_agents)}
+        self.observation_spaces = {agent: chat_observation() for agent in self.seats}
+        self.action_spaces = {agent: FreeText(self.max_action_chars) for agent in self.seats}
+        self.agents = []
+        self.ended = True
+        self.seed: int | None = None
+        self._stream: tuple[int, int] | None = None  # the last seed given, and how many resets without one came since
+
+    # --- what a subclass gives ---------------------------------------------------------------------------------------
+
+    def play(self, table: Table) -> Rules[Any]:
+        """The rules. `self.options` holds what `reset` was given."""
+        raise NotImplementedError(f"{type(self).__name__} must define play(self, table)")
+
+    # --- the AEC interface -------------------------------------------------------------------------------------------
+
+    def observation_space(self, agent: str) -> Any:
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> Any:
+        return self.action_spaces[agent]
+
+    def observe(self, agent: str) -> dict[str, tuple[dict[str, str], ...]]:
+        """`{"messages": (...)}`: the agent's conversation so far, user and assistant alternating. Do not mutate."""
+        return {"messages": self._messages[agent]}
+
+    @property
+    def ready_agents(self) -> list[str]:
+        """Every agent that can act now, in the order of `possible_agents`. Their observations are final."""
+        if len(self._waiting) < 2:
+            return list(self._waiting)
+        return sorted(self._waiting, key=self._order.__getitem__)
+
+    def select(self, agent: str) -> None:
+        """Chooses which of `ready_agents` the next `step` is for."""
+        if agent not in self._waiting:
+            raise ValueError(f"{self.name}: agent {agent!r} cannot act now; ready agents are {self.ready_agents}")
+        self.agent_selection = agent
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        """Starts an episode. Without a seed, the stream of the last seed (or of entropy) goes on."""
+        if seed is not None:
+            seed = _whole("seed", seed, 0)
+            self._stream = (seed, 0)
+        else:
+            first, count = self._stream or (secrets.randbits(31), 0)
+            self._stream = (first, count + 1)
+            seed = int(keyed_generator(first, f"reset {count + 1}").integers(2**31))
+        self._begin(seed, options)
+
+    def _begin(self, seed: int, options: Mapping[str, Any] | None) -> None:
+        self.seed = seed
+        self.options = dict(options or {})
+        for key in self.options:
+            if key not in self.reset_options:
+                raise ValueError(_unknown(f"{self.name}: reset option", key, list(self.reset_options)))
+        seats = self.seats
+        self.agents = self.possible_agents[:]
+        self.rewards = dict.fromkeys(seats, 0.0)
+        self._cumulative_rewards = dict.fromkeys(seats, 0.0)
+        self.terminations = dict.fromkeys(seats, False)
+        self.truncations = dict.fromkeys(seats, False)
+        self._facts: dict[str, dict[str, Any]] = {
+            agent: {"role": seat.role, "trainable": seat.trainable}
+            if seat.entrant is None
+            else {"role": seat.role, "trainable": seat.trainable, "entrant": seat.entrant}
+            for agent, seat in seats.items()
+        }
+        self.infos = {agent: dict(facts) for agent, facts in self._facts.items()}
+        self.log: list[tuple[str, str]] = []
+        self.ended = False
+        self._skip_agent_selection = None
+        self._messages: dict[str, tuple[dict[str, str], ...]] = dict.fromkeys(seats, ())
+        self._told = dict.fromkeys(seats, "")
+        self._news = dict.fromkeys(seats, "")
+        self._waiting: dict[str, Strand] = {}
+        self._run(Strand(self.play(Table(self))))
+        self._choose()
+
+    def step(self, action: str | None) -> None:
+        """Plays the text of `agent_selection`. A dead agent takes one `None`, as AEC demands."""
+        agent = self.agent_selection
+        if self.ended:
+            if not self.agents:
+                raise RuntimeError(f"{self.name}: step() before reset(), or after every agent has left the episode")
+            self._was_dead_step(action)  # type: ignore[arg-type]
+            return
+        if not isinstance(action, str):
+            raise TypeError(f"{self.name}: the action of {agent!r} must be a str, got {type(action).__name__}")
+        action = parsing.clean(action)
+        self._cumulative_rewards[agent] = 0.0
+        self.rewards = dict.fromkeys(self.rewards, 0.0)
+        self.log.append((agent, action))
+        self._messages[agent] = (*self._messages[agent], {"role": "assistant", "content": action})
+        self.infos[agent] = dict(self._facts[agent])
+        self._run(self._waiting.pop(agent), action)
+        if not self.ended and len(self.log) >= self.max_turns:
+            self._truncate()
+        self._choose()
+        self._accumulate_rewards()
+        if self.render_mode == "human":
+            self.render()
+
+    def render(self) -> str | None:
+        """The transcript of the episode so far: actions in the order they were made, then the outcome."""
+        lines = [f"{self.name}, seed {self.seed}"]
+        lines += [f"[{agent}] {parsing.public(text)}" for agent, text in self.log]
+        if self.ended:
+            lines.append(f"outcome: {next((f['outcome'] for f in self._facts.values() if 'outcome' in f), 'ended')}")
+        if self.render_mode == "human":
+            print(lines[-1] if len(lines) > 1 else lines[0])
+            return None
+        return "\n".join(lines)
+
+    def state(self) -> dict[str, Any]:  # type: ignore[override]
+        """All that is needed to come back to this point, as JSON values when the options are."""
+        return {"seed": self.seed, "options": dict(self.options), "log": [list(entry) for entry in self.log]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Comes back to a `state()` by replaying its actions."""
+        self._stream = self._stream or (state["seed"], 0)
+        self._begin(state["seed"], state["options"])
+        for agent, action in state["log"]:
+            self.select(agent)
+            self.step(action)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        args, kwargs = self._made_with
+        if self.seed is None:
+            return _rebuild, (type(self), args, kwargs, None, None, 0, None)
+        left = len(self.possible_agents) - len(self.agents)
+        chosen = self.agent_selection if self.agents else None
+        return _rebuild, (type(self), args, kwargs, self.state(), self._stream, left, chosen)
+
+    # --- running the rules -------------------------------------------------------------------------------------------
+
+    def _run(self, strand: Strand, value: Any = None) -> None:
+        """Runs a strand until every branch it opens waits for an agent, or the rules end."""
+        work: list[tuple[Strand, Any, Forfeit | None]] = [(strand, value, None)]
+        while work:
+            strand, value, failure = work.pop()
+            result: Any = None
+            try:
+                request = strand.rules.send(value) if failure is None else strand.rules.throw(failure)
+            except StopIteration as stop:
+                result, failure = stop.value, None
+            except Forfeit as forfeit:
+                failure = forfeit
+            except Exception as error:
+                error.add_note(f"raised by the rules of {self.name}, seed {self.seed}, after {len(self.log)} actions")
+                raise
+            else:
+                if isinstance(request, Ask):
+                    self._pose(request, strand)
+                elif request:
+                    count = strand.pending = len(request)
+                    strand.results, strand.failures = [None] * count, [None] * count
+                    work.extend((Strand(request[i], strand, i), None, None) for i in reversed(range(count)))
+                else:
+                    work.append((strand, [], None))
+                continue
+            parent = strand.parent
+            if parent is None:
+                self._end(failure)
+                continue
+            parent.results[strand.slot], parent.failures[strand.slot] = result, failure
+            parent.pending -= 1
+            if parent.pending == 0:
+                failed = [f for f in parent.failures if f is not None]
+                joint = Forfeit([a for f in failed for a in f.agents], failed[0].reason) if failed else None
+                work.append((parent, parent.results, joint))
+
+    def _pose(self, ask: Ask, strand: Strand) -> None:
+        """Puts an ask before its agent: one user message with all that happened since its last action."""
+        agent = ask.agent
+        if agent not in self._order:
+            raise KeyError(f"{self.name}: the rules asked {agent!r}; seats are {self.possible_agents}")
+        if agent in self._waiting:
+            raise RuntimeError(
+                f"{self.name}: {agent!r} is asked by {strand.path} while {self._waiting[agent].path} waits for it"
+            )
+        state = self.memory == "state"
+        if ask.fresh:
+            self._told[agent] = self._news[agent] = ""
+            self._messages[agent] = ()
+        facts = dict(self._facts[agent])
+        written = None
+        if ask.legal is not None:
+            written = facts["legal_actions"] = facts["action_mask"] = self._written(ask.legal)
+        told = self._told[agent] if state else self._news[agent]
+        text = self._prompt(told, ask.text if state or not ask.notice else "", ask.notice, written)
+        message = {"role": "user", "content": text}
+        self._messages[agent] = (message,) if state else (*self._messages[agent], message)
+        self._news[agent] = ""
+        self.infos[agent] = facts
+        self._waiting[agent] = strand
+
+    def _written(self, legal: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple([parsing.write_action(move, self.action_format) for move in legal])
+
+    @staticmethod
+    def _prompt(told: str, text: str, notice: str | None, written: tuple[str, ...] | None) -> str:
+        parts = [told, text, notice, f"Reply with one legal action: {' '.join(written)}" if written else None]
+        return "\n".join([part for part in parts if part])
+
+    def _end(self, forfeit: Forfeit | None) -> None:
+        if forfeit is not None:
+            Table(self).settle(forfeit)
+            self._note("", False, {"outcome": "invalid", "offenders": list(forfeit.agents), "reason": forfeit.reason})
+        self.terminations = dict.fromkeys(self.terminations, True)
+        self._close()
+
+    def _truncate(self) -> None:
+        """Ends all strands, children first, and lets the rules settle rewards on the way out."""
+        self._note("", False, {"outcome": "truncated"})
+        leaves = [self._waiting[agent] for agent in self.ready_agents]
+        self._waiting = {}
+        for strand in leaves:
+            node: Strand | None = strand
+            while node is not None:
+                try:
+                    node.rules.throw(Truncated())
+                except (Truncated, StopIteration):
+                    pass
+                else:
+                    raise RuntimeError(
+                        f"{self.name}: {node.path} asked again after the turn limit of {self.max_turns}; "
+                        "rules may settle rewards on Truncated but must not ask"
+                    )
+                parent = node.parent
+                if parent is not None:
+                    parent.pending -= 1
+                node = parent if parent is not None and parent.pending == 0 else None
+        self.truncations = dict.fromkeys(self.truncations, True)
+        self._close()
+
+    def _close(self) -> None:
+        """Shows everybody what was told since their last action, and the final facts."""
+        self.ended = True
+        for agent, news in self._news.items():
+            if news:
+                self._messages[agent] = (*self._messages[agent], {"role": "user", "content": news})
+        self.infos = {agent: dict(facts) for agent, facts in self._facts.items()}
+
+    def _choose(self) -> None:
+        waiting = self._waiting
+        if len(waiting) == 1:
+            (self.agent_selection,) = waiting
+        else:
+            self.agent_selection = min(waiting, key=self._order.__getitem__) if waiting else self.possible_agents[0]
+
+    def _tell(self, agent: str, text: str) -> None:
+        told, news = self._told[agent], self._news[agent]
+        self._told[agent] = f"{told}\n{text}" if told else text
+        self._news[agent] = f"{news}\n{text}" if news else text
+
+    def _note(self, place: str, exact: bool, facts: Mapping[str, Any]) -> None:
+        for agent, known in self._facts.items():
+            if agent == place if exact else agent.startswith(place):
+                known.update(facts)
+                self.infos[agent] = {**self.infos[agent], **facts}
+
+
+def _rebuild(
+    cls: type[TextEnv],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    state: Mapping[str, Any] | None,
+    stream: tuple[int, int] | None,
+    left: int,
+    chosen: str | None,
+) -> TextEnv:
+    env = cls(*args, **kwargs)
+    if state is not None:
+        env.restore(state)
+        env._stream = stream
+        for _ in range(left):
+            env.step(None)
+        if chosen is not None and not env.ended:
+            env.select(chosen)
+    return env
+
+
+def _one_of(name: str, value: Any, accepted: tuple[Any, ...]) -> Any:
+    if value not in accepted:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, accepted))}; got {value!r}")
+    return value
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least or isinstance(value, bool):
+        raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}")
+    return number
+
+
+def _unknown(what: str, got: str, accepted: list[str]) -> str:
+    near = difflib.get_close_matches(got, accepted, 1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"{what} {got!r} is unknown.{hint} Accepted: {', '.join(map(repr, accepted)) or 'none'}."

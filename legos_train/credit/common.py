@@ -1,0 +1,103 @@
+"""What every credit method needs: the trajectories that are trained, and their returns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from legos_envs.records import Episode, Trajectory
+
+Advantages = dict[str, NDArray[np.float64]]
+
+
+@runtime_checkable
+class CreditAssigner(Protocol):
+    """Turns finished episodes into one advantage per turn. A trainer reads nothing else."""
+
+    def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
+        """One dict per episode: agent -> advantages (turns,). Only trainable agents that had a turn are in it.
+
+        The answer for an episode depends on which episodes are in the batch, never on their order.
+        """
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything remembered between batches, as plain JSON values."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The opposite of `state_dict`. Raises ValueError for the state of another method."""
+        ...
+
+
+class Stateless:
+    """The two state methods for credit that remembers nothing between batches."""
+
+    name: str
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"method": self.name}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        check_method(state, self.name)
+
+
+def check_method(state: dict[str, Any], name: str) -> None:
+    """Raises ValueError unless `state` was saved by the credit method called `name`."""
+    if state.get("method") != name:
+        raise ValueError(
+            f"credit state was saved by {state.get('method')!r} but is being loaded into {name!r}; "
+            "resume with the credit method of the checkpoint or start without its credit state"
+        )
+
+
+def trained(episode: Episode) -> Iterator[Trajectory]:
+    """The trajectories that get an advantage, sorted by agent. Raises ValueError for a reward that is not finite."""
+    for agent in sorted(episode.trajectories):
+        trajectory = episode.trajectories[agent]
+        if not trajectory.trainable or not trajectory.turns:
+            continue
+        if not math.isfinite(trajectory.total):
+            raise ValueError(
+                f"agent {agent!r} of {episode.env_id} (seed {episode.seed}) has the return {trajectory.total}; "
+                "rewards must be finite: drop the episode before credit is assigned or fix its reward"
+            )
+        yield trajectory
+
+
+def turn_discounts(turns: int, gamma: float) -> NDArray[np.float64]:
+    """`gamma ** (turns - 1 - t)` for t = 0 .. turns - 1: the last turn weighs 1, earlier ones less. Shape (turns,)."""
+    return gamma ** np.arange(turns - 1, -1, -1, dtype=np.float64)
+
+
+def returns_to_go(trajectory: Trajectory, gamma: float) -> NDArray[np.float64]:
+    """`G_t = r_t + gamma * G_{t+1}` over the agent's own turns, shape (turns,). `carry` came before all of them."""
+    out = np.empty(len(trajectory.turns))
+    following = 0.0
+    for index in range(len(out) - 1, -1, -1):
+        following = trajectory.turns[index].reward + gamma * following
+        out[index] = following
+    return out
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean with an exactly rounded sum, so that it does not depend on the order of the values."""
+    return math.fsum(values) / len(values)
+
+
+def check_unit(name: str, value: float) -> float:
+    """`value` if it lies in [0, 1], else ValueError."""
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{name} must be between 0 and 1, got {value!r}")
+    return value
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
+    """`value` if it is one of `choices`, else ValueError."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value

@@ -1,0 +1,100 @@
+"""Role-conditioned advantage estimation (RAE), Liu et al. 2025, "SPIRAL", arXiv 2506.24119, section 3.
+
+The paper keeps one moving average of returns per game and role, `b <- decay * b + (1 - decay) * R`, starting at 0 and
+read before it is updated, and uses `A = R - b` for every turn of that role. Three things differ here:
+
+* the average is divided by `1 - decay ** n` after n returns (Adam's bias correction), so that it is the weighted mean
+  of what was seen instead of creeping up from 0; with n = 0 the baseline is 0;
+* a whole batch is scored against the baseline from before the batch;
+* then its m returns are folded in at once, `ema <- decay ** m * ema + (1 - decay ** m) * mean(returns)`. This is the
+  mean of the paper's update over every order of the m returns (for m = 1 it is the update), so neither the order in
+  which episodes finish nor the number of workers changes the baseline.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from legos_envs.records import Episode
+
+from .common import Advantages, check_method, check_unit, mean, trained, turn_discounts
+
+Key = tuple[str, str]  # (env id, role)
+
+
+class Baselines:
+    """Bias-corrected exponential moving averages, one per (env id, role)."""
+
+    def __init__(self, decay: float = 0.95) -> None:
+        if not 0.0 <= decay < 1.0:
+            raise ValueError(f"decay must be at least 0 and less than 1, got {decay!r}")
+        self.decay = decay
+        self._ema: dict[Key, float] = {}
+        self._count: dict[Key, int] = {}
+
+    def __call__(self, env_id: str, role: str) -> float:
+        """The baseline of a role; 0 before its first return."""
+        count = self._count.get((env_id, role), 0)
+        return self._ema[env_id, role] / (1.0 - self.decay**count) if count else 0.0
+
+    def fold(self, values: Mapping[Key, Sequence[float]]) -> None:
+        """Take in a batch of values per key; the order of the values does not matter."""
+        for key, batch in values.items():
+            if not batch:
+                continue
+            keep = self.decay ** len(batch)
+            self._ema[key] = keep * self._ema.get(key, 0.0) + (1.0 - keep) * mean(batch)
+            self._count[key] = self._count.get(key, 0) + len(batch)
+
+    def as_dict(self) -> dict[str, dict[str, float]]:
+        """env id -> role -> baseline, for logs."""
+        out: dict[str, dict[str, float]] = {}
+        for env_id, role in sorted(self._ema):
+            out.setdefault(env_id, {})[role] = self(env_id, role)
+        return out
+
+    def state_dict(self) -> list[list[Any]]:
+        return [
+            [env_id, role, self._ema[env_id, role], self._count[env_id, role]] for env_id, role in sorted(self._ema)
+        ]
+
+    def load_state_dict(self, state: Sequence[Sequence[Any]]) -> None:
+        self._ema = {(env_id, role): float(ema) for env_id, role, ema, _ in state}
+        self._count = {(env_id, role): int(count) for env_id, role, _, count in state}
+
+
+class RAE:
+    """`A = R - b(env id, role)`, times `gamma` to the number of the agent's own turns that follow.
+
+    `decay` of the moving average in [0, 1); `gamma` in [0, 1], 1 gives every turn of a trajectory the same advantage.
+    """
+
+    name = "rae"
+
+    def __init__(self, decay: float = 0.95, gamma: float = 1.0) -> None:
+        self.baselines = Baselines(decay)
+        self.gamma = check_unit("gamma", gamma)
+
+    def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
+        """See `CreditAssigner.assign`. The baselines move afterwards: each call is one batch."""
+        seen: dict[Key, list[float]] = defaultdict(list)
+        out: list[Advantages] = []
+        for episode in episodes:
+            advantages: Advantages = {}
+            for trajectory in trained(episode):
+                total = trajectory.total
+                seen[episode.env_id, trajectory.role].append(total)
+                centred = total - self.baselines(episode.env_id, trajectory.role)
+                advantages[trajectory.agent] = centred * turn_discounts(len(trajectory.turns), self.gamma)
+            out.append(advantages)
+        self.baselines.fold(seen)
+        return out
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"method": self.name, "baselines": self.baselines.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        check_method(state, self.name)
+        self.baselines.load_state_dict(state["baselines"])

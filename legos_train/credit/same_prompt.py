@@ -1,0 +1,99 @@
+"""A baseline per prompt: what the same role earned from the same observation in other episodes of the batch.
+
+Small games ask the same question hundreds of times in one batch. The mean outcome of those turns is a far better guess
+of what a turn was going to earn than one number per role (the leave-one-out baseline of Kool et al. 2019, "Buy 4
+REINFORCE samples", with the prompt in place of the input). With n turns in other episodes that earned x_1 .. x_n,
+
+    b = (x_1 + ... + x_n + k * B) / (n + k)        A_t = G_t - b
+
+where B is the moving baseline of the role (`Baselines` in rae.py) and k says how many observations B is worth. A whole
+*episode* is left out, not just the turn: other turns of the same episode (a repeated state, the other seat of a mirror
+match) were changed by this action, and subtracting them would bias the gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from legos_envs.records import Episode, Trajectory
+
+from .common import Advantages, check_choice, check_method, check_unit, mean, returns_to_go, trained, turn_discounts
+from .rae import Baselines, Key
+
+
+class SamePrompt:
+    """Leave-one-episode-out mean of the same prompt, shrunk to the role's baseline.
+
+    `k`: pseudo-counts of the role baseline, at least 0 (0: the prompt's mean alone; the role baseline where a prompt
+    stands alone). `gamma` in [0, 1]. `target`: `"to_go"` credits a turn with `r_t + gamma * r_{t+1} + ...`, `"return"`
+    with the trajectory's whole return times gamma to the number of turns that follow; with one reward at the end they
+    are equal. Each trajectory folds the mean target of its turns into the role baseline, at `decay`, after the batch.
+    """
+
+    name = "same_prompt"
+
+    def __init__(self, k: float = 4.0, gamma: float = 1.0, decay: float = 0.95, target: str = "to_go") -> None:
+        if not 0.0 <= k < math.inf:
+            raise ValueError(f"k must be at least 0 and finite, got {k!r}")
+        self.k = k
+        self.gamma = check_unit("gamma", gamma)
+        self.target = check_choice("target", target, ("to_go", "return"))
+        self.baselines = Baselines(decay)
+
+    def targets(self, trajectory: Trajectory) -> NDArray[np.float64]:
+        """What each turn is credited with before a baseline is subtracted, shape (turns,)."""
+        if self.target == "to_go":
+            return returns_to_go(trajectory, self.gamma)
+        return trajectory.total * turn_discounts(len(trajectory.turns), self.gamma)
+
+    def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
+        """See `CreditAssigner.assign`. The role baselines move afterwards: each call is one batch."""
+        every: dict[Hashable, list[float]] = defaultdict(list)  # prompt -> targets in the batch
+        own: dict[tuple[int, Hashable], list[float]] = defaultdict(list)  # the same within one episode
+        seen: dict[Key, list[float]] = defaultdict(list)
+        rows: list[list[tuple[Trajectory, NDArray[np.float64], list[Hashable]]]] = []
+        for index, episode in enumerate(episodes):
+            row = []
+            for trajectory in trained(episode):
+                targets = self.targets(trajectory)
+                prompts: list[Hashable] = []
+                for turn, target in zip(trajectory.turns, targets, strict=True):
+                    messages = tuple(tuple(sorted(message.items())) for message in turn.observation)
+                    prompt = (episode.env_id, trajectory.role, messages)
+                    prompts.append(prompt)
+                    every[prompt].append(float(target))
+                    own[index, prompt].append(float(target))
+                seen[episode.env_id, trajectory.role].append(mean(targets.tolist()))
+                row.append((trajectory, targets, prompts))
+            rows.append(row)
+        sums = {prompt: math.fsum(values) for prompt, values in every.items()}
+        out: list[Advantages] = []
+        for index, (episode, row) in enumerate(zip(episodes, rows, strict=True)):
+            advantages: Advantages = {}
+            for trajectory, targets, prompts in row:
+                prior = self.baselines(episode.env_id, trajectory.role)
+                baseline = [self._baseline(sums[p], len(every[p]), own[index, p], prior) for p in prompts]
+                advantages[trajectory.agent] = targets - np.array(baseline)
+            out.append(advantages)
+        self.baselines.fold(seen)
+        return out
+
+    def _baseline(self, total: float, count: int, own: list[float], prior: float) -> float:
+        others = count - len(own)
+        weight = others + self.k
+        if not others or not weight:
+            return prior
+        return (total - math.fsum(own) + self.k * prior) / weight
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"method": self.name, "baselines": self.baselines.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        check_method(state, self.name)
+        self.baselines.load_state_dict(state["baselines"])
