@@ -9,11 +9,15 @@ added without that flag and pass. So seats' text is encoded by a copy of the tok
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 __all__ = ["TextEncoder", "replace_surrogates"]
+
+_BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+_EMPTY_MODEL = {"type": "BPE", "vocab": {}, "merges": []}
 
 
 def replace_surrogates(text: str) -> str:
@@ -29,10 +33,10 @@ class TextEncoder:
     """The two ways from text to ids for one tokenizer.
 
     ``control_ids`` holds every added token's id that no seat may produce: all but those made of white space only
-    (some vocabularies add runs of spaces, which mark nothing) and but the unknown token (which is what some
-    vocabularies give for any odd character, hence no secret).
+    (some vocabularies add runs of spaces, which mark nothing), the byte tokens ``<0x..>`` and the unknown token (what a
+    vocabulary gives for characters it lacks). ``markers`` maps their strings to these ids.
 
-    Raises ``TypeError`` for a tokenizer without a ``tokenizers`` backend and ``ValueError`` where the copy still finds
+    Raises ``TypeError`` for a tokenizer without a ``tokenizers`` backend, ``ValueError`` where the copy still finds
     markers.
     """
 
@@ -40,30 +44,27 @@ class TextEncoder:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if not isinstance(backend, Tokenizer):
             raise TypeError(
-                f"{type(tokenizer).__name__} has no `tokenizers` backend, so seats' text cannot be kept apart from chat "
-                "markers; load a fast tokenizer (a model folder with tokenizer.json)"
+                f"{type(tokenizer).__name__} has no `tokenizers` backend, so seats' text cannot be kept apart from "
+                "chat markers; load a fast tokenizer (a model folder with tokenizer.json)"
             )
         self._tokenizer = tokenizer
-        spec = json.loads(backend.to_str())
-        added = spec["added_tokens"]
-        blank = [token for token in added if not token["content"].strip()]
+        added = backend.get_added_tokens_decoder()
+        blank = {i: token for i, token in added.items() if not token.content.strip()}
         unknown = tokenizer.unk_token_id if tokenizer.unk_token_id != tokenizer.eos_token_id else None
-        self.control_ids = frozenset(t["id"] for t in added) - {t["id"] for t in blank} - {unknown}
-        self.markers = {t["content"]: t["id"] for t in added if t["id"] in self.control_ids}
+        self.markers = {
+            token.content: i
+            for i, token in added.items()
+            if i not in blank and i != unknown and not _BYTE_TOKEN.fullmatch(token.content)
+        }
+        self.control_ids = frozenset(self.markers.values())
 
-        inner = {**spec, "truncation": None, "padding": None, "post_processor": None}
-        for part in ("normalizer", "pre_tokenizer"):
-            inner[part] = _without_dummy_space(spec[part])
-        same = all(inner[part] == spec[part] for part in ("normalizer", "pre_tokenizer"))
-        self._inner = None if same else Tokenizer.from_str(json.dumps(inner))
-        self._plain = Tokenizer.from_str(json.dumps({**inner, "added_tokens": blank}))
-        # The copy numbers its remaining added tokens from the end of the vocabulary, the original may not have.
-        renumbered = {self._plain.token_to_id(token["content"]): token["id"] for token in blank}
-        self._renumbered = {new: old for new, old in renumbered.items() if new != old}
-
+        before = {name: _description(getattr(backend, name)) for name in ("normalizer", "pre_tokenizer")}
+        bare = {name: _without_dummy_space(part) for name, part in before.items()}
+        self._plain = _Copy(backend, bare, blank)
+        self._inner = _Copy(backend, bare, added) if bare != before else None
         forged = self.control_ids.intersection(self.plain(" ".join(self.markers)))
         if forged:
-            raise ValueError(f"{type(tokenizer).__name__}: ordinary text still reaches the control ids {sorted(forged)}")
+            raise ValueError(f"{type(tokenizer).__name__}: plain text still reaches the control ids {sorted(forged)}")
 
     def markup(self, text: str, *, first: bool = False) -> list[int]:
         """Encode template text, markers as control ids. ``first``: the text opens the prompt.
@@ -73,27 +74,49 @@ class TextEncoder:
         """
         if self._inner is None or first or text.startswith(tuple(self.markers)):
             return list(self._tokenizer.encode(text, add_special_tokens=False))
-        return self._inner.encode(text, add_special_tokens=False).ids
+        return self._inner.encode(text)[0]
 
     def plain(self, text: str) -> list[int]:
         """Encode a seat's text: every marker in it as ordinary characters, no id in ``control_ids``, no added space."""
         text = replace_surrogates(text)
-        encoding = self._plain.encode(text, add_special_tokens=False)
-        ids = encoding.ids
-        if self._renumbered:
-            ids = [self._renumbered.get(i, i) for i in ids]
+        ids, spans = self._plain.encode(text)
         if self.control_ids.isdisjoint(ids):
             return ids
         # Unigram and WordLevel models list markers among their words and may find one whole: spell it instead.
         spelt: list[int] = []
-        for token, (begin, end) in zip(ids, encoding.offsets, strict=True):
+        for token, (begin, end) in zip(ids, spans, strict=True):
             if token not in self.control_ids:
                 spelt.append(token)
                 continue
             for character in text[begin:end]:
-                letters = self._plain.encode(character, add_special_tokens=False).ids
-                spelt += [self._renumbered.get(i, i) for i in letters if i not in self.control_ids]
+                spelt += [i for i in self._plain.encode(character)[0] if i not in self.control_ids]
         return spelt
+
+
+class _Copy:
+    """A tokenizer that shares the model (vocabulary and merges) of another; what goes before the model is its own."""
+
+    def __init__(self, backend: Tokenizer, before: dict[str, Any], added: dict[int, AddedToken]) -> None:
+        parts = Tokenizer.from_str(json.dumps({"model": _EMPTY_MODEL, "added_tokens": [], **before}))
+        self._tokenizer = Tokenizer(backend.model)
+        for name in before:
+            if getattr(parts, name) is not None:
+                setattr(self._tokenizer, name, getattr(parts, name))
+        self._tokenizer.add_tokens([added[i] for i in sorted(added)])
+        # The copy numbers its added tokens from the end of the vocabulary, the original need not.
+        renumbered = {self._tokenizer.token_to_id(token.content): i for i, token in added.items()}
+        self._renumbered = {new: old for new, old in renumbered.items() if new != old}
+
+    def encode(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the ids and the span of characters that each of them stands for."""
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        ids = encoding.ids
+        return ([self._renumbered.get(i, i) for i in ids] if self._renumbered else ids), encoding.offsets
+
+
+def _description(component: Any) -> Any:
+    """Return a normalizer or pre-tokenizer as the JSON value it has in tokenizer.json."""
+    return None if component is None else json.loads(component.__getstate__())
 
 
 def _without_dummy_space(part: Any) -> Any:

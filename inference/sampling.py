@@ -2,8 +2,8 @@
 
 The uniform number of a draw is a hash of the request's seed and the index of the generated token, so what a request
 gets does not depend on what is batched beside it, on its id, or on when it joined. A token is the inverse of the
-cumulative distribution, in order of token id, at that number; rounding noise in the logits therefore moves a choice only
-when the number lies within that noise of a boundary.
+cumulative distribution, in order of token id, at that number; rounding noise in the logits therefore moves a choice
+only when the number lies within that noise of a boundary.
 
 Filters work on the tempered distribution: min_p (relative to the most likely token) and top_k first, then top_p on what
 they left, renormalised; the order of vLLM and transformers.
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 GREEDY_BELOW = 1e-4
 _FIRST_CANDIDATES = 256  # top_p looks at this many likely tokens before it sorts a whole vocabulary
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 FloatArray = npt.NDArray[np.floating]
 
@@ -49,14 +50,14 @@ class Draw(NamedTuple):
     logprobs: npt.NDArray[np.float64]
 
 
-def uniforms(seeds: npt.NDArray[np.uint64], position: int) -> npt.NDArray[np.float64]:
-    """Numbers in [0, 1) for seeds (M,) at one token index: two rounds of SplitMix64 (Steele, Lea, Flood 2014)."""
-    step = (position + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
-    return (_mix(_mix(seeds) + np.uint64(step)) >> np.uint64(11)) * 2.0**-53
+def uniforms(seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """Numbers in [0, 1) for seeds (M,) at token indices (M,): two rounds of SplitMix64 (Steele, Lea, Flood 2014)."""
+    bits = _mix(_mix(seeds) + (positions + np.uint64(1)) * _GOLDEN)
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = x + _GOLDEN
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

@@ -86,9 +86,7 @@ NAMED: dict[str, NamedTemplate] = {
     "chatml": NamedTemplate(_CHATML, _IM),
     "qwen3": NamedTemplate(_QWEN3, (*_IM, "<think>", "</think>")),
     "llama3": NamedTemplate(_LLAMA3, ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")),
-    "deepseek": NamedTemplate(
-        _DEEPSEEK, ("<|begin▁of▁sentence|>", "<|User|>", "<|Assistant|>", "<|end▁of▁sentence|>")
-    ),
+    "deepseek": NamedTemplate(_DEEPSEEK, ("<|begin▁of▁sentence|>", "<|User|>", "<|Assistant|>", "<|end▁of▁sentence|>")),
     "plain": NamedTemplate(_PLAIN, ()),
 }
 KINDS = ("auto", *NAMED)

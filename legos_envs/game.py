@@ -81,9 +81,7 @@ class GameEnv(TextEnv):
             table.tell(agent, game.rules(i))
         state = self.deal(table)
         while (player := game.player(state)) is not None:
-            move = yield from table.ask(
-                self.possible_agents[player], game.view(state, player), legal=game.legal(state)
-            )
+            move = yield from table.ask(self.possible_agents[player], game.view(state, player), legal=game.legal(state))
             state = game.next(state, move)
         returns = game.returns(state)
         for agent, value in zip(self.possible_agents, returns, strict=True):

@@ -15,10 +15,10 @@ MAX_DIGITS = 18
 
 
 def clean(text: str) -> str:
-    """The text with lone surrogates replaced, so that it can always be written as UTF-8."""
+    """The text with surrogate pairs joined and lone surrogates replaced, so that it can be written as UTF-8."""
     if text.isascii():
         return text
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def public(text: str) -> str:
@@ -31,10 +31,10 @@ def public(text: str) -> str:
 
 
 def bracketed(text: str) -> str | None:
-    """The content of the last `[...]`, stripped: `"I [check], no, [bet]"` gives `"bet"`."""
+    """The content of the last `[...]`, stripped: `"I [check], no, [bet]"` gives `"bet"`; of nested ones the inner."""
     end = text.rfind("]")
     start = text.rfind("[", 0, end) if end >= 0 else -1
-    return text[start + 1 : end].strip() if start >= 0 else None
+    return text[start + 1 : text.find("]", start)].strip() if start >= 0 else None
 
 
 def boxed(text: str) -> str | None:
@@ -65,25 +65,51 @@ def write_action(name: str, action_format: str = "bracket") -> str:
 
 def choice(text: str, options: Sequence[str]) -> str | None:
     """The single option that occurs in the text as a word, ignoring case; None when none or several do."""
-    words = "".join(c if c.isalnum() or c == "_" else " " for c in text.casefold()).split()
-    padded = f" {' '.join(words)} "
-    found = [o for o in options if f" {o.casefold()} " in padded]
+    padded = _words(text)
+    found = [option for option in options if _words(option) in padded]
     return found[0] if len(found) == 1 else None
 
 
+def _words(text: str) -> str:
+    words = "".join(c if c.isalnum() or c == "_" else " " for c in text.casefold()).split()
+    return f" {' '.join(words)} "
+
+
 def last_integer(text: str) -> int | None:
-    """The last integer in the text, `1,234` and `-5` included; None when it has more than 18 digits."""
+    """The last number in the text, when it is whole: `1,234`, `-5` and `18.00` are, `3.5` is not.
+
+    None also when it has more than 18 digits.
+    """
     end = len(text)
-    while end and not ("0" <= text[end - 1] <= "9"):
+    while end and not _digit(text[end - 1]):
         end -= 1
     start = end
-    while start and ("0" <= text[start - 1] <= "9" or (text[start - 1] == "," and start < end)):
+    while start and (_digit(text[start - 1]) or (text[start - 1] == "," and start < end)):
         start -= 1
-    digits = text[start:end].replace(",", "")
+    if start > 1 and text[start - 1] == "." and _digit(text[start - 2]):
+        zeros = text[start:end].strip("0") == ""
+        return last_integer(text[: start - 1]) if zeros and not _decimal(text, start - 1) else None
+    groups = text[start:end].split(",")
+    first = len(groups) - 1  # of the groups that make the last number; a comma counts only before three digits
+    while first and len(groups[first]) == 3 and 1 <= len(groups[first - 1]) <= 3:
+        first -= 1
+    digits = "".join(groups[first:])
     if not digits or len(digits) > MAX_DIGITS:
         return None
-    negative = start > 0 and text[start - 1] == "-" and not (start > 1 and text[start - 2].isalnum())
+    begin = end - len(",".join(groups[first:]))
+    negative = begin > 0 and text[begin - 1] in "-\N{MINUS SIGN}" and not (begin > 1 and text[begin - 2].isalnum())
     return -int(digits) if negative else int(digits)
+
+
+def _digit(character: str) -> bool:
+    return "0" <= character <= "9"
+
+
+def _decimal(text: str, end: int) -> bool:
+    """Whether the digits before `end` follow a decimal point themselves, as in `1.2.3`."""
+    while end and _digit(text[end - 1]):
+        end -= 1
+    return end > 1 and text[end - 1] == "." and _digit(text[end - 2])
 
 
 def json_object(text: str, keys: Sequence[str]) -> dict[str, Any] | None:

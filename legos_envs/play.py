@@ -21,7 +21,7 @@ SEAT_FACTS = ("role", "trainable", "entrant")
 
 @dataclass(slots=True)
 class Decision:
-    """What a policy is given: all an agent knows, and a random seed that is a function of seed, agent and turn alone."""
+    """What a policy is given: all an agent knows, and a random seed that depends on nothing else that runs."""
 
     agent: str
     role: str
@@ -66,6 +66,7 @@ class Runner:
     ):
         env.reset(seed=seed, options=dict(options or {}))
         self.env, self.seed, self.salt = env, seed, salt
+        self._done = False
         self.out: set[str] = set()
         env_id = env.metadata.get("name", type(env).__name__)
         self.episode = Episode(
@@ -82,6 +83,7 @@ class Runner:
 
     @property
     def done(self) -> bool:
+        """Whether the episode is over; `episode` is complete then."""
         return self._done
 
     def pending(self) -> list[Decision]:
@@ -117,21 +119,28 @@ class Runner:
         return turn
 
     def _finish_if_over(self) -> None:
-        env = self.env
-        self._done = bool(env.terminations) and all(
-            env.terminations[agent] or env.truncations[agent] for agent in env.agents
-        )
-        if not self._done:
-            return
-        episode = self.episode
-        episode.truncated = any(env.truncations.values())
-        for agent, trajectory in episode.trajectories.items():
-            _credit(trajectory, env._cumulative_rewards[agent])
-            trajectory.info = dict(env.infos[agent])
+        env, episode = self.env, self.episode
+        while (agent := env.agent_selection) in env.agents and (env.terminations[agent] or env.truncations[agent]):
+            if all(env.terminations[other] or env.truncations[other] for other in env.agents):
+                break
+            self._leave(agent)  # in a foreign env one agent may be out before the others
+            env.step(None)
+        else:
+            if env.agents:
+                return
+        self._done = True
+        for agent in env.agents:
+            self._leave(agent)
         first, *others = (trajectory.info for trajectory in episode.trajectories.values())
         for key, value in first.items():
             if key not in SEAT_FACTS and all(key in info and info[key] == value for info in others):
                 episode.info[key] = value
+
+    def _leave(self, agent: str) -> None:
+        env, trajectory = self.env, self.episode.trajectories[agent]
+        _credit(trajectory, env._cumulative_rewards[agent])
+        trajectory.info = dict(env.infos[agent])
+        self.episode.truncated |= bool(env.truncations[agent])
 
 
 def ready_agents(env: AECEnv) -> Sequence[str]:
@@ -176,6 +185,8 @@ async def play(
         while not runner.done:
             stepped = False
             for decision in runner.pending():
+                if runner.done:  # an answer just given reached the turn limit
+                    break
                 policy = policies if callable(policies) else policy_for(policies, decision)
                 said = policy(decision)
                 if inspect.isawaitable(said):
@@ -185,11 +196,13 @@ async def play(
                     stepped = True
             if not stepped:
                 done, _ = await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    runner.answer(flying.pop(task), task.result())
+                for task in [task for task in flying if task in done]:
+                    if not runner.done:
+                        runner.answer(flying.pop(task), task.result())
     finally:
         for task in flying:
             task.cancel()
+        await asyncio.gather(*flying, return_exceptions=True)
     return runner.episode
 
 

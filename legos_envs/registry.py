@@ -66,7 +66,8 @@ def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
     """Makes an environment.
 
     Args:
-        id: `"KuhnPoker-v0"`; or `"package.module:Name-v0"` / `"path/to/file.py:Name-v0"`, which imports first; or a spec.
+        id: `"KuhnPoker-v0"`; or `"package.module:Name-v0"` or `"path/to/file.py:Name-v0"`, which import first; or a
+            spec.
         **kwargs: constructor arguments, over the registered defaults.
 
     Raises:

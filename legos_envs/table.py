@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -28,15 +28,25 @@ class Seat(NamedTuple):
 
 
 class InvalidMove(ValueError):
-    """Raised by a `parse` function of `table.ask`: the text is no legal action. The message is told to the mover only."""
+    """Raised by a `parse` function of `table.ask`: the text is no legal action. Only the mover is told why."""
 
 
 class Forfeit(Exception):
     """Thrown into the rules when an agent has used up its retries. Uncaught, it ends the episode as `"invalid"`."""
 
-    def __init__(self, agents: Sequence[str], reason: str):
-        self.agents, self.reason = tuple(agents), reason
-        super().__init__(f"{', '.join(agents)}: {reason}")
+    def __init__(self, reasons: Mapping[str, str]):
+        self.reasons = dict(reasons)
+        super().__init__("; ".join(f"{agent}: {reason}" for agent, reason in self.reasons.items()))
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The offenders."""
+        return tuple(self.reasons)
+
+    @classmethod
+    def joint(cls, forfeits: Iterable[Forfeit]) -> Forfeit:
+        """The forfeits of several branches as one."""
+        return cls({agent: reason for forfeit in forfeits for agent, reason in forfeit.reasons.items()})
 
 
 class Truncated(Exception):
@@ -65,7 +75,7 @@ class _Digest(ISeedSequence):
 
 def keyed_generator(seed: int, path: str) -> np.random.Generator:
     """A random generator that is a function of a seed and a name alone."""
-    return np.random.Generator(np.random.PCG64(_Digest(f"{seed}/{path}")))
+    return np.random.Generator(np.random.PCG64(_Digest(f"{seed}/{path}")))  # type: ignore[arg-type]
 
 
 class Table:
@@ -83,7 +93,7 @@ class Table:
     def rng(self) -> np.random.Generator:
         """This table's random generator; created at first use."""
         if self._rng is None:
-            self._rng = keyed_generator(self.env.seed, self.path)
+            self._rng = keyed_generator(self.env.seed or 0, self.path)
         return self._rng
 
     def sub(self, name: str) -> Table:
@@ -118,6 +128,8 @@ class Table:
         """
         place, env = self.path + agent, self.env
         moves = None if legal is None else tuple(legal)
+        if moves is not None and not moves:
+            raise ValueError(f"{place!r} is asked to choose among no legal actions")
         raw = yield Ask(place, text, moves, fresh, None)
         for _ in range(env.invalid_retries):
             try:
@@ -127,7 +139,7 @@ class Table:
         try:
             return self._read(raw, moves, parse)
         except InvalidMove as error:
-            raise Forfeit([place], str(error)) from None
+            raise Forfeit({place: str(error)}) from None
 
     def _read(self, raw: str, legal: tuple[str, ...] | None, parse: Callable[[str], Any] | None) -> Any:
         if len(raw) > self.env.max_action_chars:
@@ -162,7 +174,10 @@ class Table:
 
     def note(self, agent: str | None = None, **facts: Any) -> None:
         """Puts plain facts (JSON values) into the info of one agent, or of all agents at or below this table."""
-        self.env._note(self.path if agent is None else self.path + agent, agent is not None, facts)
+        place = self.path if agent is None else self.path + agent
+        if agent is not None and place not in self.env.seats:
+            raise KeyError(f"a note for {place!r}; seats are {list(self.env.seats)}")
+        self.env._note(place, agent is not None, facts)
 
     def settle(self, forfeit: Forfeit) -> None:
         """Gives the rewards of a forfeit: `invalid_reward` to the offenders, the opponents' share to the others.

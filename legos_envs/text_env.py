@@ -62,6 +62,8 @@ class TextEnv(AECEnv[str, dict, str]):
 
     name: ClassVar[str] = "TextEnv-v0"
     zero_sum: ClassVar[bool] = False
+    hidden_information: ClassVar[bool] = False
+    """Whether seats know things that others must not see; `check_env` looks for leaks where it is set."""
     default_memory: ClassVar[str] = "chat"
     default_max_turns: ClassVar[int] = 200
     reset_options: ClassVar[Mapping[str, str]] = {}
@@ -101,9 +103,11 @@ class TextEnv(AECEnv[str, dict, str]):
         self._order = {agent: i for i, agent in enumerate(self.possible_agents)}
         self.observation_spaces = {agent: chat_observation() for agent in self.seats}
         self.action_spaces = {agent: FreeText(self.max_action_chars) for agent in self.seats}
-        self.agents = []
+        self.agents: list[str] = []
         self.ended = True
         self.seed: int | None = None
+        self.options: dict[str, Any] = {}
+        self._waiting: dict[str, Strand] = {}
         self._stream: tuple[int, int] | None = None  # the last seed given, and how many resets without one came since
 
     # --- what a subclass gives ---------------------------------------------------------------------------------------
@@ -149,8 +153,10 @@ class TextEnv(AECEnv[str, dict, str]):
         self._begin(seed, options)
 
     def _begin(self, seed: int, options: Mapping[str, Any] | None) -> None:
+        self._abandon()
         self.seed = seed
         self.options = dict(options or {})
+        self.options.pop("options", None)  # PettingZoo's api_test passes {"options": 1} to every env
         for key in self.options:
             if key not in self.reset_options:
                 raise ValueError(_unknown(f"{self.name}: reset option", key, list(self.reset_options)))
@@ -173,9 +179,9 @@ class TextEnv(AECEnv[str, dict, str]):
         self._messages: dict[str, tuple[dict[str, str], ...]] = dict.fromkeys(seats, ())
         self._told = dict.fromkeys(seats, "")
         self._news = dict.fromkeys(seats, "")
-        self._waiting: dict[str, Strand] = {}
         self._run(Strand(self.play(Table(self))))
         self._choose()
+        self._accumulate_rewards()
 
     def step(self, action: str | None) -> None:
         """Plays the text of `agent_selection`. A dead agent takes one `None`, as AEC demands."""
@@ -188,12 +194,15 @@ class TextEnv(AECEnv[str, dict, str]):
         if not isinstance(action, str):
             raise TypeError(f"{self.name}: the action of {agent!r} must be a str, got {type(action).__name__}")
         action = parsing.clean(action)
+        strand = self._waiting.pop(agent, None)
+        if strand is None:
+            raise RuntimeError(f"{self.name}: the rules failed in an earlier step; call reset()")
         self._cumulative_rewards[agent] = 0.0
         self.rewards = dict.fromkeys(self.rewards, 0.0)
         self.log.append((agent, action))
         self._messages[agent] = (*self._messages[agent], {"role": "assistant", "content": action})
         self.infos[agent] = dict(self._facts[agent])
-        self._run(self._waiting.pop(agent), action)
+        self._run(strand, action)
         if not self.ended and len(self.log) >= self.max_turns:
             self._truncate()
         self._choose()
@@ -214,15 +223,21 @@ class TextEnv(AECEnv[str, dict, str]):
 
     def state(self) -> dict[str, Any]:  # type: ignore[override]
         """All that is needed to come back to this point, as JSON values when the options are."""
+        if self.seed is None:
+            raise RuntimeError(f"{self.name}: there is no state before reset()")
         return {"seed": self.seed, "options": dict(self.options), "log": [list(entry) for entry in self.log]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Comes back to a `state()` by replaying its actions."""
         self._stream = self._stream or (state["seed"], 0)
-        self._begin(state["seed"], state["options"])
-        for agent, action in state["log"]:
-            self.select(agent)
-            self.step(action)
+        mode, self.render_mode = self.render_mode, None
+        try:
+            self._begin(state["seed"], state["options"])
+            for agent, action in state["log"]:
+                self.select(agent)
+                self.step(action)
+        finally:
+            self.render_mode = mode
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -237,8 +252,24 @@ class TextEnv(AECEnv[str, dict, str]):
 
     # --- running the rules -------------------------------------------------------------------------------------------
 
+    def _abandon(self) -> None:
+        """Closes the rules of an unfinished episode now, so that what they do on the way out stays in it."""
+        waiting, self._waiting = self._waiting, {}
+        for strand in waiting.values():
+            node: Strand | None = strand
+            while node is not None:
+                node.rules.close()
+                node = node.parent
+
     def _run(self, strand: Strand, value: Any = None) -> None:
         """Runs a strand until every branch it opens waits for an agent, or the rules end."""
+        try:
+            self._advance(strand, value)
+        except Exception as error:
+            error.add_note(f"raised by the rules of {self.name}, seed {self.seed}, after {len(self.log)} actions")
+            raise
+
+    def _advance(self, strand: Strand, value: Any) -> None:
         work: list[tuple[Strand, Any, Forfeit | None]] = [(strand, value, None)]
         while work:
             strand, value, failure = work.pop()
@@ -249,12 +280,14 @@ class TextEnv(AECEnv[str, dict, str]):
                 result, failure = stop.value, None
             except Forfeit as forfeit:
                 failure = forfeit
-            except Exception as error:
-                error.add_note(f"raised by the rules of {self.name}, seed {self.seed}, after {len(self.log)} actions")
-                raise
             else:
-                if isinstance(request, Ask):
+                if type(request) is Ask:
                     self._pose(request, strand)
+                elif type(request) is not list:
+                    raise TypeError(
+                        f"{strand.path} yielded a {type(request).__name__}; "
+                        "write `yield from table.ask(...)` and `yield from table.gather(...)`"
+                    )
                 elif request:
                     count = strand.pending = len(request)
                     strand.results, strand.failures = [None] * count, [None] * count
@@ -270,8 +303,7 @@ class TextEnv(AECEnv[str, dict, str]):
             parent.pending -= 1
             if parent.pending == 0:
                 failed = [f for f in parent.failures if f is not None]
-                joint = Forfeit([a for f in failed for a in f.agents], failed[0].reason) if failed else None
-                work.append((parent, parent.results, joint))
+                work.append((parent, parent.results, Forfeit.joint(failed) if failed else None))
 
     def _pose(self, ask: Ask, strand: Strand) -> None:
         """Puts an ask before its agent: one user message with all that happened since its last action."""
@@ -309,7 +341,9 @@ class TextEnv(AECEnv[str, dict, str]):
     def _end(self, forfeit: Forfeit | None) -> None:
         if forfeit is not None:
             Table(self).settle(forfeit)
-            self._note("", False, {"outcome": "invalid", "offenders": list(forfeit.agents), "reason": forfeit.reason})
+            self._note("", False, {"outcome": "invalid", "offenders": list(forfeit.agents)})
+            for agent, reason in forfeit.reasons.items():
+                self._note(agent, True, {"reason": reason})
         self.terminations = dict.fromkeys(self.terminations, True)
         self._close()
 
@@ -325,6 +359,9 @@ class TextEnv(AECEnv[str, dict, str]):
                     node.rules.throw(Truncated())
                 except (Truncated, StopIteration):
                     pass
+                except Exception as error:
+                    error.add_note(f"raised by the rules of {self.name}, seed {self.seed}, at the turn limit")
+                    raise
                 else:
                     raise RuntimeError(
                         f"{self.name}: {node.path} asked again after the turn limit of {self.max_turns}; "
@@ -341,8 +378,12 @@ class TextEnv(AECEnv[str, dict, str]):
         """Shows everybody what was told since their last action, and the final facts."""
         self.ended = True
         for agent, news in self._news.items():
-            if news:
-                self._messages[agent] = (*self._messages[agent], {"role": "user", "content": news})
+            if not news:
+                continue
+            messages, text = self._messages[agent], news
+            if messages and messages[-1]["role"] == "user":  # an ask that the turn limit left without an answer
+                messages, text = messages[:-1], f"{messages[-1]['content']}\n{news}"
+            self._messages[agent] = (*messages, {"role": "user", "content": text})
         self.infos = {agent: dict(facts) for agent, facts in self._facts.items()}
 
     def _choose(self) -> None:

@@ -14,8 +14,10 @@ the M tokens is exact.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,9 +53,10 @@ class Batch:
 
     tokens (U, T) right padded with 0; lengths (U,); `prefix`: all rows share their first `prefix` tokens and no site
     lies among them. rows, cols (K,): where the hidden state of a site is; `keys` (K): the bytes of the tokens up to and
-    with that column, equal for equal contexts in any batch. Per sampled token: position (M,) its site, target (M,) its
-    token id, old_logprobs (M,) and advantages (M,); sequence (M,) the turn it belongs to, sequence_length (M,) how many
-    tokens that turn has, trajectory (M,), version (M,) the policy version that sampled it (-1: unknown).
+    with that column, equal for equal contexts in any batch. Per sampled token: position (M,) its site; row (M,) the row
+    its turn is in (the site may be in another row that begins alike); target (M,) its token id; old_logprobs (M,);
+    advantages (M,); sequence (M,) the turn it belongs to; sequence_length (M,) how many tokens that turn has;
+    trajectory (M,); version (M,) the policy version that sampled it (-1: unknown).
     `total_tokens`, `total_sequences` are what losses are divided by: those of the whole batch in a part from `micro`.
     """
 
@@ -64,6 +67,7 @@ class Batch:
     cols: Ints
     keys: list[bytes]
     position: Ints
+    row: Ints
     target: Ints
     old_logprobs: Floats
     advantages: Floats
@@ -78,6 +82,11 @@ class Batch:
     def __len__(self) -> int:
         """M, the number of sampled tokens."""
         return len(self.target)
+
+    def context(self, site: int) -> list[int]:
+        """The tokens before which something was sampled at a site."""
+        row: list[int] = self.tokens[self.rows[site], : self.cols[site] + 1].tolist()
+        return row
 
     @property
     def distinct_rows(self) -> int:
@@ -107,11 +116,10 @@ class Batch:
 
     def select(self, keep: NDArray[np.bool_]) -> Batch:
         """The batch of the sampled tokens where `keep` (M,) is true, with only the rows they need; same totals."""
-        token_rows = self.rows[self.position[keep]]
-        used, local = np.unique(token_rows, return_inverse=True)
+        used, local = np.unique(self.row[keep], return_inverse=True)
         cols = self.cols[self.position[keep]]
         per_token = {name: getattr(self, name)[keep] for name in _PER_TOKEN}
-        contexts = [self.tokens[row, : self.lengths[row]] for row in used]
+        contexts = [tuple(self.tokens[row, : self.lengths[row]].tolist()) for row in used]
         part = _arrange(contexts, local.astype(np.int32), cols, per_token, self.counters)
         return replace(part, total_tokens=self.total_tokens, total_sequences=self.total_sequences)
 
@@ -120,22 +128,26 @@ class Batch:
 
         `max_tokens` bounds the tokens a part computes: its shared prefix once plus the padded rest of its rows. A row
         longer than that is a part of its own. Gradients of the parts add up to the gradient of the whole batch. None
-        gives the batch itself.
+        gives the batch itself. Raises ValueError if `max_tokens` is less than 1.
         """
+        return (part for part, _ in self.parts(max_tokens))
+
+    def parts(self, max_tokens: int | None = None) -> Iterator[tuple[Batch, NDArray[np.int64]]]:
+        """As `micro`, each part with the places of its sampled tokens among the M of this batch."""
         if max_tokens is not None and max_tokens < 1:
             raise ValueError(f"max_tokens must be at least 1, got {max_tokens!r}")
         if max_tokens is None or self.prefix + self.distinct_rows * (self.tokens.shape[1] - self.prefix) <= max_tokens:
-            yield self
+            yield self, np.arange(len(self))
             return
-        token_rows = self.rows[self.position]
-        part: list[int] = []
+        chunks: list[list[int]] = [[]]
         for row in np.argsort(self.lengths, kind="stable"):
-            width = int(self.lengths[row]) - self.prefix
-            if part and self.prefix + (len(part) + 1) * width > max_tokens:
-                yield self.select(np.isin(token_rows, part))
-                part = []
-            part.append(int(row))
-        yield self.select(np.isin(token_rows, part))
+            width = int(self.lengths[row]) - self.prefix  # rows come in ascending length: this one is the widest so far
+            if chunks[-1] and self.prefix + (len(chunks[-1]) + 1) * width > max_tokens:
+                chunks.append([])
+            chunks[-1].append(int(row))
+        for chunk in chunks:
+            keep = np.isin(self.row, chunk)
+            yield self.select(keep), np.flatnonzero(keep)
 
     def minibatches(self, count: int, seed: int) -> Iterator[Batch]:
         """`count` batches of whole turns drawn at random without replacement, each with totals of its own.
@@ -176,63 +188,95 @@ def pack(
     if max_staleness is not None and policy_version is None:
         raise ValueError("max_staleness needs policy_version, the version staleness is counted from")
     counters = Counters()
-    contexts: dict[bytes, int] = {}
-    columns: dict[str, list[NDArray]] = {name: [] for name in (*_PER_TOKEN, "row", "col")}
-    prompts: set[bytes] = set()
-    trajectories = sequences = 0
-    for index, episode in enumerate(episodes):
-        for agent, trajectory in episode.trajectories.items():
+    contexts: dict[tuple[int, ...], int] = {}
+    prompts: set[tuple[int, ...]] = set()
+    sampled: list[_Sampled] = []
+    for index, (episode, given) in enumerate(zip(episodes, advantages, strict=True)):
+        for number, (agent, trajectory) in enumerate(episode.trajectories.items()):
             if not trajectory.trainable:
                 counters.untrained_turns += len(trajectory.turns)
                 continue
             if not trajectory.turns:
                 continue
-            values = _advantages_of(advantages[index], agent, episode, len(trajectory.turns))
-            kept: list[tuple[int, Ints, Ints]] = []
-            for number, turn in enumerate(trajectory.turns):
-                prompt, action = _tokens_of(turn, f"turn {number} of agent {agent!r} in {_name(episode)}")
-                reason = _dropped(turn, len(prompt) + len(action), max_tokens, policy_version, max_staleness)
-                if not len(action) or reason:
-                    counters.dropped[reason or "empty"] += 1
+            values = _advantages_of(given, agent, episode, len(trajectory.turns))
+            rows: list[list[_Sampled]] = []
+            for place, (turn, value) in enumerate(zip(trajectory.turns, values, strict=True)):
+                new = _sample(turn, value, (index, number), partial(_where, place, agent, episode))
+                size = len(new.prompt) + len(new.action)
+                reason = _dropped(turn, size, max_tokens, policy_version, max_staleness) if new.action else "empty"
+                if reason:
+                    counters.dropped[reason] += 1
+                elif rows and new.continues(rows[-1][-1]):
+                    rows[-1].append(new)
                 else:
-                    kept.append((number, prompt, action))
-            for row in _chain(kept):
-                counters.rows += 1
-                tokens = np.concatenate(row[-1][1:])[:-1]
-                place = contexts.setdefault(tokens.tobytes(), len(contexts))
-                for number, prompt, action in row:
-                    turn, size = trajectory.turns[number], len(action)
-                    prompts.add(prompt.tobytes())
-                    counters.turns += 1
-                    counters.zero_advantages += values[number] == 0.0
-                    columns["row"].append(np.full(size, place))
-                    columns["col"].append(np.arange(len(prompt) - 1, len(prompt) - 1 + size))
-                    columns["target"].append(action)
-                    columns["old_logprobs"].append(np.asarray(turn.logprobs, dtype=np.float32))
-                    columns["advantages"].append(np.full(size, values[number]))
-                    columns["sequence"].append(np.full(size, sequences))
-                    columns["sequence_length"].append(np.full(size, size))
-                    columns["trajectory"].append(np.full(size, trajectories))
-                    version = -1 if turn.policy_version is None else turn.policy_version
-                    columns["version"].append(np.full(size, version))
-                    sequences += 1
-            trajectories += 1
-    per_token = {
-        name: np.concatenate([np.zeros(0), *columns[name]]).astype(
-            np.float32 if name in ("old_logprobs", "advantages") else np.int32
-        )
-        for name in columns
-    }
-    counters.action_tokens = len(per_token["target"])
+                    rows.append([new])
+            for row in rows:
+                context = (row[-1].prompt + row[-1].action)[:-1]
+                for new in row:
+                    new.row = contexts.setdefault(context, len(contexts))
+                    prompts.add(new.prompt)
+                sampled += row
+            counters.rows += len(rows)
+    counters.turns = len(sampled)
+    counters.zero_advantages = sum(new.advantage == 0.0 for new in sampled)
     counters.distinct_prompts = len(prompts)
-    rows, cols = (per_token.pop(name).astype(np.int32) for name in ("row", "col"))
-    batch = _arrange([np.frombuffer(key, dtype=np.int32) for key in contexts], rows, cols, per_token, counters)
+    sizes = np.array([len(new.action) for new in sampled], dtype=np.int32)
+    counters.action_tokens = int(sizes.sum())
+    within = np.arange(counters.action_tokens) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+
+    def per_token(values: Iterable[float], kind: type[np.generic] = np.int32) -> NDArray:
+        return np.repeat(np.array(list(values), dtype=kind), sizes)
+
+    batch = _arrange(
+        list(contexts),
+        per_token(new.row for new in sampled),
+        (per_token(len(new.prompt) - 1 for new in sampled) + within).astype(np.int32),
+        {
+            "target": np.array([token for new in sampled for token in new.action], dtype=np.int32),
+            "old_logprobs": np.array([value for new in sampled for value in new.logprobs], dtype=np.float32),
+            "advantages": per_token((new.advantage for new in sampled), np.float32),
+            "sequence": per_token(range(len(sampled))),
+            "sequence_length": per_token(sizes),
+            "trajectory": per_token(_dense([new.trajectory for new in sampled])),
+            "version": per_token(new.version for new in sampled),
+        },
+        counters,
+    )
     counters.distinct_rows = batch.distinct_rows
     return batch
 
 
+@dataclass(slots=True)
+class _Sampled:
+    """One turn on its way into a batch; `row` is its context once that is known."""
+
+    prompt: tuple[int, ...]
+    action: tuple[int, ...]
+    logprobs: Sequence[float]
+    advantage: float
+    version: int
+    trajectory: tuple[int, int]
+    row: int = -1
+
+    def continues(self, earlier: _Sampled) -> bool:
+        """The prefix rule: this prompt begins with everything the earlier turn read and said."""
+        size = len(earlier.prompt)
+        end = size + len(earlier.action)
+        return self.prompt[:size] == earlier.prompt and self.prompt[size:end] == earlier.action
+
+
+def _dense(labels: Sequence[tuple[int, int]]) -> list[int]:
+    """Labels numbered from 0 in the order of their first appearance."""
+    numbers: dict[tuple[int, int], int] = {}
+    return [numbers.setdefault(label, len(numbers)) for label in labels]
+
+
 def _name(episode: Episode) -> str:
     return f"an episode of {episode.env_id} (seed {episode.seed}, group {episode.group})"
+
+
+def _where(place: int, agent: str, episode: Episode) -> str:
+    return f"turn {place} of agent {agent!r} in {_name(episode)}"
 
 
 def _advantages_of(given: Mapping[str, NDArray], agent: str, episode: Episode, turns: int) -> NDArray:
@@ -248,50 +292,37 @@ def _advantages_of(given: Mapping[str, NDArray], agent: str, episode: Episode, t
     return values
 
 
-def _tokens_of(turn: Turn, where: str) -> tuple[Ints, Ints]:
-    """Prompt and action tokens of a turn to be trained on, checked."""
+def _sample(turn: Turn, advantage: float, trajectory: tuple[int, int], where: Callable[[], str]) -> _Sampled:
+    """The tokens of a turn to be trained on, checked. `where` names the turn in errors."""
     for name in ("prompt_tokens", "action_tokens", "logprobs"):
         if getattr(turn, name) is None:
             raise ValueError(
-                f"{where} has no {name}; a trainable agent must be played by a policy that returns the tokens it "
+                f"{where()} has no {name}; a trainable agent must be played by a policy that returns the tokens it "
                 "sampled, or its trajectory be marked trainable=False"
             )
-    prompt, action = np.asarray(turn.prompt_tokens, np.int32), np.asarray(turn.action_tokens, np.int32)
-    logprobs = np.asarray(turn.logprobs, np.float64)
-    if not len(prompt):
-        raise ValueError(f"{where} has an empty prompt; the first action token needs at least one token before it")
-    if logprobs.shape != action.shape:
-        raise ValueError(f"{where} has {len(action)} action tokens but {len(logprobs)} log-probabilities")
-    if not np.isfinite(logprobs).all():
-        raise ValueError(f"{where} has a log-probability that is not finite: {logprobs.tolist()}")
-    return prompt, action
+    assert turn.prompt_tokens is not None and turn.action_tokens is not None and turn.logprobs is not None
+    prompt, action, logprobs = tuple(turn.prompt_tokens), tuple(turn.action_tokens), turn.logprobs
+    if not prompt:
+        raise ValueError(f"{where()} has an empty prompt; the first action token needs at least one token before it")
+    if len(logprobs) != len(action):
+        raise ValueError(f"{where()} has {len(action)} action tokens but {len(logprobs)} log-probabilities")
+    if not all(map(math.isfinite, logprobs)):
+        raise ValueError(f"{where()} has a log-probability that is not finite: {list(logprobs)}")
+    version = -1 if turn.policy_version is None else turn.policy_version
+    return _Sampled(prompt, action, logprobs, float(advantage), version, trajectory)
 
 
 def _dropped(turn: Turn, size: int, limit: int | None, version: int | None, staleness: int | None) -> str | None:
+    """Why a turn is left out, or None."""
     if limit is not None and size > limit:
         return "too_long"
-    if staleness is not None and version is not None and turn.policy_version is not None:
-        return "stale" if version - turn.policy_version > staleness else None
-    return None
-
-
-def _chain(turns: Sequence[tuple[int, Ints, Ints]]) -> list[list[tuple[int, Ints, Ints]]]:
-    """Cut (number, prompt, action) into rows by the prefix rule; a row's last turn holds all of its tokens."""
-    rows: list[list[tuple[int, Ints, Ints]]] = []
-    for turn in turns:
-        if rows:
-            _, prompt, action = rows[-1][-1]
-            size = len(prompt) + len(action)
-            head = turn[1][:size]
-            if len(head) == size and np.array_equal(head, np.concatenate([prompt, action])):
-                rows[-1].append(turn)
-                continue
-        rows.append([turn])
-    return rows
+    if staleness is None or version is None or turn.policy_version is None:
+        return None
+    return "stale" if version - turn.policy_version > staleness else None
 
 
 def _arrange(
-    contexts: Sequence[Ints], rows: Ints, cols: Ints, per_token: Mapping[str, NDArray], counters: Counters
+    contexts: Sequence[tuple[int, ...]], rows: Ints, cols: Ints, per_token: Mapping[str, NDArray], counters: Counters
 ) -> Batch:
     """Build a batch from row tokens and, per sampled token, the row and column of the hidden state predicting it.
 
@@ -300,7 +331,7 @@ def _arrange(
     """
     needed = np.zeros(len(contexts), dtype=np.int64)
     np.maximum.at(needed, rows, cols + 1)
-    cut = [tuple(context[:size].tolist()) for context, size in zip(contexts, needed, strict=True)]
+    cut = [context[:size] for context, size in zip(contexts, needed, strict=True)]
     kept: list[tuple[int, ...]] = []
     merged: dict[tuple[int, ...], int] = {}
     for row in sorted(set(cut), reverse=True):  # in this order a row stands right after the rows that begin with it
@@ -327,11 +358,12 @@ def _arrange(
     return Batch(
         tokens=tokens,
         lengths=lengths,
-        prefix=_common_prefix(tokens, lengths, min(site_cols, default=0)),
+        prefix=_common_prefix(tokens, min(site_cols, default=0)),
         rows=np.array(site_rows, dtype=np.int32),
         cols=np.array(site_cols, dtype=np.int32),
         keys=list(site_of),
         position=remap[inverse].astype(np.int32) if len(places) else np.zeros(0, dtype=np.int32),
+        row=new_rows.astype(np.int32),
         total_tokens=len(per_token["target"]),
         total_sequences=sequences,
         counters=counters,
@@ -339,8 +371,7 @@ def _arrange(
     )
 
 
-def _common_prefix(tokens: Ints, lengths: Ints, limit: int) -> int:
-    """How many leading tokens all rows share, at most `limit` (the first column with a site)."""
-    limit = min(limit, int(lengths.min(initial=0))) if len(lengths) else 0
-    same = (tokens[:, :limit] == tokens[:1, :limit]).all(axis=0)
-    return limit if same.all() else int(np.argmin(same))
+def _common_prefix(tokens: Ints, limit: int) -> int:
+    """How many leading tokens all rows share, at most `limit` (the first column with a site: no row is shorter)."""
+    differ = np.flatnonzero((tokens[:, :limit] != tokens[:1, :limit]).any(axis=0))
+    return int(differ[0]) if len(differ) else limit

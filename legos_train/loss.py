@@ -19,12 +19,12 @@ the negative entropy.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from . import fastmath
 from .batch import Batch
 
 LOSSES = ("importance_sampling", "ppo", "cispo", "gspo")
@@ -65,13 +65,16 @@ class LossSettings:
             raise ValueError(f"kl_weight must be at least 0, got {self.kl_weight}")
 
 
-def log_softmax(logits: mx.array) -> mx.array:
-    """(..., V) -> log-probabilities (..., V), with one exponential per element in forward and backward together.
+def distribution(logits: mx.array) -> tuple[mx.array, mx.array]:
+    """(..., V) -> log-probabilities and probabilities (..., V), with one exponential per element, gradient included.
 
-    `mx.logsumexp` exponentiates once more in its gradient, and on the CPU exponentials cost more than all else here.
+    Exponentials are what a small vocabulary costs on the CPU; `mx.logsumexp` takes one more in its gradient, and
+    `exp(logprobs)` would take another.
     """
     shifted = logits - mx.stop_gradient(mx.max(logits, axis=-1, keepdims=True))
-    return shifted - mx.log(mx.sum(mx.exp(shifted), axis=-1, keepdims=True))
+    exponentials = fastmath.exp(shifted)
+    total = mx.sum(exponentials, axis=-1, keepdims=True)
+    return shifted - mx.log(total), exponentials / total
 
 
 def token_logprobs(logprobs: mx.array, position: mx.array, target: mx.array) -> mx.array:
@@ -99,14 +102,16 @@ def gspo(
     new: mx.array,
     old: mx.array,
     advantages: mx.array,
-    sequence: mx.array,
-    sequence_length: mx.array,
+    sequence: NDArray[np.int32],
+    *,
     clip_low: float,
     clip_high: float,
 ) -> mx.array:
-    """ppo with the turn's ratio `exp(mean over its tokens of (new - old))`. `sequence` (M,) ids are at least 0."""
-    sums = mx.zeros((int(mx.max(sequence).item()) + 1,), dtype=new.dtype).at[sequence].add(new - old)
-    return _clipped(mx.exp(sums[sequence] / sequence_length), advantages, clip_low, clip_high)
+    """ppo with one ratio a turn, `exp(mean over its tokens of (new - old))`; `sequence` (M,) says whose turn it is."""
+    _, index, sizes = np.unique(sequence, return_inverse=True, return_counts=True)
+    turn = mx.array(index)
+    sums = mx.zeros((len(sizes),), dtype=new.dtype).at[turn].add(new - old)
+    return _clipped(mx.exp((sums / mx.array(sizes).astype(new.dtype))[turn]), advantages, clip_low, clip_high)
 
 
 def _clipped(ratio: mx.array, advantages: mx.array, clip_low: float, clip_high: float) -> mx.array:
@@ -119,77 +124,68 @@ def kl_k3(new: mx.array, reference: mx.array) -> mx.array:
     return mx.exp(gap) - gap - 1.0
 
 
-def kl_exact(logprobs: mx.array, reference: mx.array) -> mx.array:
-    """KL(policy || reference) of two log-probability arrays (K, V) -> (K,)."""
-    return mx.sum(mx.exp(logprobs) * (logprobs - reference), axis=-1)
+def kl_exact(logprobs: mx.array, probs: mx.array, reference: mx.array) -> mx.array:
+    """KL(policy || reference) at each site, (K, V) and (K, V) of the policy, (K, V) log of the reference -> (K,)."""
+    return mx.sum(probs * (logprobs - reference), axis=-1)
 
 
-def entropy(logprobs: mx.array) -> mx.array:
-    """Entropy in nats of log-probabilities (K, V) -> (K,)."""
-    return -mx.sum(mx.exp(logprobs) * logprobs, axis=-1)
+def entropy(logprobs: mx.array, probs: mx.array) -> mx.array:
+    """Entropy in nats of (K, V) log-probabilities and probabilities -> (K,)."""
+    return -mx.sum(probs * logprobs, axis=-1)
 
 
 def objective(
     logits: mx.array, batch: Batch, settings: LossSettings, reference: mx.array | None = None
 ) -> tuple[mx.array, dict[str, mx.array]]:
-    """The loss of a batch (a scalar) from logits (K, V) at its sites, and what `metrics` is computed from.
+    """The loss of a batch (a scalar) from logits (K, V) at its sites, and numbers to log.
 
     `reference`: log-probabilities of the reference policy, (K, V) at the sites, or (M,) at the sampled tokens, which is
-    enough for `kl="k3"`. Raises ValueError when the settings need a reference of another shape.
+    enough for `kl="k3"`. The dict has `new` (M,), the policy's log-probabilities, and `kl` and `entropy`, scalars that
+    add up over the parts of `Batch.micro` to the mean over sampled tokens. Raises ValueError when the settings ask for
+    a KL and the reference is missing or has another shape.
     """
-    logprobs = log_softmax(logits.astype(mx.float32) if logits.dtype != mx.float64 else logits)
-    position, target = mx.array(batch.position), mx.array(batch.target)
-    old, advantages = mx.array(batch.old_logprobs), mx.array(batch.advantages)
-    weights = mx.array(batch.token_weights(settings.aggregation, settings.constant))
-    new = token_logprobs(logprobs, position, target)
-    clip = (settings.clip_low, settings.clip_high)
-    if settings.loss == "ppo":
-        per_token = ppo(new, old, advantages, *clip)
-    elif settings.loss == "cispo":
-        per_token = cispo(new, old, advantages, *clip)
-    elif settings.loss == "gspo":
-        lengths = mx.array(batch.sequence_length)
-        per_token = gspo(new, old, advantages, mx.array(batch.sequence), lengths, *clip)
-    else:
-        per_token = importance_sampling(new, old, advantages)
-    loss = mx.sum(weights * per_token)
-    seen: dict[str, mx.array] = {"new": new}
     if settings.kl_weight and reference is None:
         raise ValueError(f"kl_weight is {settings.kl_weight} but there is no reference to measure the KL from")
-    # The weight of a site is the summed weight of the tokens sampled there, so penalties per site stay exact.
-    site_weights = mx.array(
-        np.bincount(batch.position, weights=np.array(weights), minlength=len(batch.rows)).astype(np.float32)
-    )
-    if reference is not None:
-        seen["kl"] = _penalty(logprobs, new, weights, site_weights, target, position, settings, reference)
-        loss = loss + settings.kl_weight * seen["kl"]
-    # Without a bonus the entropy is only a number for the log: no gradient, and nothing kept for one.
-    measured = entropy(logprobs if settings.entropy_weight else mx.stop_gradient(logprobs))
-    seen["entropy"] = mx.sum(site_weights * measured)
-    if settings.entropy_weight:
-        loss = loss - settings.entropy_weight * seen["entropy"]
-    return loss, seen
+    logprobs, probs = distribution(logits if logits.dtype == mx.float64 else logits.astype(mx.float32))
+    position, target = mx.array(batch.position), mx.array(batch.target)
+    weights = batch.token_weights(settings.aggregation, settings.constant)
+    # A site weighs as much as the tokens sampled there together, so a penalty per site is the penalty per token.
+    site_weights = mx.array(np.bincount(batch.position, weights, len(batch.rows)).astype(np.float32))
+    site_share = mx.array((batch.site_counts / max(batch.total_tokens, 1)).astype(np.float32))
 
-
-def _penalty(
-    logprobs: mx.array,
-    new: mx.array,
-    weights: mx.array,
-    site_weights: mx.array,
-    target: mx.array,
-    position: mx.array,
-    settings: LossSettings,
-    reference: mx.array,
-) -> mx.array:
-    if settings.kl == "exact":
+    new = token_logprobs(logprobs, position, target)
+    loss = mx.sum(mx.array(weights) * _policy_loss(new, batch, settings))
+    seen: dict[str, mx.array] = {"new": new}
+    if reference is not None and settings.kl == "exact":
         if reference.shape != logprobs.shape:
             raise ValueError(
                 f"the exact KL needs reference log-probabilities of shape {logprobs.shape}, got {reference.shape}; "
-                "use kl='k3' with a reference that keeps sampled tokens only"
+                "use kl='k3' with a reference that keeps only those of the sampled tokens"
             )
-        return mx.sum(site_weights * kl_exact(logprobs, reference))
-    chosen = token_logprobs(reference, position, target) if reference.ndim == 2 else reference
-    return mx.sum(weights * kl_k3(new, chosen))
+        per_site = kl_exact(logprobs, probs, reference)
+        loss = loss + settings.kl_weight * mx.sum(site_weights * per_site)
+        seen["kl"] = mx.sum(site_share * per_site)
+    elif reference is not None:
+        per_token = kl_k3(new, token_logprobs(reference, position, target) if reference.ndim == 2 else reference)
+        loss = loss + settings.kl_weight * mx.sum(mx.array(weights) * per_token)
+        seen["kl"] = mx.sum(per_token) / max(batch.total_tokens, 1)
+    per_site = entropy(logprobs, probs)
+    seen["entropy"] = mx.sum(site_share * per_site)
+    if settings.entropy_weight:
+        loss = loss - settings.entropy_weight * mx.sum(site_weights * per_site)
+    return loss, seen
+
+
+def _policy_loss(new: mx.array, batch: Batch, settings: LossSettings) -> mx.array:
+    old, advantages = mx.array(batch.old_logprobs), mx.array(batch.advantages)
+    low, high = settings.clip_low, settings.clip_high
+    if settings.loss == "ppo":
+        return ppo(new, old, advantages, low, high)
+    if settings.loss == "cispo":
+        return cispo(new, old, advantages, low, high)
+    if settings.loss == "gspo":
+        return gspo(new, old, advantages, batch.sequence, clip_low=low, clip_high=high)
+    return importance_sampling(new, old, advantages)
 
 
 def metrics(
@@ -197,27 +193,28 @@ def metrics(
 ) -> dict[str, float]:
     """What to log about a batch given the policy's log-probabilities `new` (M,) of its sampled tokens.
 
-    `clip_fraction`: share of tokens whose loss ppo's clip made constant. `kl_old_new`: k3 estimate of KL(old || new).
-    `effective_sample_size`: `(sum r)^2 / (M sum r^2)`, 1 on policy. `mismatch_mean`, `mismatch_max`: |new - old| over
-    tokens sampled by `policy_version` itself, where the trainer and the sampler should agree; all tokens if None.
-    `staleness_max`, `staleness_mean` in versions. Empty for an empty batch.
+    `clip_fraction`: share of tokens without a gradient because ppo's clip holds them. `kl_old_new`: k3 estimate of
+    KL(old || new). `effective_sample_size`: `(sum r)^2 / (M sum r^2)`, 1 on policy. `mismatch_mean`, `mismatch_max`:
+    |new - old| over the tokens sampled by `policy_version` itself, where trainer and sampler should agree; over all
+    tokens if None. `staleness_mean`, `staleness_max` in versions. Raises ValueError for an empty batch.
     """
     if not len(batch):
-        return {}
+        raise ValueError("there are no sampled tokens to measure")
+    advantages = batch.advantages.astype(np.float64)
     gap = new.astype(np.float64) - batch.old_logprobs
-    with np.errstate(over="ignore", invalid="ignore"):  # a ratio may overflow; the caller sees it as inf or nan
+    with np.errstate(over="ignore", invalid="ignore"):  # a ratio may overflow: it is logged as inf or nan
         ratio = np.exp(gap)
+        held = ((advantages > 0) & (ratio > 1 + settings.clip_high)) | (
+            (advantages < 0) & (ratio < 1 - settings.clip_low)
+        )
         out = {
             "ratio_min": ratio.min(),
             "ratio_max": ratio.max(),
-            "clip_fraction": np.where(
-                batch.advantages > 0, ratio > 1 + settings.clip_high, (ratio < 1 - settings.clip_low)
-            )[batch.advantages != 0].sum()
-            / len(batch),
+            "clip_fraction": held.mean(),
             "kl_old_new": (ratio - 1 - gap).mean(),
             "effective_sample_size": ratio.sum() ** 2 / (len(batch) * (ratio**2).sum()),
-            "advantage_mean": batch.advantages.mean(dtype=np.float64),
-            "advantage_abs_mean": np.abs(batch.advantages).mean(dtype=np.float64),
+            "advantage_mean": advantages.mean(),
+            "advantage_abs_mean": np.abs(advantages).mean(),
         }
     current = np.ones(len(batch), dtype=bool) if policy_version is None else batch.version == policy_version
     if current.any():
@@ -227,9 +224,3 @@ def metrics(
         staleness = policy_version - batch.version[known]
         out["staleness_mean"], out["staleness_max"] = staleness.mean(), staleness.max()
     return {name: float(value) for name, value in out.items()}
-
-
-def gather_reference(reference: Any, batch: Batch) -> mx.array:
-    """Reference log-probabilities of the sampled tokens (M,) from either form accepted by `objective`."""
-    array = mx.array(reference)
-    return token_logprobs(array, mx.array(batch.position), mx.array(batch.target)) if array.ndim == 2 else array

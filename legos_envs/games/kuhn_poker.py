@@ -6,8 +6,9 @@ a bet by a call (showdown) or a fold. So a hand pays one or two chips.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import permutations
-from typing import Any, ClassVar
+from typing import Any
 
 from legos_envs.game import GameEnv, InfoSet, State
 from legos_envs.table import Rules, Seat, Table
@@ -18,6 +19,7 @@ Hand = tuple[tuple[int, int], tuple[str, ...]]
 """The two cards (indices into `CARDS`) and the moves so far."""
 
 
+@dataclass(frozen=True)
 class KuhnPokerGame:
     """One hand of Kuhn poker; returns are chips won."""
 
@@ -37,10 +39,7 @@ class KuhnPokerGame:
 
     def returns(self, state: Hand) -> tuple[float, float]:
         cards, moves = state
-        if moves[-1] == "fold":
-            first_wins = len(moves) % 2 == 0
-        else:
-            first_wins = cards[0] > cards[1]
+        first_wins = len(moves) % 2 == 0 if moves[-1] == "fold" else cards[0] > cards[1]
         chips = 2.0 if moves[-1] == "call" else 1.0
         return (chips, -chips) if first_wins else (-chips, chips)
 
@@ -53,6 +52,10 @@ class KuhnPokerGame:
     def view(self, state: Hand, player: int) -> str:
         return f"You are player {player}. Moves: {' '.join(state[1]) or 'none'}. Your card: {CARDS[state[0][player]]}."
 
+    def nash(self, infoset: InfoSet) -> dict[str, float]:
+        """The equilibrium that `legos_envs.exact.nash` takes."""
+        return nash(infoset)
+
 
 def nash(infoset: InfoSet, alpha: float = 1 / 3) -> dict[str, float]:
     """The equilibrium family of Kuhn poker, one for each `alpha` in [0, 1/3]: probabilities of the legal moves."""
@@ -63,10 +66,7 @@ def nash(infoset: InfoSet, alpha: float = 1 / 3) -> dict[str, float]:
     if moves == "check":
         bet = {"J": 1 / 3, "Q": 0.0, "K": 1.0}[card]
         return {"check": 1 - bet, "bet": bet}
-    if moves == "bet":
-        call = {"J": 0.0, "Q": 1 / 3, "K": 1.0}[card]
-    else:
-        call = {"J": 0.0, "Q": alpha + 1 / 3, "K": 1.0}[card]
+    call = {"J": 0.0, "Q": 1 / 3 if moves == "bet" else alpha + 1 / 3, "K": 1.0}[card]
     return {"call": call, "fold": 1 - call}
 
 
@@ -79,8 +79,9 @@ class KuhnPoker(GameEnv):
 
     name = "KuhnPoker-v0"
     zero_sum = True
-    seats: ClassVar = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
-    reset_options: ClassVar = {"cards": "two different cards to deal in the first hand, such as 'KQ'"}
+    hidden_information = True
+    seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
+    reset_options = {"cards": "two different cards to deal in the first hand, such as 'KQ'"}
 
     def __init__(self, num_rounds: int = 1, **kwargs: Any):
         if not isinstance(num_rounds, int) or not 1 <= num_rounds <= 100:
@@ -113,10 +114,10 @@ class KuhnPoker(GameEnv):
             state = self.deal(table if number == 0 else table.sub(f"round_{number}"))
             while (player := game.player(state)) is not None:
                 seat = seats[player]
-                text = (
-                    f"Round {number + 1} of {self.num_rounds}. Your chips: {chips[seat]:+.0f}. {game.view(state, player)}"
+                header = f"Round {number + 1} of {self.num_rounds}. Your chips: {chips[seat]:+.0f}."
+                move = yield from table.ask(
+                    agents[seat], f"{header} {game.view(state, player)}", legal=game.legal(state)
                 )
-                move = yield from table.ask(agents[seat], text, legal=game.legal(state))
                 state = game.next(state, move)
             for player, won in enumerate(game.returns(state)):
                 chips[seats[player]] += won

@@ -1,0 +1,261 @@
+"""LoRA adapters that live beside each other over one base model, each published version in a slot of its own.
+
+LoRA (Hu et al. 2021): y = W x + scale * B A x. Every linear layer is wrapped; a batch whose rows all use one slot pays
+two small products and no gather, a mixed batch uses `mx.gather_mm` with a slot number per row, and a layer that no slot
+has weights for pays nothing. Slot 0 is the base model.
+
+Publishing never touches a slot that requests are using: a new version takes a free slot, then the name is pointed at
+it. Requests keep the version they were submitted under; a version that is neither current nor in use gives its slot
+back. There are as many slots as that takes.
+
+Weight names are mlx-lm's: `model.layers.0.self_attn.q_proj.lora_a` (in, rank) and `.lora_b` (rank, out).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+from mlx.utils import tree_unflatten
+from mlx_lm.tuner.lora import LoRALinear
+
+from .types import AdapterError, AdapterInfo
+
+Pairs = dict[str, tuple[mx.array, mx.array]]
+"""Layer path -> A (in, rank), B (rank, out) with the scale folded in."""
+
+
+@dataclass(slots=True, eq=False)
+class Policy:
+    """One version of one adapter (or the base model, slot 0). `running` counts the requests pinned to it."""
+
+    name: str | None
+    version: int
+    digest: str
+    slot: int
+    rank: int = 0
+    running: int = 0
+    current: bool = True
+
+
+@dataclass(slots=True)
+class _Selection:
+    """Which slot the rows of the running forward pass use: one for all, or an index (n,) when they differ."""
+
+    uniform: int = 0
+    index: mx.array | None = None
+    capacity: int = 1
+
+
+@dataclass(slots=True)
+class _LayerSlots:
+    """A layer's weights by slot. A plain object, so that the module tree does not take it for parameters."""
+
+    selection: _Selection
+    weights: dict[int, tuple[mx.array, mx.array]] = field(default_factory=dict)
+    stack: tuple[mx.array, mx.array] | None = None
+
+    def stacked(self) -> tuple[mx.array, mx.array]:
+        """All slots as A (S, in, r) and B (S, r, out), ranks padded with zeros; built when a mixed batch needs it."""
+        if self.stack is None or self.stack[0].shape[0] < self.selection.capacity:
+            rank = max(a.shape[1] for a, _ in self.weights.values())
+            first_a, first_b = next(iter(self.weights.values()))
+            a = mx.zeros((self.selection.capacity, first_a.shape[0], rank), first_a.dtype)
+            b = mx.zeros((self.selection.capacity, rank, first_b.shape[1]), first_b.dtype)
+            for slot, (wa, wb) in self.weights.items():
+                a[slot, :, : wa.shape[1]] = wa
+                b[slot, : wb.shape[0]] = wb
+            self.stack = (a, b)
+        return self.stack
+
+
+class AdaptedLinear(nn.Module):
+    """A linear layer (plain or quantized) plus the low-rank term of each row's adapter."""
+
+    def __init__(self, linear: nn.Module, selection: _Selection) -> None:
+        super().__init__()
+        self.linear = linear
+        self.slots = _LayerSlots(selection)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """x (n, L, in) -> (n, L, out)."""
+        y = self.linear(x)
+        slots = self.slots
+        if not slots.weights:
+            return y
+        index = slots.selection.index
+        if index is None:
+            pair = slots.weights.get(slots.selection.uniform)
+            return y if pair is None else y + ((x @ pair[0]) @ pair[1]).astype(y.dtype)
+        a, b = slots.stacked()
+        low = mx.gather_mm(x, a, rhs_indices=index)
+        return y + mx.gather_mm(low, b, rhs_indices=index).astype(y.dtype)
+
+
+class AdapterBank:
+    """The adapters of one model: wraps its linear layers, checks and installs weights, and counts who uses what."""
+
+    def __init__(self, model: nn.Module, *, slots: int = 4, max_rank: int = 64) -> None:
+        self.max_rank = max_rank
+        self.base = Policy(None, 0, "base", 0)
+        self.shapes = linear_shapes(model)
+        self._selection = _Selection(capacity=max(slots, 1))
+        self._layers = {
+            path: AdaptedLinear(module, self._selection)
+            for path, module in model.named_modules()
+            if path in self.shapes
+        }
+        model.update_modules(tree_unflatten(list(self._layers.items())))
+        self._current: dict[str, Policy] = {}
+        self._used: dict[int, Policy] = {0: self.base}
+
+    def publish(self, name: str, weights: Mapping[str, mx.array], *, scale: float, version: int) -> Policy:
+        """Check and evaluate the weights, put them in a free slot, and make them the current version of the name.
+
+        On AdapterError nothing has changed. Returns the new policy.
+        """
+        pairs = check_adapter(self.shapes, weights, scale=scale, max_rank=self.max_rank)
+        digest = adapter_digest(weights, scale)
+        slot = next(i for i in range(1, len(self._used) + 1) if i not in self._used)
+        policy = Policy(name, version, digest, slot, rank=max(a.shape[1] for a, _ in pairs.values()))
+        for path, pair in pairs.items():
+            self._layers[path].slots.weights[slot] = pair
+        self._changed(slot)
+        self._used[slot] = policy
+        old = self._current.get(name)
+        self._current[name] = policy
+        if old is not None:
+            self._retire(old)
+        return policy
+
+    def unpublish(self, name: str) -> None:
+        """Take a name away; requests that run under it finish. KeyError when there is no such name."""
+        self._retire(self._current.pop(name))
+
+    def find(self, name: str | None) -> Policy:
+        """The current version of a name; None is the base model. ValueError when it is not published."""
+        if name is None:
+            return self.base
+        policy = self._current.get(name)
+        if policy is None:
+            known = ", ".join(repr(n) for n in sorted(self._current)) or "none"
+            raise ValueError(f"no adapter {name!r} is published (published: {known}); publish it first or use None")
+        return policy
+
+    def release(self, policy: Policy, count: int = 1) -> None:
+        """`count` requests no longer use the policy."""
+        policy.running -= count
+        self._free(policy)
+
+    def select(self, policies: Sequence[Policy]) -> None:
+        """The policies of the rows of the next forward pass, in order."""
+        slots = [policy.slot for policy in policies]
+        if len(set(slots)) == 1:
+            self._selection.uniform, self._selection.index = slots[0], None
+        else:
+            self._selection.index = mx.array(slots, dtype=mx.uint32)
+
+    def published(self) -> dict[str, AdapterInfo]:
+        """What each name stands for now."""
+        return {
+            name: AdapterInfo(name, p.version, p.digest, p.rank, p.running) for name, p in sorted(self._current.items())
+        }
+
+    def _retire(self, policy: Policy) -> None:
+        policy.current = False
+        self._free(policy)
+
+    def _free(self, policy: Policy) -> None:
+        if policy.slot == 0 or policy.current or policy.running > 0 or self._used.get(policy.slot) is not policy:
+            return
+        del self._used[policy.slot]
+        for layer in self._layers.values():
+            layer.slots.weights.pop(policy.slot, None)
+        self._changed(policy.slot)
+
+    def _changed(self, slot: int) -> None:
+        while self._selection.capacity <= slot:
+            self._selection.capacity *= 2
+        for layer in self._layers.values():
+            layer.slots.stack = None
+
+
+def linear_shapes(model: nn.Module) -> dict[str, tuple[int, int]]:
+    """Path -> (in, out) of every linear layer that an adapter may change, LoRA wrappers seen through."""
+    shapes = {}
+    for path, module in model.named_modules():
+        if isinstance(module, LoRALinear):
+            shapes[path] = _linear_shape(module.linear)
+        elif isinstance(module, (nn.Linear, nn.QuantizedLinear)) and not path.endswith(".linear"):
+            shapes[path] = _linear_shape(module)
+    return shapes
+
+
+def _linear_shape(linear: nn.Module) -> tuple[int, int]:
+    out, width = linear.weight.shape
+    if isinstance(linear, nn.QuantizedLinear):
+        width = width * 32 // linear.bits
+    return width, out
+
+
+def check_adapter(
+    shapes: Mapping[str, tuple[int, int]], weights: Mapping[str, mx.array], *, scale: float, max_rank: int
+) -> Pairs:
+    """Pair up A and B per layer, check names, shapes, ranks and that all is finite, fold the scale into B, evaluate.
+
+    shapes: what `linear_shapes` says of the model. Raises AdapterError that names the first offending tensor.
+    """
+    if not weights:
+        raise AdapterError("the adapter holds no tensors; expected pairs named <layer>.lora_a and <layer>.lora_b")
+    if not math.isfinite(scale):
+        raise AdapterError(f"the adapter's scale is {scale}; a finite number is needed")
+    for name in sorted(weights):
+        _check_tensor(shapes, weights, name, max_rank)
+    finite = {name: mx.isfinite(w).all() for name, w in weights.items()}
+    mx.eval(finite)
+    for name in sorted(weights):
+        if not finite[name].item():
+            raise AdapterError(f"{name} holds NaN or infinity; the adapter is not published")
+    paths = sorted({name.rpartition(".")[0] for name in weights})
+    # New array objects: in-place changes to the caller's arrays must not reach what is being served.
+    pairs = {p: (mx.array(weights[f"{p}.lora_a"]), weights[f"{p}.lora_b"] * scale) for p in paths}
+    mx.eval(pairs)
+    return pairs
+
+
+def _check_tensor(
+    shapes: Mapping[str, tuple[int, int]], weights: Mapping[str, mx.array], name: str, max_rank: int
+) -> None:
+    path, _, leaf = name.rpartition(".")
+    if leaf not in ("lora_a", "lora_b"):
+        raise AdapterError(f"{name}: only lora_a and lora_b tensors can be served, got a {leaf!r}")
+    if path not in shapes:
+        close = ", ".join(sorted(shapes)[:3])
+        raise AdapterError(f"{name}: the model has no linear layer {path!r} (it has {close}, ...)")
+    partner = f"{path}.{'lora_b' if leaf == 'lora_a' else 'lora_a'}"
+    if partner not in weights:
+        raise AdapterError(f"{name} has no partner {partner}")
+    shape, (width, out) = tuple(weights[name].shape), shapes[path]
+    expected = (width, "rank") if leaf == "lora_a" else ("rank", out)
+    if len(shape) != 2 or shape[0 if leaf == "lora_a" else 1] != (width if leaf == "lora_a" else out):
+        raise AdapterError(f"{name} has shape {shape}, expected ({expected[0]}, {expected[1]})")
+    rank = shape[1 if leaf == "lora_a" else 0]
+    if not 1 <= rank <= max_rank:
+        raise AdapterError(f"{name} has rank {rank}; 1 to {max_rank} are accepted (max_lora_rank)")
+    if leaf == "lora_b" and weights[partner].ndim == 2 and weights[partner].shape[1] != rank:
+        raise AdapterError(f"{name} has rank {rank}, but {partner} has rank {weights[partner].shape[1]}")
+
+
+def adapter_digest(weights: Mapping[str, mx.array], scale: float) -> str:
+    """SHA-256 over names, types, shapes, bytes and scale: equal digests mean equal behaviour on the same base."""
+    digest = hashlib.sha256(repr(float(scale)).encode())
+    for name in sorted(weights):
+        w = weights[name]
+        digest.update(f"{name} {w.dtype} {tuple(w.shape)}".encode())
+        digest.update(np.asarray(mx.contiguous(w).view(mx.uint8)).tobytes())
+    return digest.hexdigest()

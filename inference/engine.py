@@ -1,0 +1,440 @@
+"""The engine: submit requests, step, collect completions. Synchronous, one thread owns it.
+
+A step is: apply aborts, give rows to branches and to waiting prompts, feed every row its next tokens, draw for every
+request, deliver what ended. Requests join and leave between steps. See `scheduler` for how requests with the same
+prompt share rows, `adapters` for versions, `sampling` for why a request's tokens do not depend on its company.
+
+Left out here: streaming of single tokens, stop strings, penalties and grammars; a general prefix index; models with
+other than plain key-value caches.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+from mlx import nn
+
+from . import loading, scoring
+from .adapters import AdapterBank, Policy
+from .kv import Arena, capacity_for
+from .runner import Logits, Runner
+from .sampling import Draw, SamplingParams, draw, log_normalisers, most_likely_tokens, uniforms
+from .scheduler import Cohort, Finished, Outcome, Row, Rules, Scheduler
+from .types import AdapterInfo, Completion, ContextOverflow, InferenceError, Request, UnknownRequest
+
+_RULES_KEPT = 4096
+
+
+@dataclass(slots=True)
+class _Ticket:
+    request: Request
+    policy: Policy
+    prompt_tokens: int
+
+
+class Engine:
+    """Continuous batching over one base model and many adapter versions.
+
+    The engine builds its own module tree over the model's arrays (`loading.clone_structure`): the model that is passed
+    in is not changed, and LoRA layers on it are not seen; publish adapters instead.
+
+    max_rows: most distinct sequences decoded at once (requests with equal history count as one).
+    prefill_tokens: most prompt tokens in one forward pass, padding included.
+    admit_tokens: most prompt tokens admitted in one step; smaller keeps running requests responsive.
+    max_kv_bytes: keys and values of running rows, about; prefix_cache_bytes: of kept prompt beginnings.
+    adapter_slots: slots set aside from the start (more are made when all are in use); max_lora_rank: accepted at most.
+    share_rows: off gives each request a row of its own, with the same results; for measurements.
+
+    Raises UnsupportedModel for architectures whose cache is not plain keys and values.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Any,
+        *,
+        max_rows: int = 64,
+        adapter_slots: int = 4,
+        max_lora_rank: int = 64,
+        prefill_tokens: int = 2048,
+        admit_tokens: int = 8192,
+        max_kv_bytes: int = 4 << 30,
+        prefix_cache_bytes: int = 256 << 20,
+        share_rows: bool = True,
+    ) -> None:
+        for name, value in (
+            ("max_rows", max_rows),
+            ("prefill_tokens", prefill_tokens),
+            ("max_lora_rank", max_lora_rank),
+        ):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        loading.prepare_mlx()
+        self.tokenizer = tokenizer
+        self.eos_ids = frozenset(getattr(tokenizer, "eos_token_ids", None) or ())
+        copy = loading.clone_structure(model)
+        self._bank = AdapterBank(copy, slots=adapter_slots, max_rank=max_lora_rank)
+        self._runner = Runner(copy, self._bank, prefill_tokens=prefill_tokens, prefix_cache_bytes=prefix_cache_bytes)
+        self.vocab_size = self._runner.vocab
+        self.context = int(getattr(getattr(model, "args", None), "max_position_embeddings", 0) or 1 << 30)
+        self._arena = Arena(self._runner.layers)
+        self._max_kv_bytes = max_kv_bytes
+        self._scheduler = Scheduler(
+            max_rows, row_limit=self._row_limit, token_budget=max(admit_tokens, 1), share=share_rows
+        )
+        self._tickets: dict[int, _Ticket] = {}
+        self._aborts: set[int] = set()
+        self._rules: dict[tuple[Any, ...], Rules] = {}
+        self._next_id = 0
+        self._failed_steps = 0
+        self._closed = False
+
+    @classmethod
+    def load(cls, name_or_path: str | Path, adapter_path: str | Path | None = None, **options: Any) -> Engine:
+        """Load a model by name ("tiny"), directory or hub name; an adapter is published as "default", version 0."""
+        model, tokenizer, _ = loading.load(name_or_path)
+        engine = cls(model, tokenizer, **options)
+        if adapter_path is not None:
+            adapter = loading.read_adapter(adapter_path, model)
+            engine.publish("default", adapter.weights, scale=adapter.scale, version=0)
+        return engine
+
+    # Requests
+
+    def submit(self, request: Request) -> int:
+        """Queue a request and return its id. It runs under the adapter version that is current now.
+
+        Raises ValueError for what cannot be served (an empty prompt, ids or parameters out of range, an adapter that
+        is not published) and ContextOverflow when the prompt leaves no room in the context.
+        """
+        self._check_open()
+        policy = self._bank.find(request.adapter)
+        prompt = self._check_prompt(request.prompt, policy)
+        rules = self._check_rules(request, len(prompt))
+        if not isinstance(request.seed, numbers.Integral):
+            raise ValueError(f"seed must be an integer, got {request.seed!r}")
+        request_id, self._next_id = self._next_id, self._next_id + 1
+        self._scheduler.add(request_id, policy, prompt, rules, int(request.seed), request.top_logprobs)
+        self._tickets[request_id] = _Ticket(request, policy, len(prompt))
+        policy.running += 1
+        return request_id
+
+    def step(self) -> list[Completion]:
+        """Advance every running request by one token; returns the completions that ended, by id."""
+        self._check_open()
+        done = self._deliver(self._scheduler.remove(self._aborts)) if self._aborts else []
+        self._aborts = set()
+        if not self._scheduler.rows and self._arena.nbytes * 2 > self._max_kv_bytes:
+            self._arena.reset()  # one long prompt must not keep every later row long
+        plan = self._scheduler.plan()
+        if not self._scheduler.rows:
+            return done
+        outcomes: dict[Row, Outcome] = {}
+        try:
+            self._arena.reserve(len(self._scheduler.rows), 0)
+            self._arena.copy(plan.copies)
+            self._runner.warm(self._arena, plan.admitted)
+            for rows, logits in self._runner.feed(self._arena, self._scheduler.rows):
+                outcomes.update(_draw_all(cast(Sequence[Row], rows), logits))
+        except Exception as error:  # whatever the model raised: find whose fault it is and go on with the others
+            return sorted(done + self._recover(error), key=lambda c: c.request_id)
+        self._failed_steps = 0
+        for row in [row for row in self._scheduler.rows if row not in outcomes]:
+            done += self._fail(row, "the model's logits are not finite")
+        return sorted(done + self._deliver(self._scheduler.advance(outcomes)), key=lambda c: c.request_id)
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Run requests to their end; completions in the order given. Needs an engine without other requests.
+
+        When one is refused, ValueError says which, and none has run.
+        """
+        if self.busy:
+            raise InferenceError("generate needs an idle engine; collect running requests with step() first")
+        ids: list[int] = []
+        try:
+            for request in requests:
+                ids.append(self.submit(request))
+        except ValueError as error:
+            for request_id in ids:
+                self.abort(request_id)
+            self.step()
+            error.add_note(f"request {len(ids)} of {len(requests)} was refused")
+            raise
+        found: dict[int, Completion] = {}
+        while self.busy:
+            found.update((completion.request_id, completion) for completion in self.step())
+        return [found[i] for i in ids]
+
+    def abort(self, request_id: int) -> None:
+        """End a request at the next step, with what it has generated by then. UnknownRequest when it is not here."""
+        if request_id not in self._tickets:
+            raise UnknownRequest(f"request {request_id} is neither waiting nor running")
+        self._aborts.add(request_id)
+
+    @property
+    def busy(self) -> bool:
+        """Some request waits or runs."""
+        return self._scheduler.busy
+
+    # Adapters
+
+    def publish(self, name: str, weights: Mapping[str, mx.array], *, scale: float, version: int) -> str:
+        """Make LoRA weights the current version of a name, for requests submitted from now on; returns their digest.
+
+        weights: mlx-lm names, `<layer>.lora_a` (in, rank) and `<layer>.lora_b` (rank, out); evaluated here.
+        Raises AdapterError when they do not fit or are not finite; the version before then stays current.
+        """
+        self._check_open()
+        return self._bank.publish(name, weights, scale=scale, version=version).digest
+
+    def unpublish(self, name: str) -> None:
+        """Take an adapter away; requests that run under it finish. ValueError when there is no such name."""
+        self._bank.find(name)
+        self._bank.unpublish(name)
+
+    def adapters(self) -> dict[str, AdapterInfo]:
+        """What each published name stands for now."""
+        return self._bank.published()
+
+    # Exact evaluation
+
+    def score(
+        self,
+        prompts: Sequence[Sequence[int]],
+        continuations: Sequence[Sequence[int]],
+        adapter: str | None = None,
+    ) -> list[npt.NDArray[np.float64]]:
+        """Raw log-probability of every continuation token after its prompt: arrays (L_i,). Nothing is sampled.
+
+        Equal prompts are computed once. Running requests are not disturbed.
+        Raises ValueError as `submit` does, and FloatingPointError when the model's logits are not finite.
+        """
+        self._check_open()
+        if len(prompts) != len(continuations):
+            raise ValueError(f"{len(prompts)} prompts but {len(continuations)} continuations; one for each is needed")
+        policy = self._bank.find(adapter)
+        pairs = []
+        for prompt, continuation in zip(prompts, continuations):
+            ids = self._check_prompt(prompt, policy)
+            answer = self._check_prompt(continuation, policy, "continuation") if len(continuation) else ()
+            if len(ids) + len(answer) > self.context:
+                raise ContextOverflow(
+                    f"{len(ids)} prompt and {len(answer)} continuation tokens exceed the context of {self.context}"
+                )
+            pairs.append((ids, answer))
+        return scoring.score(self._runner, pairs, policy, self._scheduler.max_rows)
+
+    def next_logits(self, prompts: Sequence[Sequence[int]], adapter: str | None = None) -> Logits:
+        """Raw logits (n, V), float32, of the token after each prompt. May hold NaN: a canary for a new adapter."""
+        self._check_open()
+        policy = self._bank.find(adapter)
+        checked = [self._check_prompt(prompt, policy) for prompt in prompts]
+        return scoring.next_logits(self._runner, checked, policy, self._scheduler.max_rows)
+
+    # Housekeeping
+
+    def drop_caches(self) -> None:
+        """Return to the state of a new engine (no kept beginnings, arena unallocated), published adapters excepted.
+
+        What follows then does not depend, bit for bit, on what went before. InferenceError while requests are here.
+        """
+        if self.busy:
+            raise InferenceError("drop_caches needs an idle engine: run step() until busy is False, or abort first")
+        self._runner.drop_caches()
+        self._arena.reset()
+        self._next_id = 0
+
+    def close(self) -> None:
+        """Let go of the model and of MLX's streams of this thread. A worker thread must call it before it ends."""
+        if self._closed:
+            return
+        self._closed = True
+        self._arena.reset()
+        self._runner.drop_caches()
+        del self._runner, self._bank, self._arena
+        mx.synchronize()
+        if threading.current_thread() is not threading.main_thread():
+            # Streams belong to threads; one that outlives its thread aborts the process at exit on Linux.
+            mx.clear_streams()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # Checks
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InferenceError("this engine is closed")
+
+    def _check_prompt(self, prompt: Sequence[int], policy: Policy, what: str = "prompt") -> tuple[int, ...]:
+        if isinstance(prompt, np.ndarray):
+            prompt = prompt.tolist()
+        try:
+            ids = tuple(prompt)
+            if self._scheduler.waits_for(policy, ids):
+                return ids  # checked when the request it will share a row with came
+            array = np.asarray(ids)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"a {what} is a sequence of token ids, got {type(prompt).__name__}: {error}") from error
+        if array.size == 0:
+            raise ValueError(f"the {what} is empty; at least one token id is needed")
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise ValueError(
+                f"a {what} is a flat sequence of integer token ids, got {array.dtype} of shape {array.shape}"
+            )
+        low, high = int(array.min()), int(array.max())
+        if low < 0 or high >= self.vocab_size:
+            wrong = low if low < 0 else high
+            raise ValueError(f"{what} holds token id {wrong}; the model knows 0 to {self.vocab_size - 1}")
+        if len(ids) >= self.context:
+            raise ContextOverflow(
+                f"the {what} has {len(ids)} tokens, the context {self.context}; leave room for at least one new token"
+            )
+        return ids
+
+    def _check_rules(self, request: Request, prompt_tokens: int) -> Rules:
+        r = request
+        room = self.context - prompt_tokens
+        try:
+            key = (r.temperature, r.top_p, r.top_k, r.min_p, r.stop_ids, r.max_tokens, r.top_logprobs, prompt_tokens)
+            known = self._rules.get(key)
+        except TypeError as error:
+            raise ValueError(f"stop_ids must be a frozenset of token ids: {error}") from error
+        if known is not None:
+            return known
+        _check_number("temperature", r.temperature, 0.0, math.inf)
+        _check_number("top_p", r.top_p, 0.0, 1.0, open_low=True)
+        _check_number("min_p", r.min_p, 0.0, 1.0)
+        _check_integer("top_k", r.top_k, 0)
+        _check_integer("max_tokens", r.max_tokens, 1)
+        _check_integer("top_logprobs", r.top_logprobs, 0)
+        stop_ids = self.eos_ids if r.stop_ids is None else frozenset(r.stop_ids)
+        if not all(isinstance(i, (int, np.integer)) and 0 <= i < self.vocab_size for i in stop_ids):
+            raise ValueError(
+                f"stop_ids must be token ids from 0 to {self.vocab_size - 1}, got {sorted(stop_ids, key=str)}"
+            )
+        params = SamplingParams(float(r.temperature), float(r.top_p), int(r.top_k), float(r.min_p))
+        rules = Rules(params, stop_ids, min(int(r.max_tokens), room))
+        if self._row_limit(prompt_tokens + rules.limit) < 1:
+            raise ValueError(
+                f"{prompt_tokens} prompt and {rules.limit} new tokens need more keys and values than "
+                f"max_kv_bytes={self._max_kv_bytes} holds; lower max_tokens or raise max_kv_bytes"
+            )
+        if len(self._rules) >= _RULES_KEPT:
+            self._rules.clear()
+        self._rules[key] = rules
+        return rules
+
+    def _row_limit(self, reach: int) -> int:
+        return self._max_kv_bytes // (capacity_for(reach) * self._runner.bytes_per_entry)
+
+    # Ends
+
+    def _deliver(self, finished: Iterable[Finished], error: str | None = None) -> list[Completion]:
+        completions = []
+        for ids, row, sampled_logprobs, reason in finished:
+            for request_id in ids.tolist():
+                ticket = self._tickets.pop(request_id)
+                self._bank.release(ticket.policy)
+                wanted = ticket.request.top_logprobs
+                completions.append(
+                    Completion(
+                        request_id,
+                        row.tokens.copy(),
+                        row.logprobs.copy(),
+                        sampled_logprobs.copy(),
+                        reason,
+                        ticket.policy.name,
+                        ticket.policy.version,
+                        ticket.prompt_tokens,
+                        row.cached if request_id == row.leader else ticket.prompt_tokens,
+                        error,
+                        [top[:wanted] for top in row.tops] if wanted else None,
+                    )
+                )
+        return completions
+
+    def _fail(self, row: Row, error: str) -> list[Completion]:
+        """End a row's requests; what waits on its slot is computed afresh, in a clean slot."""
+        for branch in row.branches:
+            branch.restart()
+        self._arena.scrub(row.slot)
+        return self._deliver(self._scheduler.fail(row), error)
+
+    def _recover(self, error: Exception) -> list[Completion]:
+        """After an exception in a forward pass: rows that fail alone end with the error, the others start over.
+
+        Keys and values may be half written, so all are forgotten; tokens are not. When no row fails alone twice running
+        (memory may be short), all are ended, so that the engine never spins.
+        """
+        self._failed_steps += 1
+        guilty: list[tuple[Row, str]] = []
+        for row in self._scheduler.rows:
+            slot, row.slot = row.slot, 0
+            for member in (row, *row.branches):
+                member.restart()
+            self._arena.reset()
+            try:
+                for _ in self._runner.feed(self._arena, [row]):
+                    pass
+            except Exception as own:
+                guilty.append((row, f"{type(own).__name__}: {own}"))
+            row.slot = slot
+        self._arena.reset()
+        if not guilty and self._failed_steps > 1:
+            guilty = [(row, f"{type(error).__name__}: {error}") for row in self._scheduler.rows]
+        return [completion for row, text in guilty for completion in self._fail(row, text)]
+
+
+def _draw_all(rows: Sequence[Row], logits: Logits) -> dict[Row, Outcome]:
+    """Draw for every request of every row from logits (n, V); rows whose logits are not finite are left out."""
+    normalisers = log_normalisers(logits)
+    finite = np.isfinite(normalisers)
+    by_params: dict[SamplingParams, list[tuple[int, int, Cohort]]] = {}
+    for i, row in enumerate(rows):
+        if finite[i]:
+            for j, cohort in enumerate(row.cohorts):
+                by_params.setdefault(cohort.rules.params, []).append((i, j, cohort))
+    draws: dict[tuple[int, int], Draw] = {}
+    for params, members in by_params.items():
+        chosen = [i for i, _, _ in members]
+        sizes = [len(cohort.ids) for _, _, cohort in members]
+        seeds = np.concatenate([cohort.seeds for _, _, cohort in members])
+        positions = np.repeat(np.array([len(rows[i].tokens) for i in chosen], dtype=np.uint64), sizes)
+        uniform = uniforms(seeds, positions)
+        ends = np.cumsum(sizes).tolist()
+        split = [uniform[end - size : end] for end, size in zip(ends, sizes)]
+        selected = logits if len(chosen) == len(rows) and chosen == list(range(len(rows))) else logits[chosen]
+        for (i, j, _), drawn in zip(members, draw(selected, params, split)):
+            draws[i, j] = drawn
+    outcomes = {}
+    for i, row in enumerate(rows):
+        if finite[i]:
+            norm = float(normalisers[i])
+            top = most_likely_tokens(logits[i], norm, row.top_logprobs) if row.top_logprobs else None
+            outcomes[row] = Outcome([draws[i, j] for j in range(len(row.cohorts))], logits[i], norm, top)
+    return outcomes
+
+
+def _check_number(name: str, value: Any, low: float, high: float, *, open_low: bool = False) -> None:
+    valid = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not (valid and low <= value <= high and not (open_low and value == low)):
+        top = "finite" if high == math.inf else f"at most {high:g}"
+        raise ValueError(f"{name} must be {'above' if open_low else 'at least'} {low:g} and {top}, got {value!r}")
+
+
+def _check_integer(name: str, value: Any, low: int) -> None:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < low:
+        raise ValueError(f"{name} must be an integer of at least {low}, got {value!r}")

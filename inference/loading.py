@@ -1,0 +1,222 @@
+"""Find and load models and adapters, without ever running code that came with them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.resources
+import json
+import math
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+from mlx_lm.tuner.lora import LoRALinear
+
+from . import fastblas
+from .adapters import check_adapter, linear_shapes
+from .types import AdapterError, ModelNotFound, UnsafeModel
+
+_BUNDLED = ("tiny",)
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken"]
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """Where a model came from and what its config says."""
+
+    name: str
+    path: Path
+    config: dict[str, Any]
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """`base_digest` of the directory; reads every weight file, so it is worked out on first use."""
+        return base_digest(self.path)
+
+
+@dataclass(frozen=True)
+class AdapterWeights:
+    """An adapter read from disk: tensors under mlx-lm's names, as `Engine.publish` takes them."""
+
+    weights: dict[str, mx.array]
+    scale: float
+    rank: int
+    config: dict[str, Any]
+
+
+def load(name_or_path: str | Path, adapter_path: str | Path | None = None) -> tuple[nn.Module, Any, ModelInfo]:
+    """Load a model, its mlx-lm tokenizer wrapper, and where it came from.
+
+    name_or_path: "tiny" (bundled), a directory with config.json, or a hub name such as "Qwen/Qwen3-0.6B".
+    adapter_path: a LoRA directory in mlx-lm's layout, put on the model as LoRA layers.
+    Also prepares MLX for this machine: a fast BLAS, and no run-time C++ compiler on Linux CPUs.
+    Raises ModelNotFound, UnsafeModel, AdapterError.
+    """
+    import mlx_lm
+    import mlx_lm.utils
+
+    prepare_mlx()
+    path = find_model(name_or_path)
+    config = _safe_config(path)
+    model, tokenizer = mlx_lm.load(str(path))[:2]
+    if adapter_path is not None:
+        read_adapter(adapter_path, model)
+        model = mlx_lm.utils.load_adapters(model, str(adapter_path))
+    model.eval()
+    return model, tokenizer, ModelInfo(str(name_or_path), path, config)
+
+
+def prepare_mlx() -> None:
+    """Fast BLAS, and no `mx.compile` on Linux CPUs, where each fused kernel costs 0.6 s of g++ and gains nothing."""
+    if sys.platform == "linux" and mx.default_device() == mx.cpu:
+        mx.disable_compile()
+    fastblas.enable()
+
+
+def find_model(name_or_path: str | Path) -> Path:
+    """The directory of a model; hub names are downloaded (weights, config and tokenizer files only, never code)."""
+    name = str(name_or_path)
+    if name in _BUNDLED:
+        path = Path(str(importlib.resources.files("inference") / "models" / name))
+    else:
+        path = Path(name).expanduser()
+    if (path / "config.json").is_file():
+        return path
+    if path.exists() or not _HUB_NAME.fullmatch(name) or name.startswith("."):
+        what = "a directory without config.json" if path.is_dir() else "not there"
+        raise ModelNotFound(_no_such_model(name, f"{path} is {what}"))
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise ModelNotFound(_no_such_model(name, f"the hub said: {type(error).__name__}: {error}")) from error
+
+
+def _no_such_model(name: str, why: str) -> str:
+    return f"no such model {name!r}: {why}. Accepted: 'tiny', a directory with config.json, or a hub name 'owner/name'"
+
+
+def _safe_config(path: Path) -> dict[str, Any]:
+    """The parsed config.json; refuses directories that want their own code run."""
+    configs = {}
+    for file in ("config.json", "tokenizer_config.json"):
+        if (path / file).is_file():
+            configs[file] = _read_json(path / file)
+            for key in ("model_file", "auto_map"):
+                if configs[file].get(key):
+                    raise UnsafeModel(
+                        f"{path / file} sets {key!r}, which asks for Python code from the model's directory to be run; "
+                        f"such models are refused. If mlx-lm supports the architecture itself, delete {key!r}"
+                    )
+    return configs["config.json"]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelNotFound(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ModelNotFound(f"{path} holds a {type(content).__name__}, expected an object")
+    return content
+
+
+def base_digest(model_dir: str | Path) -> str:
+    """SHA-256 over config.json and the weight files (names and bytes): the identity of a base model."""
+    path = Path(model_dir)
+    files = [path / "config.json", *sorted(path.glob("model*.safetensors"))]
+    if len(files) == 1 or not files[0].is_file():
+        raise ModelNotFound(f"{path} has no config.json with model*.safetensors to take a digest of")
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.name} {file.stat().st_size}\n".encode())
+        with file.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def clone_structure(model: nn.Module) -> nn.Module:
+    """A second module tree over the same arrays, without the first one's LoRA layers.
+
+    Modules, lists and dicts are new objects; arrays and everything else are shared, so it costs no memory, and wrapping
+    or replacing layers of the copy leaves the original (the trainer's) as it is. A LoRA layer is copied as its base
+    layer. Parameters that the owner of the original later replaces, as an optimizer does, are not seen by the copy:
+    this is meant for a frozen base.
+    """
+    copies: dict[int, Any] = {}
+
+    def clone(value: Any) -> Any:
+        if id(value) in copies:  # tied modules stay tied
+            return copies[id(value)]
+        if isinstance(value, LoRALinear):
+            result = clone(value.linear)
+        elif isinstance(value, nn.Module):
+            result = type(value).__new__(type(value))
+            result.__dict__.update(value.__dict__)
+            copies[id(value)] = result
+            for key, child in value.items():
+                dict.__setitem__(result, key, clone(child))
+        elif isinstance(value, dict):
+            result = {key: clone(child) for key, child in value.items()}
+        elif isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+            result = type(value)(clone(child) for child in value)
+        else:
+            return value
+        copies[id(value)] = result
+        return result
+
+    copy: nn.Module = clone(model)
+    copy.eval()
+    return copy
+
+
+def read_adapter(path: str | Path, model: nn.Module | None = None, *, max_rank: int = 1024) -> AdapterWeights:
+    """Read a LoRA adapter in mlx-lm's layout: adapters.safetensors and adapter_config.json in one directory.
+
+    With a model, names and shapes are checked against it. Raises AdapterError naming the file or tensor at fault.
+    """
+    folder = Path(path)
+    config_file, weight_file = folder / "adapter_config.json", folder / "adapters.safetensors"
+    for file in (config_file, weight_file):
+        if not file.is_file():
+            raise AdapterError(f"no adapter at {folder}: {file.name} is missing (mlx-lm's layout is expected)")
+    try:
+        config = json.loads(config_file.read_text(encoding="utf-8"))
+        weights: dict[str, mx.array] = dict(mx.load(str(weight_file)))  # type: ignore[arg-type]
+    except (OSError, ValueError, RuntimeError) as error:
+        raise AdapterError(f"the adapter at {folder} is damaged: {error}") from error
+    kind = config.get("fine_tune_type", "lora") if isinstance(config, dict) else None
+    parameters = config.get("lora_parameters") if isinstance(config, dict) else None
+    if kind != "lora" or not isinstance(parameters, dict):
+        raise AdapterError(f"{config_file}: fine_tune_type 'lora' with lora_parameters is accepted, got {kind!r}")
+    scale, rank = parameters.get("scale"), parameters.get("rank")
+    if not isinstance(scale, (int, float)) or not math.isfinite(scale) or not isinstance(rank, int) or rank < 1:
+        raise AdapterError(
+            f"{config_file}: a finite scale and a rank of at least 1 are needed, got {scale!r}, {rank!r}"
+        )
+    shapes = linear_shapes(model) if model is not None else _own_shapes(weights)
+    check_adapter(shapes, weights, scale=float(scale), max_rank=max_rank)
+    for name in sorted(weights):
+        got = weights[name].shape[1 if name.endswith("lora_a") else 0]
+        if got != rank:
+            raise AdapterError(f"{name} has rank {got}, but {config_file.name} says {rank}")
+    return AdapterWeights(weights, float(scale), rank, config)
+
+
+def _own_shapes(weights: dict[str, mx.array]) -> dict[str, tuple[int, int]]:
+    """The layer shapes that the tensors themselves imply, for a check without a model."""
+    paths = {name.rpartition(".")[0] for name in weights}
+    shapes = {}
+    for path in paths:
+        a, b = weights.get(f"{path}.lora_a"), weights.get(f"{path}.lora_b")
+        shapes[path] = (a.shape[0] if a is not None and a.ndim else 0, b.shape[-1] if b is not None and b.ndim else 0)
+    return shapes

@@ -1,0 +1,205 @@
+"""Matrix games: both players choose at once, a table says what each gets; once or over several rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from string import ascii_lowercase
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from legos_envs.bimatrix import best_equilibrium
+from legos_envs.game import GameEnv, InfoSet, State
+from legos_envs.table import Rules, Seat, Table
+
+Payoffs = Sequence[Sequence[float]]
+
+
+class NamedGame(NamedTuple):
+    """A matrix game from the literature. `column` None means zero-sum."""
+
+    actions: tuple[str, ...]
+    row: Payoffs
+    column: Payoffs | None = None
+
+
+RPS = ("rock", "paper", "scissors")
+NAMED = {
+    "rps": NamedGame(RPS, [[0, -1, 1], [1, 0, -1], [-1, 1, 0]]),
+    # Rock against scissors counts double: Nash plays 1/4, 1/2, 1/4; uniform play has NashConv 2/3.
+    "biased_rps": NamedGame(RPS, [[0, -1, 2], [1, 0, -1], [-2, 1, 0]]),
+    "matching_pennies": NamedGame(("heads", "tails"), [[1, -1], [-1, 1]]),
+    "prisoners_dilemma": NamedGame(("cooperate", "defect"), [[3, 0], [5, 1]], [[3, 5], [0, 1]]),
+    "stag_hunt": NamedGame(("stag", "hare"), [[4, 0], [3, 2]], [[4, 3], [0, 2]]),
+}
+
+
+@dataclass(frozen=True)
+class MatrixGameRules:
+    """A bimatrix game as a `Game`: player 0 moves first, player 1 moves without seeing it; returns add over the rounds.
+
+    Attributes:
+        payoffs: what players 0 and 1 get, each (rows, columns) indexed by the moves of player 0 and of player 1.
+        actions: the names of the moves of player 0 (rows) and of player 1 (columns).
+        rounds: how often it is played; after each round both are told both moves.
+    """
+
+    payoffs: tuple[tuple[tuple[float, ...], ...], tuple[tuple[float, ...], ...]]
+    actions: tuple[tuple[str, ...], tuple[str, ...]]
+    rounds: int = 1
+    num_players = 2
+
+    @property
+    def zero_sum(self) -> bool:
+        return not np.add(*self.payoffs).any()
+
+    def initial(self) -> list[tuple[float, State]]:
+        return [(1.0, ())]
+
+    def player(self, state: tuple[str, ...]) -> int | None:
+        return None if len(state) == 2 * self.rounds else len(state) % 2
+
+    def legal(self, state: tuple[str, ...]) -> tuple[str, ...]:
+        return self.actions[len(state) % 2]
+
+    def next(self, state: tuple[str, ...], move: str) -> tuple[str, ...]:
+        return (*state, move)
+
+    def pays(self, first: str, second: str) -> tuple[float, float]:
+        """What one round pays to players 0 and 1."""
+        i, j = self.actions[0].index(first), self.actions[1].index(second)
+        return self.payoffs[0][i][j], self.payoffs[1][i][j]
+
+    def returns(self, state: tuple[str, ...]) -> tuple[float, float]:
+        paid = [self.pays(*pair) for pair in zip(state[::2], state[1::2])]
+        return sum(p[0] for p in paid), sum(p[1] for p in paid)
+
+    def rules(self, player: int) -> str:
+        own, other = self.actions[player], self.actions[1 - player]
+        table = self.payoffs[0] if player == 0 else zip(*self.payoffs[1])
+        lines = [
+            f"{name}: " + ", ".join(f"{value:g} against {against}" for against, value in zip(other, row)) + "."
+            for name, row in zip(own, table)
+        ]
+        often = "" if self.rounds == 1 else f" You play {self.rounds} rounds."
+        return "\n".join([f"You and another player choose at the same time.{often} Your move pays you:", *lines])
+
+    def question(self, number: int) -> str:
+        """What is asked in round `number`, counted from 0."""
+        return "Choose." if self.rounds == 1 else f"Round {number + 1} of {self.rounds}. Choose."
+
+    def history(self, number: int, first: str, second: str, player: int) -> str:
+        """What a player is told of a round that was played."""
+        own, other = (first, second) if player == 0 else (second, first)
+        return f"Round {number + 1}: you {own}, other {other}, you get {self.pays(first, second)[player]:g}."
+
+    def view(self, state: tuple[str, ...], player: int) -> str:
+        number = min(len(state) // 2, self.rounds - 1)
+        pairs = list(zip(state[::2], state[1::2]))[:number]
+        told = [self.history(i, first, second, player) for i, (first, second) in enumerate(pairs)]
+        return "\n".join([*told, self.question(number)])
+
+    @cached_property
+    def equilibrium(self) -> tuple[dict[str, float], dict[str, float]]:
+        """The Nash equilibrium of one round with the largest sum of payoffs, among those of support enumeration."""
+        mixed = best_equilibrium(*map(np.array, self.payoffs))
+        row, column = (dict(zip(names, map(float, p))) for names, p in zip(self.actions, mixed))
+        return row, column
+
+    def nash(self, infoset: InfoSet) -> dict[str, float]:
+        """An equilibrium of the whole game: the same equilibrium of one round, in every round."""
+        return self.equilibrium[infoset.player]
+
+
+class MatrixGame(GameEnv):
+    """A matrix game for two who choose at once.
+
+    Args:
+        game: a name in `NAMED`; `"rps"` without `payoffs`.
+        payoffs: instead of a name: one matrix (zero-sum, what player 0 gets), or two (what each player gets), with
+            rows for the moves of player 0 and columns for those of player 1.
+        actions: names of the moves: one list for both players, or a list for each; `a, b, c ...` by default.
+        rounds: how often it is played; the reward is the sum, and the past is told.
+
+    Raises:
+        ValueError: an unknown name, matrices of unequal or ragged shape, names that do not fit them.
+    """
+
+    name = "MatrixGame-v0"
+    seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
+
+    def __init__(
+        self,
+        game: str | None = None,
+        payoffs: Any = None,
+        actions: Sequence[Any] | None = None,
+        rounds: int = 1,
+        **kwargs: Any,
+    ):
+        if not isinstance(rounds, int) or not 1 <= rounds <= 100:
+            raise ValueError(f"rounds must be a whole number from 1 to 100; got {rounds!r}")
+        if payoffs is None:
+            if game is not None and game not in NAMED:
+                raise ValueError(f"game must be one of {', '.join(map(repr, NAMED))}; got {game!r}")
+            named = NAMED[game or "rps"]
+            payoffs = named.row if named.column is None else (named.row, named.column)
+            actions = named.actions if actions is None else actions
+        elif game is not None:
+            raise ValueError(f"give either game or payoffs, not both; got game {game!r}")
+        tables = _payoffs(payoffs)
+        self.game: MatrixGameRules = MatrixGameRules(
+            tables, _actions(actions, len(tables[0]), len(tables[0][0])), rounds
+        )
+        self.zero_sum = self.game.zero_sum  # type: ignore[misc]  # a class constant elsewhere, the matrix's affair here
+        retries = int(kwargs.get("invalid_retries", 1))
+        super().__init__(**{"max_turns": 2 * rounds * (retries + 1), **kwargs})
+
+    def play(self, table: Table) -> Rules[tuple[float, ...]]:
+        game, agents = self.game, self.possible_agents
+        totals = [0.0, 0.0]
+        for i, agent in enumerate(agents):
+            table.tell(agent, game.rules(i))
+        for number in range(game.rounds):
+            first, second = yield from table.gather(
+                [table.ask(agent, game.question(number), legal=game.actions[i]) for i, agent in enumerate(agents)]
+            )
+            for i, (agent, paid) in enumerate(zip(agents, game.pays(first, second))):
+                totals[i] += paid
+                table.reward(agent, paid)
+                table.tell(agent, game.history(number, first, second, i))
+        return tuple(totals)
+
+
+def _payoffs(given: Any) -> tuple[tuple[tuple[float, ...], ...], tuple[tuple[float, ...], ...]]:
+    """Both players' payoffs, each (rows, columns), as plain floats."""
+    wanted = "payoffs must be one matrix (zero-sum) or two of the same shape, with 1 to 26 rows and columns of numbers"
+    try:
+        array = np.array(given, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{wanted}; got {given!r}") from None
+    if array.ndim == 2:
+        array = np.stack([array, -array]) + 0.0  # no negative zeros
+    if array.ndim != 3 or len(array) != 2 or not all(1 <= n <= 26 for n in array.shape) or not np.isfinite(array).all():
+        raise ValueError(f"{wanted}; got {given!r}")
+    row, column = (tuple([tuple(values) for values in table]) for table in array.tolist())
+    return row, column
+
+
+def _actions(given: Sequence[Any] | None, rows: int, columns: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if given is None:
+        return tuple(ascii_lowercase[:rows]), tuple(ascii_lowercase[:columns])
+    both = [tuple(given)] * 2 if all(isinstance(name, str) for name in given) else [tuple(names) for names in given]
+    ok = len(both) == 2 and all(
+        len(names) == count
+        and all(isinstance(name, str) and name.isalnum() for name in names)
+        and len({name.casefold() for name in names}) == count
+        for names, count in zip(both, (rows, columns))
+    )
+    if not ok:
+        raise ValueError(
+            f"actions must be {rows} different words for player_0 and {columns} for player_1 "
+            f"(one list when they are the same); got {given!r}"
+        )
+    return both[0], both[1]

@@ -1,0 +1,138 @@
+"""Nim (Bouton, 1901): take from a heap in turn; who takes the last object wins, or loses in misere play.
+
+By default there is one heap of 5 to 12 objects, drawn uniformly, and a player takes 1, 2 or 3: multiples of four are
+lost for the player to move.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from legos_envs.game import GameEnv, State
+from legos_envs.table import Seat, Table
+
+HEAP_NAMES = "ABCDEFGH"
+LARGEST = 100
+Heaps = tuple[tuple[int, ...], int]
+"""What is left in each heap, and the player to move."""
+
+
+def nim_sum(heaps: Sequence[int], max_take: int | None = None) -> int:
+    """Zero exactly where the player to move loses normal play: the XOR of the heaps' Grundy values."""
+    total = 0
+    for heap in heaps:
+        total ^= heap if max_take is None else heap % (max_take + 1)
+    return total
+
+
+@dataclass(frozen=True)
+class NimGame:
+    """Nim from one of `starts`, drawn uniformly; the winner gets 1, the loser -1."""
+
+    starts: tuple[tuple[int, ...], ...] = tuple((size,) for size in range(5, 13))
+    max_take: int | None = 3
+    misere: bool = False
+    num_players = 2
+
+    @property
+    def single(self) -> bool:
+        return len(self.starts[0]) == 1
+
+    def initial(self) -> list[tuple[float, State]]:
+        return [(1 / len(self.starts), (heaps, 0)) for heaps in self.starts]
+
+    def player(self, state: Heaps) -> int | None:
+        return state[1] if any(state[0]) else None
+
+    def legal(self, state: Heaps) -> tuple[str, ...]:
+        cap = self.max_take or LARGEST
+        if self.single:
+            return tuple([str(n) for n in range(1, min(cap, state[0][0]) + 1)])
+        return tuple([f"{HEAP_NAMES[i]}{n}" for i, heap in enumerate(state[0]) for n in range(1, min(cap, heap) + 1)])
+
+    def next(self, state: Heaps, move: str) -> Heaps:
+        heaps, player = state
+        i, taken = (0, int(move)) if self.single else (HEAP_NAMES.index(move[0]), int(move[1:]))
+        return (*heaps[:i], heaps[i] - taken, *heaps[i + 1 :]), 1 - player
+
+    def returns(self, state: Heaps) -> tuple[float, float]:
+        last = 1 - state[1]
+        winner = 1 - last if self.misere else last
+        return (1.0, -1.0) if winner == 0 else (-1.0, 1.0)
+
+    def rules(self, player: int) -> str:
+        much = "any number" if self.max_take is None else "1" if self.max_take == 1 else f"1 to {self.max_take}"
+        source = "the heap" if self.single else "one heap (A2 is 2 from heap A)"
+        end = "loses" if self.misere else "wins"
+        return f"Nim. Players in turn take {much} from {source}. Who takes the last one {end}."
+
+    def view(self, state: Heaps, player: int) -> str:
+        if self.single:
+            return f"Heap: {state[0][0]}."
+        return f"Heaps: {' '.join(f'{name} {heap}' for name, heap in zip(HEAP_NAMES, state[0]))}."
+
+
+class Nim(GameEnv):
+    """Nim for two.
+
+    Args:
+        heaps: fixed heap sizes, such as `(3, 4, 5)`; without them one heap is drawn uniformly from `heap_range`.
+        heap_range: the smallest and the largest size of the drawn heap.
+        max_take: the most that a move may take; None for no limit.
+        misere: who takes the last object loses.
+
+    Raises:
+        ValueError: a size or limit is out of its range.
+    """
+
+    name = "Nim-v0"
+    zero_sum = True
+    seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
+    reset_options = {"heap": "the size to begin with, such as 9; a list of sizes with several heaps"}
+
+    def __init__(
+        self,
+        heaps: Sequence[int] | None = None,
+        heap_range: tuple[int, int] = (5, 12),
+        max_take: int | None = 3,
+        misere: bool = False,
+        **kwargs: Any,
+    ):
+        if max_take is not None:
+            (max_take,) = _sizes("max_take", [max_take], 1)
+        if heaps is not None:
+            if not 1 <= len(heaps) <= len(HEAP_NAMES):
+                raise ValueError(f"heaps must be 1 to {len(HEAP_NAMES)} sizes; got {heaps!r}")
+            starts = [_sizes("heaps", heaps, len(heaps))]
+        else:
+            low, high = _sizes("heap_range", heap_range, 2)
+            if low > high:
+                raise ValueError(f"heap_range must be (smallest, largest); got {heap_range!r}")
+            starts = [(size,) for size in range(low, high + 1)]
+        self.game = NimGame(tuple(starts), max_take, bool(misere))
+        self.most = tuple([max(sizes) for sizes in zip(*starts)])
+        retries = int(kwargs.get("invalid_retries", 1))
+        super().__init__(**{"max_turns": sum(self.most) * (retries + 1), **kwargs})
+
+    def deal(self, table: Table) -> State:
+        heap = self.options.get("heap")
+        if heap is None:
+            return super().deal(table)
+        sizes = _sizes("option heap", heap if isinstance(heap, (list, tuple)) else [heap], len(self.most))
+        if any(size > most for size, most in zip(sizes, self.most)):
+            raise ValueError(f"option heap must be at most {' '.join(map(str, self.most))} in this env; got {heap!r}")
+        return sizes, 0
+
+
+def _sizes(name: str, values: Sequence[Any], count: int) -> tuple[int, ...]:
+    try:
+        sizes = tuple([operator.index(value) for value in values])
+    except TypeError:
+        sizes = ()
+    if len(sizes) != count or not all(1 <= size <= LARGEST for size in sizes):
+        what = "a whole number" if count == 1 else f"{count} whole numbers"
+        raise ValueError(f"{name} must be {what} from 1 to {LARGEST}; got {values!r}")
+    return sizes

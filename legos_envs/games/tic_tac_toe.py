@@ -1,0 +1,102 @@
+"""Tic-tac-toe on a 3 by 3 board: 4,520 positions to decide in, a draw under perfect play.
+
+The text shows one word per cell in fixed positions, which is what a small model can read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from legos_envs.game import GameEnv, InfoSet, State
+from legos_envs.game_graph import ExactPolicy
+from legos_envs.table import Seat, Table
+
+MARKS = "XO"
+EMPTY = "_"
+CELLS = tuple("123456789")
+LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
+
+
+@dataclass(frozen=True)
+class TicTacToeGame:
+    """Tic-tac-toe; a state is the board as nine characters. The winner gets 1, the loser -1, both 0 at a draw."""
+
+    num_players = 2
+
+    def initial(self) -> list[tuple[float, State]]:
+        return [(1.0, EMPTY * 9)]
+
+    def player(self, state: str) -> int | None:
+        left = state.count(EMPTY)
+        return None if left == 0 or self.winner(state) is not None else (9 - left) % 2
+
+    def winner(self, state: str) -> int | None:
+        """The player who has three in a line, if any."""
+        for a, b, c in LINES:
+            if state[a] == state[b] == state[c] != EMPTY:
+                return MARKS.index(state[a])
+        return None
+
+    def legal(self, state: str) -> tuple[str, ...]:
+        return tuple([cell for cell, mark in zip(CELLS, state) if mark == EMPTY])
+
+    def next(self, state: str, move: str) -> str:
+        i = int(move) - 1
+        return state[:i] + MARKS[(9 - state.count(EMPTY)) % 2] + state[i + 1 :]
+
+    def returns(self, state: str) -> tuple[float, float]:
+        winner = self.winner(state)
+        return (0.0, 0.0) if winner is None else (1.0, -1.0) if winner == 0 else (-1.0, 1.0)
+
+    def rules(self, player: int) -> str:
+        return (
+            "Tic-tac-toe. Players in turn mark one empty cell (_) of 1 to 9. "
+            "Rows are 1 2 3, 4 5 6, 7 8 9. Three own marks in a row, column or diagonal win."
+        )
+
+    def view(self, state: str, player: int) -> str:
+        return f"You are {MARKS[player]}. Board: {' '.join(state)}"
+
+    @property
+    def scripted(self) -> dict[str, ExactPolicy]:
+        """Players that follow a rule of thumb."""
+        return {"greedy": greedy}
+
+
+def greedy(infoset: InfoSet) -> dict[str, float]:
+    """Completes a line of its own, else blocks one of the other's, else takes centre, corner, edge in that order."""
+    board = infoset.view.partition("Board: ")[2].split()
+    for mark in (MARKS[infoset.player], MARKS[1 - infoset.player]):
+        for line in LINES:
+            marks = [board[i] for i in line]
+            if marks.count(mark) == 2 and EMPTY in marks:
+                return {CELLS[line[marks.index(EMPTY)]]: 1.0}
+    return {next(cell for cell in "513792468" if cell in infoset.legal): 1.0}
+
+
+class TicTacToe(GameEnv):
+    """Tic-tac-toe for two: `player_0` plays X and begins. Actions are the numbers of the cells."""
+
+    name = "TicTacToe-v0"
+    zero_sum = True
+    default_max_turns = 18
+    seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
+    reset_options = {"moves": "opening moves to begin after, such as ['5', '1'] or '51'"}
+
+    def __init__(self, **kwargs: Any):
+        self.game: TicTacToeGame = TicTacToeGame()
+        super().__init__(**kwargs)
+
+    def deal(self, table: Table) -> State:
+        state = EMPTY * 9
+        moves = self.options.get("moves", ())
+        if not isinstance(moves, (str, list, tuple)):
+            raise ValueError(f"option moves must be a list of cells, such as ['5', '1']; got {moves!r}")
+        for move in moves:
+            if self.game.player(state) is None or str(move) not in self.game.legal(state):
+                raise ValueError(f"option moves: {move!r} is not legal on board {state!r}; got {moves!r}")
+            state = self.game.next(state, str(move))
+        if self.game.player(state) is None:
+            raise ValueError(f"option moves ends the game: nothing is left to play after {moves!r}")
+        return state

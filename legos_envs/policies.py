@@ -1,0 +1,212 @@
+"""Players without a model: random, scripted, tabular (minimax, Nash) and human. Each maps a `Decision` to text.
+
+All randomness comes from `decision.seed`, so what a policy says never depends on what else is being played.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+from legos_envs import exact, parsing
+from legos_envs.game import GameEnv
+from legos_envs.game_graph import ExactPolicy, graph_of
+from legos_envs.play import Decision, Policy
+
+SENTENCE = "I have nothing to add."
+
+
+class NoInput(EOFError):
+    """The human's input ended while an action was asked for."""
+
+
+class RandomPolicy:
+    """Uniform over the legal actions; where any text is legal, a fixed sentence."""
+
+    def __init__(self, sentence: str = SENTENCE):
+        self.sentence = sentence
+
+    def __call__(self, decision: Decision) -> str:
+        legal = decision.legal_actions
+        return legal[decision.seed % len(legal)] if legal else self.sentence
+
+
+class ScriptedPolicy:
+    """Says what a function answers, or the lines of a list, one a turn.
+
+    The name of a legal move, such as `bet`, is written in the env's action format; all else is said as it stands.
+
+    Args:
+        script: `Decision -> str`, or what to say at turn 0, 1, 2 ... (every action of the agent is a turn, a second
+            try after an invalid one too).
+
+    Raises:
+        IndexError: when called, if the list is over.
+    """
+
+    def __init__(self, script: Callable[[Decision], str] | Sequence[str]):
+        if isinstance(script, str):
+            raise TypeError(f"script must be a function or a list of lines; got the str {script!r}")
+        self.script = script
+
+    def __call__(self, decision: Decision) -> str:
+        if callable(self.script):
+            return written(self.script(decision), decision)
+        if decision.turn >= len(self.script):
+            raise IndexError(
+                f"the script of {decision.agent!r} has {len(self.script)} lines and is asked for turn {decision.turn}"
+            )
+        return written(self.script[decision.turn], decision)
+
+
+class TabularPolicy:
+    """Plays a policy over information sets in the env, by recognising the prompt of every information set.
+
+    Prompts are recognised with `memory="state"`, and with `"chat"` where the view alone tells the information set.
+
+    Args:
+        env: a `GameEnv`, wrapped or not.
+        policy: probabilities of legal moves by information set; read once, here.
+
+    Raises:
+        TypeError: the env is no `GameEnv`.
+        ValueError: the policy is malformed, or the game too large for exact evaluation.
+        LookupError: when called, if the prompt belongs to no information set.
+    """
+
+    def __init__(self, env: Any, policy: ExactPolicy):
+        bare = game_env(env)
+        graph = graph_of(bare.game)
+        self.name = bare.name
+        self._seats = {agent: i for i, agent in enumerate(bare.possible_agents)}
+        self._table: dict[tuple[int, str], tuple[tuple[str, ...], list[float]]] = {}
+        for infoset, played in zip(graph.infosets, graph.probabilities(policy)):
+            entry = tuple([parsing.write_action(move, bare.action_format) for move in infoset.legal]), played
+            prompt = bare.observation_in(infoset)["messages"][-1]["content"]
+            self._table[infoset.player, prompt] = entry
+            if bare.memory == "chat":  # after the first turn the rules are not repeated
+                self._table[infoset.player, prompt.removeprefix(f"{bare.game.rules(infoset.player)}\n")] = entry
+
+    def __call__(self, decision: Decision) -> str:
+        seat = self._seats.get(decision.agent.rpartition("/")[2], self._seats.get(decision.role))
+        prompt = decision.messages[-1]["content"]
+        entry = None if seat is None else self._table.get((seat, prompt))
+        if entry is None:
+            raise LookupError(
+                f"{decision.agent!r} is asked something that is no information set of {self.name}: {prompt!r}. "
+                f"A tabular policy plays the env it was made for (same constructor arguments), one game an episode."
+            )
+        moves, played = entry
+        draw, total = decision.seed / 2**63, 0.0
+        for move, probability in zip(moves, played):
+            total += probability
+            if draw < total:
+                return move
+        return max(zip(played, moves))[1]  # rounding left the draw above the sum
+
+
+def optimal(env: Any) -> TabularPolicy:
+    """The best there is: an equilibrium, or minimax play that chooses uniformly among the optimal moves.
+
+    Raises:
+        TypeError: the env is no `GameEnv`.
+        ValueError: its game has no known solution.
+    """
+    return TabularPolicy(env, exact.nash(game_env(env).game))
+
+
+class HumanPolicy:
+    """Shows what is new and reads an action; asks again until a legal one is given. Blocks while it waits.
+
+    A move may be typed without its format, in any case (`bet` for `[bet]`).
+
+    Args:
+        read: takes a prompt, returns a line; may raise `EOFError`.
+        write: prints one text.
+
+    Raises:
+        NoInput: when called, if the input has ended.
+    """
+
+    def __init__(self, read: Callable[[str], str] = input, write: Callable[[str], Any] = print):
+        self.read, self.write = read, write
+        self._shown: dict[str, tuple[dict[str, str], ...]] = {}
+
+    def __call__(self, decision: Decision) -> str:
+        shown, messages = self._shown.get(decision.agent, ()), decision.messages
+        new = messages[len(shown) :] if decision.turn and messages[: len(shown)] == shown else messages
+        for message in new:
+            if message["role"] != "assistant":
+                self.write(message["content"])
+        self._shown[decision.agent] = messages
+        legal = decision.legal_actions
+        while True:
+            try:
+                text = self.read(f"{decision.agent}> ")
+            except EOFError as error:
+                raise NoInput(
+                    f"the input ended while {decision.agent!r} was to act at turn {decision.turn}; "
+                    f"give it {' '.join(legal) if legal else 'a line of text'}"
+                ) from error
+            said = written(text.strip(), decision)
+            if said in legal if legal else said:
+                return said
+            self.write(f"Not understood: {text!r}. {'Legal: ' + ' '.join(legal) if legal else 'Say something.'}")
+
+
+def written(text: str, decision: Decision) -> str:
+    """The legal action that a text names, as the env wants it written; the text itself when it names none."""
+    wanted = text.casefold()
+    for action in decision.legal_actions or ():
+        for name in (action, *(parsing.action(action, form) for form in parsing.FORMATS)):
+            if name is not None and name.casefold() == wanted:
+                return action
+    return text
+
+
+def make_policy(name: str, env: Any) -> Policy:
+    """A policy by name, for an env.
+
+    `"random"`, `"optimal"`, `"human"`, or `"scripted:NAME"`: `first` and `last` take the first or last legal action
+    of any env. An env adds its own with an attribute `scripted_players` (names to functions of a `Decision`), a
+    `Game` with an attribute `scripted` (names to policies over information sets).
+
+    Raises:
+        ValueError: the name is unknown; the message names the nearest one.
+        TypeError: `"optimal"` for an env without a `Game`.
+    """
+    makers: dict[str, Callable[[], Policy]] = {
+        "random": RandomPolicy,
+        "optimal": lambda: optimal(env),
+        "human": HumanPolicy,
+        "scripted:first": lambda: ScriptedPolicy(lambda decision: (decision.legal_actions or (SENTENCE,))[0]),
+        "scripted:last": lambda: ScriptedPolicy(lambda decision: (decision.legal_actions or (SENTENCE,))[-1]),
+    }
+    bare = env.unwrapped
+    for key, exact_policy in getattr(getattr(bare, "game", None), "scripted", {}).items():
+        makers[f"scripted:{key}"] = partial(TabularPolicy, bare, exact_policy)
+    for key, script in getattr(bare, "scripted_players", {}).items():
+        makers[f"scripted:{key}"] = partial(ScriptedPolicy, script)
+    if name in makers:
+        return makers[name]()
+    full = {key.partition(":")[2] or key: key for key in makers} | {key: key for key in makers}
+    near = difflib.get_close_matches(name, full, 1, cutoff=0.5)
+    hint = f" Did you mean {full[near[0]]!r}?" if near else ""
+    raise ValueError(f"policy {name!r} is unknown.{hint} Accepted: {', '.join(map(repr, makers))}.")
+
+
+def game_env(env: Any) -> GameEnv:
+    """The `GameEnv` inside wrappers.
+
+    Raises:
+        TypeError: there is none.
+    """
+    bare = env.unwrapped
+    if not isinstance(bare, GameEnv):
+        raise TypeError(
+            f"{getattr(bare, 'name', type(bare).__name__)} has no exact solution: its rules are not written as a Game. "
+            f"Accepted: envs that derive from GameEnv, such as KuhnPoker-v0, Nim-v0, TicTacToe-v0, MatrixGame-v0"
+        )
+    return cast(GameEnv, bare)

@@ -1,0 +1,172 @@
+"""What the bundled model reads: random play in the registered environments, made-up choices, and plain sentences.
+
+A `Dialogue` is one training row. Where an environment lists the legal replies, the row keeps the list: the model learns
+to say each with equal probability, and nothing about which is better. After the last reply a further message tells the
+agent's return. To predict it, the model must read the cards or the board; a model that only learns to copy legal
+replies does not, and then reinforcement learning finds nothing to build on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any, NamedTuple
+
+import legos_envs
+from legos_envs.games import matrix_game
+from legos_envs.parsing import write_action
+from legos_train.bootstrap.sentences import WORDS, exchange, sentence
+
+
+class Exchange(NamedTuple):
+    """What the user says, what is replied, and the legal replies; None where there is no list of them.
+
+    An empty list marks a reply that is not legal: it is context for what follows and never a target.
+    """
+
+    prompt: str
+    reply: str
+    legal: tuple[str, ...] | None = None
+
+
+class Dialogue(NamedTuple):
+    """One row: a system message or none, exchanges, and what the user says last (the result) or nothing."""
+
+    source: str
+    exchanges: tuple[Exchange, ...]
+    result: str | None = None
+    system: str | None = None
+
+    def texts(self) -> Iterator[str]:
+        """Every content in it."""
+        if self.system is not None:
+            yield self.system
+        for prompt, reply, _ in self.exchanges:
+            yield prompt
+            yield reply
+        if self.result is not None:
+            yield self.result
+
+
+def _kuhn(rng: Random) -> dict[str, Any]:
+    return {"num_rounds": rng.randrange(2, 5)} if rng.random() < 0.15 else {}
+
+
+def _matrix(rng: Random) -> dict[str, Any]:
+    rounds = rng.choice((1, 1, 1, 1, 2, 3, 4))
+    if rng.random() < 0.75:
+        return {"game": rng.choice(list(matrix_game.NAMED)), "rounds": rounds}
+    sizes = rng.randrange(2, 5), rng.randrange(2, 5)
+    words = rng.sample(WORDS["move"], sum(sizes))
+    payoffs = [[[rng.randrange(-3, 10) for _ in range(sizes[1])] for _ in range(sizes[0])] for _ in range(2)]
+    return {"payoffs": payoffs, "actions": [words[: sizes[0]], words[sizes[0] :]], "rounds": rounds}
+
+
+def _nim(rng: Random) -> dict[str, Any]:
+    if rng.random() < 0.6:
+        return {}
+    most = rng.choice((None, 2, 3, 4, 5))
+    if rng.random() < 0.5:
+        low = rng.randrange(1, 12)
+        return {"heap_range": (low, low + rng.randrange(8)), "max_take": most or 3, "misere": rng.random() < 0.5}
+    heaps = [rng.randrange(1, 6) for _ in range(rng.randrange(2, 4))]
+    return {"heaps": heaps, "max_take": most, "misere": rng.random() < 0.3}
+
+
+VARIANTS: dict[str, Callable[[Random], dict[str, Any]]] = {
+    "KuhnPoker-v0": _kuhn,
+    "MatrixGame-v0": _matrix,
+    "Nim-v0": _nim,
+}
+"""Constructor arguments to draw for an environment that has variants; the others are made without any."""
+
+SHARES = {"TicTacToe-v0": 1.5, "made-up choices": 1.0, "sentences": 0.5}
+"""How much of the text comes from a source, in rows; an environment that is not named has share 1."""
+
+GARBAGE = 0.03  # of the replies are not legal, so that the model meets the message that says so
+
+
+def stream(seed: int) -> Iterator[Dialogue]:
+    """Dialogues without end, a function of the seed, of `legos_envs.registered()` and of the environments' rules."""
+    rng = Random(f"texts {seed}")
+    sources: dict[str, Callable[[Random], list[Dialogue]]] = {
+        "made-up choices": lambda r: [made_up_choice(r)],
+        "sentences": lambda r: [plain(r)],
+    }
+    for env_id in legos_envs.registered():
+        sources[env_id] = lambda r, env_id=env_id: random_play(env_id, r)  # type: ignore[misc]
+    names = sorted(sources)
+    given = dict.fromkeys(names, 0.0)
+    while True:
+        # An episode gives several rows: the source that lags most behind its share is next, so that rows, not
+        # episodes, have the shares.
+        name = min(names, key=lambda n: given[n] / SHARES.get(n, 1.0))
+        rows = sources[name](rng)
+        given[name] += len(rows)
+        yield from rows
+
+
+def random_play(env_id: str, rng: Random) -> list[Dialogue]:
+    """The dialogues of one episode of uniformly random legal play."""
+    kwargs = VARIANTS[env_id](rng) if env_id in VARIANTS else {}
+    memory = "chat" if rng.random() < 0.15 else "state"
+    style = "boxed" if rng.random() < 0.15 else "bracket"
+    env = legos_envs.make(env_id, memory=memory, action_format=style, **kwargs)
+    env.reset(seed=rng.randrange(2**31))
+    heard: dict[str, list[Exchange]] = {agent: [] for agent in env.possible_agents}
+    returns = dict.fromkeys(env.possible_agents, 0.0)
+    read = dict.fromkeys(env.possible_agents, 0)
+    while env.agents:
+        agent = env.agent_selection
+        if env.terminations[agent] or env.truncations[agent]:
+            break
+        legal = env.infos[agent].get("legal_actions")
+        messages = env.observe(agent)["messages"]
+        prompt = messages[-1]["content"]
+        reply = rng.choice(legal) if legal else sentence(rng)
+        said = write_action(rng.choice(WORDS["noun"]), style) if legal and rng.random() < GARBAGE else reply
+        heard[agent].append(Exchange(prompt, said, legal if said == reply else ()))
+        read[agent] = len(messages) + 1
+        returns[agent] += env._cumulative_rewards[agent]
+        env.step(said)
+    told = {agent: "\n".join(m["content"] for m in env.observe(agent)["messages"][read[agent] :]) for agent in heard}
+    rows: list[Dialogue] = []
+    for agent, exchanges in heard.items():
+        value = returns[agent] + env._cumulative_rewards[agent]
+        result = f"{told[agent]}\nResult: {signed(value)}".lstrip("\n")
+        system = sentence(rng) if rng.random() < 0.05 else None
+        if memory == "chat" and exchanges:
+            rows.append(Dialogue(env_id, tuple(exchanges), result, system))
+        else:
+            rows += [Dialogue(env_id, (one,), result, system) for one in exchanges if one.legal != ()]
+    return rows
+
+
+def signed(value: float) -> str:
+    """A return as text: `+2`, `-0.5`, `0`."""
+    return f"{value:+.4g}" if value else "0"
+
+
+def made_up_choice(rng: Random) -> Dialogue:
+    """A choice among random words or numbers, asked as environments ask, so that unknown games can be played too."""
+    style = "boxed" if rng.random() < 0.2 else "bracket"
+    count = rng.randrange(1, 10)
+    kind = rng.randrange(4)
+    if kind == 0:
+        first = rng.randrange(30)
+        moves = [str(first + i) for i in range(count)]
+    elif kind == 1:
+        moves = rng.sample([f"{letter}{n}" for letter in "ABCDEFGH" for n in range(1, 10)], count)
+    elif kind == 2:
+        moves = rng.sample(sorted(set(WORDS["move"])), count)
+    else:
+        moves = [" ".join(rng.sample(WORDS["noun"], rng.randrange(1, 4))) for _ in range(count)]
+    legal = tuple(dict.fromkeys(write_action(move, style) for move in moves))
+    text = f"{sentence(rng)}\nReply with one legal action: {' '.join(legal)}"
+    return Dialogue("made-up choices", (Exchange(text, rng.choice(legal), legal),))
+
+
+def plain(rng: Random) -> Dialogue:
+    """A request and its answer in words."""
+    system = sentence(rng) if rng.random() < 0.2 else None
+    return Dialogue("sentences", (Exchange(*exchange(rng)),), None, system)

@@ -1,0 +1,112 @@
+"""The command line: `legos VERB ...`. Each verb imports what it needs and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+VERBS = {
+    "envs": ("legos_train.cli_envs", "list, show or check environments"),
+    "train": ("legos_train.cli_train", "train a model by self-play"),
+    "eval": ("legos_train.cli_eval", "measure a policy, without training"),
+    "play": ("legos_train.cli_play", "play against a policy in the terminal"),
+    "bootstrap": ("legos_train.cli_bootstrap", "remake the bundled model `tiny`"),
+}
+EXTRAS = {
+    **dict.fromkeys(("mlx", "mlx_lm", "transformers", "tokenizers", "safetensors", "tomli_w"), "train"),
+    "wandb": "wandb",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a verb and returns its exit code: 0, 1 for a failure that the message explains, 2 for wrong usage."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] in (["--version"], ["-V"]):
+        from legos_envs import __version__
+
+        print(f"legos {__version__}")
+        return 0
+    if not arguments or arguments[0] not in VERBS:
+        return _usage(arguments)
+    module, _ = VERBS[arguments[0]]
+    try:
+        code: int = importlib.import_module(module).run(arguments[1:])
+        return code
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        print(
+            f"legos {arguments[0]} needs {error.name}, which the extra {extra!r} brings: pip install 'legos[{extra}]'",
+            file=sys.stderr,
+        )
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except (LookupError, ValueError, TypeError, RuntimeError, OSError) as error:
+        if not explained(error):
+            raise
+        print(f"error: {message(error)}", file=sys.stderr)
+        return 1
+
+
+def explained(error: BaseException) -> bool:
+    """Whether the error was raised on purpose, with a message for the user: ours, or one about a file."""
+    return type(error).__module__.partition(".")[0] in ("legos_envs", "legos_train", "inference") or isinstance(
+        error, OSError
+    )
+
+
+def message(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.errno is not None:
+        from legos_train.storage import explain_os_error
+
+        return explain_os_error(error, "working")
+    return str(error.args[0] if isinstance(error, LookupError) and error.args else error)
+
+
+def _usage(arguments: Sequence[str]) -> int:
+    wanted = arguments[0] if arguments else None
+    asked = wanted in (None, "-h", "--help")
+    lines = ["usage: legos VERB [options]   (legos VERB --help tells more)", ""]
+    lines += [f"  {verb:10} {what}" for verb, (_, what) in VERBS.items()]
+    if not asked:
+        import difflib
+
+        near = difflib.get_close_matches(str(wanted), VERBS, 1)
+        lines = [f"legos: unknown verb {wanted!r}" + (f", did you mean {near[0]!r}?" if near else ""), *lines]
+    print("\n".join(lines), file=sys.stdout if asked else sys.stderr)
+    return 0 if asked else 2
+
+
+def parse_assignments(pairs: Sequence[str], what: str) -> dict[str, object]:
+    """`["num_rounds=3", "memory=chat"]` as a dict; values are read as JSON where they are JSON, else as text.
+
+    Raises:
+        SystemExit: a pair has no `=`; usage errors exit with 2.
+    """
+    import json
+
+    found: dict[str, object] = {}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not sign or not key:
+            raise SystemExit(f"legos: {what} takes NAME=VALUE, got {pair!r}")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found
+
+
+def parser(verb: str, description: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog=f"legos {verb}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""A forward pass that computes only what the sites of a batch need.
+
+For decoders built like Llama and Qwen: blocks of `self_attn` (q_proj, k_proj, v_proj, o_proj, rope, sometimes q_norm
+and k_norm) and `mlp` (gate_proj, up_proj, down_proj), each after a norm and added to the residual stream. Three savings
+over calling the model, none of them an approximation:
+
+* the tokens that all rows begin with run once, and the rows attend to their keys and values;
+* the last block needs the hidden states of the sites only, so its queries, its MLP and the final norm see nothing else;
+* softmax and SwiGLU come from fastmath.py.
+
+`Policy` compares the result with the model's own answer before it relies on it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from . import fastmath
+from .batch import Batch
+
+
+def site_hidden(model: Any, batch: Batch, prefix: int) -> mx.array:
+    """Hidden states (K, H) at the sites, after the final norm. The `prefix` columns that all rows share run once."""
+    body = model.model
+    tokens = mx.array(batch.tokens)
+    slots, mask, row_slot = _slots(batch, prefix)
+    x = body.embed_tokens(tokens[:, prefix:])
+    head = body.embed_tokens(tokens[:1, :prefix]) if prefix else None
+    for index, block in enumerate(body.layers):
+        last = index == len(body.layers) - 1
+        queries, keys, values = _project(block, x, prefix)
+        if head is not None:
+            head_queries, head_keys, head_values = _project(block, head, 0)
+            keys, values = _continue(head_keys, keys), _continue(head_values, values)
+            if not last:
+                seen = causal(prefix, prefix)
+                head = _finish(block, head, _attend(block.self_attn, head_queries, head_keys, head_values, seen))
+        if last:
+            at = mx.array(slots)[:, :, None]
+            x = mx.take_along_axis(x, at, axis=1)
+            queries = mx.take_along_axis(queries, at[:, None], axis=2)
+            seen = mx.array(mask)[:, None]
+        else:
+            seen = causal(x.shape[1], keys.shape[2])
+        x = _finish(block, x, _attend(block.self_attn, queries, keys, values, seen))
+    return body.norm(x[mx.array(batch.rows), mx.array(row_slot)])
+
+
+def _slots(batch: Batch, prefix: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sites laid out per row: columns after the prefix (U, S), what each may attend to (U, S, T), slot of a site (K,).
+
+    Rows with fewer sites than S repeat column 0, whose result nobody reads.
+    """
+    counts = np.bincount(batch.rows, minlength=batch.distinct_rows)
+    order = np.argsort(batch.rows, kind="stable")
+    starts = np.cumsum(counts) - counts
+    slot = np.empty(len(order), dtype=np.int32)
+    slot[order] = np.arange(len(order)) - np.repeat(starts, counts)
+    columns = np.zeros((batch.distinct_rows, int(counts.max(initial=1))), dtype=np.int32)
+    columns[batch.rows, slot] = batch.cols - prefix
+    seen = np.arange(batch.tokens.shape[1]) <= columns[..., None] + prefix
+    return columns, seen, slot
+
+
+def causal(queries: int, keys: int) -> mx.array:
+    """Boolean (queries, keys): the last `queries` of `keys` positions, each seeing itself and what came before."""
+    return mx.arange(keys - queries, keys)[:, None] >= mx.arange(keys)[None]
+
+
+def _project(block: Any, x: mx.array, offset: int) -> tuple[mx.array, mx.array, mx.array]:
+    """Queries (U, heads, N, D), keys and values (U, kv heads, N, D) of positions from `offset` on."""
+    attention, normed = block.self_attn, block.input_layernorm(x)
+    rows, size, _ = x.shape
+
+    def heads(projection: Any, count: int, norm: Any) -> mx.array:
+        out = projection(normed).reshape(rows, size, count, -1)
+        return (norm(out) if norm is not None else out).transpose(0, 2, 1, 3)
+
+    queries = heads(attention.q_proj, attention.n_heads, attention.get("q_norm"))
+    keys = heads(attention.k_proj, attention.n_kv_heads, attention.get("k_norm"))
+    values = heads(attention.v_proj, attention.n_kv_heads, None)
+    return attention.rope(queries, offset=offset), attention.rope(keys, offset=offset), values
+
+
+def _continue(prefix: mx.array, rest: mx.array) -> mx.array:
+    return mx.concatenate([mx.broadcast_to(prefix, (rest.shape[0], *prefix.shape[1:])), rest], axis=2)
+
+
+def _attend(attention: Any, queries: mx.array, keys: mx.array, values: mx.array, seen: mx.array) -> mx.array:
+    """Grouped-query attention under a boolean mask that broadcasts to (U, 1, N, T) -> (U, N, heads * D)."""
+    rows, heads, size, _ = queries.shape
+    if mx.default_device().type != mx.DeviceType.cpu:
+        out = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=attention.scale, mask=seen)
+    else:
+        groups = keys.shape[1]
+        # The heads that share keys are rows of one matrix product instead of many small ones.
+        q = (queries * attention.scale).reshape(rows, groups, heads // groups * size, -1)
+        scores = (q @ keys.swapaxes(-1, -2)).reshape(rows, groups, heads // groups, size, -1)
+        weights = fastmath.softmax(mx.where(seen if seen.ndim == 2 else seen[:, None], scores, -mx.inf))
+        out = (weights.reshape(*q.shape[:3], -1) @ values).reshape(rows, heads, size, -1)
+    return out.transpose(0, 2, 1, 3).reshape(rows, size, -1)
+
+
+def _finish(block: Any, x: mx.array, attended: mx.array) -> mx.array:
+    """The rest of a block: output projection and MLP, each added to the residual stream."""
+    x = x + block.self_attn.o_proj(attended)
+    normed, mlp = block.post_attention_layernorm(x), block.mlp
+    return x + mlp.down_proj(fastmath.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))

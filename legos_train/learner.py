@@ -1,0 +1,194 @@
+"""One optimiser step: schedules, gradient, guards, AdamW, weight averages.
+
+What hurts users most is training that silently does nothing, so that is an error here: a gradient of exactly zero under
+non-zero advantages, and an adapter that a step leaves unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+import mlx.optimizers as optim
+import numpy as np
+from mlx import nn
+from mlx.utils import tree_flatten, tree_unflatten
+
+from legos_train.batch import Batch
+from legos_train.config import TrainConfig
+from legos_train.lora import LoRASettings
+from legos_train.loss import LossSettings
+from legos_train.policy import FULL_ROW_VOCABULARY, Policy, Weights, clip_grads, loss_and_grad
+
+MAX_SKIPPED = 5
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on in a way that means anything; the message says why."""
+
+
+class Learner:
+    """The policy, its optimiser and its averages; `step` counts optimiser steps done (the policy version)."""
+
+    def __init__(self, model: nn.Module, config: TrainConfig):
+        self.config = config
+        self.policy = Policy(model, LoRASettings(rank=config.lora.rank, scale=config.lora.scale), seed=config.seed)
+        self.optimizer = optim.AdamW(
+            learning_rate=config.optim.lr,
+            betas=[config.optim.beta1, config.optim.beta2],
+            weight_decay=config.optim.weight_decay,
+            bias_correction=True,
+        )
+        self.optimizer.init(self.policy.trainable())
+        self.step = 0
+        self.skipped = 0
+        self._average: Weights = {name: mx.zeros_like(w) for name, w in self.policy.trainable().items()}
+        self._average_weight = 0.0
+        mx.eval(self.policy.trainable(), self.optimizer.state, self._average)
+
+    # --- schedules ---------------------------------------------------------------------------------------------------
+
+    def learning_rate(self, step: int) -> float:
+        """At step 1, 2, ...: linear warm-up, then a linear decay to `lr_end` of the peak."""
+        o, steps = self.config.optim, self.config.steps
+        done = (step - 1) / max(steps - 1, 1)
+        return o.lr * (1 - (1 - o.lr_end) * done) * min(1.0, step / (o.warmup + 1))
+
+    def kl_weight(self, step: int) -> float:
+        """From `kl` to `kl_end`, geometrically; linearly when one of them is zero."""
+        first, last = self.config.loss.kl, self.config.loss.kl_end
+        if last is None:
+            return first
+        done = (step - 1) / max(self.config.steps - 1, 1)
+        return first * (last / first) ** done if first and last else first + (last - first) * done
+
+    def settings(self, step: int) -> LossSettings:
+        loss = self.config.loss
+        kl = loss.kl_estimator
+        if kl == "auto":
+            kl = "exact" if self.policy.vocabulary <= FULL_ROW_VOCABULARY else "k3"
+        return LossSettings(
+            loss=loss.name,
+            clip_low=loss.clip_low,
+            clip_high=loss.clip_high,
+            aggregation=loss.aggregation,
+            kl_weight=self.kl_weight(step),
+            kl=kl,
+            entropy_weight=loss.entropy,
+        )
+
+    # --- one step ----------------------------------------------------------------------------------------------------
+
+    def update(self, batch: Batch) -> dict[str, Any]:
+        """Trains on one batch (`epochs` x `minibatches` optimiser updates) and returns numbers to log.
+
+        Raises:
+            TrainingError: the gradient was exactly zero under non-zero advantages, the adapter did not change, or
+                several steps in a row were not finite.
+        """
+        config, step = self.config, self.step + 1
+        settings = self.settings(step)
+        self.optimizer.learning_rate = self.learning_rate(step)
+        before = self.policy.trainable()
+        numbers: dict[str, Any] = {}
+        updates = idle = 0
+        for epoch in range(config.optim.epochs):
+            for part in batch.minibatches(config.optim.minibatches, seed=_mix(config.seed, step, epoch)):
+                _, grads, seen = loss_and_grad(
+                    self.policy, part, settings, max_tokens=config.max_batch_tokens, policy_version=self.step
+                )
+                numbers = numbers or seen
+                if not seen["finite"]:
+                    self._skip(step)
+                    continue
+                if seen["grad_norm"] == 0.0:
+                    if np.any(part.advantages != 0.0):
+                        raise TrainingError(
+                            f"step {step}: the gradient is exactly zero although {np.count_nonzero(part.advantages)} "
+                            f"of {len(part)} advantages are not. Nothing would be learned: check that LoRA weights "
+                            "are trainable and reach the loss"
+                        )
+                    idle += 1
+                    continue
+                clipped, _ = clip_grads(grads, config.optim.grad_clip)
+                self.policy.load(self.optimizer.apply_gradients(clipped, self.policy.trainable()))
+                mx.eval(self.policy.trainable(), self.optimizer.state)
+                self.skipped = 0
+                updates += 1
+        change = adapter_change(before, self.policy.trainable())
+        if updates and change == 0.0:
+            raise TrainingError(
+                f"step {step}: the adapter did not change after {updates} update(s) with learning rate "
+                f"{self.learning_rate(step):.2e}. Nothing would be learned"
+            )
+        self.step = step
+        self._fold_average()
+        numbers.update(
+            lr=self.learning_rate(step), kl_weight=settings.kl_weight, adapter_change=change, updates=updates, idle=idle
+        )
+        numbers.setdefault("kl", 0.0)
+        return numbers
+
+    def _skip(self, step: int) -> None:
+        self.skipped += 1
+        if self.skipped > MAX_SKIPPED:
+            raise TrainingError(
+                f"step {step}: {self.skipped} updates in a row had a loss or gradient that is not finite; "
+                "the last checkpoint is intact. Try a smaller learning rate"
+            )
+
+    # --- averages ----------------------------------------------------------------------------------------------------
+
+    def _fold_average(self) -> None:
+        kind, current = self.config.average.kind, self.policy.trainable()
+        if kind == "none":
+            return
+        if kind == "uniform":
+            if self.step <= self.config.average.start * self.config.steps:
+                return
+            keep = self._average_weight / (self._average_weight + 1)
+            self._average_weight += 1
+        else:
+            keep = self.config.average.decay
+            self._average_weight = keep * self._average_weight + (1 - keep)
+        self._average = {name: keep * a + (1 - keep) * current[name] for name, a in self._average.items()}
+        mx.eval(self._average)
+
+    def average(self) -> Weights:
+        """The weight average so far; the current weights where there is none."""
+        if self.config.average.kind == "none" or not self._average_weight:
+            return self.policy.trainable()
+        if self.config.average.kind == "uniform":
+            return dict(self._average)
+        return {name: a / self._average_weight for name, a in self._average.items()}
+
+    # --- state -------------------------------------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, Weights]:
+        """All arrays of the state, by the name of the checkpoint file they belong in."""
+        return {
+            "adapter": self.policy.trainable(),
+            "optimizer": dict(tree_flatten(self.optimizer.state)),
+            "average": dict(self._average),
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {"step": self.step, "skipped": self.skipped, "average_weight": self._average_weight}
+
+    def restore(self, arrays: Mapping[str, Weights], state: Mapping[str, Any]) -> None:
+        """Comes back to `arrays()` and `state()`, bit for bit."""
+        self.policy.load(arrays["adapter"])
+        self.optimizer.state = tree_unflatten(list(arrays["optimizer"].items()))
+        self._average = dict(arrays["average"])
+        self.step, self.skipped, self._average_weight = state["step"], state["skipped"], state["average_weight"]
+
+
+def adapter_change(before: Mapping[str, mx.array], after: Mapping[str, mx.array]) -> float:
+    """The largest absolute change of any weight."""
+    changes = mx.stack([mx.max(mx.abs(after[name] - value)) for name, value in before.items()])
+    return float(np.asarray(mx.max(changes)))
+
+
+def _mix(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])

@@ -1,0 +1,127 @@
+"""LoRA on a model that somebody else is using: a second module tree over the same base arrays.
+
+Low-rank adaptation (Hu et al. 2021, arXiv 2106.09685): `y = W x + scale * B A x`, with A random and B zero at first.
+Names and layout are mlx-lm's (`lora_a` (in, rank), `lora_b` (rank, out), `scale` rather than alpha / rank), so that
+what is saved here loads there. Dropout is left out: it would make the trained policy differ from the sampled one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_unflatten
+
+
+@dataclass(frozen=True, slots=True)
+class LoRASettings:
+    """`rank` at least 1; `scale` multiplies the low-rank product. `keys`: names of the linear layers inside a block to
+    adapt, such as `"self_attn.q_proj"`; None adapts all of them. `num_layers`: how many blocks, counted from the last;
+    None is all.
+    """
+
+    rank: int = 16
+    scale: float = 8.0
+    keys: tuple[str, ...] | None = None
+    num_layers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ValueError(f"rank must be at least 1, got {self.rank}")
+        if not self.scale > 0:
+            raise ValueError(f"scale must be positive, got {self.scale}")
+        if self.num_layers is not None and self.num_layers < 1:
+            raise ValueError(f"num_layers must be at least 1 or None for all, got {self.num_layers}")
+
+
+class Switch:
+    """Turns all LoRA layers of one policy on and off together."""
+
+    on: bool = True
+
+
+class LoRALinear(nn.Module):
+    """A linear layer (quantized or not) plus a low-rank term in float32. x (..., in) -> (..., out)."""
+
+    def __init__(self, linear: nn.Module, settings: LoRASettings, key: mx.array, switch: Switch) -> None:
+        super().__init__()
+        inputs, outputs = linear_shape(linear)
+        bound = 1.0 / math.sqrt(inputs)
+        self.linear = linear
+        self.scale = settings.scale
+        self.lora_a = mx.random.uniform(-bound, bound, (inputs, settings.rank), key=key)
+        self.lora_b = mx.zeros((settings.rank, outputs))
+        self._switch = switch
+
+    def __call__(self, x: mx.array) -> mx.array:
+        y = self.linear(x)
+        if not self._switch.on:
+            return y
+        return y + ((self.scale * (x @ self.lora_a)) @ self.lora_b).astype(y.dtype)
+
+
+def linear_shape(linear: nn.Module) -> tuple[int, int]:
+    """(inputs, outputs) of a Linear or QuantizedLinear; quantized weights hold 32 / bits inputs per word."""
+    outputs, inputs = linear.weight.shape
+    return (inputs * 32 // linear.bits if isinstance(linear, nn.QuantizedLinear) else inputs), outputs
+
+
+def share(value: Any, memo: dict[int, Any] | None = None) -> Any:
+    """A copy of a module tree in which only the modules are new: arrays and everything else are the same objects.
+
+    No constructor runs, so nothing is allocated and the global random state does not move. Adapter layers around a
+    linear layer (any module with a Linear or QuantizedLinear called `linear`) are peeled off: the copy is the base.
+    """
+    memo = {} if memo is None else memo
+    if id(value) in memo:
+        return memo[id(value)]
+    if isinstance(value, nn.Module):
+        inner = value.get("linear")
+        if isinstance(inner, nn.Linear | nn.QuantizedLinear):
+            return share(inner, memo)
+        copy = value.__class__.__new__(value.__class__)
+        memo[id(value)] = copy
+        # Sets hold which parameters are frozen; sharing one would freeze the other tree's parameters too.
+        copy.__dict__.update({name: set(v) if isinstance(v, set) else v for name, v in vars(value).items()})
+        for name, child in value.items():
+            dict.__setitem__(copy, name, share(child, memo))
+        return copy
+    if isinstance(value, list | tuple):
+        return type(value)(share(child, memo) for child in value)
+    if isinstance(value, dict):
+        return {name: share(child, memo) for name, child in value.items()}
+    return value
+
+
+def add_lora(model: nn.Module, settings: LoRASettings, seed: int, switch: Switch) -> list[str]:
+    """Put LoRA layers into the blocks of `model`, freeze all else, and return the adapted names inside a block.
+
+    The start depends on `seed` only. Raises ValueError when a key names no linear layer.
+    """
+    model.freeze()
+    blocks = model.layers
+    first = 0 if settings.num_layers is None else max(len(blocks) - settings.num_layers, 0)
+    targets = [
+        (index, name, module)
+        for index, block in enumerate(blocks)
+        if index >= first
+        for name, module in sorted(block.named_modules())
+        if isinstance(module, nn.Linear | nn.QuantizedLinear) and (settings.keys is None or name in settings.keys)
+    ]
+    found = sorted({name for _, name, _ in targets})
+    if missing := sorted(set(settings.keys or ()) - set(found)):
+        linear = sorted(
+            {n for b in blocks for n, m in b.named_modules() if isinstance(m, nn.Linear | nn.QuantizedLinear)}
+        )
+        raise ValueError(
+            f"no linear layer is called {', '.join(missing)}; a block of this model has {', '.join(linear)}"
+        )
+    keys = mx.random.split(mx.random.key(seed), max(len(targets), 2))
+    for place, (index, name, module) in enumerate(targets):
+        layer = LoRALinear(module, settings, keys[place], switch)
+        layer.linear.freeze()
+        blocks[index].update_modules(tree_unflatten([(name, layer)]))
+    return found

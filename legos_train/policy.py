@@ -1,0 +1,304 @@
+"""The policy being trained: a base model shared with whoever loaded it, plus LoRA weights of its own.
+
+    policy = Policy(model, LoRASettings(rank=16), seed=0)
+    loss, grads, numbers = loss_and_grad(policy, batch, LossSettings())
+    policy.load(optimizer.apply_gradients(grads, policy.trainable()))
+    policy.save("adapters/step_1")
+
+There are three ways to compute the logits at the sites of a batch; the constructor tries them on a few tokens and keeps
+the first whose answer is the model's own (`policy.path`; `policy.notes` says why better ones were passed over):
+
+* `"sites"` (decoder.py): shared prefix once, last block and head at the sites only;
+* `"prefix"` (shared_prefix.py): shared prefix once, head at the sites only; any model that keeps plain keys and values;
+* `"plain"`: the whole model on every token.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+from mlx.utils import tree_flatten, tree_unflatten
+from numpy.typing import NDArray
+
+from legos_envs.records import Episode, Trajectory, Turn
+
+from .batch import Batch, pack
+from .decoder import site_hidden
+from .lora import LoRASettings, Switch, add_lora, share
+from .loss import LossSettings, distribution, metrics, objective
+from .shared_prefix import has_plain_cache, hidden_states
+
+Weights = dict[str, mx.array]
+
+FULL_ROW_VOCABULARY = 8192  # up to this size the reference cache keeps whole distributions
+MIN_PREFIX = 8  # a shorter shared prefix saves less than a second pass through the layers costs
+
+
+class Policy:
+    """Base model + LoRA. `model` is any mlx-lm model; it is not changed and its arrays are not copied.
+
+    `seed` alone decides the initial LoRA weights. `cache_bytes` bounds the cache of reference log-probabilities. On the
+    CPU `mx.compile` is switched off for the process: there it compiles C++ for every new shape and gains nothing.
+    """
+
+    def __init__(
+        self, model: nn.Module, lora: LoRASettings | None = None, *, seed: int = 0, cache_bytes: int = 256 << 20
+    ) -> None:
+        if mx.default_device().type == mx.DeviceType.cpu:
+            mx.disable_compile()
+        self.lora = lora or LoRASettings()
+        self._switch = Switch()
+        self.model = share(model)
+        self.keys = add_lora(self.model, self.lora, seed, self._switch)
+        self._anchor: Weights | None = None
+        self._cache: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
+        self._cache_bytes, self._cache_used = cache_bytes, 0
+        self.path = self._probe()
+
+    def trainable(self) -> Weights:
+        """The LoRA weights by mlx-lm's names, `model.layers.0.self_attn.q_proj.lora_a` and so on."""
+        return dict(tree_flatten(self.model.trainable_parameters()))
+
+    def load(self, weights: Mapping[str, mx.array]) -> None:
+        """Replace all LoRA weights.
+
+        Raises ValueError, and changes nothing, for a wrong name or shape or a value that is not finite.
+        """
+        checked = self._checked(weights)
+        self.model.update(tree_unflatten(list(checked.items())))
+
+    def _checked(self, weights: Mapping[str, mx.array]) -> Weights:
+        own = self.trainable()
+        if missing := sorted(set(own) - set(weights)):
+            raise ValueError(f"{len(missing)} LoRA weights are missing, such as {missing[0]!r}")
+        if unknown := sorted(set(weights) - set(own)):
+            raise ValueError(f"{len(unknown)} weights are not this policy's LoRA weights, such as {unknown[0]!r}")
+        for name, array in weights.items():
+            if array.shape != own[name].shape:
+                raise ValueError(f"{name} has shape {array.shape}, this policy's is {own[name].shape}")
+        out = {name: weights[name].astype(own[name].dtype) for name in own}
+        finite = [mx.all(mx.isfinite(array)) for array in out.values()]
+        mx.eval(out, finite)
+        if bad := [name for name, good in zip(out, finite, strict=True) if not good.item()]:
+            raise ValueError(f"{len(bad)} LoRA weights have values that are not finite, such as {bad[0]!r}")
+        return out
+
+    def save(self, folder: str | os.PathLike[str], extra_config: Mapping[str, Any] | None = None) -> None:
+        """Write an adapter that `mlx_lm.load(base, adapter_path=folder)` reads, each file in one atomic step."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        config = {
+            "fine_tune_type": "lora",
+            "num_layers": self.lora.num_layers or len(self.model.layers),
+            "lora_parameters": {
+                "rank": self.lora.rank,
+                "scale": self.lora.scale,
+                "dropout": 0.0,
+                "keys": self.keys,
+            },
+            **(extra_config or {}),
+        }
+        weights = folder / f".{os.getpid()}.tmp.safetensors"  # mlx appends the suffix to any other name
+        mx.save_safetensors(str(weights), self.trainable(), metadata={"format": "mlx"})
+        text = folder / f".{os.getpid()}.tmp.json"
+        text.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        os.replace(text, folder / "adapter_config.json")
+        os.replace(weights, folder / "adapters.safetensors")  # last: a folder with weights is complete
+
+    def forward(self, batch: Batch) -> mx.array:
+        """Logits (K, V) at the sites of the batch."""
+        return self._forward(batch, self.path)
+
+    def _forward(self, batch: Batch, path: str) -> mx.array:
+        prefix = batch.prefix if batch.distinct_rows > 1 and batch.prefix >= MIN_PREFIX else 0
+        if path == "sites":
+            return self._head(site_hidden(self.model, batch, prefix))
+        tokens, rows, cols = mx.array(batch.tokens), mx.array(batch.rows), mx.array(batch.cols)
+        if path == "prefix":
+            hidden = hidden_states(self.model.model, len(self.model.layers), tokens, prefix)
+            return self._head(hidden[rows, cols - prefix])
+        return self.model(tokens)[rows, cols]
+
+    def _head(self, hidden: mx.array) -> mx.array:
+        if "lm_head" in self.model:
+            return self.model.lm_head(hidden)
+        return self.model.model.embed_tokens.as_linear(hidden)
+
+    def _probe(self) -> str:
+        """The first path whose logits on a few tokens are the model's own; sets `vocabulary` on the way."""
+        batch = _probe_batch()
+        plain = self._forward(batch, "plain")
+        self.vocabulary = plain.shape[-1]
+        self.notes: list[str] = []
+        if not has_plain_cache(self.model):
+            self.notes.append("some layers do not keep plain keys and values, so the whole model runs on every token")
+            return "plain"
+        for path in ("sites", "prefix"):
+            try:
+                off = _distance(self._forward(batch, path), plain)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                self.notes.append(f"path {path!r} does not fit this model: {type(error).__name__}: {error}")
+                continue
+            if off <= 1.0:
+                return path
+            self.notes.append(f"path {path!r} changes the logits by {off:.3g} times the rounding allowed")
+        return "plain"
+
+    def anchor(self, weights: Mapping[str, mx.array] | None) -> None:
+        """Measure KL from these LoRA weights on (a moving reference); None, as at first: from the base model."""
+        self._anchor = None if weights is None else self._checked(weights)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the cached reference log-probabilities. Needed after the base model's arrays were changed."""
+        self._cache.clear()
+        self._cache_used = 0
+
+    def reference(self, batch: Batch, *, full: bool = True) -> mx.array:
+        """Log-probabilities of the reference policy: (K, V) at the sites, or with `full=False` (M,) at the sampled
+        tokens. What was computed before for an equal context is taken from a cache, except whole distributions over
+        more than `FULL_ROW_VOCABULARY` tokens.
+        """
+        small = self.vocabulary <= FULL_ROW_VOCABULARY
+        if full and not small:
+            return self._reference_logprobs(batch)
+        if small:
+            rows = mx.array(self._cached(batch, batch.keys, np.arange(len(batch.keys)), None))
+            return rows if full else rows[mx.array(batch.position), mx.array(batch.target)]
+        pairs, index = np.unique(np.stack([batch.position, batch.target]), axis=1, return_inverse=True)
+        keys = [batch.keys[site] + b"|" + int(token).to_bytes(4, "little") for site, token in pairs.T]
+        return mx.array(self._cached(batch, keys, pairs[0], pairs[1])[index.reshape(-1)])
+
+    def _cached(self, batch: Batch, keys: list[bytes], sites: NDArray, tokens: NDArray | None) -> NDArray[np.float32]:
+        """One entry per key: the distribution at a site, or with `tokens` the log-probability of one token there."""
+        known = {key: self._cache[key] for key in keys if key in self._cache}
+        for key in known:
+            self._cache.move_to_end(key)
+        missing = np.array([key not in known for key in keys])
+        if missing.any():
+            wanted = np.zeros(len(batch.keys), dtype=bool)
+            wanted[sites[missing]] = True
+            part = batch.select(wanted[batch.position])
+            place = {key: index for index, key in enumerate(part.keys)}
+            computed = self._reference_logprobs(part)
+            at = [place[batch.keys[site]] for site in sites[missing]]
+            picked = computed[mx.array(at)] if tokens is None else computed[mx.array(at), mx.array(tokens[missing])]
+            fresh = np.array(picked)
+            for key, value in zip([key for key, new in zip(keys, missing, strict=True) if new], fresh, strict=True):
+                known[key] = self._cache[key] = np.array(value)
+                self._cache_used += len(key) + value.nbytes
+        while self._cache_used > self._cache_bytes and self._cache:
+            key, value = self._cache.popitem(last=False)
+            self._cache_used -= len(key) + value.nbytes
+        return np.stack([known[key] for key in keys])
+
+    def _reference_logprobs(self, batch: Batch) -> mx.array:
+        with self._as_reference():
+            logprobs, _ = distribution(self.forward(batch).astype(mx.float32))
+            mx.eval(logprobs)
+        return logprobs
+
+    @contextmanager
+    def _as_reference(self) -> Iterator[None]:
+        if self._anchor is None:
+            self._switch.on = False
+            try:
+                yield
+            finally:
+                self._switch.on = True
+        else:
+            current = self.trainable()
+            self.model.update(tree_unflatten(list(self._anchor.items())))
+            try:
+                yield
+            finally:
+                self.model.update(tree_unflatten(list(current.items())))
+
+
+def loss_and_grad(
+    policy: Policy,
+    batch: Batch,
+    settings: LossSettings,
+    *,
+    max_tokens: int | None = None,
+    policy_version: int | None = None,
+) -> tuple[float, Weights, dict[str, float]]:
+    """Loss of the batch, its gradient by weight name, and numbers to log.
+
+    `max_tokens` bounds what is computed at a time, see `Batch.micro`; the result does not depend on it beyond rounding.
+    `numbers["finite"]` is 1.0, or 0.0 when the loss or the gradient is not finite: the caller decides what to do then.
+    The other numbers are those of `loss.metrics` plus loss, grad_norm, entropy, kl (when there is a reference).
+    Raises ValueError for a batch without sampled tokens.
+    """
+    if not len(batch):
+        raise ValueError(f"the batch has no sampled tokens to train on; dropped turns: {batch.counters.dropped}")
+
+    def compute(part: Batch, reference: mx.array | None) -> tuple[mx.array, dict[str, mx.array]]:
+        return objective(policy.forward(part), part, settings, reference)
+
+    differentiate = nn.value_and_grad(policy.model, compute)
+    total = 0.0
+    grads: Weights = {}
+    sums: dict[str, float] = {}
+    new: list[NDArray[np.float32]] = []
+    order: list[NDArray[np.int64]] = []
+    for part, places in batch.parts(max_tokens):
+        reference = policy.reference(part, full=settings.kl == "exact") if settings.kl_weight else None
+        (loss, seen), tree = differentiate(part, reference)
+        flat: Weights = dict(tree_flatten(tree))
+        grads = {name: grads[name] + value for name, value in flat.items()} if grads else flat
+        mx.eval(loss, seen, grads)
+        total += loss.item()
+        new.append(np.array(seen.pop("new")))
+        order.append(places)
+        for name, value in seen.items():
+            sums[name] = sums.get(name, 0.0) + value.item()
+    logprobs = np.empty(len(batch), dtype=np.float32)
+    logprobs[np.concatenate(order)] = np.concatenate(new)
+    norm = grad_norm(grads)
+    numbers = {"loss": total, "grad_norm": norm, **sums, **metrics(logprobs, batch, settings, policy_version)}
+    numbers["finite"] = float(np.isfinite(total) and np.isfinite(norm))
+    return total, grads, numbers
+
+
+def grad_norm(grads: Mapping[str, mx.array]) -> float:
+    """The Euclidean norm over all gradients together."""
+    squares = [mx.sum(grad.astype(mx.float32) ** 2) for grad in grads.values()]
+    return float(np.sqrt(np.array(mx.stack(squares), dtype=np.float64).sum())) if squares else 0.0
+
+
+def clip_grads(grads: Mapping[str, mx.array], max_norm: float) -> tuple[Weights, float]:
+    """Gradients scaled down to `max_norm` if they are longer, and their norm before. Not finite: unchanged."""
+    if not max_norm > 0:
+        raise ValueError(f"max_norm must be positive, got {max_norm}")
+    norm = grad_norm(grads)
+    if not np.isfinite(norm) or norm <= max_norm:
+        return dict(grads), norm
+    return {name: grad * (max_norm / norm) for name, grad in grads.items()}, norm
+
+
+def _probe_batch() -> Batch:
+    """Three short rows with a shared prefix of MIN_PREFIX tokens; ids 0 to 3 exist in every vocabulary."""
+    start = [1, 2, 3, 0, 2, 1, 3, 1][:MIN_PREFIX]
+    rows = ([*start, 2, 0, 1, 3], [*start, 2, 1], [*start, 2, 3, 3])
+    episodes = [
+        Episode("probe", 0, {}, {"a": Trajectory("a", "a", turns=[Turn((), "", 0.0, None, row[:-1], row[-1:], [0.0])])})
+        for row in rows
+    ]
+    return pack(episodes, [{"a": np.zeros(1)}] * len(rows))
+
+
+def _distance(a: mx.array, b: mx.array) -> float:
+    """Largest difference in units of what rounding may do in the type the model computes in."""
+    tolerance = 1e-4 if b.dtype == mx.float32 else 5e-2
+    a, b = a.astype(mx.float32), b.astype(mx.float32)
+    return float(np.array(mx.max(mx.abs(a - b)) / (tolerance * (1.0 + mx.max(mx.abs(b))))))

@@ -1,0 +1,407 @@
+"""Self-play training: play a batch of episodes, assign credit, take one optimiser step, publish, repeat.
+
+Method: policy gradient with per-role baselines (SPIRAL, arXiv 2506.24119) on LoRA weights, PPO's clip (1707.06347), and
+a KL penalty to the frozen base model, which is what makes self-play settle on mixed equilibria (compare R-NaD,
+2206.15378, and magnetic mirror descent, 2206.05825).
+
+One process, no threads: the trainer and the engine alternate on one copy of the base weights. Everything that happens
+in a step is a function of the state at its start. Caches that depend on what happened to be computed together are
+dropped at every checkpoint, in every run, so that a resumed run repeats an uninterrupted one bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import legos_envs
+from inference import Engine, fastblas, load
+from inference.render import Renderer
+from legos_envs import Episode, exact
+from legos_envs.table import keyed_generator
+from legos_train import checkpoint
+from legos_train.batch import pack
+from legos_train.config import ConfigError, TrainConfig, load_toml, to_toml
+from legos_train.credit import make_credit
+from legos_train.evaluate import exact_metrics, head_to_head, solvable
+from legos_train.learner import Learner, TrainingError
+from legos_train.metrics import MetricsFile, Progress, episode_metrics
+from legos_train.rollout import EpisodeRequest, ModelPlayer, Rollouts
+from legos_train.storage import RunDirectory, RunError, new_run_directory, write_text
+
+POLICY, AVERAGE = "policy", "average"
+HIGHER_IS_BETTER = {"nash_conv": False, "no_loss": True, "optimal_move": True, "vs_random": True}
+MANY_POSITIONS = 500
+"""Games with more information sets than this are evaluated before the first step and after the last only."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What a run leaves behind: its directory and the exact or played numbers before and after."""
+
+    run_dir: Path
+    steps: int
+    seconds: float
+    start: dict[str, float] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
+    average: dict[str, float] = field(default_factory=dict)
+    best: dict[str, float] = field(default_factory=dict)
+    published: str = "last"
+
+
+class Trainer:
+    """One run, step by step. `train` is the loop around it; tests and notebooks may call `step` themselves."""
+
+    def __init__(self, config: TrainConfig):
+        self.config = config
+        self.env = legos_envs.make(config.env, **config.env_args)
+        self.env.reset(seed=0)
+        self.roles = {agent: (info["role"], info.get("trainable", True)) for agent, info in self.env.infos.items()}
+        known = {role for role, _ in self.roles.values()}
+        if unknown := set(config.train_roles) - known:
+            raise ConfigError(f"train_roles names {sorted(unknown)}; {config.env} has the roles {sorted(known)}")
+        if unknown := set(config.system) - known:
+            raise ConfigError(f"system names the roles {sorted(unknown)}; {config.env} has {sorted(known)}")
+        model, tokenizer, _ = load(config.model)
+        fastblas.set_threads(config.threads)
+        self.engine = Engine(model, tokenizer, max_rows=config.max_rows)
+        self.renderer = Renderer(tokenizer, config.renderer)
+        self.learner = Learner(model, config)
+        self.credit = make_credit(config.credit.name, **credit_options(config))
+        self.rollouts = Rollouts(lambda name: legos_envs.make(name, **config.env_args), config.batch_size)
+        self.info_sets = exact.info_sets(self.env.game) if solvable(self.env) else None  # type: ignore[attr-defined]
+        self._publish(POLICY, self.learner.policy.trainable())
+        self.best: tuple[float, int, dict[str, Any]] | None = None
+
+    # --- playing -----------------------------------------------------------------------------------------------------
+
+    def player(self, role: str, adapter: str | None = POLICY, temperature: float | None = None) -> ModelPlayer:
+        s = self.config.sampling
+        return ModelPlayer(
+            self.engine,
+            self.renderer,
+            adapter,
+            s.temperature if temperature is None else temperature,
+            s.top_p,
+            s.max_tokens,
+            self.config.system.get(role),
+            self.config.context,
+        )
+
+    def players(self, adapter: str | None = POLICY) -> dict[str, Any]:
+        """Seats the env declares trainable are played by the adapter; the others by the base model, greedily."""
+        return {
+            agent: self.player(role, adapter) if trainable else self.player(role, None, 0.0)
+            for agent, (role, trainable) in self.roles.items()
+        }
+
+    def play(self, step: int) -> list[Episode]:
+        """The episodes of a step, all by the current policy."""
+        config = self.config
+        rng = keyed_generator(config.seed, f"episodes of step {step}")
+        seeds = rng.integers(2**31, size=config.batch_size // config.group_size).tolist()
+        players = self.players()
+        requests = [
+            EpisodeRequest(config.env, seed, players, group=f"{step}/{g}", salt=g * config.group_size + k)
+            for g, seed in enumerate(seeds)
+            for k in range(config.group_size)
+        ]
+        episodes = self.rollouts.run(requests)
+        if config.train_roles:
+            for episode in episodes:
+                for trajectory in episode.trajectories.values():
+                    trajectory.trainable = trajectory.trainable and trajectory.role in config.train_roles
+        return episodes
+
+    # --- learning ----------------------------------------------------------------------------------------------------
+
+    def step(self) -> dict[str, Any]:
+        """One optimiser step; returns the metrics record."""
+        began = time.perf_counter()
+        number = self.learner.step + 1
+        episodes = self.play(number)
+        played = time.perf_counter()
+        advantages = self.credit.assign(episodes)
+        batch = pack(episodes, advantages, max_tokens=self.config.context, policy_version=self.learner.step)
+        packed = time.perf_counter()
+        numbers = self.learner.update(batch)
+        learned = time.perf_counter()
+        if numbers["updates"]:
+            self.publish(batch.context(0))
+        done = time.perf_counter()
+        return {
+            "step": number,
+            **episode_metrics(episodes),
+            **numbers,
+            "distinct_rows": batch.counters.distinct_rows,
+            "action_tokens": batch.counters.action_tokens,
+            "zero_advantages": batch.counters.zero_advantage_share,
+            "dropped": dict(batch.counters.dropped),
+            "tokens_per_second": batch.counters.action_tokens / (played - began),
+            "seconds": done - began,
+            "seconds_play": played - began,
+            "seconds_pack": packed - played,
+            "seconds_learn": learned - packed,
+            "seconds_publish": done - learned,
+        }
+
+    def publish(self, probe: Sequence[int]) -> None:
+        """Gives the engine the new weights and proves on one prompt that it serves them.
+
+        Raises:
+            TrainingError: the engine's logits are what they were before.
+        """
+        before = self.engine.next_logits([probe], POLICY)
+        self._publish(POLICY, self.learner.policy.trainable())
+        after = self.engine.next_logits([probe], POLICY)
+        if np.array_equal(before, after):
+            raise TrainingError(
+                f"step {self.learner.step}: the engine's logits did not change after publishing new weights; "
+                "it still serves the old ones"
+            )
+
+    def _publish(self, name: str, weights: Mapping[str, Any]) -> None:
+        self.engine.publish(name, weights, scale=self.config.lora.scale, version=self.learner.step)
+
+    # --- measuring ---------------------------------------------------------------------------------------------------
+
+    def measure(self, adapter: str | None) -> dict[str, float]:
+        """Exact numbers where the game can be solved; else the mean return against random play on fixed seeds."""
+        if self.info_sets is not None:
+            players = [self.player(role, adapter) for role, _ in self.roles.values()]
+            return exact_metrics(self.env, players, self.info_sets)  # type: ignore[arg-type]
+        from legos_envs.policies import RandomPolicy
+
+        seats = [agent for agent, (_, trainable) in self.roles.items() if trainable]
+        found = head_to_head(
+            self.rollouts,
+            self.config.env,
+            seats,
+            self.player(self.roles[seats[0]][0], adapter),
+            RandomPolicy(),
+            self.config.eval.games,
+            self.config.seed,
+        )
+        return {"vs_random": found["mean"], "invalid": found["invalid"]}
+
+    def evaluate(self) -> dict[str, float]:
+        """Measures the last weights and, as `NAME_average`, the weight average; keeps track of the best."""
+        found = {"last": self.measure(POLICY)}
+        if self.config.average.kind != "none" and self.learner.step:
+            self._publish(AVERAGE, self.learner.average())
+            found["average"] = self.measure(AVERAGE)
+        key = next(k for k in HIGHER_IS_BETTER if k in found["last"])
+        sign = 1 if HIGHER_IS_BETTER[key] else -1
+        for kind, numbers in found.items():
+            if self.learner.step and (self.best is None or sign * numbers[key] > sign * self.best[0]):
+                weights = self.learner.policy.trainable() if kind == "last" else self.learner.average()
+                self.best = (numbers[key], self.learner.step, {"kind": kind, "numbers": numbers, "weights": weights})
+        averaged = {f"{name}_average": value for name, value in found.get("average", {}).items()}
+        return {**found["last"], **averaged}
+
+    @property
+    def evaluates_often(self) -> bool:
+        return self.info_sets is None or len(self.info_sets) <= MANY_POSITIONS
+
+    def drop_caches(self) -> None:
+        self.engine.drop_caches()
+        self.learner.policy.clear()
+
+    # --- keeping -----------------------------------------------------------------------------------------------------
+
+    def save_checkpoint(self, root: Path) -> None:
+        """The full state. Caches are dropped, here as after a resume."""
+        arrays = self.learner.arrays()
+        best = None
+        if self.best is not None:
+            value, step, kept = self.best
+            arrays["best"] = kept["weights"]
+            best = {"value": value, "step": step, "kind": kept["kind"], "numbers": kept["numbers"]}
+        state = {"learner": self.learner.state(), "credit": self.credit.state_dict(), "best": best}
+        checkpoint.save(root, self.learner.step, arrays, state, self.config.checkpoint.keep)
+        self.drop_caches()
+
+    def resume(self, root: Path) -> int:
+        """Comes back to the newest whole checkpoint; returns its step, 0 when there is none."""
+        found = checkpoint.load_newest(root)
+        if found is None:
+            return 0
+        arrays, state = found
+        self.learner.restore(arrays, state["learner"])
+        self.credit.load_state_dict(state["credit"])
+        if state["best"] is not None:
+            b = state["best"]
+            kept = {"kind": b["kind"], "numbers": b["numbers"], "weights": arrays["best"]}
+            self.best = (b["value"], b["step"], kept)
+        self._publish(POLICY, self.learner.policy.trainable())
+        return self.learner.step
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def credit_options(config: TrainConfig) -> dict[str, Any]:
+    """The options that the chosen credit method takes."""
+    c = config.credit
+    return {
+        "rae": {"decay": c.decay, "gamma": c.gamma},
+        "same_prompt": {"decay": c.decay, "gamma": c.gamma, "k": c.pseudo_count},
+        "grpo": {"divide_by_std": c.divide_by_std},
+        "hierarchical_grpo": {"divide_by_std": c.divide_by_std, "singleton": c.singleton},
+        "constant": {},
+    }[c.name]
+
+
+OnStep = Callable[[dict[str, Any]], None]
+
+
+def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False, on_step: OnStep | None = None) -> Result:
+    """Runs a training run to its end.
+
+    Args:
+        config: the run; without a `run_dir` a new directory below `runs/` is made.
+        resume: go on from the newest checkpoint of `run_dir`; from the start when there is none; nothing to do when the
+            run is finished.
+        quiet: print nothing.
+        on_step: called with every metrics record.
+
+    Raises:
+        RunError: the run directory is in use, or holds another run.
+        TrainingError: training would have been for nothing; the message says why.
+    """
+    path = config.run_dir or new_run_directory(Path("runs"), config.env, config.model, config.seed)
+    with RunDirectory(path) as run:
+        if run.started and not resume:
+            raise RunError(f"{str(path)!r} already holds a run; --resume goes on with it, or give another --run-dir")
+        if run.started:
+            _check_same(config, load_toml(path / "config.toml"))
+        if run.finished:
+            if not quiet:
+                print(f"{path} is finished; nothing to do")
+            return _read_result(path)
+        write_text(path / "config.toml", to_toml(config.model_copy(update={"run_dir": None})))
+        return _run(config, run, resume, quiet, on_step)
+
+
+def _run(config: TrainConfig, run: RunDirectory, resume: bool, quiet: bool, on_step: OnStep | None) -> Result:
+    began = time.perf_counter()
+    trainer = Trainer(config)
+    try:
+        start = trainer.resume(run.path / "checkpoints") if resume else 0
+        file = MetricsFile(run.path / "metrics.jsonl", start if resume and start else None)
+        title = f"{config.env} with {config.model}, {config.credit.name} + {config.loss.name}, seed {config.seed}"
+        with Progress(title, config.steps, start, quiet=quiet) as progress, _tracker(config, run.path) as track:
+            progress.note(f"{title}; run directory {run.path}")
+            first = _first_numbers(trainer, run, start, progress)
+            for number in range(start + 1, config.steps + 1):
+                record = trainer.step()
+                if number == config.steps or (
+                    config.eval.every and number % config.eval.every == 0 and trainer.evaluates_often
+                ):
+                    record["eval"] = trainer.evaluate()
+                file.write(record)
+                progress.update(record)
+                track(record)
+                if on_step:
+                    on_step(record)
+                every = config.checkpoint.every
+                if number == config.steps or (every and number % every == 0):
+                    file.sync()
+                    trainer.save_checkpoint(run.path / "checkpoints")
+        file.close()
+        return _finish(trainer, run, first, time.perf_counter() - began, quiet)
+    finally:
+        trainer.close()
+
+
+def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Progress) -> dict[str, float]:
+    """What the policy was worth before the first step; measured once and kept in the run directory."""
+    path = run.path / "start.json"
+    if path.exists():
+        kept: dict[str, float] = json.loads(path.read_text())
+        return kept
+    if start:
+        return {}
+    numbers = trainer.measure(POLICY)
+    run.write_json("start.json", numbers)
+    trainer.drop_caches()
+    progress.note("before training: " + "  ".join(f"{k} {v:.3f}" for k, v in numbers.items()))
+    return numbers
+
+
+def _finish(trainer: Trainer, run: RunDirectory, first: dict[str, float], seconds: float, quiet: bool) -> Result:
+    from legos_train.report import print_table, write_report
+
+    config, policy = trainer.config, trainer.learner.policy
+    evaluation = trainer.evaluate()
+    last = {k: v for k, v in evaluation.items() if not k.endswith("_average")}
+    average = {k.removesuffix("_average"): v for k, v in evaluation.items() if k.endswith("_average")}
+    published = "average" if average else "last"
+    facts = {"env": config.env, "base_model": config.model, "step": trainer.learner.step}
+    current = policy.trainable()
+    policy.save(run.path / "last", {"legos": {**facts, "weights": "last"}})
+    best: dict[str, float] = {}
+    if trainer.best is not None:
+        _, step, kept = trainer.best
+        best = {**kept["numbers"], "step": step}
+        policy.load(kept["weights"])
+        policy.save(run.path / "best", {"legos": {**facts, "step": step, "weights": f"best ({kept['kind']})"}})
+    policy.load(trainer.learner.average() if published == "average" else current)
+    policy.save(run.path / "adapter", {"legos": {**facts, "weights": published}})
+    policy.load(current)
+    records = MetricsFile.read(run.path / "metrics.jsonl")
+    spent = sum(r["seconds"] for r in records)
+    result = Result(run.path, config.steps, max(seconds, spent), first, last, average, best, published)
+    write_report(run.path, config, result, records, trainer)
+    run.write_json(
+        "result.json",
+        {"steps": config.steps, "seconds": result.seconds, "start": first, "last": last, "average": average}
+        | {"best": best, "published": published},
+    )
+    if not quiet:
+        print_table(result)
+    return result
+
+
+def _read_result(path: Path) -> Result:
+    data = json.loads((path / "result.json").read_text())
+    return Result(path, **data)
+
+
+def _check_same(new: TrainConfig, old: TrainConfig) -> None:
+    """A resumed run goes on as it was."""
+    a, b = new.model_dump(exclude={"run_dir"}), old.model_dump(exclude={"run_dir"})
+    changed = [key for key in a if a[key] != b[key]]
+    if changed:
+        shown = "; ".join(f"{key}: was {b[key]!r}, now {a[key]!r}" for key in changed)
+        raise RunError(f"cannot resume with other settings ({shown}); leave them out, or start a new --run-dir")
+
+
+@contextmanager
+def _tracker(config: TrainConfig, path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Weights & Biases, only when asked for; metrics.jsonl is written in any case."""
+    if config.wandb is None:
+        yield lambda record: None
+        return
+    try:
+        import wandb
+    except ImportError:
+        raise RunError("--wandb needs the extra: pip install 'legos[wandb]'") from None
+    session = wandb.init(
+        project=config.wandb,
+        name=path.name,
+        dir=str(path),
+        config=config.model_dump(mode="json"),
+        settings=wandb.Settings(save_code=False),
+    )
+    try:
+        yield lambda record: session.log(record, step=record["step"])
+    finally:
+        session.finish()
