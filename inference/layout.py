@@ -7,11 +7,16 @@ for a few small conversations, so no family of models is named here.
 from __future__ import annotations
 
 import functools
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["ChatTemplate", "Layout"]
+from inference.templates import KINDS, NAMED, named_template, pin_clock
+
+__all__ = ["ChatTemplate", "Layout", "choose_template"]
+
+logger = logging.getLogger(__name__)
 
 _SLOT = "zqslot{}qz"  # letters and digits only: nothing for a template to trim, split or escape
 _FIND_SLOT = re.compile(r"zqslot(\d+)qz")
@@ -130,3 +135,32 @@ class ChatTemplate:
         except ValueError:
             return ""
         return layout.texts[-1] if layout.slots[-1] == 1 else ""
+
+
+def choose_template(
+    tokenizer: Any, kind: str, options: dict[str, Any], markers: Collection[str]
+) -> tuple[str, ChatTemplate]:
+    """Return the kind in use ("auto" for the tokenizer's own template) and its template.
+
+    ``markers``: the tokenizer's added tokens. Raises ``ValueError`` as `named_template` and `pin_clock` do.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"unknown template kind {kind!r}; accepted: {', '.join(KINDS)}")
+    # mlx_lm's wrapper sets enable_thinking by itself and renders a few families in code; only the latter is wanted.
+    coded = getattr(tokenizer, "_chat_template", None) is not None
+    inner = getattr(tokenizer, "_tokenizer", None)
+    renders = inner if hasattr(inner, "apply_chat_template") else tokenizer
+    if kind == "auto":
+        source = tokenizer.chat_template
+        if isinstance(source, dict):
+            source = source.get("default")
+        if coded:
+            own = ChatTemplate(tokenizer, None, options)
+        else:
+            own = ChatTemplate(renders, pin_clock(source, options["date_string"]) if source else None, options)
+        if own.accepts("user"):
+            return kind, own
+        kind = "chatml" if all(marker in markers for marker in NAMED["chatml"].markers) else "plain"
+        if source:
+            logger.warning("the tokenizer's chat template cannot render a user message of text: using %s", kind)
+    return kind, ChatTemplate(renders, pin_clock(named_template(kind, markers), options["date_string"]), options)

@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inference.encoding import TextEncoder
-from inference.layout import ChatTemplate, Layout
-from inference.templates import KINDS, NAMED, named_template, pin_clock
+from inference.layout import Layout, choose_template
 
 __all__ = ["Conversation", "Message", "Renderer"]
 
@@ -55,7 +54,7 @@ class Renderer:
         options: dict[str, Any] = {"date_string": date_string}
         if enable_thinking is not None:
             options["enable_thinking"] = enable_thinking
-        self.kind, self._template = _choose_template(tokenizer, kind, options, self._encoder.markers)
+        self.kind, self._template = choose_template(tokenizer, kind, options, self._encoder.markers)
         self._has_system_role = self._template.accepts("system", "user")
         self._trimmed = frozenset(role for role in ("system", "user", "assistant") if self._template.trims(role))
         self._drops_thoughts = self._template.drops_thoughts()
@@ -231,32 +230,6 @@ class Conversation:
         if not self._messages:
             raise RuntimeError("record() was called before prompt(): there is no prompt these ids could answer")
         self._sampled = tuple(sampled_ids)
-
-
-def _choose_template(
-    tokenizer: Any, kind: str, options: dict[str, Any], markers: Mapping[str, int]
-) -> tuple[str, ChatTemplate]:
-    """Return the kind in use ("auto" for the tokenizer's own template) and its template."""
-    if kind not in KINDS:
-        raise ValueError(f"unknown template kind {kind!r}; accepted: {', '.join(KINDS)}")
-    # mlx_lm's wrapper sets enable_thinking by itself and renders a few families in code; only the latter is wanted.
-    coded = getattr(tokenizer, "_chat_template", None) is not None
-    inner = getattr(tokenizer, "_tokenizer", None)
-    renders = inner if hasattr(inner, "apply_chat_template") else tokenizer
-    if kind == "auto":
-        source = tokenizer.chat_template
-        if isinstance(source, dict):
-            source = source.get("default")
-        if coded:
-            own = ChatTemplate(tokenizer, None, options)
-        else:
-            own = ChatTemplate(renders, pin_clock(source, options["date_string"]) if source else None, options)
-        if own.accepts("user"):
-            return kind, own
-        kind = "chatml" if all(marker in markers for marker in NAMED["chatml"].markers) else "plain"
-        if source:
-            logger.warning("the tokenizer's chat template cannot render a user message of text: using %s", kind)
-    return kind, ChatTemplate(renders, pin_clock(named_template(kind, markers), options["date_string"]), options)
 
 
 def _check_contents(turns: Sequence[tuple[str, str]]) -> None:

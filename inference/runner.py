@@ -183,12 +183,17 @@ class Runner:
         full = self.forward(arena, 0, [0], tokens, [self.bank.base])
         mx.eval(full, arena.arrays())
         vocab, entry_bytes = full.shape[-1], sum(a.nbytes for a in arena.arrays()) // (arena.slots * arena.length)
-        body = getattr(self.model, "model", None)
-        heads = (getattr(self.model, "lm_head", None), getattr(getattr(body, "embed_tokens", None), "as_linear", None))
-        for head in heads if body is not None else ():
-            if head is not None:
-                out = head(body(mx.array(tokens))).astype(mx.float32)
-                if out.shape == full.shape and mx.allclose(out, full, rtol=1e-3, atol=1e-3).item():
-                    self._head = head
-                    break
+        for head in _possible_heads(self.model):
+            out = head(self.model.model(mx.array(tokens))).astype(mx.float32)
+            if out.shape == full.shape and mx.allclose(out, full, rtol=1e-3, atol=1e-3).item():
+                self._head = head
+                break
         return vocab, entry_bytes
+
+
+def _possible_heads(model: nn.Module) -> list[Head]:
+    """What may turn the hidden states of `model.model` into logits."""
+    body = getattr(model, "model", None)
+    untied = getattr(model, "lm_head", None)
+    tied = getattr(getattr(body, "embed_tokens", None), "as_linear", None)
+    return [head for head in (untied, tied) if body is not None and callable(head)]

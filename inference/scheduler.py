@@ -93,7 +93,7 @@ class Outcome(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Requests of one cohort that ended together, in `row`'s state at that moment."""
+    """Requests of one cohort that ended together, with `row`'s tokens. Read it at once: others may go on with the row."""
 
     ids: npt.NDArray[np.int64]
     row: Row
@@ -183,7 +183,7 @@ class Scheduler:
         return Plan(copies, self._admit(reach))
 
     def _capacity(self, reach: int) -> int:
-        return min(self.max_rows, self._row_limit(reach))
+        return min(self.max_rows, self._row_limit(max(reach, 1)))
 
     def _place(self, forks: list[tuple[Row, int]]) -> list[tuple[int, int, int]]:
         """Slots 0..n-1 for running rows and forks; a row whose slot is already below n stays where it is."""

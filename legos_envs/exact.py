@@ -110,9 +110,9 @@ def _respond(graph: GameGraph, table: list[list[float]], player: int) -> tuple[f
 
     for at in graph.decision_order(player):
         members = graph.members[at]
-        weights = (
-            [reached[node] for node in members] if any(reached[node] for node in members) else [1.0] * len(members)
-        )
+        weights = [reached[node] for node in members]
+        if not any(weights):
+            weights = [1.0] * len(members)
         best, best_value = 0, -float("inf")
         for move in range(len(graph.infosets[at].legal)):
             total = sum([w * value(graph.children[node][move]) for w, node in zip(weights, members)])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 FORMATS = ("bracket", "boxed")
@@ -61,6 +62,12 @@ def action(text: str, action_format: str = "bracket") -> str | None:
 def write_action(name: str, action_format: str = "bracket") -> str:
     """How an action is written: the inverse of `action`."""
     return f"[{name}]" if action_format == "bracket" else f"\\boxed{{{name}}}"
+
+
+@lru_cache(4096)
+def write_actions(names: tuple[str, ...], action_format: str = "bracket") -> tuple[str, ...]:
+    """How each of several actions is written."""
+    return tuple([write_action(name, action_format) for name in names])
 
 
 def choice(text: str, options: Sequence[str]) -> str | None:

@@ -103,6 +103,15 @@ class TextEnv(AECEnv[str, dict, str]):
         self._order = {agent: i for i, agent in enumerate(self.possible_agents)}
         self.observation_spaces = {agent: chat_observation() for agent in self.seats}
         self.action_spaces = {agent: FreeText(self.max_action_chars) for agent in self.seats}
+        self._zeros = dict.fromkeys(self.possible_agents, 0.0)
+        self._blank = dict.fromkeys(self.possible_agents, "")
+        self._silence: dict[str, tuple[dict[str, str], ...]] = dict.fromkeys(self.possible_agents, ())
+        self._seat_facts: dict[str, dict[str, Any]] = {
+            agent: {"role": seat.role, "trainable": seat.trainable}
+            if seat.entrant is None
+            else {"role": seat.role, "trainable": seat.trainable, "entrant": seat.entrant}
+            for agent, seat in self.seats.items()
+        }
         self.agents: list[str] = []
         self.ended = True
         self.seed: int | None = None
@@ -160,25 +169,19 @@ class TextEnv(AECEnv[str, dict, str]):
         for key in self.options:
             if key not in self.reset_options:
                 raise ValueError(_unknown(f"{self.name}: reset option", key, list(self.reset_options)))
-        seats = self.seats
-        self.agents = self.possible_agents[:]
-        self.rewards = dict.fromkeys(seats, 0.0)
-        self._cumulative_rewards = dict.fromkeys(seats, 0.0)
-        self.terminations = dict.fromkeys(seats, False)
-        self.truncations = dict.fromkeys(seats, False)
-        self._facts: dict[str, dict[str, Any]] = {
-            agent: {"role": seat.role, "trainable": seat.trainable}
-            if seat.entrant is None
-            else {"role": seat.role, "trainable": seat.trainable, "entrant": seat.entrant}
-            for agent, seat in seats.items()
-        }
-        self.infos = {agent: dict(facts) for agent, facts in self._facts.items()}
+        self.agents = self.possible_agents.copy()
+        self.rewards = self._zeros.copy()
+        self._cumulative_rewards = self._zeros.copy()
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = self.terminations.copy()
+        self._facts = {agent: facts.copy() for agent, facts in self._seat_facts.items()}
+        self.infos = {agent: facts.copy() for agent, facts in self._seat_facts.items()}
         self.log: list[tuple[str, str]] = []
         self.ended = False
         self._skip_agent_selection = None
-        self._messages: dict[str, tuple[dict[str, str], ...]] = dict.fromkeys(seats, ())
-        self._told = dict.fromkeys(seats, "")
-        self._news = dict.fromkeys(seats, "")
+        self._messages = self._silence.copy()
+        self._told = self._blank.copy()
+        self._news = self._blank.copy()
         self._run(Strand(self.play(Table(self))))
         self._choose()
         self._accumulate_rewards()
@@ -198,10 +201,10 @@ class TextEnv(AECEnv[str, dict, str]):
         if strand is None:
             raise RuntimeError(f"{self.name}: the rules failed in an earlier step; call reset()")
         self._cumulative_rewards[agent] = 0.0
-        self.rewards = dict.fromkeys(self.rewards, 0.0)
+        self.rewards = self._zeros.copy()
         self.log.append((agent, action))
         self._messages[agent] = (*self._messages[agent], {"role": "assistant", "content": action})
-        self.infos[agent] = dict(self._facts[agent])
+        self.infos[agent] = self._facts[agent].copy()
         self._run(strand, action)
         if not self.ended and len(self.log) >= self.max_turns:
             self._truncate()
@@ -318,7 +321,7 @@ class TextEnv(AECEnv[str, dict, str]):
         if ask.fresh:
             self._told[agent] = self._news[agent] = ""
             self._messages[agent] = ()
-        facts = dict(self._facts[agent])
+        facts = self._facts[agent].copy()
         written = None
         if ask.legal is not None:
             written = facts["legal_actions"] = facts["action_mask"] = self._written(ask.legal)
@@ -331,12 +334,14 @@ class TextEnv(AECEnv[str, dict, str]):
         self._waiting[agent] = strand
 
     def _written(self, legal: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple([parsing.write_action(move, self.action_format) for move in legal])
+        return parsing.write_actions(legal, self.action_format)
 
     @staticmethod
     def _prompt(told: str, text: str, notice: str | None, written: tuple[str, ...] | None) -> str:
-        parts = [told, text, notice, f"Reply with one legal action: {' '.join(written)}" if written else None]
-        return "\n".join([part for part in parts if part])
+        parts = [part for part in (told, text, notice) if part]
+        if written:
+            parts.append(f"Reply with one legal action: {' '.join(written)}")
+        return "\n".join(parts)
 
     def _end(self, forfeit: Forfeit | None) -> None:
         if forfeit is not None:
@@ -384,7 +389,7 @@ class TextEnv(AECEnv[str, dict, str]):
             if messages and messages[-1]["role"] == "user":  # an ask that the turn limit left without an answer
                 messages, text = messages[:-1], f"{messages[-1]['content']}\n{news}"
             self._messages[agent] = (*messages, {"role": "user", "content": text})
-        self.infos = {agent: dict(facts) for agent, facts in self._facts.items()}
+        self.infos = {agent: facts.copy() for agent, facts in self._facts.items()}
 
     def _choose(self) -> None:
         waiting = self._waiting

@@ -7,7 +7,7 @@ inside the autograd graph, with gradients by hand. Everywhere else they are MLX'
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import numpy as np
@@ -19,7 +19,7 @@ def _in_numpy(x: mx.array) -> bool:
 
 def softmax(x: mx.array) -> mx.array:
     """Over the last axis; -inf gives 0. Every row needs one finite value."""
-    return _softmax(x) if _in_numpy(x) else mx.softmax(x, axis=-1, precise=True)
+    return cast(mx.array, _softmax(x)) if _in_numpy(x) else mx.softmax(x, axis=-1, precise=True)
 
 
 @mx.custom_function
@@ -41,7 +41,7 @@ def _softmax_vjp(x: mx.array, cotangent: mx.array, out: mx.array) -> mx.array:
 
 def swiglu(gate: mx.array, up: mx.array) -> mx.array:
     """`gate * sigmoid(gate) * up`, elementwise."""
-    return _swiglu(gate, up) if _in_numpy(gate) and _in_numpy(up) else gate * mx.sigmoid(gate) * up
+    return cast(mx.array, _swiglu(gate, up)) if _in_numpy(gate) and _in_numpy(up) else gate * mx.sigmoid(gate) * up
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -75,7 +75,7 @@ def _swiglu_vjp(primals: tuple[mx.array, mx.array], cotangent: mx.array, _: mx.a
 
 def exp(x: mx.array) -> mx.array:
     """The exponential."""
-    return _exp(x) if _in_numpy(x) else mx.exp(x)
+    return cast(mx.array, _exp(x)) if _in_numpy(x) else mx.exp(x)
 
 
 @mx.custom_function

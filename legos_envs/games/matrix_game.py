@@ -77,6 +77,13 @@ class MatrixGameRules:
         return sum(p[0] for p in paid), sum(p[1] for p in paid)
 
     def rules(self, player: int) -> str:
+        return self._rules[player]
+
+    @cached_property
+    def _rules(self) -> tuple[str, str]:
+        return self._rules_for(0), self._rules_for(1)
+
+    def _rules_for(self, player: int) -> str:
         own, other = self.actions[player], self.actions[1 - player]
         table = self.payoffs[0] if player == 0 else zip(*self.payoffs[1])
         lines = [

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from itertools import islice
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import numpy as np
@@ -18,6 +18,7 @@ from mlx_lm.models import qwen3
 from legos_train.bootstrap import texts
 from legos_train.bootstrap.rows import PROMPT, REPLY, RESULT, Batch, collate, make_row
 from legos_train.bootstrap.tokenizer import CONTEXT, ChatEncoder
+from legos_train.decoder import site_hidden
 from legos_train.loss import distribution
 
 Report = Callable[[int, int, dict[str, float]], None]
@@ -73,12 +74,7 @@ def new_model(config: dict[str, Any], seed: int) -> qwen3.Model:
 
 def batch_loss(model: qwen3.Model, batch: Batch) -> tuple[mx.array, mx.array]:
     """The weighted loss, a scalar, and the cross-entropy minus the target's entropy at each site (N,), in nats."""
-    hidden = mx.concatenate(
-        [
-            model.model(mx.array(part)).reshape(-1, model.args.hidden_size)[mx.array(where)]
-            for part, where in zip(batch.parts, batch.where, strict=True)
-        ]
-    )
+    hidden = mx.concatenate([site_hidden(model, cast(Any, part), part.prefix) for part in batch.parts])
     logprobs, _ = distribution(model.model.embed_tokens.as_linear(hidden))
     probs = mx.array(batch.probs)
     picked = mx.take_along_axis(logprobs, mx.array(batch.targets), axis=1)
@@ -99,7 +95,7 @@ def pretrain(
     *,
     steps: int,
     seed: int,
-    batch_size: int = 32,
+    batch_size: int = 16,
     peak: float = 1e-3,
     report: Report | None = None,
 ) -> None:

@@ -18,27 +18,44 @@ from legos_train.bootstrap.texts import Dialogue
 from legos_train.bootstrap.tokenizer import ChatEncoder
 
 Target = dict[int, float]
+Site = tuple[int, Target, int]
+"""The position whose hidden state predicts, the probabilities of the next token, and the kind."""
 REPLY, RESULT, PROMPT = 0, 1, 2
 KIND_WEIGHTS = (1.0, 0.3, 0.1)
 """Weights of the mean loss over reply tokens, result tokens and prompt tokens."""
+ALIKE = 16  # rows whose first tokens are the same share what they can
 
 
 class Row(NamedTuple):
-    """Token ids, and sites: (position whose hidden state predicts, probabilities of the next token, kind)."""
+    """One dialogue as token ids, and its sites."""
 
     tokens: list[int]
-    sites: list[tuple[int, Target, int]]
+    sites: list[Site]
+
+
+class Part(NamedTuple):
+    """Rows that begin alike: tokens (U, T) right padded with 0, of which the first `prefix` are the same in all rows.
+
+    rows, cols (K,): where the sites are; none lies in the prefix. The fields are those `legos_train.decoder` reads.
+    """
+
+    tokens: NDArray[np.int32]
+    prefix: int
+    rows: NDArray[np.int32]
+    cols: NDArray[np.int32]
+
+    @property
+    def distinct_rows(self) -> int:
+        return len(self.tokens)
 
 
 class Batch(NamedTuple):
-    """Parts of rows of like length, each (rows, columns) right padded with 0, and N sites in them.
+    """Parts, and the N sites of all of them in order.
 
-    where: per part, the flat indices of its sites, in the order of the sites; targets (N, K) token ids and
-    probs (N, K) their probabilities, padded with 0; weights (N,); kinds (N,).
+    targets (N, K) token ids and probs (N, K) their probabilities, padded with 0; weights (N,); kinds (N,).
     """
 
-    parts: list[NDArray[np.int32]]
-    where: list[NDArray[np.int32]]
+    parts: list[Part]
     targets: NDArray[np.int32]
     probs: NDArray[np.float32]
     weights: NDArray[np.float32]
@@ -64,7 +81,7 @@ def uniform_targets(replies: Sequence[Sequence[int]], chosen: Sequence[int]) -> 
 def make_row(dialogue: Dialogue, encoder: ChatEncoder, rng: Random, prompt_sites: int = 16, limit: int = 640) -> Row:
     """A dialogue as a row of at most `limit` tokens (the rest is cut), with some random prompt tokens as sites."""
     tokens: list[int] = []
-    sites: list[tuple[int, Target, int]] = []
+    sites: list[Site] = []
     reading: list[int] = []
 
     def read(role: str, content: str) -> None:
@@ -94,24 +111,34 @@ def make_row(dialogue: Dialogue, encoder: ChatEncoder, rng: Random, prompt_sites
     return Row(tokens[:limit], [site for site in sites if site[0] < limit])
 
 
-def collate(rows: Sequence[Row], pad_cost: int = 256) -> Batch:
-    """Rows to arrays. Rows are sorted by length and cut into up to three parts where that saves most padding.
+def collate(rows: Sequence[Row]) -> Batch:
+    """Rows to arrays, in parts of rows that begin alike (games begin with their rules), which then run once.
 
-    `pad_cost`: a further part is worth it when it saves that many padded positions.
+    Prompt sites in the common beginning are left out. Rows that begin like few others, or are
+    much longer than those, are put together by length.
     """
-    rows = sorted(rows, key=lambda row: len(row.tokens))
-    parts, where = [], []
-    sites: list[tuple[int, Target, int]] = []
-    for part in _cut(rows, pad_cost):
-        width = len(part[-1].tokens)
-        array = np.zeros((len(part), width), np.int32)
-        flat: list[int] = []
-        for i, row in enumerate(part):
-            array[i, : len(row.tokens)] = row.tokens
-            flat += [i * width + site[0] for site in row.sites]
-            sites += row.sites
-        parts.append(array)
-        where.append(np.array(flat, np.int32))
+    groups: dict[tuple[int, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row.tokens[:ALIKE]), []).append(row)
+    together: list[list[Row]] = []
+    rest: list[Row] = []
+    for group in groups.values():
+        shortest = min(len(row.tokens) for row in group)
+        near = [row for row in group if len(row.tokens) <= 1.5 * shortest]
+        if len(near) > 2:
+            together.append(near)
+            rest += [row for row in group if len(row.tokens) > 1.5 * shortest]
+        else:
+            rest += group
+    rest.sort(key=lambda row: len(row.tokens))
+    half = (len(rest) + 1) // 2
+    parts: list[Part] = []
+    sites: list[Site] = []
+    for group in (*together, rest[:half], rest[half:]):
+        if group:
+            part, found = _part(group)
+            parts.append(part)
+            sites += found
     most = max(len(target) for _, target, _ in sites)
     targets = np.zeros((len(sites), most), np.int32)
     probs = np.zeros((len(sites), most), np.float32)
@@ -120,13 +147,23 @@ def collate(rows: Sequence[Row], pad_cost: int = 256) -> Batch:
         probs[i, : len(target)] = list(target.values())
     kinds = np.array([kind for _, _, kind in sites], np.int32)
     share = np.array(KIND_WEIGHTS) / np.maximum(np.bincount(kinds, minlength=len(KIND_WEIGHTS)), 1)
-    return Batch(parts, where, targets, probs, share[kinds].astype(np.float32), kinds)
+    return Batch(parts, targets, probs, share[kinds].astype(np.float32), kinds)
 
 
-def _cut(rows: list[Row], pad_cost: int, more: int = 2) -> list[list[Row]]:
-    lengths = [len(row.tokens) for row in rows]
-    saved = [(i * (lengths[-1] - lengths[i - 1]), i) for i in range(1, len(rows))]
-    best, at = max(saved, default=(0, 0))
-    if more == 0 or best < pad_cost:
-        return [rows]
-    return [*_cut(rows[:at], pad_cost, more - 1), *_cut(rows[at:], pad_cost, 0)]
+def _part(group: Sequence[Row]) -> tuple[Part, list[Site]]:
+    prefix = 0
+    if len(group) > 1:
+        first_target = min(at for row in group for at, _, kind in row.sites if kind != PROMPT or len(row.sites) == 1)
+        low, high = min(row.tokens for row in group), max(row.tokens for row in group)
+        while prefix < min(first_target, len(low), len(high)) and low[prefix] == high[prefix]:
+            prefix += 1
+    tokens = np.zeros((len(group), max(len(row.tokens) for row in group)), np.int32)
+    places: list[tuple[int, int]] = []
+    sites: list[Site] = []
+    for i, row in enumerate(group):
+        tokens[i, : len(row.tokens)] = row.tokens
+        kept = [site for site in row.sites if site[0] >= prefix]
+        places += [(i, at) for at, _, _ in kept]
+        sites += kept
+    where = np.array(places, np.int32)
+    return Part(tokens, prefix, where[:, 0], where[:, 1]), sites

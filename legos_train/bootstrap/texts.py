@@ -109,7 +109,7 @@ def stream(seed: int) -> Iterator[Dialogue]:
 def random_play(env_id: str, rng: Random) -> list[Dialogue]:
     """The dialogues of one episode of uniformly random legal play."""
     kwargs = VARIANTS[env_id](rng) if env_id in VARIANTS else {}
-    memory = "chat" if rng.random() < 0.15 else "state"
+    memory = "chat" if rng.random() < 0.1 else "state"
     style = "boxed" if rng.random() < 0.15 else "bracket"
     env = legos_envs.make(env_id, memory=memory, action_format=style, **kwargs)
     env.reset(seed=rng.randrange(2**31))

@@ -158,7 +158,7 @@ thoughts = st.sampled_from(["<think>\nhm\n</think>\n\nI raise", "<think>cut off"
 
 @pytest.mark.parametrize("name", FAMILIES)
 @given(data=st.data(), system=st.none() | content)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_every_prompt_begins_with_what_was_seen_and_has_one_skeleton(name: str, data: st.DataObject, system) -> None:
     renderer, family = renderer_for(name), FAMILIES[name]
     assert renderer.incremental, renderer.reason
@@ -183,7 +183,7 @@ def test_every_prompt_begins_with_what_was_seen_and_has_one_skeleton(name: str, 
 @pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.faithful])
 @example(texts=[("  padded \n", "yes")], last="\n\npadded ")
 @given(texts=st.lists(st.tuples(content, st.text(max_size=8).map(str.strip)), max_size=3), last=content)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_text_is_that_of_a_full_render(name: str, texts: list[tuple[str, str]], last: str) -> None:
     renderer, end = renderer_for(name), ids_of(renderer_for(name), FAMILIES[name].end)
     talk, messages = Conversation(renderer), []
@@ -252,6 +252,14 @@ def test_system_prompts() -> None:
     first = mistral.start([user("q")], system="rules")
     later = mistral.extend(first, ids_of(mistral, "a</s>"), [user("r")])
     assert text_of(mistral, later) == "<s>[INST] rules\n\nq [/INST]a</s>[INST] r [/INST]"
+
+
+def test_a_space_before_a_content_is_encoded_with_it() -> None:
+    renderer = renderer_for("brackets, system prompt in the last turn (Mistral)")
+    word = renderer.tokenizer.convert_tokens_to_ids("Ġhello")
+    assert word is not None
+    assert word in renderer.start([user("hello")])
+    assert word in renderer.extend((), (), [user("hello")])
 
 
 def test_thoughts_stay_in_a_delta_and_leave_a_fresh_start() -> None:

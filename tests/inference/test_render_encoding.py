@@ -86,7 +86,7 @@ odd_text = st.lists(
 @given(text=odd_text)
 @example(text="".join(MARKERS))
 @example(text="<s</s>>")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_plain_text_has_no_control_ids_and_decodes_to_itself(name: str, text: str) -> None:
     tokenizer, encoder = build(name)
     ids = encoder.plain(text)
@@ -95,7 +95,7 @@ def test_plain_text_has_no_control_ids_and_decodes_to_itself(name: str, text: st
 
 
 @given(parts=st.lists(st.sampled_from([*MARKERS[:-1], "a", "<", " ", "s>"])))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_model_that_knows_markers_as_words_spells_them(parts: list[str]) -> None:
     tokenizer, encoder = build("unigram")
     ids = encoder.plain("".join(parts))

@@ -1,0 +1,106 @@
+"""What the model does before any training: the chance of an illegal reply, and how even it is among the legal ones.
+
+Exact, not sampled: the probability of every legal reply (end mark included) is computed in every information set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+import numpy as np
+from mlx_lm.models.cache import KVCache
+from numpy.typing import NDArray
+
+from legos_envs.exact import info_sets
+from legos_envs.game import GameEnv, InfoSet
+from legos_train.bootstrap.tokenizer import ChatEncoder
+
+
+class Evenness(NamedTuple):
+    """Over the information sets of one env, each counted once, at temperature 1.
+
+    illegal_mean, illegal_max: probability of a reply that is not exactly one of the legal ones. kl_mean, kl_max: nats,
+    KL(policy given a legal reply || uniform over the legal replies).
+    """
+
+    info_sets: int
+    illegal_mean: float
+    illegal_max: float
+    kl_mean: float
+    kl_max: float
+
+
+def evenness(model: Any, encoder: ChatEncoder, env: GameEnv, sets: Sequence[InfoSet] | None = None) -> Evenness:
+    """Measure the model in all information sets of an env's game, or in those given."""
+    sets = info_sets(env.game) if sets is None else sets
+    prompts = [encoder.prompt(env.observation_in(one)["messages"]) for one in sets]
+    replies = [[encoder.reply(text) for text in env._written(one.legal)] for one in sets]
+    illegal, gaps = [], []
+    for logs in reply_logprobs(model, prompts, replies):
+        mass = float(np.exp(logs).sum())
+        given_legal = logs - np.log(mass)
+        illegal.append(max(0.0, 1.0 - mass))
+        gaps.append(float(np.sum(np.exp(given_legal) * given_legal) + np.log(len(logs))))
+    return Evenness(len(sets), float(np.mean(illegal)), max(illegal), float(np.mean(gaps)), max(gaps))
+
+
+def reply_logprobs(
+    model: Any, prompts: Sequence[list[int]], replies: Sequence[list[list[int]]], chunk: int = 128
+) -> list[NDArray[np.float64]]:
+    """For each prompt, the log-probability of each of its replies.
+
+    What all prompts begin with is computed once; prompts of one length go together, `chunk` at a time, and their keys
+    and values serve all their replies.
+    """
+    shared = _shared_prefix(prompts)
+    trunk = [KVCache() for _ in model.layers]
+    if shared:
+        mx.eval(model(mx.array([prompts[0][:shared]]), cache=trunk))
+    by_length: dict[int, list[int]] = {}
+    for i, prompt in enumerate(prompts):
+        by_length.setdefault(len(prompt), []).append(i)
+    found: list[NDArray[np.float64]] = [np.zeros(0)] * len(prompts)
+    for group in by_length.values():
+        for at in range(0, len(group), chunk):
+            some = group[at : at + chunk]
+            rows = mx.array([prompts[i][shared:] for i in some])
+            caches = _copies(trunk, mx.zeros((len(some),), dtype=mx.int32)) if shared else [KVCache() for _ in trunk]
+            first = _log_softmax(model(rows, cache=caches)[:, -1])
+            owner = [j for j, i in enumerate(some) for _ in replies[i]]
+            said = [reply for i in some for reply in replies[i]]
+            width = max(len(reply) for reply in said)
+            padded = np.array([reply + [0] * (width - len(reply)) for reply in said])
+            logs = first[np.array(owner), padded[:, 0]]
+            if width > 1:
+                rest = _log_softmax(model(mx.array(padded[:, :-1]), cache=_copies(caches, mx.array(owner))))
+                picked = np.take_along_axis(rest, padded[:, 1:, None], axis=2)[:, :, 0]
+                inside = np.arange(1, width)[None] < np.array([len(reply) for reply in said])[:, None]
+                logs = logs + np.where(inside, picked, 0.0).sum(1)
+            for j, i in enumerate(some):
+                found[i] = logs[np.array(owner) == j]
+    return found
+
+
+def _shared_prefix(prompts: Sequence[list[int]]) -> int:
+    """How many first tokens all prompts have in common, the last token of a prompt never among them."""
+    low, high = min(prompts), max(prompts)
+    limit = min(len(prompt) for prompt in prompts) - 1
+    return next((i for i in range(limit) if low[i] != high[i]), limit)
+
+
+def _copies(caches: Sequence[KVCache], rows: mx.array) -> list[KVCache]:
+    """New caches whose row i is row `rows[i]` of the old."""
+    copies = []
+    for cache in caches:
+        copy = KVCache()
+        copy.state = tuple(mx.take(part, rows, axis=0) for part in cache.state)
+        copies.append(copy)
+    return copies
+
+
+def _log_softmax(logits: mx.array) -> NDArray[np.float64]:
+    x = np.array(logits, dtype=np.float64)
+    x -= x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))

@@ -1,0 +1,162 @@
+"""The command line: what it prints, and what it says to wrong input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from legos_train.cli import main
+
+SMALL = ["--steps", "2", "--batch-size", "16", "--threads", "1", "--lora.rank", "4", "--eval.every", "0"]
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "kuhn"
+    assert main(["train", *SMALL, "--run-dir", str(path)]) == 0
+    return path
+
+
+def test_envs_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs", "list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {"KuhnPoker-v0", "Nim-v0", "TicTacToe-v0", "MatrixGame-v0"} <= {row["id"] for row in rows}
+    assert main(["envs", "show", "KuhnPoker-v0", "--arg", "num_rounds=3"]) == 0
+    shown = capsys.readouterr().out
+    assert "num_rounds = 1" in shown and "player_1: role player_1" in shown and "Round 1 of 3" in shown
+
+
+def test_envs_check_tells_by_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs", "check", "KuhnPoker-v0", "--episodes", "20"]) == 0
+    assert "0 failed" in capsys.readouterr().out
+
+
+def test_training_without_a_terminal_prints_plain_lines(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "legos_train.cli", "train", *SMALL, "--run-dir", str(tmp_path / "r")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "step 1/2" in done.stdout and "step 2/2" in done.stdout and "NashConv" in done.stdout
+    assert "\x1b[" not in done.stdout and done.stderr == ""
+
+
+@pytest.mark.parametrize("opponent", ["random", "optimal"])
+def test_eval_prints_one_json_object(run_dir: Path, opponent: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["eval", "KuhnPoker-v0", "-m", str(run_dir), "-m", "tiny", "-m", "random", "--opponent", opponent]
+    assert main([*arguments, "-n", "64", "--seed", "1", "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert [r["policy"] for r in results] == [str(run_dir), "tiny", "random"]
+    for result in results:
+        assert (
+            result["opponent"] == opponent
+            and result["games"] == 64
+            and set(result["seats"]) == {"player_0", "player_1"}
+        )
+        low, high = result["ci95"]
+        assert low <= result["mean"] <= high
+        kinds = ("win", "draw", "loss", "invalid", "opponent_invalid", "truncated")
+        assert sum(result[kind] for kind in kinds) == pytest.approx(1)
+    assert results[2]["exact"]["nash_conv"] == pytest.approx(11 / 12)
+    assert results[1]["exact"]["nash_conv"] != results[0]["exact"]["nash_conv"], "the adapter was not used"
+
+
+def test_eval_of_the_optimal_policy_is_exact_and_random_play_loses_what_it_must(capsys) -> None:
+    assert main(["eval", "KuhnPoker-v0", "-m", "optimal", "-n", "2000", "--json"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert result["exact"]["nash_conv"] == pytest.approx(0, abs=1e-9)
+    low, high = result["ci95"]
+    # Uniform play's best response gains 11/12 over both seats; equilibrium play gains less, but surely something.
+    assert low > 0 and high < 11 / 24 + 0.1
+
+
+def test_every_form_of_a_policy_is_found(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forms = [
+        str(run_dir),
+        f"{run_dir}@last",
+        f"{run_dir}@best",
+        str(run_dir / "adapter"),
+        f"tiny+{run_dir / 'adapter'}",
+    ]
+    flags = [flag for form in forms for flag in ("-m", form)]
+    assert main(["eval", "KuhnPoker-v0", *flags, "-n", "2", "--json"]) == 0
+    found = [r["exact"]["nash_conv"] for r in json.loads(capsys.readouterr().out)["results"]]
+    assert found[0] == found[3] == found[4]
+
+
+def test_play_against_a_policy_in_the_terminal() -> None:
+    command = [sys.executable, "-m", "legos_train.cli", "play", "KuhnPoker-v0", "--opponent", "optimal", "--seed", "5"]
+    done = subprocess.run(command, input="[check]\n[fold]\n[fold]\n", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Your card:" in done.stdout and "player_0 (human):" in done.stdout
+    left = subprocess.run(command, input="", capture_output=True, text=True, timeout=60)
+    assert left.returncode == 1 and "game left" in left.stdout
+
+
+def test_dry_run_prints_settings_and_an_estimate_and_writes_nothing(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--dry-run", *SMALL, "--optim.lr", "1e-3"]) == 0
+    out = capsys.readouterr().out
+    assert 'env = "KuhnPoker-v0"' in out and "lr = 0.001" in out and "MiB" in out and "minutes" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["trian"], 2, "did you mean 'train'"),
+        (["train", "--env", "KuhnPokr-v0"], 1, "Did you mean 'KuhnPoker-v0'"),
+        (["train", "--optim.lrr", "1"], 2, "--optim.lr"),
+        (["train", "--steps", "many"], 2, "many"),
+        (["train", "--steps", "0"], 2, "greater than or equal to 1"),
+        (["train", "--batch-size", "10", "--group-size", "4"], 2, "multiple of group_size"),
+        (["train", "--config", "nowhere.toml"], 1, "cannot read the config file"),
+        (["train", "--model", "nothing-here"], 1, "no such model"),
+        (["train", "--train-roles", "dealer"], 1, "has the roles"),
+        (["eval", "KuhnPoker-v0", "-m", "nobody"], 1, "no policy 'nobody'"),
+        (["eval", "KuhnPoker-v0", "-m", "randm"], 1, "random"),
+        (["eval", "Chess-v0", "-m", "random"], 1, "no environment 'Chess-v0'"),
+        (["play", "KuhnPoker-v0", "--seat", "player_7=human"], 2, "player_7"),
+        (["envs", "show", "nowhere_module:X-v0"], 1, "cannot import"),
+    ],
+)
+def test_wrong_input_is_explained(arguments: list[str], code: int, said: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "legos_train.cli", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    assert said in done.stderr + done.stdout and "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_config_file_is_read_and_the_command_line_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "kuhn.toml"
+    file.write_text('env = "Nim-v0"\nsteps = 3\n[optim]\nlr = 0.01\n')
+    assert main(["train", "--dry-run", *SMALL, "--config", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert 'env = "Nim-v0"' in out and "steps = 2" in out and "lr = 0.01" in out
+    file.write_text("[optim]\nlrr = 0.01\n")
+    assert main(["train", "--config", str(file)]) == 1
+    assert "unknown key 'optim.lrr', did you mean 'lr'" in capsys.readouterr().err
+    file.write_text("steps = [")
+    assert main(["train", "--config", str(file)]) == 1
+    assert "not valid TOML" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("harm", ["corrupt", "mismatched", "missing"])
+def test_a_bad_adapter_is_refused(run_dir: Path, harm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import mlx.core as mx
+
+    bad = tmp_path / "adapter"
+    bad.mkdir()
+    (bad / "adapter_config.json").write_bytes((run_dir / "adapter/adapter_config.json").read_bytes())
+    good = (run_dir / "adapter/adapters.safetensors").read_bytes()
+    if harm == "corrupt":
+        (bad / "adapters.safetensors").write_bytes(good[: len(good) // 2])
+    elif harm == "mismatched":
+        weights = dict(mx.load(str(run_dir / "adapter/adapters.safetensors")))
+        name = sorted(weights)[0]
+        mx.save_safetensors(str(bad / "adapters.safetensors"), {**weights, name: weights[name][:-1]})
+    assert main(["eval", "KuhnPoker-v0", "-m", str(bad), "-n", "2"]) == 1
+    said = capsys.readouterr().err
+    assert (said.startswith("error:") and str(bad) in said) or "lora" in said, said

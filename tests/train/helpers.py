@@ -1,0 +1,27 @@
+"""Small runs for the tests of the loop."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from legos_train.config import TrainConfig, from_dict
+
+
+def small(run_dir: Path | None = None, **changes: Any) -> TrainConfig:
+    """A Kuhn poker run of seconds: few steps, few games, rare measurements. Nested settings as dicts."""
+    settings: dict[str, Any] = {
+        "steps": 2,
+        "batch_size": 32,
+        "threads": 1,
+        "run_dir": run_dir,
+        "lora": {"rank": 4},
+        "eval": {"every": 0},
+        "checkpoint": {"every": 0},
+    }
+    return from_dict({**settings, **changes})
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,183 @@
+"""The loop: that it learns, that it notices when it would not, and that what it trains on is what was sampled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import mlx.core as mx
+import mlx_lm
+import numpy as np
+import pytest
+
+from inference import Engine
+from legos_envs import exact
+from legos_train import learner as learner_module
+from legos_train.batch import pack
+from legos_train.learner import TrainingError
+from legos_train.train import Trainer, train
+
+from .helpers import small
+
+
+def test_training_moves_the_policy_towards_winning() -> None:
+    """Thirty steps of Nim: the exact probability of an optimal move rises well above where it began."""
+    trainer = Trainer(small(env="Nim-v0", steps=30, batch_size=128, lora={"rank": 8}, optim={"lr": 1e-3}))
+    before = trainer.measure("policy")["optimal_move"]
+    for _ in range(30):
+        trainer.step()
+    after = trainer.measure("policy")["optimal_move"]
+    trainer.close()
+    assert after > before + 0.1, (before, after)
+
+
+def test_what_is_trained_on_is_what_was_sampled() -> None:
+    """Log-probabilities of the engine and of the trainer's forward pass agree before and after a publish."""
+    trainer = Trainer(small(batch_size=64))
+    for _ in range(2):
+        record = trainer.step()
+        assert record["mismatch_max"] <= 1e-4
+        assert record["ratio_min"] == pytest.approx(1, abs=1e-3) == record["ratio_max"]
+    trainer.close()
+
+
+def test_tokens_are_carried_from_the_sampler_to_the_loss() -> None:
+    trainer = Trainer(small(batch_size=8))
+    episodes = trainer.play(1)
+    for episode in episodes:
+        for trajectory in episode.trajectories.values():
+            for turn in trajectory.turns:
+                assert turn.action_tokens and len(turn.action_tokens) == len(turn.logprobs or ())
+                assert trainer.renderer.reply(turn.action_tokens) == turn.action
+                assert tuple(turn.prompt_tokens or ()) == tuple(trainer.renderer.start(turn.observation))
+    trainer.close()
+
+
+def test_frozen_lora_is_an_error() -> None:
+    trainer = Trainer(small())
+    trainer.learner.policy.model.freeze()
+    with pytest.raises(TrainingError, match="gradient is exactly zero"):
+        trainer.step()
+    trainer.close()
+
+
+def test_an_update_that_changes_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = Trainer(small())
+    monkeypatch.setattr(trainer.learner.optimizer, "apply_gradients", lambda grads, weights: weights)
+    with pytest.raises(TrainingError, match="adapter did not change"):
+        trainer.step()
+    trainer.close()
+
+
+def test_an_engine_that_keeps_serving_old_weights_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = Trainer(small())
+    monkeypatch.setattr(Engine, "publish", lambda self, name, weights, **rest: "stale")
+    with pytest.raises(TrainingError, match="still serves the old ones"):
+        trainer.step()
+    trainer.close()
+
+
+def test_equal_rewards_are_no_error_and_train_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = Trainer(small(loss={"kl": 0.0, "kl_end": None}, credit={"name": "grpo"}, group_size=32))
+    play = trainer.play
+
+    def level(step: int):
+        episodes = play(step)
+        for episode in episodes:
+            for trajectory in episode.trajectories.values():
+                for turn in trajectory.turns:
+                    turn.reward = 0.0
+        return episodes
+
+    monkeypatch.setattr(trainer, "play", level)
+    record = trainer.step()
+    assert record["updates"] == 0 and record["idle"] == 1 and record["zero_advantages"] == 1.0
+    trainer.close()
+
+
+def test_steps_that_are_not_finite_are_skipped_counted_and_then_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = Trainer(small(steps=20))
+    before = trainer.learner.policy.trainable()
+    real = learner_module.loss_and_grad
+
+    def poisoned(*args, **kwargs):
+        loss, grads, numbers = real(*args, **kwargs)
+        return loss, {k: v * float("nan") for k, v in grads.items()}, {**numbers, "finite": 0.0}
+
+    monkeypatch.setattr(learner_module, "loss_and_grad", poisoned)
+    with pytest.raises(TrainingError, match="not finite"):
+        for _ in range(20):
+            trainer.step()
+    assert trainer.learner.skipped == learner_module.MAX_SKIPPED + 1
+    after = trainer.learner.policy.trainable()
+    assert all(mx.array_equal(before[name], after[name]).item() for name in before), "poison reached the weights"
+    trainer.close()
+
+
+def test_only_the_roles_asked_for_are_trained() -> None:
+    trainer = Trainer(small(train_roles=("player_1",)))
+    episodes = trainer.play(1)
+    batch = pack(episodes, trainer.credit.assign(episodes))
+    own = sum(len(t.action_tokens or ()) for e in episodes for t in e.trajectories["player_1"].turns)
+    assert len(batch) == own > 0
+    trainer.close()
+
+
+def test_the_published_adapter_loads_in_mlx_lm_and_is_what_was_measured(tmp_path: Path) -> None:
+    from inference.loading import find_model
+
+    result = train(small(tmp_path / "run", steps=3), quiet=True)
+    config = json.loads((tmp_path / "run/adapter/adapter_config.json").read_text())
+    assert config["legos"]["weights"] == result.published == "average"
+    base = str(find_model("tiny"))
+    adapted, tokenizer = mlx_lm.load(base, adapter_path=str(tmp_path / "run/adapter"))[:2]
+    plain, _ = mlx_lm.load(base)[:2]
+    ids = mx.array([tokenizer.encode("Your card: K.")])
+    assert not np.allclose(np.array(adapted(ids)), np.array(plain(ids))), "the adapter does nothing"
+
+    engine = Engine.load("tiny", tmp_path / "run/adapter")
+    ours = engine.next_logits([ids[0].tolist()], "default")
+    assert np.abs(ours[0] - np.array(adapted(ids))[0, -1]).max() < 1e-3
+    engine.close()
+
+
+def test_files_of_a_run(tmp_path: Path) -> None:
+    records: list[dict] = []
+    result = train(small(tmp_path / "run", steps=3, eval={"every": 1}), quiet=True, on_step=records.append)
+    run = tmp_path / "run"
+    for name in ("adapter", "last", "best"):
+        assert (run / name / "adapters.safetensors").exists() and (run / name / "adapter_config.json").exists()
+    assert (run / "checkpoints/step_3/manifest.json").exists()
+    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in steps] == [1, 2, 3] and all("nash_conv" in row["eval"] for row in steps)
+    page = (run / "report.html").read_text()
+    assert "<svg" in page and "<script" not in page and "http" not in page.replace("http-equiv", "")
+    assert set(result.start) == set(result.last) == set(result.average)
+    assert result.last["nash_conv"] == records[-1]["eval"]["nash_conv"]
+
+
+def test_the_exact_numbers_are_those_of_the_sampled_play() -> None:
+    """Move frequencies over many games equal the probabilities that NashConv is computed from."""
+    from legos_train.evaluate import action_probabilities
+
+    trainer = Trainer(small(batch_size=512))
+    infos = exact.info_sets(trainer.env.game)  # type: ignore[attr-defined]
+    players = [trainer.player(role) for role, _ in trainer.roles.values()]
+    known, leftover = action_probabilities(trainer.env, players, infos)  # type: ignore[arg-type]
+    assert max(leftover.values()) < 0.05
+    views = {trainer.env.observation_in(info)["messages"][0]["content"]: info for info in infos}  # type: ignore[attr-defined]
+    seen: dict = {}
+    for step in range(1, 5):
+        for episode in trainer.play(step):
+            for trajectory in episode.trajectories.values():
+                for turn in trajectory.turns:
+                    info = views.get(turn.observation[0]["content"])
+                    if info is not None:
+                        seen.setdefault(info, []).append(turn.action)
+    assert len(seen) == len(infos)
+    for info, actions in seen.items():
+        for move in info.legal:
+            share = actions.count(f"[{move}]") / len(actions)
+            p = known[info][move]
+            assert abs(share - p) < 5 * np.sqrt(0.25 / len(actions)) + 0.02, (info, move, share, p, len(actions))
+    trainer.close()
