@@ -320,7 +320,9 @@ class Engine:
         _check_integer("top_k", r.top_k, 0)
         _check_integer("max_tokens", r.max_tokens, 1)
         _check_integer("top_logprobs", r.top_logprobs, 0)
-        stop_ids = self.eos_ids if r.stop_ids is None else frozenset(r.stop_ids)
+        stop_ids = self.eos_ids if r.stop_ids is None else r.stop_ids
+        if not isinstance(stop_ids, frozenset):
+            raise ValueError(f"stop_ids must be a frozenset of token ids, got {stop_ids!r}")
         if not all(isinstance(i, (int, np.integer)) and 0 <= i < self.vocab_size for i in stop_ids):
             raise ValueError(
                 f"stop_ids must be token ids from 0 to {self.vocab_size - 1}, got {sorted(stop_ids, key=str)}"

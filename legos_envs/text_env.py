@@ -16,7 +16,6 @@ import difflib
 import operator
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pettingzoo import AECEnv
@@ -28,16 +27,16 @@ from legos_envs.table import Ask, Forfeit, Rules, Seat, Table, Truncated, keyed_
 MEMORIES = ("state", "chat")
 
 
-@dataclass(slots=True, eq=False)
 class Strand:
     """One running generator, and the strand that waits for its result."""
 
-    rules: Rules[Any]
-    parent: Strand | None = None
-    slot: int = 0
-    results: list[Any] = field(default_factory=list)
-    failures: list[Forfeit | None] = field(default_factory=list)
-    pending: int = 0
+    __slots__ = ("failures", "parent", "pending", "results", "rules", "slot")
+    results: list[Any]
+    """What its branches returned, once it has forked; `failures` their forfeits, `pending` how many still run."""
+    failures: list[Forfeit | None]
+
+    def __init__(self, rules: Rules[Any], parent: Strand | None = None, slot: int = 0):
+        self.rules, self.parent, self.slot, self.pending = rules, parent, slot, 0
 
     @property
     def path(self) -> str:
@@ -266,47 +265,51 @@ class TextEnv(AECEnv[str, dict, str]):
 
     def _run(self, strand: Strand, value: Any = None) -> None:
         """Runs a strand until every branch it opens waits for an agent, or the rules end."""
+        work: list[tuple[Strand, Any, Forfeit | None]] = [(strand, value, None)]
         try:
-            self._advance(strand, value)
+            while work:
+                strand, value, failure = work.pop()
+                try:
+                    request = strand.rules.send(value) if failure is None else strand.rules.throw(failure)
+                except StopIteration as stop:
+                    self._return(strand, stop.value, None, work)
+                except Forfeit as forfeit:
+                    self._return(strand, None, forfeit, work)
+                else:
+                    if type(request) is Ask:
+                        self._pose(request, strand)
+                    else:
+                        self._fork(strand, request, work)
         except Exception as error:
             error.add_note(f"raised by the rules of {self.name}, seed {self.seed}, after {len(self.log)} actions")
             raise
 
-    def _advance(self, strand: Strand, value: Any) -> None:
-        work: list[tuple[Strand, Any, Forfeit | None]] = [(strand, value, None)]
-        while work:
-            strand, value, failure = work.pop()
-            result: Any = None
-            try:
-                request = strand.rules.send(value) if failure is None else strand.rules.throw(failure)
-            except StopIteration as stop:
-                result, failure = stop.value, None
-            except Forfeit as forfeit:
-                failure = forfeit
-            else:
-                if type(request) is Ask:
-                    self._pose(request, strand)
-                elif type(request) is not list:
-                    raise TypeError(
-                        f"{strand.path} yielded a {type(request).__name__}; "
-                        "write `yield from table.ask(...)` and `yield from table.gather(...)`"
-                    )
-                elif request:
-                    count = strand.pending = len(request)
-                    strand.results, strand.failures = [None] * count, [None] * count
-                    work.extend((Strand(request[i], strand, i), None, None) for i in reversed(range(count)))
-                else:
-                    work.append((strand, [], None))
-                continue
-            parent = strand.parent
-            if parent is None:
-                self._end(failure)
-                continue
-            parent.results[strand.slot], parent.failures[strand.slot] = result, failure
-            parent.pending -= 1
-            if parent.pending == 0:
-                failed = [f for f in parent.failures if f is not None]
-                work.append((parent, parent.results, Forfeit.joint(failed) if failed else None))
+    def _fork(self, strand: Strand, branches: Any, work: list[tuple[Strand, Any, Forfeit | None]]) -> None:
+        """Starts the branches of a `gather`; the first runs first."""
+        if type(branches) is not list:
+            raise TypeError(
+                f"{strand.path} yielded a {type(branches).__name__}; "
+                "write `yield from table.ask(...)` and `yield from table.gather(...)`"
+            )
+        count = strand.pending = len(branches)
+        strand.results, strand.failures = [None] * count, [None] * count
+        work.extend((Strand(branches[i], strand, i), None, None) for i in reversed(range(count)))
+        if not branches:
+            work.append((strand, [], None))
+
+    def _return(
+        self, strand: Strand, result: Any, failure: Forfeit | None, work: list[tuple[Strand, Any, Forfeit | None]]
+    ) -> None:
+        """Hands what a strand returned, or its forfeit, to its parent, which goes on after the last of its branches."""
+        parent = strand.parent
+        if parent is None:
+            self._end(failure)
+            return
+        parent.results[strand.slot], parent.failures[strand.slot] = result, failure
+        parent.pending -= 1
+        if parent.pending == 0:
+            failed = [forfeit for forfeit in parent.failures if forfeit is not None]
+            work.append((parent, parent.results, Forfeit.joint(failed) if failed else None))
 
     def _pose(self, ask: Ask, strand: Strand) -> None:
         """Puts an ask before its agent: one user message with all that happened since its last action."""

@@ -84,17 +84,17 @@ def token_logprobs(logprobs: mx.array, position: mx.array, target: mx.array) -> 
 
 def importance_sampling(new: mx.array, old: mx.array, advantages: mx.array) -> mx.array:
     """`-r A`, all (M,)."""
-    return -mx.exp(new - old) * advantages
+    return -fastmath.exp(new - old) * advantages
 
 
 def ppo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, clip_high: float) -> mx.array:
     """`-min(r A, clip(r) A)`, all (M,): no gradient from tokens already moved far enough in the wanted direction."""
-    return _clipped(mx.exp(new - old), advantages, clip_low, clip_high)
+    return _clipped(fastmath.exp(new - old), advantages, clip_low, clip_high)
 
 
 def cispo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, clip_high: float) -> mx.array:
     """`-stop_gradient(clip(r)) A new`, all (M,): clipped tokens keep a bounded gradient instead of none."""
-    ratio = mx.clip(mx.exp(new - old), 1.0 - clip_low, 1.0 + clip_high)
+    ratio = mx.clip(fastmath.exp(new - old), 1.0 - clip_low, 1.0 + clip_high)
     return -mx.stop_gradient(ratio) * advantages * new
 
 
@@ -111,7 +111,7 @@ def gspo(
     _, index, sizes = np.unique(sequence, return_inverse=True, return_counts=True)
     turn = mx.array(index)
     sums = mx.zeros((len(sizes),), dtype=new.dtype).at[turn].add(new - old)
-    return _clipped(mx.exp((sums / mx.array(sizes).astype(new.dtype))[turn]), advantages, clip_low, clip_high)
+    return _clipped(fastmath.exp((sums / mx.array(sizes).astype(new.dtype))[turn]), advantages, clip_low, clip_high)
 
 
 def _clipped(ratio: mx.array, advantages: mx.array, clip_low: float, clip_high: float) -> mx.array:
@@ -121,7 +121,7 @@ def _clipped(ratio: mx.array, advantages: mx.array, clip_low: float, clip_high: 
 def kl_k3(new: mx.array, reference: mx.array) -> mx.array:
     """`exp(ref - new) - (ref - new) - 1`, never negative; its mean over samples of the policy is KL(policy || ref)."""
     gap = reference - new
-    return mx.exp(gap) - gap - 1.0
+    return fastmath.exp(gap) - gap - 1.0
 
 
 def kl_exact(logprobs: mx.array, probs: mx.array, reference: mx.array) -> mx.array:

@@ -88,7 +88,9 @@ class KuhnPoker(GameEnv):
             raise ValueError(f"num_rounds must be a whole number from 1 to 100; got {num_rounds!r}")
         self.num_rounds = num_rounds
         self.game = KuhnPokerGame()
-        super().__init__(**{"max_turns": 6 * num_rounds, **kwargs})
+        super().__init__(**kwargs)
+        if kwargs.get("max_turns") is None:
+            self.max_turns = 3 * num_rounds * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
         cards = self.options.get("cards")

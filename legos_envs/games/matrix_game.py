@@ -160,6 +160,112 @@ class MatrixGame(GameEnv):
             tables, _actions(actions, len(tables[0]), len(tables[0][0])), rounds
         )
         self.zero_sum = self.game.zero_sum  # type: ignore[misc]  # a class constant elsewhere, the matrix's affair here
+        super().__init__(**kwargs)
+        if kwargs.get("max_turns") is None:
+            self.max_turns = 2 * rounds * (self.invalid_retries + 1)
+
+    def player(self, state: tuple[str, ...]) -> int | None:
+        return None if len(state) == 2 * self.rounds else len(state) % 2
+
+    def legal(self, state: tuple[str, ...]) -> tuple[str, ...]:
+        return self.actions[len(state) % 2]
+
+    def next(self, state: tuple[str, ...], move: str) -> tuple[str, ...]:
+        return (*state, move)
+
+    def pays(self, first: str, second: str) -> tuple[float, float]:
+        """What one round pays to players 0 and 1."""
+        i, j = self.actions[0].index(first), self.actions[1].index(second)
+        return self.payoffs[0][i][j], self.payoffs[1][i][j]
+
+    def returns(self, state: tuple[str, ...]) -> tuple[float, float]:
+        paid = [self.pays(*pair) for pair in zip(state[::2], state[1::2])]
+        return sum(p[0] for p in paid), sum(p[1] for p in paid)
+
+    def rules(self, player: int) -> str:
+        return self._rules[player]
+
+    @cached_property
+    def _rules(self) -> tuple[str, str]:
+        return self._rules_for(0), self._rules_for(1)
+
+    def _rules_for(self, player: int) -> str:
+        own, other = self.actions[player], self.actions[1 - player]
+        table = self.payoffs[0] if player == 0 else zip(*self.payoffs[1])
+        lines = [
+            f"{name}: " + ", ".join(f"{value:g} against {against}" for against, value in zip(other, row)) + "."
+            for name, row in zip(own, table)
+        ]
+        often = "" if self.rounds == 1 else f" You play {self.rounds} rounds."
+        return "\n".join([f"You and another player choose at the same time.{often} Your move pays you:", *lines])
+
+    def question(self, number: int) -> str:
+        """What is asked in round `number`, counted from 0."""
+        return "Choose." if self.rounds == 1 else f"Round {number + 1} of {self.rounds}. Choose."
+
+    def history(self, number: int, first: str, second: str, player: int) -> str:
+        """What a player is told of a round that was played."""
+        own, other = (first, second) if player == 0 else (second, first)
+        return f"Round {number + 1}: you {own}, other {other}, you get {self.pays(first, second)[player]:g}."
+
+    def view(self, state: tuple[str, ...], player: int) -> str:
+        number = min(len(state) // 2, self.rounds - 1)
+        pairs = list(zip(state[::2], state[1::2]))[:number]
+        told = [self.history(i, first, second, player) for i, (first, second) in enumerate(pairs)]
+        return "\n".join([*told, self.question(number)])
+
+    @cached_property
+    def equilibrium(self) -> tuple[dict[str, float], dict[str, float]]:
+        """The Nash equilibrium of one round with the largest sum of payoffs, among those of support enumeration."""
+        mixed = best_equilibrium(*map(np.array, self.payoffs))
+        row, column = (dict(zip(names, map(float, p))) for names, p in zip(self.actions, mixed))
+        return row, column
+
+    def nash(self, infoset: InfoSet) -> dict[str, float]:
+        """An equilibrium of the whole game: the same equilibrium of one round, in every round."""
+        return self.equilibrium[infoset.player]
+
+
+class MatrixGame(GameEnv):
+    """A matrix game for two who choose at once.
+
+    Args:
+        game: a name in `NAMED`; `"rps"` without `payoffs`.
+        payoffs: instead of a name: one matrix (zero-sum, what player 0 gets), or two (what each player gets), with
+            rows for the moves of player 0 and columns for those of player 1.
+        actions: names of the moves: one list for both players, or a list for each; `a, b, c ...` by default.
+        rounds: how often it is played; the reward is the sum, and the past is told.
+
+    Raises:
+        ValueError: an unknown name, matrices of unequal or ragged shape, names that do not fit them.
+    """
+
+    name = "MatrixGame-v0"
+    seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
+
+    def __init__(
+        self,
+        game: str | None = None,
+        payoffs: Any = None,
+        actions: Sequence[Any] | None = None,
+        rounds: int = 1,
+        **kwargs: Any,
+    ):
+        if not isinstance(rounds, int) or not 1 <= rounds <= 100:
+            raise ValueError(f"rounds must be a whole number from 1 to 100; got {rounds!r}")
+        if payoffs is None:
+            if game is not None and game not in NAMED:
+                raise ValueError(f"game must be one of {', '.join(map(repr, NAMED))}; got {game!r}")
+            named = NAMED[game or "rps"]
+            payoffs = named.row if named.column is None else (named.row, named.column)
+            actions = named.actions if actions is None else actions
+        elif game is not None:
+            raise ValueError(f"give either game or payoffs, not both; got game {game!r}")
+        tables = _payoffs(payoffs)
+        self.game: MatrixGameRules = MatrixGameRules(
+            tables, _actions(actions, len(tables[0]), len(tables[0][0])), rounds
+        )
+        self.zero_sum = self.game.zero_sum  # type: ignore[misc]  # a class constant elsewhere, the matrix's affair here
         retries = int(kwargs.get("invalid_retries", 1))
         super().__init__(**{"max_turns": 2 * rounds * (retries + 1), **kwargs})
 

@@ -114,8 +114,9 @@ class Nim(GameEnv):
             starts = [(size,) for size in range(low, high + 1)]
         self.game = NimGame(tuple(starts), max_take, bool(misere))
         self.most = tuple([max(sizes) for sizes in zip(*starts)])
-        retries = int(kwargs.get("invalid_retries", 1))
-        super().__init__(**{"max_turns": sum(self.most) * (retries + 1), **kwargs})
+        super().__init__(**kwargs)
+        if kwargs.get("max_turns") is None:
+            self.max_turns = sum(self.most) * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
         heap = self.options.get("heap")

@@ -80,13 +80,14 @@ class TicTacToe(GameEnv):
 
     name = "TicTacToe-v0"
     zero_sum = True
-    default_max_turns = 18
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
     reset_options = {"moves": "opening moves to begin after, such as ['5', '1'] or '51'"}
 
     def __init__(self, **kwargs: Any):
         self.game: TicTacToeGame = TicTacToeGame()
         super().__init__(**kwargs)
+        if kwargs.get("max_turns") is None:
+            self.max_turns = 9 * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
         state = EMPTY * 9

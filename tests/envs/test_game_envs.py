@@ -111,3 +111,23 @@ def test_every_information_set_can_be_met(key):
             lambda agent: met.add((env.possible_agents.index(agent), json.dumps(env.observe(agent)))),
         )
     assert met == set(prompts_of(key))
+
+
+@pytest.mark.parametrize("key", [*ENVS, "kuhn_match"])
+@pytest.mark.parametrize("retries", [0, 3])
+def test_the_turn_limit_leaves_room_for_every_retry(key, retries):
+    id, kwargs = {**ENVS, "kuhn_match": ("KuhnPoker-v0", {"num_rounds": 3})}[key]
+    env = legos_envs.make(id, **kwargs, invalid_retries=retries).unwrapped
+    for seed in range(3):
+        env.reset(seed=seed)
+        number = 0
+        while not env.ended:
+            agent, number = env.agent_selection, number + 1
+            for _ in range(retries):
+                env.select(agent)
+                env.step("what?")
+            env.select(agent)
+            env.step(env.infos[agent]["legal_actions"][(seed + number) % 2 - 1])
+        assert all(env.terminations.values()) and not any(env.truncations.values())
+        assert env.infos[agent].get("outcome") is None
+    assert legos_envs.make(id, **kwargs, max_turns=5).unwrapped.max_turns == 5

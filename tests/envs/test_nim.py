@@ -83,17 +83,6 @@ def test_several_heaps():
     assert "Heaps: A 1 B 1." in env.observe("player_0")["messages"][0]["content"]
 
 
-@pytest.mark.parametrize("retries", [0, 1, 3])
-def test_the_turn_limit_leaves_room_for_every_retry(retries):
-    env = Nim(heaps=(6,), max_take=1, invalid_retries=retries)
-    env.reset(seed=0)
-    while not env.ended:
-        for _ in range(retries):
-            env.step("what?")
-        env.step("[1]")
-    assert not any(env.truncations.values())
-
-
 @pytest.mark.parametrize(
     "wrong",
     [{"heaps": ()}, {"heaps": (0,)}, {"heaps": (2.5,)}, {"heap_range": (6, 5)}, {"heap_range": (5,)}, {"max_take": 0}],
