@@ -114,7 +114,9 @@ def save_random_qwen3(folder: Path, vocab_size: int, *, hidden: int = 64, layers
     def spread(path: str, weight: mx.array) -> mx.array:
         if weight.ndim == 1:
             return weight
-        return mx.random.normal(weight.shape, key=next(keys)) * (0.3 if "embed" in path else 1.5 * weight.shape[1] ** -0.5)
+        return mx.random.normal(weight.shape, key=next(keys)) * (
+            0.3 if "embed" in path else 1.5 * weight.shape[1] ** -0.5
+        )
 
     model.update(tree_map_with_path(spread, model.parameters()))
     mx.eval(model.parameters())

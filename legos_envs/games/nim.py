@@ -79,7 +79,7 @@ class Nim(GameEnv):
     """Nim for two.
 
     Args:
-        heaps: fixed heap sizes, such as `(3, 4, 5)`; without them one heap is drawn uniformly from `heap_range`.
+        heaps: fixed heap sizes, such as `(3, 4, 5)` or `9`; without them one heap is drawn uniformly from `heap_range`.
         heap_range: the smallest and the largest size of the drawn heap.
         max_take: the most that a move may take; None for no limit.
         misere: who takes the last object loses.
@@ -95,7 +95,7 @@ class Nim(GameEnv):
 
     def __init__(
         self,
-        heaps: Sequence[int] | None = None,
+        heaps: int | Sequence[int] | None = None,
         heap_range: tuple[int, int] = (5, 12),
         max_take: int | None = 3,
         misere: bool = False,
@@ -104,6 +104,7 @@ class Nim(GameEnv):
         if max_take is not None:
             (max_take,) = _sizes("max_take", [max_take], 1)
         if heaps is not None:
+            heaps = (heaps,) if isinstance(heaps, int) else heaps
             if not 1 <= len(heaps) <= len(HEAP_NAMES):
                 raise ValueError(f"heaps must be 1 to {len(HEAP_NAMES)} sizes; got {heaps!r}")
             starts = [_sizes("heaps", heaps, len(heaps))]

@@ -95,7 +95,8 @@ def _copies(caches: Sequence[KVCache], rows: mx.array) -> list[KVCache]:
     copies = []
     for cache in caches:
         copy = KVCache()
-        copy.state = tuple(mx.take(part, rows, axis=0) for part in cache.state)
+        copy.keys, copy.values = (mx.take(part[:, :, : cache.offset], rows, axis=0) for part in (cache.keys, cache.values))
+        copy.offset = cache.offset
         copies.append(copy)
     return copies
 

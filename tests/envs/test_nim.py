@@ -73,7 +73,8 @@ def test_no_more_than_the_limit_or_the_heap_may_be_taken():
     assert not env.ended and "not legal" in env.observe("player_1")["messages"][0]["content"]
 
 
-def test_several_heaps():
+def test_fixed_heaps():
+    assert Nim(heaps=9).game == Nim(heaps=(9,)).game == NimGame(((9,),))
     env = Nim(heaps=(1, 2), max_take=None)
     env.reset(seed=0)
     assert env.infos["player_0"]["legal_actions"] == ("[A1]", "[B1]", "[B2]")

@@ -1,0 +1,115 @@
+"""Finding models and adapters: clear refusals, no code from model directories, shared arrays."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from transformers import AutoTokenizer
+
+import inference
+from inference import AdapterError, ModelNotFound, UnsafeModel, base_digest, load, read_adapter
+from inference.types import InferenceError
+
+
+@pytest.fixture
+def adapter_dir(tmp_path: Path, make_adapter: Callable[..., dict[str, mx.array]]) -> Path:
+    parameters = {"rank": 4, "scale": 2.0, "dropout": 0.0, "keys": ["self_attn.q_proj"]}
+    config = {"fine_tune_type": "lora", "num_layers": 2, "lora_parameters": parameters}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    weights = {name: w for name, w in make_adapter(1).items() if "q_proj" in name}
+    mx.save_safetensors(str(tmp_path / "adapters.safetensors"), weights)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["/no/such/place", "./nowhere", "nothing", "~/nothing-here", "a/b/c"])
+def test_a_missing_model_is_named_with_what_is_accepted(name: str) -> None:
+    with pytest.raises(ModelNotFound, match=r"no such model .*'tiny', a directory with config.json, or a hub name"):
+        load(name)
+
+
+def test_a_directory_without_config_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"directory without config\.json"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(("file", "key"), [("config.json", "auto_map"), ("config.json", "model_file")])
+def test_models_that_bring_code_are_refused(file: str, key: str, random_model_dir: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(random_model_dir, tmp_path / "model")
+    config = json.loads((folder / file).read_text())
+    (folder / file).write_text(json.dumps({**config, key: "evil.py"}))
+    (folder / "evil.py").write_text("raise SystemExit('code from the model ran')")
+    with pytest.raises(UnsafeModel, match=key):
+        load(folder)
+
+
+def test_a_damaged_config_is_reported(random_model_dir: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(random_model_dir, tmp_path / "model")
+    (folder / "config.json").write_text("{")
+    with pytest.raises(ModelNotFound, match=r"config\.json cannot be read as JSON"):
+        load(folder)
+
+
+def test_the_digest_is_of_config_and_weights(random_model_dir: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(random_model_dir, tmp_path / "model")
+    assert base_digest(folder) == base_digest(random_model_dir) == load(folder)[2].digest
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x7f")
+    assert base_digest(folder) != base_digest(random_model_dir)
+
+
+def test_the_fixture_loads_in_transformers_too(random_model_dir: Path, random_model: tuple[Any, Any]) -> None:
+    theirs = AutoTokenizer.from_pretrained(str(random_model_dir))
+    text = "the player <|im_end|> says [bet]"
+    assert theirs.encode(text) == random_model[1].encode(text)
+    assert theirs.decode(theirs.encode("[pass]")) == "[pass]"
+
+
+def test_an_adapter_is_read_and_can_be_put_on_the_model(adapter_dir: Path, random_model_dir: Path) -> None:
+    model, _, _ = load(random_model_dir, adapter_path=adapter_dir)
+    adapter = read_adapter(adapter_dir, model)
+    assert (adapter.rank, adapter.scale, len(adapter.weights)) == (4, 2.0, 4)
+    prompt = [5, 6, 7]
+    with inference.Engine.load(random_model_dir, adapter_dir) as engine:
+        assert mx.allclose(
+            mx.array(engine.next_logits([prompt], "default")[0]), model(mx.array([prompt]))[0, -1], atol=1e-4
+        ).item()
+
+
+def test_damaged_and_misfitting_adapters_are_refused(adapter_dir: Path, random_model: tuple[Any, Any]) -> None:
+    config_file, weight_file = adapter_dir / "adapter_config.json", adapter_dir / "adapters.safetensors"
+    config, weights = json.loads(config_file.read_text()), dict(mx.load(str(weight_file)))
+    mx.eval(weights)
+    name = "model.layers.1.self_attn.q_proj.lora_b"
+
+    def refused(message: str) -> None:
+        with pytest.raises(AdapterError, match=message):
+            read_adapter(adapter_dir, random_model[0])
+
+    mx.save_safetensors(str(weight_file), {**weights, name: mx.zeros((4, 99))})
+    refused(r"model\.layers\.1\.self_attn\.q_proj\.lora_b has shape \(4, 99\), expected \(rank, 64\)")
+    weight_file.write_bytes(weight_file.read_bytes()[:100])
+    refused("damaged")
+    weight_file.unlink()
+    refused(r"adapters\.safetensors is missing")
+    mx.save_safetensors(str(weight_file), weights)
+    for change, message in [
+        ({"fine_tune_type": "dora"}, "got 'dora'"),
+        ({"lora_parameters": {"rank": 4}}, "finite scale"),
+        ({"lora_parameters": {"rank": 8, "scale": 1.0}}, "has rank 4, but adapter_config.json says 8"),
+    ]:
+        config_file.write_text(json.dumps({**config, **change}))
+        refused(message)
+    config_file.write_text("[]")
+    refused("fine_tune_type")
+
+
+def test_errors_have_one_base() -> None:
+    for error in (ModelNotFound, UnsafeModel, AdapterError):
+        assert issubclass(error, InferenceError)

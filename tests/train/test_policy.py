@@ -1,0 +1,386 @@
+"""The policy: shared arrays, every forward path against the model's own, gradients, the reference, files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+from mlx_lm.models import gemma2, llama, qwen3
+from mlx_lm.tuner.utils import linear_to_lora_layers, load_adapters
+
+from legos_envs.records import Episode, Trajectory, Turn
+from legos_train import policy as policy_module
+from legos_train.batch import pack
+from legos_train.lora import LoRASettings
+from legos_train.loss import LossSettings, objective
+from legos_train.policy import Policy, clip_grads, grad_norm, loss_and_grad
+
+VOCABULARY = 64
+PREFIX = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
+
+
+def make_model(kind="qwen3", seed=0, **options):
+    """A tiny random model whose distributions are neither flat nor one-hot."""
+    shape = {
+        "model_type": kind,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "intermediate_size": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-6,
+        "vocab_size": VOCABULARY,
+        "max_position_embeddings": 256,
+        "head_dim": 8,
+        "tie_word_embeddings": True,
+        "rope_theta": 1e4,
+        **options,
+    }
+    module = {"qwen3": qwen3, "llama": llama, "gemma2": gemma2}[kind]
+    model = module.Model(module.ModelArgs.from_dict(shape))
+    keys = iter(mx.random.split(mx.random.key(seed), 100))
+    weights = [
+        (name, mx.random.normal(w.shape, key=next(keys)) * (0.4 if "embed" in name else 1.2 * w.shape[-1] ** -0.5))
+        if w.ndim == 2
+        else (name, w)
+        for name, w in tree_flatten(model.parameters())
+    ]
+    model.load_weights(weights)
+    mx.eval(model.parameters())
+    return model
+
+
+def make_policy(model=None, seed=0, **options):
+    """A policy whose LoRA weights have moved off their start, so that every gradient is non-zero."""
+    policy = Policy(model if model is not None else make_model(), LoRASettings(rank=3, scale=2.0, **options), seed=seed)
+    rng = np.random.default_rng(seed + 1)
+    policy.load(
+        {n: w + mx.array(0.05 * rng.normal(size=w.shape).astype(np.float32)) for n, w in policy.trainable().items()}
+    )
+    return policy
+
+
+def make_batch(turns=20, prefix=PREFIX, seed=0):
+    """Two-turn dialogues with few distinct prompts and actions, so that rows and contexts repeat."""
+    rng = np.random.default_rng(seed)
+    episodes, advantages = [], []
+    for i in range(turns):
+        prompt = [*prefix, 20 + int(rng.integers(3)), 30]
+        first = [40, 41 + int(rng.integers(3)), 2][: int(rng.integers(1, 4))]
+        second = [40, 41 + int(rng.integers(2)), 2]
+        made = [Turn((), "", 0.0, None, prompt, first, rng.normal(-2, 0.3, len(first)).tolist(), 0)]
+        after = [*prompt, *first, 21] if i % 3 else [*prefix, 22, *range(int(rng.integers(1, 9)))]
+        made.append(Turn((), "", 0.0, None, after, second, rng.normal(-2, 0.3, 3).tolist(), 0))
+        episodes.append(Episode("G", i, {}, {"a": Trajectory("a", "r", True, made)}))
+        advantages.append({"a": rng.normal(size=2)})
+    return pack(episodes, advantages)
+
+
+def naive_logits(model, batch):
+    """The definition: for every sampled token the last logits of the model run on what came before it, alone."""
+    return mx.stack([model(mx.array([batch.context(int(p))]))[0, -1] for p in batch.position])
+
+
+def close(a, b, tolerance=1e-5):
+    """Equal relative to the largest entry."""
+    a, b = np.array(a, dtype=np.float64), np.array(b, dtype=np.float64)
+    return bool(np.abs(a - b).max() <= tolerance * max(np.abs(b).max(), 1e-12))
+
+
+def test_the_base_is_shared_and_untouched():
+    model = make_model()
+    before = dict(tree_flatten(model.parameters()))
+    trainable = sorted(name for name, _ in tree_flatten(model.trainable_parameters()))
+    rng_state = np.array(mx.random.state[0])
+    policy = make_policy(model)
+    loss_and_grad(policy, make_batch(), LossSettings(kl_weight=0.1))
+    assert np.array_equal(np.array(mx.random.state[0]), rng_state)
+    after = dict(tree_flatten(model.parameters()))
+    assert after.keys() == before.keys() and all(after[name] is before[name] for name in before)
+    assert sorted(name for name, _ in tree_flatten(model.trainable_parameters())) == trainable
+    inside = dict(tree_flatten(policy.model.parameters()))
+    for name, array in before.items():
+        moved = name if name in inside else name.replace(".weight", ".linear.weight")
+        assert inside[moved] is array, name
+    assert not any(type(m).__name__ == "LoRALinear" for m in model.modules())
+
+
+def test_names_shapes_and_seed():
+    policy = Policy(make_model(), LoRASettings(rank=3), seed=1)
+    weights = policy.trainable()
+    assert len(weights) == 2 * 2 * 7
+    assert weights["model.layers.0.self_attn.q_proj.lora_a"].shape == (32, 3)
+    assert weights["model.layers.1.mlp.down_proj.lora_b"].shape == (3, 32)
+    assert all((w == 0).all().item() == name.endswith("lora_b") for name, w in weights.items())
+    again, other = (Policy(make_model(), LoRASettings(rank=3), seed=s).trainable() for s in (1, 2))
+    assert all(mx.array_equal(w, again[name]) for name, w in weights.items())
+    name = "model.layers.0.mlp.up_proj.lora_a"
+    assert not mx.array_equal(weights[name], other[name])
+    assert not mx.array_equal(weights[name], weights["model.layers.1.mlp.up_proj.lora_a"])
+    few = Policy(make_model(), LoRASettings(keys=("self_attn.v_proj",), num_layers=1)).trainable()
+    assert sorted(few) == [f"model.layers.1.self_attn.v_proj.lora_{x}" for x in "ab"]
+    with pytest.raises(ValueError, match=r"no linear layer is called self_attn\.w_proj; a block of this model has mlp"):
+        Policy(make_model(), LoRASettings(keys=("self_attn.w_proj",)))
+
+
+def test_a_fresh_policy_is_the_base():
+    model, batch = make_model(), make_batch()
+    policy = Policy(model, seed=3)
+    assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(model, batch))
+
+
+MODELS = {
+    "qwen3": {},
+    "untied": {"tie_word_embeddings": False},
+    "one layer": {"num_hidden_layers": 1},
+    "llama": {"kind": "llama"},
+    "llama with biases": {"kind": "llama", "attention_bias": True, "mlp_bias": True},
+}
+
+
+@pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("prefix", [PREFIX, [5]], ids=["shared prefix", "short prefix"])
+def test_every_path_gives_the_models_own_logits(options, prefix):
+    policy, batch = make_policy(make_model(**options)), make_batch(prefix=prefix)
+    assert policy.path == "sites" and not policy.notes
+    expected = naive_logits(policy.model, batch)
+    for path in ("sites", "prefix", "plain"):
+        policy.path = path
+        assert close(policy.forward(batch)[mx.array(batch.position)], expected), path
+
+
+def test_models_built_otherwise_fall_back():
+    options = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 8.0}
+    policy = make_policy(make_model("gemma2", **options))
+    batch = make_batch()
+    assert policy.path == "plain" and policy.notes
+    assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
+    windowed = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
+    policy = make_policy(make_model("llama", **windowed))
+    assert policy.path == "plain" and "plain keys and values" in policy.notes[0]
+    assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
+
+
+def test_a_block_of_another_shape_still_shares_its_prefix():
+    class Doubled(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def __call__(self, x):
+            return 2.0 * self.inner(x)
+
+    model, batch = make_model(), make_batch()
+    for block in model.layers:
+        block.mlp = Doubled(block.mlp)
+    policy = make_policy(model)
+    assert policy.path == "prefix" and "'sites' does not fit" in policy.notes[0]
+    assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
+
+
+def test_quantized_base():
+    model = make_model()
+    nn.quantize(model, group_size=32, bits=4)
+    policy, batch = make_policy(model), make_batch()
+    assert isinstance(policy.model.layers[0].mlp.up_proj.linear, nn.QuantizedLinear)
+    assert policy.trainable()["model.layers.0.mlp.down_proj.lora_a"].shape == (64, 3)
+    assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch), 1e-4)
+    _, grads, numbers = loss_and_grad(policy, batch, LossSettings())
+    assert numbers["finite"] and all(mx.abs(g).max().item() > 0 for g in grads.values())
+
+
+def test_adapters_somebody_else_put_on_are_peeled_off():
+    plain, batch = make_model(), make_batch()
+    adapted = make_model()
+    linear_to_lora_layers(adapted, 2, {"rank": 2, "scale": 1.0, "dropout": 0.0})
+    assert Policy(adapted).trainable().keys() == Policy(plain).trainable().keys()
+    assert mx.array_equal(Policy(adapted).forward(batch), Policy(plain).forward(batch))
+
+
+SETTINGS = {
+    "ppo": LossSettings(),
+    "by turn, exact kl, entropy": LossSettings(aggregation="sequence", kl_weight=0.3, entropy_weight=0.1),
+    "k3": LossSettings(aggregation="constant", constant=3.0, kl_weight=0.3, kl="k3"),
+    "gspo": LossSettings(loss="gspo", aggregation="sequence"),
+    "cispo": LossSettings(loss="cispo"),
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_gradients_do_not_depend_on_how_they_are_computed(settings):
+    """One row per sampled token, one site per sampled token, on the plain model: the definition of the loss."""
+    policy, batch = make_policy(), make_batch()
+    apart = replace(
+        batch,
+        rows=np.arange(len(batch), dtype=np.int32),
+        cols=batch.cols[batch.position],
+        position=np.arange(len(batch), dtype=np.int32),
+    )
+    reference = None
+    if settings.kl_weight:
+        logits = naive_logits(Policy(make_model()).model, batch)
+        reference = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+
+    def definition():
+        return objective(naive_logits(policy.model, batch), apart, settings, reference)[0]
+
+    loss, tree = nn.value_and_grad(policy.model, definition)()
+    expected = dict(tree_flatten(tree))
+    assert min(mx.abs(g).max().item() for g in expected.values()) > 1e-4
+    for path in ("sites", "prefix", "plain"):
+        for budget in (None, 60, 1):
+            policy.path = path
+            policy.clear()
+            got, grads, numbers = loss_and_grad(policy, batch, settings, max_tokens=budget)
+            assert got == pytest.approx(loss.item(), rel=1e-5, abs=1e-6) and numbers["finite"] == 1.0
+            assert grads.keys() == expected.keys()
+            assert all(close(g, expected[name], 2e-5) for name, g in grads.items()), (path, budget)
+            assert numbers["grad_norm"] == pytest.approx(grad_norm(expected), rel=1e-5)
+
+
+def test_numbers_do_not_depend_on_the_parts():
+    policy, batch = make_policy(), make_batch()
+    settings = LossSettings(kl_weight=0.2)
+    _, _, whole = loss_and_grad(policy, batch, settings, policy_version=2)
+    _, _, parts = loss_and_grad(policy, batch, settings, max_tokens=40, policy_version=2)
+    assert whole == pytest.approx(parts, rel=1e-5, abs=1e-7)
+    assert {"kl", "entropy", "clip_fraction", "staleness_mean", "loss"} <= whole.keys() and "mismatch_max" not in whole
+    assert whole["kl"] > 0 and 0 < whole["entropy"] < np.log(VOCABULARY)
+
+
+def test_on_policy_the_ratio_is_one():
+    policy, batch = make_policy(), make_batch()
+    logits = naive_logits(policy.model, batch)
+    logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+    batch.old_logprobs[:] = np.array(logprobs[mx.arange(len(batch)), mx.array(batch.target)])
+    _, _, numbers = loss_and_grad(policy, batch, LossSettings(), policy_version=0)
+    assert numbers["mismatch_max"] < 1e-5 and numbers["clip_fraction"] == 0.0
+    assert numbers["ratio_max"] == pytest.approx(1, abs=1e-5)
+
+
+def test_a_step_down_the_gradient_lowers_the_loss():
+    policy, batch = make_policy(), make_batch()
+    settings = LossSettings(loss="importance_sampling")
+    before, grads, _ = loss_and_grad(policy, batch, settings)
+    norm = grad_norm(grads)
+    policy.load({name: w - 1e-3 / norm * grads[name] for name, w in policy.trainable().items()})
+    after, _, _ = loss_and_grad(policy, batch, settings)
+    assert after - before == pytest.approx(-1e-3 * norm, rel=0.05)
+
+
+@pytest.mark.parametrize("vocabulary", [policy_module.FULL_ROW_VOCABULARY, 1], ids=["small", "large"])
+def test_reference_is_the_base_and_cached(vocabulary, monkeypatch):
+    monkeypatch.setattr(policy_module, "FULL_ROW_VOCABULARY", vocabulary)
+    model = make_model()
+    policy, batch = make_policy(model), make_batch()
+    logits = naive_logits(model, batch)
+    expected = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+    chosen = expected[mx.arange(len(batch)), mx.array(batch.target)]
+    for _ in range(2):
+        assert close(policy.reference(batch)[mx.array(batch.position)], expected)
+        assert close(policy.reference(batch, full=False), chosen)
+    computed = []
+    monkeypatch.setattr(policy, "_reference_logprobs", lambda b: computed.append(b) or pytest.fail("not cached"))
+    assert close(policy.reference(batch, full=False), chosen)
+    for part in batch.micro(40):
+        policy.reference(part, full=False)
+    policy.clear()
+    with pytest.raises(pytest.fail.Exception):
+        policy.reference(batch, full=False)
+
+
+def test_a_full_cache_forgets_but_does_not_lie():
+    policy, batch = make_policy(), make_batch()
+    expected = policy.reference(batch)
+    small = Policy(make_model(), cache_bytes=1500)
+    for seed in (0, 1, 0):
+        small.reference(make_batch(seed=seed))
+        assert small._cache_used <= 1500
+    assert close(small.reference(batch), expected)
+    assert small._cache_used == sum(len(k) + v.nbytes for k, v in small._cache.items())
+
+
+def test_anchor_moves_the_reference():
+    policy, batch = make_policy(), make_batch()
+    now = {name: mx.array(w) for name, w in policy.trainable().items()}
+    base = policy.reference(batch)
+    policy.anchor(now)
+    logits = policy.forward(batch)
+    assert close(policy.reference(batch), logits - mx.logsumexp(logits, axis=-1, keepdims=True))
+    policy.load({name: w * 0 for name, w in now.items()})
+    assert not close(policy.reference(batch), base)
+    assert all((w == 0).all().item() for w in policy.trainable().values())  # put back after looking
+    policy.anchor(None)
+    assert close(policy.reference(batch), base)
+    with pytest.raises(ValueError, match="missing"):
+        policy.anchor({})
+
+
+def test_load_refuses_what_does_not_fit():
+    policy = make_policy()
+    own = policy.trainable()
+    name = "model.layers.0.mlp.up_proj.lora_a"
+    for bad, message in [
+        ({k: v for k, v in own.items() if k != name}, f"1 LoRA weights are missing, such as '{name}'"),
+        ({**own, "lm_head.lora_a": own[name]}, "lm_head"),
+        ({**own, name: own[name].T}, rf"{name} has shape \(3, 32\), this policy's is \(32, 3\)"),
+        ({**own, name: own[name] * float("nan")}, f"not finite, such as '{name}'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            policy.load(bad)
+    assert all(mx.array_equal(w, own[k]) for k, w in policy.trainable().items())
+
+
+def test_saved_adapters_load_in_mlx_lm(tmp_path):
+    policy, batch = make_policy(), make_batch()
+    policy.save(tmp_path / "adapter", {"legos": {"step": 7}})
+    policy.save(tmp_path / "adapter", {"legos": {"step": 8}})  # over an existing one
+    assert sorted(p.name for p in (tmp_path / "adapter").iterdir()) == ["adapter_config.json", "adapters.safetensors"]
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert config["fine_tune_type"] == "lora" and config["num_layers"] == 2 and config["legos"] == {"step": 8}
+    assert config["lora_parameters"]["rank"] == 3 and config["lora_parameters"]["scale"] == 2.0
+    theirs = load_adapters(make_model(), str(tmp_path / "adapter"))
+    theirs.eval()
+    assert close(naive_logits(theirs, batch), policy.forward(batch)[mx.array(batch.position)])
+    part = make_policy(keys=("mlp.up_proj",), num_layers=1)
+    part.save(tmp_path / "part")
+    theirs = load_adapters(make_model(), str(tmp_path / "part"))
+    theirs.eval()
+    assert close(naive_logits(theirs, batch), part.forward(batch)[mx.array(batch.position)])
+
+
+def test_what_is_not_finite_is_reported():
+    policy, batch = make_policy(), make_batch()
+    batch.old_logprobs[0] = -500.0  # exp overflows float32
+    batch.advantages[0] = -1.0
+    loss, grads, numbers = loss_and_grad(policy, batch, LossSettings())
+    assert not np.isfinite(loss) and numbers["finite"] == 0.0
+    same, norm = clip_grads(grads, 1.0)
+    assert not np.isfinite(norm) and same.keys() == grads.keys()
+
+
+def test_clip_grads():
+    grads = {"a": mx.array([3.0]), "b": mx.array([[0.0, 4.0]])}
+    clipped, norm = clip_grads(grads, 1.0)
+    assert norm == pytest.approx(5.0) and clipped["b"].tolist() == [[0.0, pytest.approx(0.8)]]
+    assert clip_grads(grads, 6.0)[0]["a"].item() == 3.0
+    with pytest.raises(ValueError, match="positive"):
+        clip_grads(grads, 0.0)
+
+
+def test_an_empty_batch_is_an_error():
+    long = Episode("G", 0, {}, {"a": Trajectory("a", "r", True, [Turn((), "", 0.0, None, [1] * 9, [2], [-0.1])])})
+    batch = pack([long], [{"a": np.ones(1)}], max_tokens=5)
+    with pytest.raises(ValueError, match="no sampled tokens.*'too_long': 1"):
+        loss_and_grad(make_policy(), batch, LossSettings())
+
+
+def test_lora_settings_out_of_range_are_errors():
+    for bad in ({"rank": 0}, {"scale": 0.0}, {"num_layers": 0}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            LoRASettings(**bad)
