@@ -251,7 +251,6 @@ class Engine:
             raise InferenceError("drop_caches needs an idle engine: run step() until busy is False, or abort first")
         self._runner.drop_caches()
         self._arena.reset()
-        self._next_id = 0
 
     def close(self) -> None:
         """Let go of the model and of MLX's streams of this thread. A worker thread must call it before it ends."""

@@ -93,7 +93,7 @@ class Outcome(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Requests of one cohort that ended together, with `row`'s tokens. Read it at once: others may go on with the row."""
+    """Requests of one cohort that ended together. Read `row` at once: other requests may go on with it."""
 
     ids: npt.NDArray[np.int64]
     row: Row

@@ -19,11 +19,14 @@ _MAX_LOGITS = 1 << 25  # numbers in one (rows, L, V) block of logits: 128 MiB
 
 
 def next_logits(runner: Runner, prompts: Sequence[Ids], policy: Policy, max_rows: int) -> Logits:
-    """Logits (n, V) after each prompt; equal prompts are computed once."""
+    """Logits (n, V) after each prompt; equal prompts are computed once.
+
+    Kept prefixes are not used: what was computed before would change the last bits, and a canary compares all of them.
+    """
     distinct = sorted(set(prompts), key=lambda p: (len(p), p))
     found: dict[Ids, Logits] = {}
     for start in range(0, len(distinct), max_rows):
-        for row, logits in _prefill(runner, Arena(runner.layers), distinct[start : start + max_rows], policy):
+        for row, logits in _prefill(runner, Arena(runner.layers), distinct[start : start + max_rows], policy, warm=False):
             found[row.prompt] = logits
     return np.stack([found[p] for p in prompts]) if prompts else np.zeros((0, runner.vocab), np.float32)
 
@@ -54,11 +57,14 @@ def score(
     return [found[pair].copy() for pair in pairs]
 
 
-def _prefill(runner: Runner, arena: Arena, prompts: Sequence[Ids], policy: Policy) -> Iterator[tuple[Row, Logits]]:
+def _prefill(
+    runner: Runner, arena: Arena, prompts: Sequence[Ids], policy: Policy, *, warm: bool = True
+) -> Iterator[tuple[Row, Logits]]:
     """Rows in slots 0..n-1 of the arena with their prompts fed, and the logits (V,) after each."""
     rows = [Row(p, policy, [], len(p), pending=p, slot=slot) for slot, p in enumerate(prompts)]
     arena.reserve(len(rows), 0)
-    runner.warm(arena, rows)
+    if warm:
+        runner.warm(arena, rows)
     for batch, logits in runner.feed(arena, rows):
         for row, row_logits in zip(batch, logits):
             row.pos, row.pending = len(row.prompt), ()

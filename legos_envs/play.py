@@ -107,6 +107,8 @@ class Runner:
     def answer(self, decision: Decision, text: str, **tokens: Any) -> Turn:
         """Steps an agent with its action; `tokens` are the token fields of `Turn`. Returns the turn recorded."""
         env, agent = self.env, decision.agent
+        if self._done:
+            raise RuntimeError(f"the episode is over; the answer of {agent!r} comes too late (see `done`)")
         self.out.discard(agent)
         if env.agent_selection != agent:
             env.select(agent)  # type: ignore[attr-defined]

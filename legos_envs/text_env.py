@@ -183,7 +183,10 @@ class TextEnv(AECEnv[str, dict, str]):
         self._news = self._blank.copy()
         self._run(Strand(self.play(Table(self))))
         self._choose()
-        self._accumulate_rewards()
+        if self.ended:
+            self._accumulate_rewards()
+        else:  # AEC has no reward at reset: what the rules gave before the first ask counts with the first step
+            self._early, self.rewards = self.rewards, self._zeros.copy()
 
     def step(self, action: str | None) -> None:
         """Plays the text of `agent_selection`. A dead agent takes one `None`, as AEC demands."""
@@ -200,7 +203,7 @@ class TextEnv(AECEnv[str, dict, str]):
         if strand is None:
             raise RuntimeError(f"{self.name}: the rules failed in an earlier step; call reset()")
         self._cumulative_rewards[agent] = 0.0
-        self.rewards = self._zeros.copy()
+        self.rewards = self._zeros.copy() if self.log else self._early
         self.log.append((agent, action))
         self._messages[agent] = (*self._messages[agent], {"role": "assistant", "content": action})
         self.infos[agent] = self._facts[agent].copy()

@@ -88,10 +88,12 @@ class Credit(Section):
     """Discount by turns from the end."""
     pseudo_count: float = Field(2.0, ge=0)
     """`same_prompt`: how many games the role's RAE baseline counts for."""
-    divide_by_std: bool = False
-    """`grpo`: divide by the group's standard deviation."""
+    std: bool = False
+    """Group credit: divide by the group's standard deviation."""
     singleton: Literal["zero", "rae"] = "rae"
-    """`hierarchical_grpo`: the advantage of an agent without peers."""
+    """Group credit: the advantage of an agent without peers."""
+    root_peers: Literal["group", "batch"] = "group"
+    """`hierarchical_grpo`: who the agents at the root are compared with."""
 
 
 class Average(Section):
@@ -140,7 +142,7 @@ class TrainConfig(Section):
     seed: int = Field(0, ge=0)
     run_dir: Path | None = None
     """Where the run is kept; by default a new directory below `runs/`."""
-    threads: int = Field(2, ge=1)
+    threads: int = Field(1, ge=1)
     """Threads of the matrix library on CPU."""
     max_rows: int = Field(256, ge=1)
     """Most different sequences that the engine decodes at once; equal ones count as one."""

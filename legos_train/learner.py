@@ -91,6 +91,8 @@ class Learner:
         settings = self.settings(step)
         self.optimizer.learning_rate = self.learning_rate(step)
         before = self.policy.trainable()
+        if not before:
+            raise TrainingError(f"step {step}: no LoRA weight is trainable (all are frozen): nothing would be learned")
         numbers: dict[str, Any] = {}
         updates = idle = 0
         for epoch in range(config.optim.epochs):

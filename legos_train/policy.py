@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +32,7 @@ from legos_envs.records import Episode, Trajectory, Turn
 
 from .batch import Batch, pack
 from .decoder import site_hidden
+from .logprob_cache import LogprobCache
 from .lora import LoRASettings, Switch, add_lora, share
 from .loss import LossSettings, distribution, metrics, objective
 from .shared_prefix import has_plain_cache, hidden_states
@@ -60,8 +60,7 @@ class Policy:
         self.model = share(model)
         self.keys = add_lora(self.model, self.lora, seed, self._switch)
         self._anchor: Weights | None = None
-        self._cache: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
-        self._cache_bytes, self._cache_used = cache_bytes, 0
+        self._cache = LogprobCache(cache_bytes)
         self.path = self._probe()
 
     def trainable(self) -> Weights:
@@ -161,45 +160,16 @@ class Policy:
     def clear(self) -> None:
         """Forget the cached reference log-probabilities. Needed after the base model's arrays were changed."""
         self._cache.clear()
-        self._cache_used = 0
 
     def reference(self, batch: Batch, *, full: bool = True) -> mx.array:
         """Log-probabilities of the reference policy: (K, V) at the sites, or with `full=False` (M,) at the sampled
         tokens. What was computed before for an equal context is taken from a cache, except whole distributions over
         more than `FULL_ROW_VOCABULARY` tokens.
         """
-        small = self.vocabulary <= FULL_ROW_VOCABULARY
-        if full and not small:
-            return self._reference_logprobs(batch)
-        if small:
-            rows = mx.array(self._cached(batch, batch.keys, np.arange(len(batch.keys)), None))
+        if self.vocabulary <= FULL_ROW_VOCABULARY:
+            rows = self._cache.rows(batch, self._reference_logprobs)
             return rows if full else rows[mx.array(batch.position), mx.array(batch.target)]
-        pairs, index = np.unique(np.stack([batch.position, batch.target]), axis=1, return_inverse=True)
-        keys = [batch.keys[site] + b"|" + int(token).to_bytes(4, "little") for site, token in pairs.T]
-        return mx.array(self._cached(batch, keys, pairs[0], pairs[1])[index.reshape(-1)])
-
-    def _cached(self, batch: Batch, keys: list[bytes], sites: NDArray, tokens: NDArray | None) -> NDArray[np.float32]:
-        """One entry per key: the distribution at a site, or with `tokens` the log-probability of one token there."""
-        known = {key: self._cache[key] for key in keys if key in self._cache}
-        for key in known:
-            self._cache.move_to_end(key)
-        missing = np.array([key not in known for key in keys])
-        if missing.any():
-            wanted = np.zeros(len(batch.keys), dtype=bool)
-            wanted[sites[missing]] = True
-            part = batch.select(wanted[batch.position])
-            place = {key: index for index, key in enumerate(part.keys)}
-            computed = self._reference_logprobs(part)
-            at = [place[batch.keys[site]] for site in sites[missing]]
-            picked = computed[mx.array(at)] if tokens is None else computed[mx.array(at), mx.array(tokens[missing])]
-            fresh = np.array(picked)
-            for key, value in zip([key for key, new in zip(keys, missing, strict=True) if new], fresh, strict=True):
-                known[key] = self._cache[key] = np.array(value)
-                self._cache_used += len(key) + value.nbytes
-        while self._cache_used > self._cache_bytes and self._cache:
-            key, value = self._cache.popitem(last=False)
-            self._cache_used -= len(key) + value.nbytes
-        return np.stack([known[key] for key in keys])
+        return self._reference_logprobs(batch) if full else self._cache.chosen(batch, self._reference_logprobs)
 
     def _reference_logprobs(self, batch: Batch) -> mx.array:
         with self._as_reference():

@@ -253,8 +253,13 @@ def credit_options(config: TrainConfig) -> dict[str, Any]:
     return {
         "rae": {"decay": c.decay, "gamma": c.gamma},
         "same_prompt": {"decay": c.decay, "gamma": c.gamma, "k": c.pseudo_count},
-        "grpo": {"divide_by_std": c.divide_by_std},
-        "hierarchical_grpo": {"divide_by_std": c.divide_by_std, "singleton": c.singleton},
+        "grpo": {"std": c.std, "singleton": c.singleton, "decay": c.decay},
+        "hierarchical_grpo": {
+            "std": c.std,
+            "singleton": c.singleton,
+            "decay": c.decay,
+            "root_peers": c.root_peers,
+        },
         "constant": {},
     }[c.name]
 

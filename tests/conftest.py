@@ -30,7 +30,7 @@ def random_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def random_model(random_model_dir: Path) -> tuple[Any, Any]:
-    """(model, tokenizer wrapper) of `random_model_dir`. Shared: do not change it; make clones with `clone_structure`."""
+    """(model, tokenizer wrapper) of `random_model_dir`. Shared, so do not change it; `clone_structure` makes copies."""
     from inference import loading
 
     model, tokenizer, _ = loading.load(random_model_dir)

@@ -17,7 +17,7 @@ from pettingzoo import AECEnv
 
 from legos_envs.play import Decision
 from legos_envs.testing import official, playing, privacy, robust, seeds
-from legos_envs.testing.harness import CHECKS, Check, Skipped, Subject, scripted, short
+from legos_envs.testing.harness import CHECKS, LIMIT, Check, Skipped, Subject, cut, scripted
 
 __all__ = ["CHECKS", "Check", "Report", "check_env", "scripted"]
 MODULES = (official, playing, seeds, privacy, robust)
@@ -95,7 +95,7 @@ def check_env(
             report.skipped[check.name] = str(reason)
         except Exception as error:
             known = type(error) is AssertionError
-            report.failures[check.name] = short(f"{error}" if known else f"{type(error).__name__}: {error}", 600)
+            report.failures[check.name] = cut(f"{error}" if known else f"{type(error).__name__}: {error}", 600)
         else:
             report.passed.append(check.name)
     report.us_per_turn = _us_per_turn(subject)
@@ -114,7 +114,7 @@ def _us_per_turn(s: Subject) -> float | None:
             while time.process_time() - start < 0.01 or turns == 0:
                 env.reset(seed=seed)
                 seed += 1
-                for agent in env.agent_iter():
+                for agent in env.agent_iter(LIMIT):
                     observation, _, terminated, truncated, info = env.last()
                     if terminated or truncated:
                         env.step(None)

@@ -24,7 +24,7 @@ SCRIPT = (
     "Let me propose something else: 1, 2, 3.",
 )
 """What a seat says where it is given no legal actions and the caller no policy."""
-LIMIT = 10_000
+LIMIT = 2_000
 """Actions after which an episode counts as endless."""
 
 
@@ -202,8 +202,12 @@ def same(got: Record, expected: Record, how: str) -> None:
 
 
 def short(value: Any, width: int = 160) -> str:
-    """A value as text, cut in the middle."""
-    text = repr(value)
+    """The repr of a value, cut in the middle."""
+    return cut(repr(value), width)
+
+
+def cut(text: str, width: int) -> str:
+    """A text, cut in the middle where it is longer than about `width` characters."""
     return text if len(text) <= width else f"{text[: width // 2]} ... {text[-width // 2 :]}"
 
 

@@ -1,4 +1,4 @@
-"""The bundled model `tiny` and how it is made again: `python -m legos_train.bootstrap OUT_DIR`.
+"""The bundled model `tiny` and how it is made again: `python -m legos_train.bootstrap make OUT_DIR`.
 
 A language model of 0.74 M parameters that knows the texts of the registered environments and plays every legal move
 with equal probability. Register an environment and run this again, and the new model knows its texts too.
@@ -11,18 +11,20 @@ with equal probability. Register an environment and run this again, and the new 
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from legos_train.bootstrap import pretrain, texts, tokenizer
+from legos_train.bootstrap.progress import Report, progress_report
 
-STEPS = 1200
+STEPS = 1400
 TOKENIZER_DIALOGUES = 12_000
 
 
 def bootstrap(
-    out_dir: str | Path, steps: int = STEPS, seed: int = 0, progress: pretrain.Report | None = None, threads: int = 1
+    out_dir: str | Path, steps: int = STEPS, seed: int = 0, progress: Report | bool = True, threads: int = 1
 ) -> Path:
     """Make a model folder from nothing: tokenizer, chat template, configuration, weights.
 
@@ -32,7 +34,8 @@ def bootstrap(
         out_dir: made when missing; must not hold a model already.
         steps: optimiser steps.
         seed: of the texts, the first weights and the order of training.
-        progress: called after each step with the step, `steps` and the losses by kind of token.
+        progress: True shows progress on stderr, False is silent; or a function called after each step with the step,
+            `steps` and the losses by kind of token.
         threads: BLAS threads; the result depends on it. At this size a second one gains nothing.
 
     Returns:
@@ -58,7 +61,8 @@ def bootstrap(
     encoder = tokenizer.ChatEncoder(trained)
     config = pretrain.model_config(trained.get_vocab_size())
     model = pretrain.new_model(config, seed)
-    pretrain.pretrain(model, encoder, steps=steps, seed=seed, report=progress)
+    with nullcontext(progress if callable(progress) else None) if progress is not True else progress_report() as report:
+        pretrain.pretrain(model, encoder, steps=steps, seed=seed, report=report)
 
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save_tokenizer(trained, folder)

@@ -5,16 +5,23 @@ Exact, not sampled: the probability of every legal reply (end mark included) is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 import mlx.core as mx
+import mlx_lm
 import numpy as np
 from mlx_lm.models.cache import KVCache
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
+import legos_envs
 from legos_envs.exact import info_sets
-from legos_envs.game import GameEnv, InfoSet
+from legos_envs.game import GameEnv, InfoSet, info_set
+from legos_envs.games import matrix_game
+from legos_envs.parsing import write_action
 from legos_train.bootstrap.tokenizer import ChatEncoder
 
 
@@ -34,16 +41,46 @@ class Evenness(NamedTuple):
 
 def evenness(model: Any, encoder: ChatEncoder, env: GameEnv, sets: Sequence[InfoSet] | None = None) -> Evenness:
     """Measure the model in all information sets of an env's game, or in those given."""
-    sets = info_sets(env.game) if sets is None else sets
-    prompts = [encoder.prompt(env.observation_in(one)["messages"]) for one in sets]
-    replies = [[encoder.reply(text) for text in env._written(one.legal)] for one in sets]
+    sets = sets_of(env) if sets is None else sets
     illegal, gaps = [], []
-    for logs in reply_logprobs(model, prompts, replies):
+    for logs in _in_sets(model, encoder, env, sets):
         mass = float(np.exp(logs).sum())
         given_legal = logs - np.log(mass)
         illegal.append(max(0.0, 1.0 - mass))
         gaps.append(float(np.sum(np.exp(given_legal) * given_legal) + np.log(len(logs))))
     return Evenness(len(sets), float(np.mean(illegal)), max(illegal), float(np.mean(gaps)), max(gaps))
+
+
+def policy_table(model: Any, encoder: ChatEncoder, env: GameEnv) -> dict[InfoSet, dict[str, float]]:
+    """The model's probability of each legal move, given that it plays one, in every information set."""
+    sets = sets_of(env)
+    table = {}
+    for one, logs in zip(sets, _in_sets(model, encoder, env, sets), strict=True):
+        probs = np.exp(logs) / np.exp(logs).sum()
+        table[one] = dict(zip(one.legal, map(float, probs), strict=True))
+    return table
+
+
+def _in_sets(model: Any, encoder: ChatEncoder, env: GameEnv, sets: Sequence[InfoSet]) -> list[NDArray[np.float64]]:
+    prompts = [encoder.prompt(env.observation_in(one)["messages"]) for one in sets]
+    replies = [[encoder.reply(write_action(move, env.action_format)) for move in one.legal] for one in sets]
+    return reply_logprobs(model, prompts, replies)
+
+
+def sets_of(env: GameEnv, sample: int = 300) -> list[InfoSet]:
+    """All information sets, or some met in random play where the game is too large to list them."""
+    try:
+        return info_sets(env.game)
+    except ValueError:
+        rng = Random(0)
+    found: dict[InfoSet, None] = {}
+    while len(found) < sample:
+        state = rng.choice(env.game.initial())[1]
+        while env.game.player(state) is not None:
+            here = info_set(env.game, state)
+            found[here] = None
+            state = env.game.next(state, rng.choice(here.legal))
+    return list(found)[:sample]
 
 
 def reply_logprobs(
@@ -95,7 +132,9 @@ def _copies(caches: Sequence[KVCache], rows: mx.array) -> list[KVCache]:
     copies = []
     for cache in caches:
         copy = KVCache()
-        copy.keys, copy.values = (mx.take(part[:, :, : cache.offset], rows, axis=0) for part in (cache.keys, cache.values))
+        copy.keys, copy.values = (
+            mx.take(part[:, :, : cache.offset], rows, axis=0) for part in (cache.keys, cache.values)
+        )
         copy.offset = cache.offset
         copies.append(copy)
     return copies
@@ -105,3 +144,38 @@ def _log_softmax(logits: mx.array) -> NDArray[np.float64]:
     x = np.array(logits, dtype=np.float64)
     x -= x.max(-1, keepdims=True)
     return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def load(folder: str | Path) -> tuple[Any, ChatEncoder]:
+    """A model folder's model and the encoder of its tokenizer.
+
+    On the CPU `mx.compile` is switched off for the process: there it compiles C++ for every new shape.
+    """
+    if mx.default_device().type == mx.DeviceType.cpu:
+        mx.disable_compile()
+    model, _ = mlx_lm.load(str(folder))[:2]
+    return model, ChatEncoder(Tokenizer.from_file(str(Path(folder) / "tokenizer.json")))
+
+
+def solvable() -> Iterator[tuple[str, GameEnv]]:
+    """A label and an env for every registered environment with exact information sets; every named matrix game."""
+    for env_id in legos_envs.registered():
+        names = matrix_game.NAMED if env_id == "MatrixGame-v0" else (None,)
+        for name in names:
+            env = legos_envs.make(env_id, **({} if name is None else {"game": name})).unwrapped
+            if isinstance(env, GameEnv):
+                yield f"{env_id} {name or ''}".strip(), env
+
+
+def report_evenness(folder: str | Path) -> str:
+    """A Markdown table of `evenness` for all of `solvable()`."""
+    model, encoder = load(folder)
+    lines = [
+        "| environment | information sets | illegal, mean | illegal, max | KL to uniform, mean | KL, max |",
+        "|---|---|---|---|---|---|",
+    ]
+    for label, env in solvable():
+        got = evenness(model, encoder, env)
+        rates = f"{got.illegal_mean:.2%} | {got.illegal_max:.2%} | {got.kl_mean:.4f} | {got.kl_max:.4f}"
+        lines.append(f"| {label} | {got.info_sets} | {rates} |")
+    return "\n".join(lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import islice
 from random import Random
 from typing import Any, cast
@@ -16,13 +15,11 @@ from mlx.utils import tree_flatten
 from mlx_lm.models import qwen3
 
 from legos_train.bootstrap import texts
+from legos_train.bootstrap.progress import Report
 from legos_train.bootstrap.rows import PROMPT, REPLY, RESULT, Batch, collate, make_row
 from legos_train.bootstrap.tokenizer import CONTEXT, ChatEncoder
 from legos_train.decoder import site_hidden
 from legos_train.loss import distribution
-
-Report = Callable[[int, int, dict[str, float]], None]
-"""Called with the step, the number of steps, and the loss by kind of token."""
 
 KIND_NAMES = {REPLY: "reply", RESULT: "result", PROMPT: "prompt"}
 
@@ -62,7 +59,7 @@ def new_model(config: dict[str, Any], seed: int) -> qwen3.Model:
     model = qwen3.Model(qwen3.ModelArgs.from_dict(config))
     rng = np.random.default_rng([seed, 1])
     fresh = []
-    for name, value in tree_flatten(model.parameters()):
+    for name, value in cast(list[tuple[str, mx.array]], tree_flatten(model.parameters())):
         if name.endswith("norm.weight"):
             continue
         scale = config["initializer_range"] if "embed" in name else 1.0 / math.sqrt(3.0 * value.shape[-1])
@@ -96,7 +93,7 @@ def pretrain(
     steps: int,
     seed: int,
     batch_size: int = 16,
-    peak: float = 1e-3,
+    peak: float = 1.5e-3,
     report: Report | None = None,
 ) -> None:
     """Train `model` in place on `texts.stream(seed)`. Raises FloatingPointError when the loss is not finite."""

@@ -106,6 +106,7 @@ def make_row(dialogue: Dialogue, encoder: ChatEncoder, rng: Random, prompt_sites
         told = encoder.reply(dialogue.result)
         sites += [(len(tokens) - 1 + i, {token: 1.0}, RESULT) for i, token in enumerate(told)]
         tokens += told
+    reading = [at for at in reading if at <= limit]
     reading = sorted(rng.sample(reading, min(prompt_sites, len(reading))))
     sites += [(at - 1, {tokens[at]: 1.0}, PROMPT) for at in reading]
     return Row(tokens[:limit], [site for site in sites if site[0] < limit])
@@ -114,8 +115,8 @@ def make_row(dialogue: Dialogue, encoder: ChatEncoder, rng: Random, prompt_sites
 def collate(rows: Sequence[Row]) -> Batch:
     """Rows to arrays, in parts of rows that begin alike (games begin with their rules), which then run once.
 
-    Prompt sites in the common beginning are left out. Rows that begin like few others, or are
-    much longer than those, are put together by length.
+    Prompt sites in the common beginning are left out. Rows that begin like few others, or are much longer than those,
+    are put together by length.
     """
     groups: dict[tuple[int, ...], list[Row]] = {}
     for row in rows:
@@ -153,9 +154,9 @@ def collate(rows: Sequence[Row]) -> Batch:
 def _part(group: Sequence[Row]) -> tuple[Part, list[Site]]:
     prefix = 0
     if len(group) > 1:
-        first_target = min(at for row in group for at, _, kind in row.sites if kind != PROMPT or len(row.sites) == 1)
+        first = min(min((at for at, _, kind in r.sites if kind != PROMPT), default=r.sites[-1][0]) for r in group)
         low, high = min(row.tokens for row in group), max(row.tokens for row in group)
-        while prefix < min(first_target, len(low), len(high)) and low[prefix] == high[prefix]:
+        while prefix < first and low[prefix] == high[prefix]:
             prefix += 1
     tokens = np.zeros((len(group), max(len(row.tokens) for row in group)), np.int32)
     places: list[tuple[int, int]] = []

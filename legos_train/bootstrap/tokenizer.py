@@ -76,15 +76,21 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 class ChatEncoder:
     """Conversations to token ids, as `inference.render.Renderer` makes them: contents never pass the template.
 
-    `start` and `end` are the ids of the two turn marks.
+    `start` and `end` are the ids of the two turn marks. Raises ValueError for a tokenizer without them.
     """
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
-        self.start, self.end = tokenizer.token_to_id(IM_START), tokenizer.token_to_id(IM_END)
+        self.start, self.end = self._mark(IM_START), self._mark(IM_END)
         self._headers = {role: [self.start, *self.text(f"{role}\n")] for role in ("system", "user", "assistant")}
         self._newline = self.text("\n")
         self._known: dict[str, list[int]] = {}
+
+    def _mark(self, mark: str) -> int:
+        token = self._tokenizer.token_to_id(mark)
+        if token is None:
+            raise ValueError(f"the tokenizer has no token {mark!r}; it needs the ChatML marks")
+        return token
 
     def text(self, text: str) -> list[int]:
         """The ids of a content; equal for equal strings, not kept."""

@@ -1,13 +1,17 @@
-"""`check_env` on all registered environments, and the test of the test: broken envs must fail, and for the right check."""
+"""`check_env` on all registered environments, and the test of the test: broken envs must fail, for the right check."""
 
 import random
+import secrets
+import threading
+import time
 
+import numpy as np
 import pytest
-from gymnasium.spaces import Dict
+from gymnasium.spaces import Dict, Discrete
 from pettingzoo import AECEnv
 
 import legos_envs
-from legos_envs import Seat, TextEnv
+from legos_envs import Forfeit, Seat, TextEnv
 from legos_envs.games.kuhn_poker import KuhnPoker
 from legos_envs.games.tic_tac_toe import TicTacToe
 from legos_envs.spaces import Chat, FreeText
@@ -40,6 +44,7 @@ def test_kuhn_match():
 class Naive(AECEnv):
     """High card with one round of betting, written as one would at first."""
 
+    hidden_information = True
     metadata = {"name": "Naive-v0", "render_modes": ["ansi"], "is_parallelizable": False}
 
     def __init__(self, render_mode=None):
@@ -65,7 +70,9 @@ class Naive(AECEnv):
         self._cumulative_rewards = dict.fromkeys(self.agents, 0)
         self.terminations = dict.fromkeys(self.agents, False)
         self.truncations = dict.fromkeys(self.agents, False)
-        self.infos = {a: {"legal_actions": ("[bet]", "[check]"), "action_mask": ("[bet]", "[check]")} for a in self.agents}
+        self.infos = {
+            a: {"legal_actions": ("[bet]", "[check]"), "action_mask": ("[bet]", "[check]")} for a in self.agents
+        }
         self.agent_selection = "player_0"
 
     def observe(self, agent):
@@ -104,6 +111,7 @@ def test_naive_env_fails_by_name():
         "play.one_ending",
         "play.turn_limit",
         "infos.plain",
+        "hidden.private",
         "think.private",
         "think.unclosed",
         "action.last",
@@ -121,11 +129,29 @@ def test_naive_env_fails_by_name():
         check_env(Naive, episodes=5, raise_on_failure=True)
 
 
-def test_env_that_is_no_text_env_is_reported_and_does_not_crash():
-    from pettingzoo.classic import rps_v2
+class Numbers(Naive):
+    """The same lifecycle for numbers instead of text."""
 
-    report = check_env(rps_v2.raw_env, episodes=5)
+    def __init__(self, render_mode=None):
+        super().__init__(render_mode)
+        self.observation_spaces = {a: Discrete(3) for a in self.possible_agents}
+        self.action_spaces = {a: Discrete(2) for a in self.possible_agents}
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed, options)
+        self.infos = {a: {} for a in self.agents}
+
+    def observe(self, agent):
+        return np.int64(len(self.history) % 3)
+
+    def step(self, action):
+        super().step(None if action is None else ("[bet]", "[check]")[action])
+
+
+def test_env_that_is_no_text_env_is_reported_and_does_not_crash():
+    report = check_env(Numbers, episodes=5)
     assert {"spaces.same", "observation.chat", "order.ready", "copy.restore"} <= set(report.failures)
+    assert "pettingzoo.api" in report.passed and "refuses the text" in report.failures["spaces.same"]
 
 
 def test_env_that_cannot_be_made_is_reported():
@@ -243,13 +269,21 @@ class HidesLegal(Sealed):
         return TextEnv._prompt(told, text, notice, None)
 
 
-class ObserveCounts(Sealed):
+class ObserveCounts(Chatter):
+    """Complains when somebody looks more often than an AEC loop does."""
+
+    looks = 0
+
     def observe(self, agent):
-        seen = super().observe(agent)
-        self.looks = getattr(self, "looks", 0) + 1
-        if self.looks % 50 or not seen["messages"]:
-            return seen
-        return {"messages": ({"role": "user", "content": "You look too often."},)}
+        self.looks += 1
+        seen = super().observe(agent)["messages"]
+        if self.looks > 4 and seen:
+            return {"messages": (*seen[:-1], {**seen[-1], "content": seen[-1]["content"] + " You look too often."})}
+        return {"messages": seen}
+
+    def step(self, action):
+        self.looks = 0
+        super().step(action)
 
 
 class ShowsCards(KuhnPoker):
@@ -270,7 +304,8 @@ class TakesFirst(Sealed):
 
 class ReadsThought(Sealed):
     def step(self, action):
-        super().step(action.replace("<think>", " ") if isinstance(action, str) else action)
+        unclosed = isinstance(action, str) and action.startswith("<think>") and "</think>" not in action
+        super().step(action[len("<think>") :] if unclosed else action)
 
 
 class DiesOnNul(Sealed):
@@ -282,24 +317,22 @@ class DiesOnNul(Sealed):
 
 class Crawls(Sealed):
     def step(self, action):
-        if isinstance(action, str) and action.startswith("[[["):
-            sum(action[i:].count("]") for i in range(0, 16000, 4))
+        until = time.process_time() + (0.06 if isinstance(action, str) and action.startswith("[[[") else 0)
+        while time.process_time() < until:
+            pass
         super().step(action)
 
 
 class NeverGivesUp(Sealed):
+    zero_sum = False
     default_max_turns = 100_000
-    max_action_chars = 70_000
 
     def bid(self, table, agent):
         while True:
-            said = yield from table.ask(agent, "Bid.", legal=("1", "2", "3"), parse=None) if self.log == [] else (
-                yield from self.again(table, agent)
-            )
-            return int(said)
-
-    def again(self, table, agent):
-        return (yield from table.ask(agent, "Bid.", legal=("1", "2", "3")))
+            try:
+                return (yield from super().bid(table, agent))
+            except Forfeit:
+                continue
 
 
 class TakesAnySeed(Sealed):
@@ -308,11 +341,13 @@ class TakesAnySeed(Sealed):
 
 
 class RemembersLast(Sealed):
+    finished = 0
+
     def play(self, table):
-        if self.log or getattr(self, "before", None):
+        if self.finished:
             table.note(before="an earlier episode")
-        self.before = True
         yield from super().play(table)
+        self.finished += 1
 
 
 class SharesClassState(Sealed):
@@ -336,17 +371,24 @@ class SharesClassState(Sealed):
 
 class GivesNumpy(Sealed):
     def pay(self, table, bids):
-        import numpy as np
-
         super().pay(table, bids)
         table.note(total=np.float64(sum(bids)))
 
 
 class SharesInfo(Sealed):
-    def step(self, action):
-        super().step(action)
-        if self.ended and self.infos:
-            self.infos = dict.fromkeys(self.infos, self._facts["bidder_0"])
+    """Hands out the same info object at an agent's turn and at the end."""
+
+    def play(self, table):
+        self.shared = {}
+        return (yield from super().play(table))
+
+    def _pose(self, ask, strand):
+        super()._pose(ask, strand)
+        self.shared[ask.agent] = self.infos[ask.agent]
+
+    def _close(self):
+        super()._close()
+        self.infos.update(self.shared)
 
 
 class PaysNan(Chatter):
@@ -355,6 +397,77 @@ class PaysNan(Chatter):
     def play(self, table):
         yield from super().play(table)
         table.reward("left_0", float("inf") if table.rng.random() < 0.1 else 0)
+
+
+class TwoMessages(Sealed):
+    def _pose(self, ask, strand):
+        super()._pose(ask, strand)
+        *before, last = self._messages[ask.agent]
+        self._messages[ask.agent] = (*before, {"role": "user", "content": "Listen."}, last)
+
+
+class AsciiOnly(Sealed):
+    class Space(FreeText):
+        def contains(self, x):
+            return super().contains(x) and x.isascii()
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.action_spaces = dict.fromkeys(self.seats, self.Space())
+
+
+class RendersNothing(Sealed):
+    def render(self):
+        return None
+
+
+class AsksTheThread(Sealed):
+    def pay(self, table, bids):
+        super().pay(table, bids)
+        table.note(thread=threading.current_thread().name)
+
+
+class StreamOfEntropy(Sealed):
+    def play(self, table):
+        table.note(salt=int(table.rng.integers(10**9)))
+        yield from super().play(table)
+
+    def reset(self, seed=None, options=None):
+        super().reset(secrets.randbits(30) if seed is None else seed, options)
+
+
+class CopiesItself(Sealed):
+    def __deepcopy__(self, memo):
+        return self
+
+
+class RestoresTooLittle(Sealed):
+    def restore(self, state):
+        super().restore({**state, "log": state["log"][:-1]})
+
+
+class Secretive(Chatter):
+    """Each seat is told a number that is its own."""
+
+    zero_sum = False
+    hidden_information = True
+
+    def play(self, table):
+        self.numbers = {a: f"number {i}{int(table.rng.integers(10**9)):09}" for i, a in enumerate(self.seats)}
+        for agent, number in self.numbers.items():
+            self.share(table, agent, number)
+        yield from super().play(table)
+
+    def share(self, table, agent, number):
+        table.tell(agent, f"Your secret: {number}")
+
+    def private_texts(self, agent):
+        return [self.numbers[agent]]
+
+
+class TellsNumbers(Secretive):
+    def share(self, table, agent, number):
+        table.tell(self.seats, f"The secret: {number}")
 
 
 class AlwaysDraws(Sealed):
@@ -369,27 +482,111 @@ class ForgetsLimit(Sealed):
         self._close()
 
 
+COPIES = ["copy.pickle", "copy.deepcopy", "copy.restore"]
 MUTANTS = [
-    ("rng.untouched", DrawsGlobal),
-    ("seed.global_rng", DependsOnGlobal),
-    ("think.private", TellsThought),
-    ("order.ready", TellsOnArrival),
-    ("play.zero_sum", PaysTooMuch),
-    ("play.one_ending", MixesEndings),
-    ("play.legal", ListsTooMuch),
-    ("play.outcomes", AlwaysDraws),
-    ("play.turn_limit", ForgetsLimit),
-    ("infos.legal", HidesLegal),
-    ("infos.plain", GivesNumpy),
-    ("infos.fresh", SharesInfo),
-    ("observe.pure", ObserveCounts),
-    ("hidden.private", ShowsCards),
-    ("action.last", TakesFirst),
-    ("think.unclosed", ReadsThought),
-    ("garbage.safe", DiesOnNul),
-    ("garbage.fast", Crawls),
-    ("seed.refused", TakesAnySeed),
-    ("seed.reused", RemembersLast),
-    ("seed.interleaved", SharesClassState),
-    ("rewards.finite", PaysNan),
+    (DrawsGlobal, ["rng.untouched"]),
+    (DependsOnGlobal, ["seed.global_rng"]),
+    (TellsThought, ["think.private"]),
+    (TellsOnArrival, ["order.ready"]),
+    (PaysTooMuch, ["play.zero_sum"]),
+    (MixesEndings, ["play.one_ending"]),
+    (ListsTooMuch, ["play.legal"]),
+    (AlwaysDraws, ["play.outcomes"]),
+    (ForgetsLimit, ["play.turn_limit"]),
+    (HidesLegal, ["infos.legal"]),
+    (GivesNumpy, ["infos.plain"]),
+    (SharesInfo, ["infos.fresh"]),
+    (ObserveCounts, ["observe.pure"]),
+    (TwoMessages, ["observation.chat"]),
+    (AsciiOnly, ["spaces.same"]),
+    (RendersNothing, ["pettingzoo.render"]),
+    (ShowsCards, ["hidden.private"]),
+    (TellsNumbers, ["hidden.private"]),
+    (TakesFirst, ["action.last"]),
+    (ReadsThought, ["think.unclosed"]),
+    (DiesOnNul, ["garbage.safe"]),
+    (Crawls, ["garbage.fast"]),
+    (NeverGivesUp, ["garbage.ends"]),
+    (CopiesItself, ["copy.deepcopy"]),
+    (RestoresTooLittle, COPIES),
+    (TakesAnySeed, ["seed.refused"]),
+    (RemembersLast, ["seed.reused"]),
+    (StreamOfEntropy, ["seed.stream"]),
+    (AsksTheThread, ["seed.thread"]),
+    (SharesClassState, ["pettingzoo.seed", *COPIES, "seed.interleaved"]),
+    (PaysNan, ["rewards.finite"]),
 ]
+
+
+@pytest.mark.parametrize("env", [Chatter, Sealed, Secretive])
+def test_good_envs_pass(env):
+    assert check_env(env, episodes=40).failures == {}
+
+
+@pytest.mark.parametrize(("env", "expected"), MUTANTS, ids=[env.__name__ for env, _ in MUTANTS])
+def test_mutant_fails_for_what_is_wrong_with_it(env, expected):
+    assert sorted(check_env(env, episodes=40).failures) == sorted(expected)
+
+
+def test_env_with_an_argument_that_does_not_pickle():
+    def make(**kwargs):
+        return KeepsLambda(judge=lambda text: text, **kwargs)
+
+    assert list(check_env(make, episodes=20).failures) == ["copy.pickle"]
+
+
+def test_endless_env():
+    class Endless(Sealed):
+        default_max_turns = 10**6
+
+        def play(self, table):
+            while True:
+                yield from super().play(table)
+
+    report = check_env(Endless, only=("play.ends",))
+    assert "did not end within" in report.failures["play.ends"]
+
+
+def test_env_that_depends_on_the_hash_seed(tmp_path):
+    file = tmp_path / "hashed.py"
+    file.write_text(
+        "import legos_envs\n"
+        "from legos_envs import Seat, TextEnv\n"
+        "class Hashed(TextEnv):\n"
+        "    name = 'Hashed-v0'\n"
+        "    seats = {'player_0': Seat('player')}\n"
+        "    def play(self, table):\n"
+        "        table.note(hash=hash('x'))\n"
+        "        table.reward('player_0', table.rng.random())\n"
+        "        yield from table.ask('player_0', 'Say something.')\n"
+        "legos_envs.register('Hashed-v0', Hashed)\n"
+    )
+    assert list(check_env(f"{file}:Hashed-v0", episodes=10).failures) == ["seed.process"]
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+
+def test_report_and_selection_of_checks():
+    report = check_env(Sealed, episodes=5, only=("play.ends", "hidden.private"))
+    assert report.ok and report.passed == ["play.ends"] and list(report.skipped) == ["hidden.private"]
+    assert str(report).startswith("Sealed: 0 failed, 1 passed, 1 do not apply") and "us a turn" in str(report)
+    skipping = check_env(Sealed, episodes=5, skip=tuple(CHECKS))
+    assert skipping == Report("Sealed", us_per_turn=skipping.us_per_turn)
+    with pytest.raises(ValueError, match=r"play\.end'.*play\.ends"):
+        check_env(Sealed, only=("play.end",))
+
+
+def test_policy_plays_all_seats():
+    seen = []
+
+    def policy(decision):
+        seen.append(decision.role)
+        return decision.legal_actions[-1]
+
+    report = check_env(Sealed, episodes=3, policy=policy, only=("play.outcomes",))
+    assert "nothing can be learned" in report.failures["play.outcomes"] and set(seen) == {"bidder"}
+
+
+def test_every_check_has_one_line_of_description():
+    assert all(len(c.description) > 20 and c.description.endswith(".") for c in CHECKS.values())

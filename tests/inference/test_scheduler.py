@@ -101,9 +101,10 @@ def test_removing_requests_leaves_the_others_alone(
     ended: dict[int, tuple[list[int], str]] = {}
     step = 0
     while scheduler.busy:
-        for results in (lambda: scheduler.remove(gone) if step == when else [], lambda: arena.run(scheduler)):
-            for ids, row, _, reason in results():
-                ended.update((i, (list(row.tokens), reason)) for i in ids.tolist())
+        removed = scheduler.remove(gone) if step == when else []
+        ended.update((i, (row.tokens.copy(), reason)) for ids, row, _, reason in removed for i in ids.tolist())
+        ran = arena.run(scheduler)
+        ended.update((i, (row.tokens.copy(), reason)) for ids, row, _, reason in ran for i in ids.tolist())
         step += 1
     assert sorted(ended) == list(range(len(jobs)))
     for i, (prompt, seed, limit) in enumerate(jobs):

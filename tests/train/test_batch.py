@@ -199,9 +199,7 @@ def test_no_token_is_lost_or_invented(played, budget, count):
     if len(batch):
         shared = batch.tokens[:, : batch.prefix]
         assert (shared == shared[:1]).all() and batch.prefix <= batch.cols.min()
-        assert [batch.row[i] for i in range(len(batch))] == [
-            next(batch.row[j] for j in range(len(batch)) if batch.sequence[j] == s) for s in batch.sequence
-        ]  # a turn lies in one row
+        assert len(set(zip(batch.sequence.tolist(), batch.row.tolist(), strict=True))) == max(batch.sequence) + 1
     whole = {name: batch.token_weights(name, 3.0) for name in ("token", "sequence", "constant")}
     found = np.zeros(len(batch), dtype=int)
     for part, places in batch.parts(budget):
@@ -215,8 +213,27 @@ def test_no_token_is_lost_or_invented(played, budget, count):
     minis = list(batch.minibatches(count, seed=1))
     assert sorted(x for m in minis for x in read(m)) == sorted(expected)
     for mini in minis:
+        assert len(set(zip(mini.sequence.tolist(), mini.row.tolist(), strict=True))) == len(set(mini.sequence.tolist()))
         assert mini.token_weights("sequence").sum() == pytest.approx(float(len(mini) > 0))
         assert sum(len(part) for part in mini.micro(budget)) == len(mini)
+
+
+def test_games_with_other_rules_become_other_parts():
+    """Four rule texts of 200 tokens, ten positions each: one pass a game computes a fifth of what one pass would."""
+    played = [
+        episode([turn([1, *[10 + game] * 200, 30 + position], [5, 6])], seed=game)
+        for position in range(10)
+        for game in range(4)
+    ]
+    batch = pack_all(*played)
+    assert batch.prefix == 1 and batch.distinct_rows == 40
+    found = list(batch.parts())
+    assert sorted(places.tolist() for _, places in found) == [
+        [2 * i + j for i in range(game, 40, 4) for j in range(2)] for game in range(4)
+    ]
+    assert [(part.distinct_rows, part.prefix) for part, _ in found] == [(10, 201)] * 4
+    few = pack_all(*played[:8])  # two rows a game share too little to be worth more passes
+    assert len(list(few.parts())) == 1
 
 
 def test_minibatches_depend_on_the_seed_only():

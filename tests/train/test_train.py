@@ -56,6 +56,16 @@ def test_tokens_are_carried_from_the_sampler_to_the_loss() -> None:
 def test_frozen_lora_is_an_error() -> None:
     trainer = Trainer(small())
     trainer.learner.policy.model.freeze()
+    with pytest.raises(TrainingError, match="no LoRA weight is trainable"):
+        trainer.step()
+    trainer.close()
+
+
+def test_weights_that_the_loss_does_not_reach_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a compiled step does that captured the weights as constants."""
+    trainer = Trainer(small())
+    forward = trainer.learner.policy.forward
+    monkeypatch.setattr(trainer.learner.policy, "forward", lambda batch: mx.stop_gradient(forward(batch)))
     with pytest.raises(TrainingError, match="gradient is exactly zero"):
         trainer.step()
     trainer.close()

@@ -1,0 +1,242 @@
+"""The arrays of a batch, and how to take it apart: into parts that fit in memory, into minibatches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+PART_OVERHEAD = 512  # tokens whose computation costs about as much as one more forward and backward pass
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float32]
+
+
+@dataclass(slots=True)
+class Counters:
+    """What went into a batch, for logs. `dropped` says why turns of trainable agents are not in it."""
+
+    turns: int = 0
+    untrained_turns: int = 0
+    rows: int = 0
+    distinct_rows: int = 0
+    distinct_prompts: int = 0
+    action_tokens: int = 0
+    zero_advantages: int = 0
+    dropped: dict[str, int] = field(default_factory=lambda: {"too_long": 0, "stale": 0, "empty": 0})
+
+    @property
+    def zero_advantage_share(self) -> float:
+        """Share of the packed turns whose advantage is exactly 0; 0 for an empty batch."""
+        return self.zero_advantages / self.turns if self.turns else 0.0
+
+
+@dataclass(slots=True)
+class Batch:
+    """U distinct rows of at most T tokens, K sites in them, M sampled tokens.
+
+    tokens (U, T) right padded with 0; lengths (U,); `prefix`: all rows share their first `prefix` tokens and no site
+    lies among them. rows, cols (K,): where the hidden state of a site is; `keys` (K): the bytes of the tokens up to and
+    with that column, equal for equal contexts in any batch. Per sampled token: position (M,) its site; row (M,) the row
+    its turn is in (the site may be in another row that begins alike); target (M,) its token id; old_logprobs (M,);
+    advantages (M,); sequence (M,) the turn it belongs to; sequence_length (M,) how many tokens that turn has;
+    trajectory (M,); version (M,) the policy version that sampled it (-1: unknown).
+    `total_tokens`, `total_sequences` are what losses are divided by: those of the whole batch in a part from `micro`.
+    """
+
+    tokens: Ints
+    lengths: Ints
+    prefix: int
+    rows: Ints
+    cols: Ints
+    keys: list[bytes]
+    position: Ints
+    row: Ints
+    target: Ints
+    old_logprobs: Floats
+    advantages: Floats
+    sequence: Ints
+    sequence_length: Ints
+    trajectory: Ints
+    version: Ints
+    total_tokens: int
+    total_sequences: int
+    counters: Counters
+
+    def __len__(self) -> int:
+        """M, the number of sampled tokens."""
+        return len(self.target)
+
+    def context(self, site: int) -> list[int]:
+        """The tokens before which something was sampled at a site."""
+        row: list[int] = self.tokens[self.rows[site], : self.cols[site] + 1].tolist()
+        return row
+
+    @property
+    def distinct_rows(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def site_counts(self) -> Ints:
+        """How many sampled tokens each site has, shape (K,)."""
+        return np.bincount(self.position, minlength=len(self.rows)).astype(np.int32)
+
+    def token_weights(self, aggregation: str, constant: float = 1.0) -> Floats:
+        """Weights w (M,) such that the loss of the batch is `sum(w * loss per token)`.
+
+        `"token"`: mean over tokens. `"sequence"`: mean over turns of the mean over the turn's tokens. `"constant"`: sum
+        over the turn's tokens divided by `constant`, mean over turns (Dr. GRPO, arXiv 2503.20783). Parts from `micro`
+        carry the weights they have in the whole batch. Raises ValueError for any other name.
+        """
+        if aggregation == "token":
+            return np.full(len(self), 1.0 / max(self.total_tokens, 1), dtype=np.float32)
+        if aggregation == "sequence":
+            return (1.0 / (self.sequence_length * float(max(self.total_sequences, 1)))).astype(np.float32)
+        if aggregation == "constant":
+            if not constant > 0:
+                raise ValueError(f"the constant losses are divided by must be positive, got {constant!r}")
+            return np.full(len(self), 1.0 / (constant * max(self.total_sequences, 1)), dtype=np.float32)
+        raise ValueError(f"aggregation must be 'token', 'sequence' or 'constant', got {aggregation!r}")
+
+    def select(self, keep: NDArray[np.bool_]) -> Batch:
+        """The batch of the sampled tokens where `keep` (M,) is true, with only the rows they need; same totals."""
+        used, local = np.unique(self.row[keep], return_inverse=True)
+        cols = self.cols[self.position[keep]]
+        per_token = {name: getattr(self, name)[keep] for name in _PER_TOKEN}
+        contexts = [tuple(self.tokens[row, : self.lengths[row]].tolist()) for row in used]
+        part = arrange(contexts, local.astype(np.int32), cols, per_token, self.counters)
+        return replace(part, total_tokens=self.total_tokens, total_sequences=self.total_sequences)
+
+    def micro(self, max_tokens: int | None = None) -> Iterator[Batch]:
+        """Parts that together hold every sampled token once; their gradients add up to that of the whole batch.
+
+        Rows are first grouped by what they begin with, where computing a group's own shared prefix once saves more than
+        a part costs (a batch of several games has several rule texts), then by length. `max_tokens` bounds the tokens a
+        part computes: its shared prefix once plus the padded rest of its rows; a longer row is a part of its own. None
+        sets no bound. Raises ValueError if `max_tokens` is less than 1.
+        """
+        return (part for part, _ in self.parts(max_tokens))
+
+    def parts(self, max_tokens: int | None = None) -> Iterator[tuple[Batch, NDArray[np.int64]]]:
+        """As `micro`, each part with the places of its sampled tokens among the M of this batch."""
+        if max_tokens is not None and max_tokens < 1:
+            raise ValueError(f"max_tokens must be at least 1, got {max_tokens!r}")
+        chunks: list[list[int]] = []
+        for first, end, prefix in self._families():
+            rows = np.arange(first, end)
+            chunks.append([])
+            for row in rows[np.argsort(self.lengths[first:end], kind="stable")]:
+                width = int(self.lengths[row]) - prefix  # lengths ascend: this row is the widest of its chunk
+                if max_tokens is not None and chunks[-1] and prefix + (len(chunks[-1]) + 1) * width > max_tokens:
+                    chunks.append([])
+                chunks[-1].append(int(row))
+        if len(chunks) == 1:
+            yield self, np.arange(len(self))
+            return
+        for chunk in chunks:
+            keep = np.isin(self.row, chunk)
+            yield self.select(keep), np.flatnonzero(keep)
+
+    def _families(self) -> list[tuple[int, int, int]]:
+        """Runs of rows (first, end, their shared prefix). Rows are sorted, so rows that begin alike stand together."""
+        count = self.distinct_rows
+        same = (self.tokens[1:] == self.tokens[:-1]) & (
+            np.arange(self.tokens.shape[1]) < np.minimum(self.lengths[1:], self.lengths[:-1])[:, None]
+        )
+        common = np.append(same, np.zeros((len(same), 1), dtype=bool), axis=1).argmin(axis=1)  # row i with row i + 1
+        limit = np.full(count, self.tokens.shape[1], dtype=np.int64)
+        np.minimum.at(limit, self.rows, self.cols)  # a site must stay out of the prefix
+
+        def shared(first: int, end: int) -> int:
+            return int(min(common[first : end - 1].min(initial=self.tokens.shape[1]), limit[first:end].min()))
+
+        def cost(first: int, end: int) -> int:
+            prefix = shared(first, end)
+            return prefix + (end - first) * (int(self.lengths[first:end].max()) - prefix)
+
+        done, todo = [], [(0, count)]
+        while todo:
+            first, end = todo.pop()
+            if end - first > 1:
+                middle = first + 1 + int(common[first : end - 1].argmin())
+                if cost(first, middle) + cost(middle, end) + PART_OVERHEAD < cost(first, end):
+                    todo += [(middle, end), (first, middle)]
+                    continue
+            done.append((first, end, shared(first, end) if end > first else 0))
+        return done
+
+    def minibatches(self, count: int, seed: int) -> Iterator[Batch]:
+        """`count` batches of whole turns drawn at random without replacement, each with totals of its own.
+
+        For several optimiser steps on one batch. Fewer come out when there are fewer turns than `count`.
+        """
+        if count < 1:
+            raise ValueError(f"count must be at least 1, got {count!r}")
+        turns = np.unique(self.sequence)
+        if count == 1 or len(turns) < 2:
+            yield self
+            return
+        for part in np.array_split(np.random.default_rng(seed).permutation(turns), min(count, len(turns))):
+            chosen = self.select(np.isin(self.sequence, part))
+            yield replace(chosen, total_tokens=len(chosen), total_sequences=len(part))
+
+
+_PER_TOKEN = ("target", "old_logprobs", "advantages", "sequence", "sequence_length", "trajectory", "version")
+
+
+def arrange(
+    contexts: Sequence[tuple[int, ...]], rows: Ints, cols: Ints, per_token: Mapping[str, NDArray], counters: Counters
+) -> Batch:
+    """Build a batch from row tokens and, per sampled token, the row and column of the hidden state predicting it.
+
+    Rows are cut after the last column needed, sorted, and merged into a longer row that begins with them, so the result
+    does not depend on the order of the episodes except for the order of the sampled tokens.
+    """
+    needed = np.zeros(len(contexts), dtype=np.int64)
+    np.maximum.at(needed, rows, cols + 1)
+    cut = [context[:size] for context, size in zip(contexts, needed, strict=True)]
+    kept: list[tuple[int, ...]] = []
+    merged: dict[tuple[int, ...], int] = {}
+    for row in sorted(set(cut), reverse=True):  # in this order a row stands right after the rows that begin with it
+        if not kept or kept[-1][: len(row)] != row:
+            kept.append(row)
+        merged[row] = len(kept) - 1
+    lengths = np.array([len(row) for row in kept], dtype=np.int32)
+    tokens = np.zeros((len(kept), int(lengths.max(initial=0))), dtype=np.int32)
+    for index, row in enumerate(kept):
+        tokens[index, : len(row)] = row
+    new_rows = np.array([merged[row] for row in cut], dtype=np.int64)[rows] if cut else np.zeros(0, dtype=np.int64)
+    places, inverse = np.unique(new_rows * max(tokens.shape[1], 1) + cols, return_inverse=True)
+    site_of: dict[bytes, int] = {}
+    site_rows, site_cols, remap = [], [], np.zeros(len(places), dtype=np.int32)
+    for index, place in enumerate(places):
+        row_, col = divmod(int(place), tokens.shape[1])
+        key = tokens[row_, : col + 1].tobytes()
+        if key not in site_of:
+            site_of[key] = len(site_of)
+            site_rows.append(row_)
+            site_cols.append(col)
+        remap[index] = site_of[key]
+    sequences = len(np.unique(per_token["sequence"]))
+    return Batch(
+        tokens=tokens,
+        lengths=lengths,
+        prefix=_common_prefix(tokens, min(site_cols, default=0)),
+        rows=np.array(site_rows, dtype=np.int32),
+        cols=np.array(site_cols, dtype=np.int32),
+        keys=list(site_of),
+        position=remap[inverse].astype(np.int32) if len(places) else np.zeros(0, dtype=np.int32),
+        row=new_rows.astype(np.int32),
+        total_tokens=len(per_token["target"]),
+        total_sequences=sequences,
+        counters=counters,
+        **per_token,
+    )
+
+
+def _common_prefix(tokens: Ints, limit: int) -> int:
+    """How many leading tokens all rows share, at most `limit` (the first column with a site: no row is shorter)."""
+    differ = np.flatnonzero((tokens[:, :limit] != tokens[:1, :limit]).any(axis=0))
+    return int(differ[0]) if len(differ) else limit

@@ -1,0 +1,168 @@
+"""Episodes and advantages -> a batch: the prefix rule, the checks, and what is left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from legos_envs.records import Episode, Turn
+
+from .arrays import Batch, Counters, arrange
+
+
+def pack(
+    episodes: Sequence[Episode],
+    advantages: Sequence[Mapping[str, NDArray[np.float64]]],
+    *,
+    max_tokens: int | None = None,
+    policy_version: int | None = None,
+    max_staleness: int | None = None,
+) -> Batch:
+    """Lay out the turns of all trainable agents. `advantages`: per episode, agent -> (turns,), as credit gives them.
+
+    Left out and counted: turns of untrained agents, turns of more than `max_tokens` tokens (prompt and action; never
+    cut, a cut turn is another turn), turns sampled more than `max_staleness` versions before `policy_version`, turns
+    without action tokens. Raises ValueError when a trainable agent's turn has no tokens or log-probabilities, when they
+    disagree in length or are not finite, or when its advantages are missing; the message names the turn.
+    """
+    if len(episodes) != len(advantages):
+        raise ValueError(f"{len(episodes)} episodes but advantages for {len(advantages)}")
+    if max_staleness is not None and policy_version is None:
+        raise ValueError("max_staleness needs policy_version, the version staleness is counted from")
+    counters = Counters()
+    contexts: dict[tuple[int, ...], int] = {}
+    prompts: set[tuple[int, ...]] = set()
+    sampled: list[_Sampled] = []
+    for index, (episode, given) in enumerate(zip(episodes, advantages, strict=True)):
+        for number, (agent, trajectory) in enumerate(episode.trajectories.items()):
+            if not trajectory.trainable:
+                counters.untrained_turns += len(trajectory.turns)
+                continue
+            if not trajectory.turns:
+                continue
+            values = _advantages_of(given, agent, episode, len(trajectory.turns))
+            rows: list[list[_Sampled]] = []
+            for place, (turn, value) in enumerate(zip(trajectory.turns, values, strict=True)):
+                new = _sample(turn, value, (index, number), partial(_where, place, agent, episode))
+                size = len(new.prompt) + len(new.action)
+                reason = _dropped(turn, size, max_tokens, policy_version, max_staleness) if new.action else "empty"
+                if reason:
+                    counters.dropped[reason] += 1
+                elif rows and new.continues(rows[-1][-1]):
+                    rows[-1].append(new)
+                else:
+                    rows.append([new])
+            for row in rows:
+                context = (row[-1].prompt + row[-1].action)[:-1]
+                for new in row:
+                    new.row = contexts.setdefault(context, len(contexts))
+                    prompts.add(new.prompt)
+                sampled += row
+            counters.rows += len(rows)
+    counters.turns = len(sampled)
+    counters.zero_advantages = sum(new.advantage == 0.0 for new in sampled)
+    counters.distinct_prompts = len(prompts)
+    sizes = np.array([len(new.action) for new in sampled], dtype=np.int32)
+    counters.action_tokens = int(sizes.sum())
+    within = np.arange(counters.action_tokens) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+
+    def per_token(values: Iterable[float], kind: type[np.generic] = np.int32) -> NDArray:
+        return np.repeat(np.array(list(values), dtype=kind), sizes)
+
+    batch = arrange(
+        list(contexts),
+        per_token(new.row for new in sampled),
+        (per_token(len(new.prompt) - 1 for new in sampled) + within).astype(np.int32),
+        {
+            "target": np.array([token for new in sampled for token in new.action], dtype=np.int32),
+            "old_logprobs": np.array([value for new in sampled for value in new.logprobs], dtype=np.float32),
+            "advantages": per_token((new.advantage for new in sampled), np.float32),
+            "sequence": per_token(range(len(sampled))),
+            "sequence_length": per_token(sizes),
+            "trajectory": per_token(_dense([new.trajectory for new in sampled])),
+            "version": per_token(new.version for new in sampled),
+        },
+        counters,
+    )
+    counters.distinct_rows = batch.distinct_rows
+    return batch
+
+
+@dataclass(slots=True)
+class _Sampled:
+    """One turn on its way into a batch; `row` is its context once that is known."""
+
+    prompt: tuple[int, ...]
+    action: tuple[int, ...]
+    logprobs: Sequence[float]
+    advantage: float
+    version: int
+    trajectory: tuple[int, int]
+    row: int = -1
+
+    def continues(self, earlier: _Sampled) -> bool:
+        """The prefix rule: this prompt begins with everything the earlier turn read and said."""
+        size = len(earlier.prompt)
+        end = size + len(earlier.action)
+        return self.prompt[:size] == earlier.prompt and self.prompt[size:end] == earlier.action
+
+
+def _dense(labels: Sequence[tuple[int, int]]) -> list[int]:
+    """Labels numbered from 0 in the order of their first appearance."""
+    numbers: dict[tuple[int, int], int] = {}
+    return [numbers.setdefault(label, len(numbers)) for label in labels]
+
+
+def _name(episode: Episode) -> str:
+    return f"an episode of {episode.env_id} (seed {episode.seed}, group {episode.group})"
+
+
+def _where(place: int, agent: str, episode: Episode) -> str:
+    return f"turn {place} of agent {agent!r} in {_name(episode)}"
+
+
+def _advantages_of(given: Mapping[str, NDArray], agent: str, episode: Episode, turns: int) -> NDArray:
+    if agent not in given:
+        raise ValueError(f"no advantages for the trainable agent {agent!r} in {_name(episode)}; got {sorted(given)}")
+    values = np.asarray(given[agent], dtype=np.float64)
+    if values.shape != (turns,):
+        raise ValueError(
+            f"agent {agent!r} in {_name(episode)} has {turns} turns but advantages of shape {values.shape}"
+        )
+    if not np.isfinite(values).all():
+        raise ValueError(f"agent {agent!r} in {_name(episode)} has an advantage that is not finite: {values.tolist()}")
+    return values
+
+
+def _sample(turn: Turn, advantage: float, trajectory: tuple[int, int], where: Callable[[], str]) -> _Sampled:
+    """The tokens of a turn to be trained on, checked. `where` names the turn in errors."""
+    for name in ("prompt_tokens", "action_tokens", "logprobs"):
+        if getattr(turn, name) is None:
+            raise ValueError(
+                f"{where()} has no {name}; a trainable agent must be played by a policy that returns the tokens it "
+                "sampled, or its trajectory be marked trainable=False"
+            )
+    assert turn.prompt_tokens is not None and turn.action_tokens is not None and turn.logprobs is not None
+    prompt, action, logprobs = tuple(turn.prompt_tokens), tuple(turn.action_tokens), turn.logprobs
+    if not prompt:
+        raise ValueError(f"{where()} has an empty prompt; the first action token needs at least one token before it")
+    if len(logprobs) != len(action):
+        raise ValueError(f"{where()} has {len(action)} action tokens but {len(logprobs)} log-probabilities")
+    if not all(map(math.isfinite, logprobs)):
+        raise ValueError(f"{where()} has a log-probability that is not finite: {list(logprobs)}")
+    version = -1 if turn.policy_version is None else turn.policy_version
+    return _Sampled(prompt, action, logprobs, float(advantage), version, trajectory)
+
+
+def _dropped(turn: Turn, size: int, limit: int | None, version: int | None, staleness: int | None) -> str | None:
+    """Why a turn is left out, or None."""
+    if limit is not None and size > limit:
+        return "too_long"
+    if staleness is None or version is None or turn.policy_version is None:
+        return None
+    return "stale" if version - turn.policy_version > staleness else None

@@ -1,0 +1,214 @@
+"""Drivers: nothing is lost, nothing waits, and the order of answers does not matter."""
+
+import asyncio
+import random
+
+import pytest
+
+from legos_envs import Runner, Seat, TextEnv, make, play, play_many
+from legos_envs.testing.harness import Player, drive
+from tests.envs.nested import Debate, Tournament
+from tests.envs.test_check_env import Naive
+
+
+def says(decision):
+    """A policy that depends on the decision alone."""
+    return decision.legal_actions[decision.seed % 2] if decision.legal_actions else f"{decision.agent} {decision.turn}"
+
+
+def run(env, policies=says, seed=0, **kwargs):
+    return asyncio.run(play(env, policies, seed, **kwargs))
+
+
+def transcript(episode):
+    return {
+        agent: ([(turn.observation, turn.action, round(turn.reward, 9)) for turn in t.turns], t.carry, t.info)
+        for agent, t in episode.trajectories.items()
+    }
+
+
+def without_rewards(episode):
+    return {agent: [turn[:2] for turn in turns] for agent, (turns, _, _) in transcript(episode).items()}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rewards_of_other_branches_are_not_lost(seed):
+    episode = run(Tournament(), seed=seed)
+    env = Tournament()
+    env.reset(seed=seed)
+    loop = drive(env, Player(says, seed))
+    assert episode.returns == pytest.approx(loop.returns) and any(episode.returns.values())
+    assert episode.turns == len(loop.steps)
+
+
+def test_async_policies_that_finish_in_random_order_give_the_same_episode():
+    plain = run(Tournament(), seed=3)
+    for shuffle in range(4):
+        order = random.Random(shuffle)
+
+        async def slow(decision, order=order):
+            for _ in range(order.randrange(5)):
+                await asyncio.sleep(0)
+            return says(decision)
+
+        other = run(Tournament(), slow, seed=3)
+        assert without_rewards(other) == without_rewards(plain)
+        assert other.returns == pytest.approx(plain.returns) and other.info == plain.info
+
+
+def test_independent_agents_think_at_the_same_time():
+    thinking, most = 0, 0
+
+    async def slow(decision):
+        nonlocal thinking, most
+        thinking += 1
+        most = max(most, thinking)
+        await asyncio.sleep(0.001)
+        thinking -= 1
+        return says(decision)
+
+    run(Tournament(), slow)
+    assert most == 3
+
+
+def test_sync_and_async_policies_in_one_gather_are_all_answered():
+    async def slow(decision):
+        await asyncio.sleep(0)
+        return says(decision)
+
+    episode = run(Tournament(), {"author": says, "author_1": slow, "pro": slow, "con": says, "judge": says})
+    assert without_rewards(episode) == without_rewards(run(Tournament()))
+    assert all(trajectory.turns for trajectory in episode.trajectories.values())
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("limit", [1, 2, 4, 7])
+def test_answers_that_come_after_the_turn_limit_are_dropped(asynchronous, limit):
+    async def slow(decision):
+        await asyncio.sleep(0)
+        return says(decision)
+
+    episode = run(Tournament(max_turns=limit), slow if asynchronous else says)
+    assert episode.truncated and episode.turns == limit and episode.outcome == "truncated"
+
+
+def test_a_failing_policy_stops_the_others():
+    stopped = []
+
+    async def policy(decision):
+        if decision.agent == "author_1":
+            raise ZeroDivisionError
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            stopped.append(decision.agent)
+            raise
+
+    with pytest.raises(ZeroDivisionError):
+        run(Tournament(), policy)
+    assert stopped == ["author_0", "author_2"]
+
+
+def test_policies_by_agent_before_role_and_an_error_that_names_the_role():
+    episode = run(Debate(), {"pro_0": lambda d: "by agent", "pro": says, "con": says, "judge": says})
+    assert {turn.action for turn in episode.trajectories["pro_0"].turns} == {"by agent"}
+    with pytest.raises(KeyError, match=r"no policy for agent 'judge_0' \(role 'judge'\).*\['pro', 'con'\]"):
+        run(Debate(), {"pro": says, "con": says})
+
+
+def test_the_record():
+    episode = run(Debate(), seed=5, options={"topic": "chess"}, group="g")
+    assert (episode.env_id, episode.seed, episode.options, episode.group) == ("Debate-v0", 5, {"topic": "chess"}, "g")
+    judge = episode.trajectories["judge_0"]
+    assert (judge.role, judge.trainable, judge.parent, len(judge.turns)) == ("judge", False, "", 2)
+    assert judge.turns[0].legal_actions == ("[pro]", "[con]")
+    assert set(episode.info) == {"verdicts"} and episode.outcome is None and not episode.truncated
+    assert run(Tournament()).trajectories["match_1/con_0"].parent == "match_1"
+
+
+def test_decision_seeds():
+    seeds = []
+
+    def keep(decision):
+        seeds.append((decision.agent, decision.turn, decision.seed))
+        return says(decision)
+
+    run(Debate(), keep, seed=1)
+    first = list(seeds)
+    seeds.clear()
+    run(Debate(), keep, seed=1)
+    assert seeds == first and len({seed for *_, seed in seeds}) == len(seeds)
+    seeds.clear()
+    run(Debate(), keep, seed=1, salt=1)
+    assert not {seed for *_, seed in seeds} & {seed for *_, seed in first} and all(0 <= s < 2**63 for *_, s in seeds)
+
+
+def test_runner_hands_out_each_decision_once():
+    runner = Runner(Tournament(), 0)
+    first = runner.pending()
+    assert [d.agent for d in first] == ["author_0", "author_1", "author_2"] and runner.pending() == []
+    turn = runner.answer(first[2], "plan", policy_version=4, finish_reason="stop")
+    assert (turn.action, turn.policy_version, turn.finish_reason) == ("plan", 4, "stop") and runner.pending() == []
+    runner.answer(first[0], "plan")
+    runner.answer(first[1], "plan")
+    assert [d.agent for d in runner.pending()] == ["match_0/pro_0", "match_1/pro_0", "match_2/pro_0"]
+    assert not runner.done
+
+
+def test_runner_refuses_an_answer_after_the_end():
+    runner = Runner(Tournament(max_turns=1), 0)
+    first, second, _ = runner.pending()
+    runner.answer(first, "plan")
+    assert runner.done and runner.pending() == []
+    with pytest.raises(RuntimeError, match="over; the answer of 'author_1' comes too late"):
+        runner.answer(second, "plan")
+
+
+def test_an_episode_without_turns():
+    class Empty(TextEnv):
+        seats = {"a_0": Seat("a")}
+
+        def play(self, table):
+            table.reward("a_0", 2)
+            return
+            yield
+
+    episode = run(Empty())
+    assert episode.returns == {"a_0": 2.0} and episode.trajectories["a_0"].carry == 2.0 and episode.turns == 0
+
+
+def test_play_many_keeps_the_order_of_the_seeds():
+    episodes = asyncio.run(play_many(lambda: make("KuhnPoker-v0"), says, [3, 1, 2], concurrency=2))
+    assert [episode.seed for episode in episodes] == [3, 1, 2]
+    assert transcript(episodes[1]) == transcript(run(make("KuhnPoker-v0"), seed=1))
+
+
+class Elimination(Naive):
+    """A foreign env in which player_0 is out, and paid, before player_1 acts."""
+
+    def step(self, action):
+        if self.terminations[self.agent_selection] or self.agent_selection == "player_1":
+            super().step(action)
+            return
+        self._cumulative_rewards["player_0"] = 0
+        self._clear_rewards()
+        self.rewards["player_0"] = -1
+        self.terminations["player_0"] = True
+        self._accumulate_rewards()
+        self.agent_selection = "player_1"
+        self._deads_step_first()
+
+
+def test_a_foreign_env_in_which_one_agent_leaves_early():
+    class Alone(Elimination):
+        def step(self, action):
+            if self.agent_selection == "player_1" and not self.terminations["player_1"]:
+                self._cumulative_rewards["player_1"] = 0
+                self.rewards = {"player_1": 3}
+                self.terminations["player_1"] = True
+                self._accumulate_rewards()
+                return
+            super().step(action)
+
+    episode = run(Alone(), lambda decision: "[bet]")
+    assert episode.returns == {"player_0": -1.0, "player_1": 3.0} and episode.turns == 2
