@@ -32,6 +32,7 @@ from .scheduler import Cohort, Finished, Outcome, Row, Rules, Scheduler
 from .types import AdapterInfo, Completion, ContextOverflow, InferenceError, Request, UnknownRequest
 
 _RULES_KEPT = 4096
+_ROOM_AHEAD = 32
 
 
 @dataclass(slots=True)
@@ -140,7 +141,9 @@ class Engine:
             return done
         outcomes: dict[Row, Outcome] = {}
         try:
-            self._arena.reserve(len(self._scheduler.rows), 0)
+            # Room for some tokens more than this step needs: growing copies everything, so it should be rare.
+            ahead = max(min(row.reach, row.pos + len(row.pending) + _ROOM_AHEAD) for row in self._scheduler.rows)
+            self._arena.reserve(len(self._scheduler.rows), ahead)
             self._arena.copy(plan.copies)
             self._runner.warm(self._arena, plan.admitted)
             for rows, logits in self._runner.feed(self._arena, self._scheduler.rows):

@@ -76,14 +76,21 @@ def greedy(infoset: InfoSet) -> dict[str, float]:
 
 
 class TicTacToe(GameEnv):
-    """Tic-tac-toe for two: `player_0` plays X and begins. Actions are the numbers of the cells."""
+    """Tic-tac-toe for two: `player_0` plays X and begins. Actions are the numbers of the cells.
+
+    `random_opening`: episodes begin after 0 to that many uniformly random moves, which shows a learner positions that
+    its own play would never reach (exploring starts).
+    """
 
     name = "TicTacToe-v0"
     zero_sum = True
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
     reset_options = {"moves": "opening moves to begin after, such as ['5', '1'] or '51'"}
 
-    def __init__(self, **kwargs: Any):
+    def __init__(self, random_opening: int = 0, **kwargs: Any):
+        if not isinstance(random_opening, int) or not 0 <= random_opening <= 4:
+            raise ValueError(f"random_opening must be a whole number from 0 to 4; got {random_opening!r}")
+        self.random_opening = random_opening
         self.game: TicTacToeGame = TicTacToeGame()
         super().__init__(**kwargs)
         if kwargs.get("max_turns") is None:
@@ -91,7 +98,11 @@ class TicTacToe(GameEnv):
 
     def deal(self, table: Table) -> State:
         state = EMPTY * 9
-        moves = self.options.get("moves", ())
+        moves = self.options.get("moves")
+        if moves is None and self.random_opening:
+            # Nobody can have three in a row before the fifth move, so an opening never ends the game.
+            moves = table.rng.permutation(list(CELLS))[: table.rng.integers(self.random_opening + 1)].tolist()
+        moves = () if moves is None else moves
         if not isinstance(moves, (str, list, tuple)):
             raise ValueError(f"option moves must be a list of cells, such as ['5', '1']; got {moves!r}")
         for move in moves:

@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from legos_envs import parsing
 
-PIECES = ["<think>", "</think>", "[", "]", "[a]", "\\boxed{", "}", "{", "a", " ", "-", "1,234", "5", ".", "{\"a\": 1}", "\ud800", "é"]  # fmt: skip # noqa: E501
+PIECES = ["<think>", "</think>", "[", "]", "[a]", "\\boxed{", "}", "{", "a", " ", "-", "1,234", "5", "."]
+PIECES += ['{"a": 1}', "\ud800", "é"]
+UNITS = ["[", "]", "][", "\\boxed{", "{", "}", "<think>", "</think>", "1,", "1.", "0", "-", " ", '{"a":', "[{", "a b "]
+UNITS += ["\ud800", "é"]
 TEXTS = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_size=20).map("".join))
 FAST = settings(max_examples=150, deadline=None)
 
@@ -111,17 +114,14 @@ def test_json_object():
 
 
 def test_clean_joins_surrogate_pairs_and_replaces_lone_ones():
-    assert (
-        parsing.clean("a\ud83d\ude00b\ud800c\udc00")
-        == "a\N{GRINNING FACE}b\N{REPLACEMENT CHARACTER}c\N{REPLACEMENT CHARACTER}"
-    )
+    assert parsing.clean("a\ud83d\ude00b\ud800c\udc00") == "a\N{GRINNING FACE}b\ufffdc\ufffd"
 
 
 @FAST
 @given(TEXTS)
 def test_nothing_raises_and_nothing_private_is_public(text):
     cleaned = parsing.clean(text)
-    assert cleaned.encode("utf-8") and len(cleaned) <= len(text) or text == ""
+    assert len(cleaned.encode("utf-8")) >= len(cleaned) and len(cleaned) <= len(text)
     assert parsing.clean(cleaned) == cleaned
     public = parsing.public(text)
     assert public in text and "</think>" not in public and "<think>" not in public
@@ -159,8 +159,7 @@ def test_the_last_integer_is_read_in_both_spellings(before, number):
         assert parsing.last_integer(f"{before} {written}. Done") == number
 
 
-@pytest.mark.parametrize("unit", ["[", "]", "][", "\\boxed{", "{", "}", "<think>", "</think>", "1,", "1.", "0", "-", " ",
-                                  '{"a":', "[{", "a b ", "\ud800", "é"])  # fmt: skip
+@pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize(
     "read",
     [

@@ -184,31 +184,24 @@ def test_play_many_keeps_the_order_of_the_seeds():
 
 
 class Elimination(Naive):
-    """A foreign env in which player_0 is out, and paid, before player_1 acts."""
+    """A foreign env in which player_0 acts, is paid and is out, before player_1 acts."""
 
     def step(self, action):
-        if self.terminations[self.agent_selection] or self.agent_selection == "player_1":
-            super().step(action)
+        agent = self.agent_selection
+        if self.terminations[agent]:
+            self._was_dead_step(action)
             return
-        self._cumulative_rewards["player_0"] = 0
+        self._cumulative_rewards[agent] = 0
         self._clear_rewards()
-        self.rewards["player_0"] = -1
-        self.terminations["player_0"] = True
+        self.rewards[agent] = -1 if agent == "player_0" else 3
+        self.terminations[agent] = True
         self._accumulate_rewards()
-        self.agent_selection = "player_1"
-        self._deads_step_first()
+        if agent == "player_0":
+            self.agent_selection = "player_1"
+            self._deads_step_first()
 
 
 def test_a_foreign_env_in_which_one_agent_leaves_early():
-    class Alone(Elimination):
-        def step(self, action):
-            if self.agent_selection == "player_1" and not self.terminations["player_1"]:
-                self._cumulative_rewards["player_1"] = 0
-                self.rewards = {"player_1": 3}
-                self.terminations["player_1"] = True
-                self._accumulate_rewards()
-                return
-            super().step(action)
-
-    episode = run(Alone(), lambda decision: "[bet]")
+    episode = run(Elimination(), lambda decision: "[bet]")
     assert episode.returns == {"player_0": -1.0, "player_1": 3.0} and episode.turns == 2
+    assert not episode.truncated

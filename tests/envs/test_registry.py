@@ -56,7 +56,7 @@ def test_did_you_mean(wrong, near):
 
 
 def test_nothing_near():
-    with pytest.raises(UnknownEnv, match="no environment 'Zzzzqqqq-v0' is registered. `legos envs list` shows all"):
+    with pytest.raises(UnknownEnv, match=r"no environment 'Zzzzqqqq-v0' is registered\. `legos envs list` shows all"):
         legos_envs.spec("Zzzzqqqq-v0")
     assert issubclass(UnknownEnv, LookupError)
 

@@ -156,7 +156,7 @@ def test_nothing_to_pack():
     assert list(batch.site_counts) == []
 
 
-tokens = st.lists(st.integers(0, 2), min_size=1, max_size=6)
+tokens = st.sampled_from([[0], [0, 1], [0, 1, 2]]) | st.lists(st.integers(0, 2), min_size=1, max_size=4)
 
 
 @st.composite
@@ -216,6 +216,23 @@ def test_no_token_is_lost_or_invented(played, budget, count):
         assert len(set(zip(mini.sequence.tolist(), mini.row.tolist(), strict=True))) == len(set(mini.sequence.tolist()))
         assert mini.token_weights("sequence").sum() == pytest.approx(float(len(mini) > 0))
         assert sum(len(part) for part in mini.micro(budget)) == len(mini)
+
+
+def test_a_turn_stays_in_one_row_when_a_batch_is_taken_apart():
+    """The end of the prompt is one context of three turns; a part must not take it away from two of them."""
+    batch = pack_all(*[episode([turn([1, 2], [4 + i, 9, 9])], seed=i) for i in range(3)])
+    assert len(batch.rows) == 7
+    for part in (batch, batch.select(batch.sequence != 1)):
+        assert [small.sequence.tolist() for small in part.micro(1)] == [
+            [i] * 3 for i in (2, 1, 0) if i in part.sequence
+        ]
+
+
+def test_sites_are_not_counted_as_shared_when_a_budget_is_kept():
+    batch = pack_all(*[episode([turn([1], [4, 5 + i, 9])], seed=i) for i in range(2)])
+    assert batch.tokens.tolist() == [[1, 4, 6], [1, 4, 5]] and batch.prefix == 0  # column 0 has a site
+    assert [part.distinct_rows for part in batch.micro(5)] == [1, 1]
+    assert [part.distinct_rows for part in batch.micro(6)] == [2]
 
 
 def test_games_with_other_rules_become_other_parts():
