@@ -26,7 +26,8 @@ def next_logits(runner: Runner, prompts: Sequence[Ids], policy: Policy, max_rows
     distinct = sorted(set(prompts), key=lambda p: (len(p), p))
     found: dict[Ids, Logits] = {}
     for start in range(0, len(distinct), max_rows):
-        for row, logits in _prefill(runner, Arena(runner.layers), distinct[start : start + max_rows], policy, warm=False):
+        chunk = distinct[start : start + max_rows]
+        for row, logits in _prefill(runner, Arena(runner.layers), chunk, policy, warm=False):
             found[row.prompt] = logits
     return np.stack([found[p] for p in prompts]) if prompts else np.zeros((0, runner.vocab), np.float32)
 

@@ -135,8 +135,8 @@ def _aftermath(env: AECEnv, player: Player) -> Any:
 def hidden(s: Subject) -> None:
     """Where the env declares hidden information, no seat can read what only another seat may know."""
     probe = s.make()
-    hook = getattr(probe.unwrapped, "private_texts", None)
-    if not getattr(probe.unwrapped, "hidden_information", False) and hook is None:
+    hook = getattr(probe, "private_texts", None)
+    if not getattr(probe, "hidden_information", False) and hook is None:
         raise Skipped("declares no hidden information")
     views: dict[Any, Any] = defaultdict(lambda: defaultdict(set))
     for seed in range(HIDDEN_SEEDS):
@@ -160,7 +160,7 @@ def _first_views(s: Subject, seed: int) -> dict[str, str]:
     """What each trainable seat sees at its first turn, when everybody always takes the first legal action."""
     views: dict[str, str] = {}
     env = s.begin(seed)
-    hook = getattr(env.unwrapped, "private_texts", None)
+    hook = getattr(env, "private_texts", None)
 
     def look(step: Step) -> None:
         if step.info.get("trainable", True):

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import legos_envs
 from legos_envs.games import matrix_game
 from legos_envs.parsing import write_action
+from legos_envs.play import Runner
+from legos_envs.records import Turn
 from legos_train.bootstrap.sentences import WORDS, exchange, sentence
 
 
@@ -112,34 +114,34 @@ def random_play(env_id: str, rng: Random) -> list[Dialogue]:
     memory = "chat" if rng.random() < 0.1 else "state"
     style = "boxed" if rng.random() < 0.15 else "bracket"
     env = legos_envs.make(env_id, memory=memory, action_format=style, **kwargs)
-    env.reset(seed=rng.randrange(2**31))
-    heard: dict[str, list[Exchange]] = {agent: [] for agent in env.possible_agents}
-    returns = dict.fromkeys(env.possible_agents, 0.0)
-    read = dict.fromkeys(env.possible_agents, 0)
-    while env.agents:
-        agent = env.agent_selection
-        if env.terminations[agent] or env.truncations[agent]:
-            break
-        legal = env.infos[agent].get("legal_actions")
-        messages = env.observe(agent)["messages"]
-        prompt = messages[-1]["content"]
-        reply = rng.choice(legal) if legal else sentence(rng)
-        said = write_action(rng.choice(WORDS["noun"]), style) if legal and rng.random() < GARBAGE else reply
-        heard[agent].append(Exchange(prompt, said, legal if said == reply else ()))
-        read[agent] = len(messages) + 1
-        returns[agent] += env._cumulative_rewards[agent]
-        env.step(said)
-    told = {agent: "\n".join(m["content"] for m in env.observe(agent)["messages"][read[agent] :]) for agent in heard}
+    runner = Runner(env, rng.randrange(2**31))
+    while not runner.done:
+        for decision in runner.pending():
+            legal = decision.legal_actions
+            said = rng.choice(legal) if legal else sentence(rng)
+            if legal and rng.random() < GARBAGE:
+                said = write_action(rng.choice(WORDS["noun"]), style)
+            runner.answer(decision, said)
     rows: list[Dialogue] = []
-    for agent, exchanges in heard.items():
-        value = returns[agent] + env._cumulative_rewards[agent]
-        result = f"{told[agent]}\nResult: {signed(value)}".lstrip("\n")
+    for agent, trajectory in runner.episode.trajectories.items():
         system = sentence(rng) if rng.random() < 0.05 else None
-        if memory == "chat" and exchanges:
+        exchanges = [_exchange(turn) for turn in trajectory.turns]
+        if not exchanges:
+            continue
+        read = len(trajectory.turns[-1].observation) + 1
+        told = "".join(f"{message['content']}\n" for message in env.observe(agent)["messages"][read:])
+        result = f"{told}Result: {signed(trajectory.total)}"
+        if memory == "chat":
             rows.append(Dialogue(env_id, tuple(exchanges), result, system))
         else:
             rows += [Dialogue(env_id, (one,), result, system) for one in exchanges if one.legal != ()]
     return rows
+
+
+def _exchange(turn: Turn) -> Exchange:
+    legal = turn.legal_actions
+    known = legal if legal is None or turn.action in legal else ()
+    return Exchange(turn.observation[-1]["content"], turn.action, known)
 
 
 def signed(value: float) -> str:
