@@ -65,7 +65,7 @@ def save(
 
 def _save_arrays(path: Path, group: Mapping[str, mx.array]) -> None:
     try:
-        mx.save_safetensors(str(path), dict(group))
+        mx.save_safetensors(str(path), dict(sorted(group.items())))
     except RuntimeError as error:  # MLX hides the cause; a small write of our own brings it out
         with open(path, "ab") as file:
             file.write(bytes(1 << 20))

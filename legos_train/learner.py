@@ -13,7 +13,6 @@ import mlx.core as mx
 import mlx.optimizers as optim
 import numpy as np
 from mlx import nn
-from mlx.utils import tree_flatten, tree_unflatten
 
 from legos_train.batch import Batch
 from legos_train.config import TrainConfig
@@ -171,7 +170,7 @@ class Learner:
         """All arrays of the state, by the name of the checkpoint file they belong in."""
         return {
             "adapter": self.policy.trainable(),
-            "optimizer": dict(tree_flatten(self.optimizer.state)),
+            "optimizer": _flat(self.optimizer.state),
             "average": dict(self._average),
         }
 
@@ -181,7 +180,10 @@ class Learner:
     def restore(self, arrays: Mapping[str, Weights], state: Mapping[str, Any]) -> None:
         """Comes back to `arrays()` and `state()`, bit for bit."""
         self.policy.load(arrays["adapter"])
-        self.optimizer.state = tree_unflatten(list(arrays["optimizer"].items()))
+        state_now = _flat(self.optimizer.state)
+        if set(state_now) != set(arrays["optimizer"]):
+            raise TrainingError("the optimiser state of the checkpoint is of another optimiser or other weights")
+        self.optimizer.state = _nested(arrays["optimizer"])
         self._average = dict(arrays["average"])
         self.step, self.skipped, self._average_weight = state["step"], state["skipped"], state["average_weight"]
 
@@ -190,6 +192,28 @@ def adapter_change(before: Mapping[str, mx.array], after: Mapping[str, mx.array]
     """The largest absolute change of any weight."""
     changes = mx.stack([mx.max(mx.abs(after[name] - value)) for name, value in before.items()])
     return float(np.asarray(mx.max(changes)))
+
+
+def _flat(state: Mapping[str, Any]) -> Weights:
+    """The optimiser's state as named arrays: `WEIGHT/moment`, and its own numbers such as `step`."""
+    flat: Weights = {}
+    for name, value in state.items():
+        flat.update(
+            {f"{name}/{part}": array for part, array in value.items()} if isinstance(value, dict) else {name: value}
+        )
+    return flat
+
+
+def _nested(flat: Mapping[str, mx.array]) -> dict[str, Any]:
+    """The opposite of `_flat`. MLX's own `tree_unflatten` would split the weights' names at their dots."""
+    state: dict[str, Any] = {}
+    for key, array in flat.items():
+        name, slash, part = key.partition("/")
+        if slash:
+            state.setdefault(name, {})[part] = array
+        else:
+            state[key] = array
+    return state
 
 
 def _mix(*numbers: int) -> int:

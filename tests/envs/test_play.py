@@ -41,6 +41,20 @@ def test_rewards_of_other_branches_are_not_lost(seed):
     assert episode.turns == len(loop.steps)
 
 
+def test_a_reward_between_two_turns_belongs_to_the_earlier_one():
+    class Tip(TextEnv):
+        seats = {"a_0": Seat("a"), "b_0": Seat("b")}
+
+        def play(self, table):
+            for tip in (1, 10):
+                yield from table.ask("a_0", "Serve.")
+                yield from table.ask("b_0", "Tip.")
+                table.reward("a_0", tip)
+
+    waiter = run(Tip()).trajectories["a_0"]
+    assert [turn.reward for turn in waiter.turns] == [1.0, 10.0] and waiter.total == 11.0
+
+
 def test_async_policies_that_finish_in_random_order_give_the_same_episode():
     plain = run(Tournament(), seed=3)
     for shuffle in range(4):
@@ -104,9 +118,12 @@ def test_a_failing_policy_stops_the_others():
             stopped.append(decision.agent)
             raise
 
-    with pytest.raises(ZeroDivisionError):
-        run(Tournament(), policy)
-    assert stopped == ["author_0", "author_2"]
+    async def main():
+        with pytest.raises(ZeroDivisionError):
+            await play(Tournament(), policy, 0)
+        assert stopped == ["author_0", "author_2"]
+
+    asyncio.run(main())
 
 
 def test_policies_by_agent_before_role_and_an_error_that_names_the_role():

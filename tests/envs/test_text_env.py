@@ -155,6 +155,41 @@ def test_a_fresh_judge_never_sees_its_first_verdict(memory):
     assert len(texts) == (3 if memory == "chat" else 1)
 
 
+@pytest.mark.parametrize("memory", ["chat", "state"])
+def test_a_fresh_ask_shows_its_own_text_alone(memory):
+    def play(self, table):
+        table.tell("a_0", "Before.")
+        yield from table.ask("a_0", "One.")
+        table.tell("a_0", "Between.")
+        yield from table.ask("a_0", "Two.", fresh=True)
+        table.tell("a_0", "After.")
+        yield from table.ask("a_0", "Three.")
+
+    env = started(env_of(play), memory=memory)
+    assert contents(env, "a_0") == ["Before.\nOne."]
+    env.step("1")
+    assert contents(env, "a_0") == ["Two."]
+    env.step("2")
+    assert contents(env, "a_0") == (["Two.", "2", "After.\nThree."] if memory == "chat" else ["After.\nThree."])
+
+
+def test_tables_below_tables_name_agents_by_their_path():
+    def play(self, table):
+        inner = table.sub("x").sub("y")
+        inner.tell("a_0", "You are deep.")
+        yield from inner.ask("a_0", "Go.")
+        inner.reward("a_0", 1)
+        table.sub("x").note(seen=True)
+        inner.note("a_0", mine=True)
+
+    env = started(env_of(play, {"x/y/a_0": Seat("a"), "x/b_0": Seat("b"), "xy_0": Seat("c")}))
+    assert env.ready_agents == ["x/y/a_0"] and contents(env, "x/y/a_0") == ["You are deep.\nGo."]
+    env.step("x")
+    assert env.rewards["x/y/a_0"] == 1.0
+    assert {agent for agent, info in env.infos.items() if "seen" in info} == {"x/y/a_0", "x/b_0"}
+    assert {agent for agent, info in env.infos.items() if "mine" in info} == {"x/y/a_0"}
+
+
 def test_everybody_is_told_at_the_end_what_came_after_the_last_action():
     env = through_debate(memory="chat")
     env.step("[pro]")
