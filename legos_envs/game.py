@@ -68,7 +68,7 @@ class GameEnv(TextEnv):
         deals = self._deals = self._deals or self.game.initial()
         if len(deals) == 1:
             return deals[0][1]
-        draw, total = table.rng.random(), 0.0
+        draw, total = table.random(), 0.0
         for chance, state in deals:
             total += chance
             if draw < total:

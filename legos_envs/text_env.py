@@ -104,7 +104,6 @@ class TextEnv(AECEnv[str, dict, str]):
         self.action_spaces = {agent: FreeText(self.max_action_chars) for agent in self.seats}
         self._zeros = dict.fromkeys(self.possible_agents, 0.0)
         self._blank = dict.fromkeys(self.possible_agents, "")
-        self._silence: dict[str, tuple[dict[str, str], ...]] = dict.fromkeys(self.possible_agents, ())
         self._seat_facts: dict[str, dict[str, Any]] = {
             agent: {"role": seat.role, "trainable": seat.trainable}
             if seat.entrant is None
@@ -134,7 +133,10 @@ class TextEnv(AECEnv[str, dict, str]):
 
     def observe(self, agent: str) -> dict[str, tuple[dict[str, str], ...]]:
         """`{"messages": (...)}`: the agent's conversation so far, user and assistant alternating. Do not mutate."""
-        return {"messages": self._messages[agent]}
+        messages = self._observed.get(agent)
+        if messages is None:
+            messages = self._observed[agent] = tuple(self._messages[agent])
+        return {"messages": messages}
 
     @property
     def ready_agents(self) -> list[str]:
@@ -178,7 +180,8 @@ class TextEnv(AECEnv[str, dict, str]):
         self.log: list[tuple[str, str]] = []
         self.ended = False
         self._skip_agent_selection = None
-        self._messages = self._silence.copy()
+        self._messages: dict[str, list[dict[str, str]]] = {agent: [] for agent in self.agents}
+        self._observed: dict[str, tuple[dict[str, str], ...]] = {}  # what `observe` made of them, until they grow
         self._told = self._blank.copy()
         self._news = self._blank.copy()
         self._run(Strand(self.play(Table(self))))
@@ -205,7 +208,7 @@ class TextEnv(AECEnv[str, dict, str]):
         self._cumulative_rewards[agent] = 0.0
         self.rewards = self._zeros.copy() if self.log else self._early
         self.log.append((agent, action))
-        self._messages[agent] = (*self._messages[agent], {"role": "assistant", "content": action})
+        self._say(agent, "assistant", action)
         self.infos[agent] = self._facts[agent].copy()
         self._run(strand, action)
         if not self.ended and len(self.log) >= self.max_turns:
@@ -326,15 +329,16 @@ class TextEnv(AECEnv[str, dict, str]):
         state = self.memory == "state"
         if ask.fresh:
             self._told[agent] = self._news[agent] = ""
-            self._messages[agent] = ()
+            self._messages[agent].clear()
         facts = self._facts[agent].copy()
         written = None
         if ask.legal is not None:
             written = facts["legal_actions"] = facts["action_mask"] = self._written(ask.legal)
         told = self._told[agent] if state else self._news[agent]
         text = self._prompt(told, ask.text if state or not ask.notice else "", ask.notice, written)
-        message = {"role": "user", "content": text}
-        self._messages[agent] = (message,) if state else (*self._messages[agent], message)
+        if state:
+            self._messages[agent].clear()
+        self._say(agent, "user", text)
         self._news[agent] = ""
         self.infos[agent] = facts
         self._waiting[agent] = strand
@@ -393,8 +397,8 @@ class TextEnv(AECEnv[str, dict, str]):
                 continue
             messages, text = self._messages[agent], news
             if messages and messages[-1]["role"] == "user":  # an ask that the turn limit left without an answer
-                messages, text = messages[:-1], f"{messages[-1]['content']}\n{news}"
-            self._messages[agent] = (*messages, {"role": "user", "content": text})
+                text = f"{messages.pop()['content']}\n{news}"
+            self._say(agent, "user", text)
         self.infos = {agent: facts.copy() for agent, facts in self._facts.items()}
 
     def _choose(self) -> None:
@@ -404,9 +408,15 @@ class TextEnv(AECEnv[str, dict, str]):
         else:
             self.agent_selection = min(waiting, key=self._order.__getitem__) if waiting else self.possible_agents[0]
 
+    def _say(self, agent: str, role: str, text: str) -> None:
+        self._messages[agent].append({"role": role, "content": text})
+        self._observed.pop(agent, None)
+
     def _tell(self, agent: str, text: str) -> None:
-        told, news = self._told[agent], self._news[agent]
-        self._told[agent] = f"{told}\n{text}" if told else text
+        news = self._news[agent]
+        if self.memory == "state":
+            told = self._told[agent]
+            self._told[agent] = f"{told}\n{text}" if told else text
         self._news[agent] = f"{news}\n{text}" if news else text
 
     def _note(self, place: str, exact: bool, facts: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ Exact, not sampled: the probability of every legal reply (end mark included) is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import mlx_lm
 import numpy as np
+from mlx_lm.models import qwen3
 from mlx_lm.models.cache import KVCache
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
@@ -22,7 +24,9 @@ from legos_envs.exact import info_sets
 from legos_envs.game import GameEnv, InfoSet, info_set
 from legos_envs.games import matrix_game
 from legos_envs.parsing import write_action
+from legos_train import fastmath
 from legos_train.bootstrap.tokenizer import ChatEncoder
+from legos_train.decoder import causal
 
 
 class Evenness(NamedTuple):
@@ -91,6 +95,13 @@ def reply_logprobs(
     What all prompts begin with is computed once; prompts of one length go together, `chunk` at a time, and their keys
     and values serve all their replies.
     """
+    with _fast_exponentials():
+        return _reply_logprobs(model, prompts, replies, chunk)
+
+
+def _reply_logprobs(
+    model: Any, prompts: Sequence[list[int]], replies: Sequence[list[list[int]]], chunk: int
+) -> list[NDArray[np.float64]]:
     shared = _shared_prefix(prompts)
     trunk = [KVCache() for _ in model.layers]
     if shared:
@@ -140,10 +151,31 @@ def _copies(caches: Sequence[KVCache], rows: mx.array) -> list[KVCache]:
     return copies
 
 
+@contextmanager
+def _fast_exponentials() -> Iterator[None]:
+    """Give mlx_lm's Qwen3 the softmax and SwiGLU of legos_train.fastmath for the length of the block."""
+    before = qwen3.swiglu, qwen3.scaled_dot_product_attention
+    qwen3.swiglu, qwen3.scaled_dot_product_attention = fastmath.swiglu, _attention
+    try:
+        yield
+    finally:
+        qwen3.swiglu, qwen3.scaled_dot_product_attention = before
+
+
+def _attention(queries: mx.array, keys: mx.array, values: mx.array, cache: Any, scale: float, mask: Any) -> mx.array:
+    """Causal attention of the last positions, (B, Hq, L, D), over all, (B, Hkv, S, D)."""
+    batch, heads, length, width = queries.shape
+    groups = keys.shape[1]
+    grouped = (queries * scale).reshape(batch, groups, heads // groups * length, width)
+    scores = (grouped @ keys.swapaxes(2, 3)).reshape(batch, groups, heads // groups, length, -1)
+    weights = fastmath.softmax(mx.where(causal(length, keys.shape[2]), scores, -mx.inf))
+    return (weights.reshape(batch, groups, heads // groups * length, -1) @ values).reshape(queries.shape)
+
+
 def _log_softmax(logits: mx.array) -> NDArray[np.float64]:
-    x = np.array(logits, dtype=np.float64)
+    x = np.array(logits)
     x -= x.max(-1, keepdims=True)
-    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+    return (x - np.log(np.exp(x).sum(-1, keepdims=True, dtype=np.float64))).astype(np.float64)
 
 
 def load(folder: str | Path) -> tuple[Any, ChatEncoder]:

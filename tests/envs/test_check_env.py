@@ -402,8 +402,7 @@ class PaysNan(Chatter):
 class TwoMessages(Sealed):
     def _pose(self, ask, strand):
         super()._pose(ask, strand)
-        *before, last = self._messages[ask.agent]
-        self._messages[ask.agent] = (*before, {"role": "user", "content": "Listen."}, last)
+        self._messages[ask.agent].insert(-1, {"role": "user", "content": "Listen."})
 
 
 class AsciiOnly(Sealed):

@@ -550,3 +550,17 @@ def test_settle_at_a_nested_table_pays_that_table_only():
     env = started(env_of(play, {"host_0": Seat("host"), "m/a_0": Seat("a"), "m/b_0": Seat("b")}), invalid_retries=0)
     env.step("x")
     assert env.rewards == {"host_0": 0.0, "m/a_0": -1.0, "m/b_0": 1.0} and "outcome" not in env.infos["m/a_0"]
+
+
+def test_cheap_draws_are_keyed_by_seed_table_and_count():
+    def play(self, table):
+        table.rng.random()
+        table.note(draws=[table.random(), table.random(), table.sub("x").random(), table.sub("x").random()])
+        yield from table.ask("a_0")
+
+    made = env_of(play)
+    draws = [started(made, seed=seed).infos["a_0"]["draws"] for seed in range(300)]
+    assert started(made, seed=7).infos["a_0"]["draws"] == draws[7] and all(d[2] == d[3] for d in draws)
+    flat = [number for d in draws for number in d[:3]]
+    assert len(set(flat)) == 900 and all(0 <= number < 1 for number in flat)
+    assert 0.45 < sum(flat) / 900 < 0.55
