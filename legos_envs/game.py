@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+from legos_envs import parsing
 from legos_envs.table import Rules, Table
 from legos_envs.text_env import TextEnv
 
@@ -60,6 +61,8 @@ class GameEnv(TextEnv):
     """Base class of environments whose rules are a `Game`: the subclass sets `self.game` and its seats."""
 
     default_memory = "state"
+    view_shows_moves = False
+    """Whether views name the legal moves, so that prompts need no list of them (prompts stay short, and alike)."""
     game: Game
     _deals: list[tuple[float, State]] | None = None
 
@@ -78,17 +81,28 @@ class GameEnv(TextEnv):
     def play(self, table: Table) -> Rules[tuple[float, ...]]:
         game = self.game
         for i, agent in enumerate(self.possible_agents):
-            table.tell(agent, game.rules(i))
+            table.tell(agent, self._told_rules(i))
         state = self.deal(table)
         while (player := game.player(state)) is not None:
-            move = yield from table.ask(self.possible_agents[player], game.view(state, player), legal=game.legal(state))
+            move = yield from table.ask(
+                self.possible_agents[player],
+                game.view(state, player),
+                legal=game.legal(state),
+                listed=not self.view_shows_moves,
+            )
             state = game.next(state, move)
         returns = game.returns(state)
         for agent, value in zip(self.possible_agents, returns, strict=True):
             table.reward(agent, value)
         return returns
 
+    def _told_rules(self, player: int) -> str:
+        if not self.view_shows_moves:
+            return self.game.rules(player)
+        return f"{self.game.rules(player)} Reply with your move as {parsing.write_action('move', self.action_format)}."
+
     def observation_in(self, infoset: InfoSet) -> dict[str, tuple[dict[str, str], ...]]:
         """What `observe` shows to a player who is to move in this information set, with `memory="state"`."""
-        text = self._prompt(self.game.rules(infoset.player), infoset.view, None, self._written(infoset.legal))
+        written = None if self.view_shows_moves else self._written(infoset.legal)
+        text = self._prompt(self._told_rules(infoset.player), infoset.view, None, written)
         return {"messages": ({"role": "user", "content": text},)}

@@ -61,6 +61,7 @@ class Ask(NamedTuple):
     legal: tuple[str, ...] | None
     fresh: bool
     notice: str | None
+    listed: bool = True
 
 
 class _Digest(ISeedSequence):
@@ -124,25 +125,28 @@ class Table:
         legal: Sequence[str] | None = None,
         parse: Callable[[str], Any] | None = None,
         fresh: bool = False,
+        listed: bool = True,
     ) -> Rules[Any]:
         """Asks an agent to act and returns what it decided.
 
         With `legal`, the last action stated in the env's `action_format` must be one of them (case ignored) and is
         returned as listed. With `parse`, the public text is given to it; it returns any value or raises `InvalidMove`.
         With neither, the public text itself is returned; saying nothing is invalid. `fresh` begins a new conversation:
-        the agent sees only `text`. An invalid move is answered with the reason, `invalid_retries` times; then the
-        rules get a `Forfeit`.
+        the agent sees only `text`. `listed=False` leaves the legal actions out of the prompt, for a text that shows
+        them anyway, such as a board with the numbers of its free cells. An invalid move is answered with the reason,
+        `invalid_retries` times; then the rules get a `Forfeit`.
         """
         place, env = self.path + agent, self.env
         moves = None if legal is None else tuple(legal)
         if moves is not None and not moves:
             raise ValueError(f"{place!r} is asked to choose among no legal actions")
-        raw = yield Ask(place, text, moves, fresh, None)
+        raw = yield Ask(place, text, moves, fresh, None, listed)
         for _ in range(env.invalid_retries):
             try:
                 return self._read(raw, moves, parse)
             except InvalidMove as error:
-                raw = yield Ask(place, text, moves, fresh and env.memory == "state", f"Invalid move: {error}")
+                again = fresh and env.memory == "state"
+                raw = yield Ask(place, text, moves, again, f"Invalid move: {error}", listed)
         try:
             return self._read(raw, moves, parse)
         except InvalidMove as error:

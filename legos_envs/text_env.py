@@ -335,7 +335,8 @@ class TextEnv(AECEnv[str, dict, str]):
         if ask.legal is not None:
             written = facts["legal_actions"] = facts["action_mask"] = self._written(ask.legal)
         told = self._told[agent] if state else self._news[agent]
-        text = self._prompt(told, ask.text if state or not ask.notice else "", ask.notice, written)
+        shown = written if ask.listed else None
+        text = self._prompt(told, ask.text if state or not ask.notice else "", ask.notice, shown)
         if state:
             self._messages[agent].clear()
         self._say(agent, "user", text)

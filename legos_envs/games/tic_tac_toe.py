@@ -51,12 +51,13 @@ class TicTacToeGame:
 
     def rules(self, player: int) -> str:
         return (
-            "Tic-tac-toe. Players in turn mark one empty cell (_) of 1 to 9. "
-            "Rows are 1 2 3, 4 5 6, 7 8 9. Three own marks in a row, column or diagonal win."
+            "Tic-tac-toe. Players in turn mark a free cell. Free cells show their number; "
+            "rows are 1 2 3, 4 5 6, 7 8 9. Three own marks in a row, column or diagonal win."
         )
 
     def view(self, state: str, player: int) -> str:
-        return f"You are {MARKS[player]}. Board: {' '.join(state)}"
+        shown = " ".join([cell if mark == EMPTY else mark for cell, mark in zip(CELLS, state)])
+        return f"You are {MARKS[player]}. Board: {shown}"
 
     @property
     def scripted(self) -> dict[str, ExactPolicy]:
@@ -70,8 +71,9 @@ def greedy(infoset: InfoSet) -> dict[str, float]:
     for mark in (MARKS[infoset.player], MARKS[1 - infoset.player]):
         for line in LINES:
             marks = [board[i] for i in line]
-            if marks.count(mark) == 2 and EMPTY in marks:
-                return {CELLS[line[marks.index(EMPTY)]]: 1.0}
+            free = [cell for cell in marks if cell in CELLS]
+            if marks.count(mark) == 2 and free:
+                return {free[0]: 1.0}
     return {next(cell for cell in "513792468" if cell in infoset.legal): 1.0}
 
 
@@ -83,6 +85,7 @@ class TicTacToe(GameEnv):
     """
 
     name = "TicTacToe-v0"
+    view_shows_moves = True
     zero_sum = True
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
     reset_options = {"moves": "opening moves to begin after, such as ['5', '1'] or '51'"}

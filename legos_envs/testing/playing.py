@@ -8,6 +8,7 @@ from typing import Any
 
 from pettingzoo import AECEnv
 
+from legos_envs import parsing
 from legos_envs.play import play
 from legos_envs.testing.harness import Skipped, Step, Subject, check, drive, rejected, require, same, short
 
@@ -181,7 +182,8 @@ def legal_listed(s: Subject) -> None:
                 f"legal_actions of {step.agent!r} must be different strings: {short(actions)}",
             )
             text = step.observation["messages"][-1]["content"]
-            absent = [a for a in actions if a not in text]
+            names = {a: parsing.bracketed(a) or parsing.boxed(a) or a for a in actions}
+            absent = [a for a in actions if a not in text and names[a] not in text]
             require(not absent, f"{absent[:3]} are legal for {step.agent!r} but not named in the text: {short(text)}")
     if not listed:
         raise Skipped("lists no legal actions")

@@ -19,7 +19,7 @@ from typing import Any
 from legos_train.bootstrap import pretrain, texts, tokenizer
 from legos_train.bootstrap.progress import Report, progress_report
 
-STEPS = 1400
+STEPS = 1500
 TOKENIZER_DIALOGUES = 12_000
 
 

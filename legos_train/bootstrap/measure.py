@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 import legos_envs
+from inference import fastblas
 from legos_envs.exact import info_sets
 from legos_envs.game import GameEnv, InfoSet, info_set
 from legos_envs.games import matrix_game
@@ -155,7 +156,7 @@ def _copies(caches: Sequence[KVCache], rows: mx.array) -> list[KVCache]:
 def _fast_exponentials() -> Iterator[None]:
     """Give mlx_lm's Qwen3 the softmax and SwiGLU of legos_train.fastmath for the length of the block."""
     before = qwen3.swiglu, qwen3.scaled_dot_product_attention
-    qwen3.swiglu, qwen3.scaled_dot_product_attention = fastmath.swiglu, _attention
+    qwen3.swiglu, qwen3.scaled_dot_product_attention = fastmath.swiglu, _attention  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -183,6 +184,7 @@ def load(folder: str | Path) -> tuple[Any, ChatEncoder]:
 
     On the CPU `mx.compile` is switched off for the process: there it compiles C++ for every new shape.
     """
+    fastblas.enable()
     if mx.default_device().type == mx.DeviceType.cpu:
         mx.disable_compile()
     model, _ = mlx_lm.load(str(folder))[:2]

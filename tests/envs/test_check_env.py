@@ -259,6 +259,8 @@ class MixesEndings(Sealed):
 class ListsTooMuch(TicTacToe):
     """Lists a move that the rules then refuse."""
 
+    view_shows_moves = False
+
     def _written(self, legal):
         return (*super()._written(legal), "[0]") if len(legal) == 9 else super()._written(legal)
 

@@ -69,12 +69,12 @@ def test_the_prompt():
     env.reset(seed=0, options={"moves": ["5", "1"]})
     lines = env.observe("player_0")["messages"][0]["content"].splitlines()
     assert lines[1:] == [
-        "You are X. Board: O _ _ _ X _ _ _ _",
+        "You are X. Board: O 2 3 4 X 6 7 8 9",
         "Reply with one legal action: [2] [3] [4] [6] [7] [8] [9]",
     ]
     env.reset(seed=0, options={"moves": "519"})
     assert env.agent_selection == "player_1"
-    assert "You are O. Board: O _ _ _ X _ _ _ X" in env.observe("player_1")["messages"][0]["content"]
+    assert "You are O. Board: O 2 3 4 X 6 7 8 X" in env.observe("player_1")["messages"][0]["content"]
 
 
 @pytest.mark.parametrize("moves", [["5", "5"], ["0"], "15243", ["x"], 5])
