@@ -11,7 +11,8 @@ GAME = TicTacToeGame()
 
 
 def infoset_of(board):
-    return next(infoset for infoset in exact.info_sets(GAME) if infoset.view.endswith(" ".join(board)))
+    shown = " ".join(GAME.view(board, 0).partition("Board: ")[2].split())
+    return next(infoset for infoset in exact.info_sets(GAME) if infoset.view.endswith(shown))
 
 
 def test_there_are_255168_games():
@@ -68,10 +69,9 @@ def test_the_prompt():
     env = TicTacToe()
     env.reset(seed=0, options={"moves": ["5", "1"]})
     lines = env.observe("player_0")["messages"][0]["content"].splitlines()
-    assert lines[1:] == [
-        "You are X. Board: O 2 3 4 X 6 7 8 9",
-        "Reply with one legal action: [2] [3] [4] [6] [7] [8] [9]",
-    ]
+    assert lines[0].endswith("Reply with your move as [move].")
+    assert lines[1:] == ["You are X. Board: O 2 3 4 X 6 7 8 9"]
+    assert env.infos["player_0"]["legal_actions"] == ("[2]", "[3]", "[4]", "[6]", "[7]", "[8]", "[9]")
     env.reset(seed=0, options={"moves": "519"})
     assert env.agent_selection == "player_1"
     assert "You are O. Board: O 2 3 4 X 6 7 8 X" in env.observe("player_1")["messages"][0]["content"]
