@@ -35,8 +35,8 @@ class Sampling(Section):
 
     temperature: float = Field(1.0, ge=0)
     top_p: float = Field(1.0, gt=0, le=1)
-    max_tokens: int = Field(16, ge=1)
-    """Most tokens of one action."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Most tokens of one action; by default 12 with the bundled model, which only names its move, and 512 with others."""
 
 
 class Optim(Section):
@@ -160,6 +160,11 @@ class TrainConfig(Section):
     checkpoint: Checkpoint = Checkpoint()
     wandb: str | None = None
     """Project name: also log to Weights & Biases (needs the extra `wandb`)."""
+
+    @property
+    def action_tokens(self) -> int:
+        """Most tokens of one action."""
+        return self.sampling.max_tokens or (12 if self.model == "tiny" else 512)
 
     def model_post_init(self, context: Any) -> None:
         if self.batch_size % self.group_size:

@@ -90,7 +90,7 @@ class Trainer:
             adapter,
             s.temperature if temperature is None else temperature,
             s.top_p,
-            s.max_tokens,
+            self.config.action_tokens,
             self.config.system.get(role),
             self.config.context,
         )
