@@ -36,7 +36,7 @@ class Sampling(Section):
     temperature: float = Field(1.0, ge=0)
     top_p: float = Field(1.0, gt=0, le=1)
     max_tokens: int | None = Field(None, ge=1)
-    """Most tokens of one action; by default 12 with the bundled model, which only names its move, and 512 with others."""
+    """Most tokens of one action; by default 12 with the bundled model, which only names a move, else 512."""
 
 
 class Optim(Section):

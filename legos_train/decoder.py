@@ -18,7 +18,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from . import fastmath
+from inference import fastmath
+
 from .batch import Batch
 
 

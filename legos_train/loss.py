@@ -24,7 +24,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from . import fastmath
+from inference import fastmath
+
 from .batch import Batch
 
 LOSSES = ("importance_sampling", "ppo", "cispo", "gspo")

@@ -6,6 +6,7 @@ episodes is a function of the seeds and the weights alone.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,25 +79,27 @@ class Rollouts:
         flying: dict[tuple[int, int], tuple[Live, Decision, ModelPlayer, tuple[int, ...]]] = {}
         engines: dict[int, Engine] = {}
         queue = list(enumerate(requests))[::-1]
-        ready: list[Live] = []
+        ready: dict[int, Live] = {}  # by index: two answers of one episode may come in one step
         finished = reported = live = 0
         while queue or flying or ready:
             while queue and live < self.concurrency:
-                ready.append(self._begin(*queue.pop()))
+                index, request = queue.pop()
+                ready[index] = self._begin(index, request)
                 live += 1
-            for game in ready:
+            for game in ready.values():
                 for key, flight in self._advance(game, engines):
                     flying[key] = flight
                 if game.runner.done:
                     episodes[game.index] = game.runner.episode
                     self._idle[game.request.env].append(game.runner.env)
                     finished, live = finished + 1, live - 1
-            ready = []
+            ready = {}
             for name, engine in engines.items():
                 for completion in engine.step():
                     flight = flying.pop((name, completion.request_id), None)
-                    if flight is not None:
-                        ready.append(self._answer(completion, *flight))
+                    if flight is not None and not flight[0].runner.done:  # else: its episode hit the turn limit
+                        game = self._answer(completion, *flight)
+                        ready[game.index] = game
             if on_done and finished > reported:
                 on_done(finished)
                 reported = finished
@@ -118,6 +121,8 @@ class Rollouts:
                 if not isinstance(player, ModelPlayer):
                     said = player(decision)
                     if not isinstance(said, str):
+                        if inspect.iscoroutine(said):
+                            said.close()
                         raise TypeError(
                             f"the policy of {decision.agent!r} must return a str here, got {type(said).__name__}; "
                             "asynchronous policies are for legos_envs.play"

@@ -1,0 +1,89 @@
+"""Rollouts: many episodes at once are the episodes one at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+import legos_envs
+from inference import Engine
+from inference.render import Renderer
+from legos_envs.policies import RandomPolicy
+from legos_train.rollout import EpisodeRequest, ModelPlayer, Rollouts
+
+
+@pytest.fixture(scope="module")
+def player():
+    engine = Engine.load("tiny")
+    yield ModelPlayer(engine, Renderer(engine.tokenizer), max_tokens=12)
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("env", "kwargs"),
+    [
+        ("KuhnPoker-v0", {}),
+        ("KuhnPoker-v0", {"num_rounds": 3, "memory": "chat"}),
+        ("MatrixGame-v0", {"game": "rps"}),
+        ("MatrixGame-v0", {"game": "prisoners_dilemma", "rounds": 3}),
+        ("Nim-v0", {"invalid_retries": 0}),
+    ],
+)
+def test_together_equals_alone(player, env, kwargs) -> None:
+    """The same actions, tokens and rewards, whoever else plays; log-probabilities up to rounding."""
+
+    def play(requests, concurrency):
+        return Rollouts(lambda name: legos_envs.make(name, **kwargs), concurrency).run(requests)
+
+    requests = [EpisodeRequest(env, seed // 2, {"*": player}, salt=seed % 2) for seed in range(40)]
+    together = play(requests, 64)
+    few = play(requests, 3)
+    alone = [play([request], 1)[0] for request in requests[:8]]
+    for a, b in [*zip(together, few, strict=True), *zip(together, alone, strict=False)]:
+        assert a.returns == b.returns and a.info == b.info and a.truncated == b.truncated
+        for agent, trajectory in a.trajectories.items():
+            turns = b.trajectories[agent].turns
+            assert [t.action for t in trajectory.turns] == [t.action for t in turns]
+            assert [t.action_tokens for t in trajectory.turns] == [t.action_tokens for t in turns]
+            assert [tuple(t.prompt_tokens) for t in trajectory.turns] == [tuple(t.prompt_tokens) for t in turns]
+            for x, y in zip(trajectory.turns, turns, strict=True):
+                assert x.logprobs == pytest.approx(y.logprobs, abs=1e-4)
+
+
+def test_salt_makes_different_games_of_one_seed(player) -> None:
+    requests = [EpisodeRequest("Nim-v0", 1, {"*": player}, salt=salt) for salt in range(20)]
+    episodes = Rollouts(legos_envs.make).run(requests)
+    assert len({tuple(t.action for t in e.trajectories["player_0"].turns) for e in episodes}) > 3
+
+
+def test_models_and_code_at_one_table_and_progress(player) -> None:
+    seen: list[int] = []
+    requests = [EpisodeRequest("TicTacToe-v0", s, {"player_0": player, "*": RandomPolicy()}) for s in range(12)]
+    episodes = Rollouts(legos_envs.make, concurrency=5).run(requests, on_done=seen.append)
+    assert len(episodes) == 12 and seen[-1] == 12 and seen == sorted(seen)
+    for episode in episodes:
+        assert all(t.action_tokens for t in episode.trajectories["player_0"].turns)
+        assert all(t.action_tokens is None for t in episode.trajectories["player_1"].turns)
+
+
+def test_overflow_is_the_seats_invalid_move(player) -> None:
+    import dataclasses
+
+    cramped = dataclasses.replace(player, context=40)
+    (episode,) = Rollouts(legos_envs.make).run([EpisodeRequest("Nim-v0", 0, {"player_0": cramped, "*": player})])
+    assert episode.outcome == "invalid" and not episode.truncated
+    assert episode.info["offenders"] == ["player_0"]
+    turns = episode.trajectories["player_0"].turns
+    assert all(t.finish_reason == "overflow" and len(t.action_tokens or ()) == 0 for t in turns) and len(turns) == 2
+
+
+def test_a_seat_without_a_player_is_named(player) -> None:
+    with pytest.raises(KeyError, match="nobody plays 'player_1'"):
+        Rollouts(legos_envs.make).run([EpisodeRequest("Nim-v0", 0, {"player_0": player})])
+
+
+def test_asynchronous_policies_are_refused_by_name(player) -> None:
+    async def slow(decision):
+        return "[1]"
+
+    with pytest.raises(TypeError, match="asynchronous"):
+        Rollouts(legos_envs.make).run([EpisodeRequest("Nim-v0", 0, {"*": slow})])
