@@ -82,7 +82,7 @@ VARIANTS: dict[str, Callable[[Random], dict[str, Any]]] = {
 }
 """Constructor arguments to draw for an environment that has variants; the others are made without any."""
 
-SHARES = {"TicTacToe-v0": 2.0, "made-up choices": 1.0, "sentences": 0.4}
+SHARES = {"TicTacToe-v0": 2.5, "made-up choices": 0.4, "sentences": 0.3}
 """How much of the text comes from a source, in rows; an environment that is not named has share 1."""
 
 GARBAGE = 0.03  # of the replies are not legal, so that the model meets the message that says so
@@ -153,16 +153,14 @@ def made_up_choice(rng: Random) -> Dialogue:
     """A choice among random words or numbers, asked as environments ask, so that unknown games can be played too."""
     style = "boxed" if rng.random() < 0.2 else "bracket"
     count = rng.randrange(1, 10)
-    kind = rng.choices(("numbers", "cells", "words", "phrases"), (35, 20, 35, 10))[0]
+    kind = rng.choices(("numbers", "cells", "words"), (60, 20, 20))[0]
     if kind == "numbers":
         low = rng.choice((0, 1, 1, 1, rng.randrange(90)))
         moves = [str(n) for n in sorted(rng.sample(range(low, low + 10), count))]
     elif kind == "cells":
         moves = sorted(rng.sample([f"{letter}{n}" for letter in "ABCDEFGH" for n in range(1, 10)], count))
-    elif kind == "words":
-        moves = rng.sample(sorted({*WORDS["move"], *WORDS["noun"]}), count)
     else:
-        moves = [" ".join(rng.sample(WORDS["noun"], rng.randrange(2, 4))) for _ in range(count)]
+        moves = rng.sample(sorted(set(WORDS["move"])), count)
     legal = tuple(dict.fromkeys(write_action(move, style) for move in moves))
     text = f"{sentence(rng)}\nReply with one legal action: {' '.join(legal)}"
     return Dialogue("made-up choices", (Exchange(text, rng.choice(legal), legal),))

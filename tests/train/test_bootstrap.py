@@ -116,7 +116,7 @@ def test_every_registered_env_is_read_in_both_memories_and_formats(dialogues: li
 
 def test_shares_are_kept_in_rows(dialogues: list[Dialogue]) -> None:
     counts = {name: sum(d.source == name for d in dialogues) for name in {d.source for d in dialogues}}
-    assert counts["TicTacToe-v0"] / counts["Nim-v0"] == pytest.approx(2.0, rel=0.1)
+    assert counts["TicTacToe-v0"] / counts["Nim-v0"] == pytest.approx(2.5, rel=0.1)
 
 
 def test_the_result_is_the_agents_return() -> None:
