@@ -14,6 +14,7 @@ import numpy.typing as npt
 from mlx import nn
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
+from . import decoder
 from .adapters import AdapterBank, Policy
 from .kv import Arena
 from .prefix_cache import MIN_PREFIX, PrefixCache, clusters
@@ -51,7 +52,9 @@ class Runner:
         self.layers = len(make_prompt_cache(model))
         self._recent: dict[str, tuple[int, ...]] = {}
         self._head: Head | None = None
+        self.own_forward = False
         self.vocab, self.bytes_per_entry = self._probe()
+        self.own_forward = self._head is not None and decoder.fits(model) and self._same_forward()
 
     def drop_caches(self) -> None:
         """Forget shared beginnings."""
@@ -97,10 +100,13 @@ class Runner:
         self.bank.select(policies)
         cache = arena.open(low, offsets, tokens.shape[1])
         inputs = mx.array(tokens)
-        body = self.model if self._head is None else self.model.model
-        out = body(inputs, cache=cache)
-        if last is not None and tokens.shape[1] > 1:
-            out = out[mx.arange(len(last)), mx.array(list(last))][:, None]
+        if self.own_forward and self._head is not None:
+            out = decoder.hidden_states(self.model.model, inputs, arena, last)
+        else:
+            body = self.model if self._head is None else self.model.model
+            out = body(inputs, cache=cache)
+            if last is not None and tokens.shape[1] > 1:
+                out = out[mx.arange(len(last)), mx.array(list(last))][:, None]
         if self._head is not None and head:
             out = self._head(out)
         return (out[:, 0] if last is not None else out).astype(mx.float32)
@@ -189,6 +195,21 @@ class Runner:
                 self._head = head
                 break
         return vocab, entry_bytes
+
+    def _same_forward(self) -> bool:
+        """`decoder.py` gives the model's own logits for rows of different lengths, in prefill and in decode."""
+        rng = np.random.default_rng(0)
+        tokens = rng.integers(0, min(self.vocab, 1000), (2, 9), dtype=np.int32)
+        found = []
+        for self.own_forward in (False, True):
+            arena = Arena(self.layers)
+            for offsets, low, high, last in (([0, 0], 0, 6, [5, 3]), ([6, 4], 6, 8, None), ([8, 6], 8, 9, [0, 0])):
+                part = tokens[:, low:high]
+                logits = self.forward(arena, 0, offsets, part, [self.bank.base] * 2, last)
+                mx.eval(logits, arena.arrays())
+                found.append(np.asarray(logits))
+        tolerance = 1e-4 * (1.0 + max(float(np.abs(f).max()) for f in found))
+        return all(bool(np.abs(a - b).max() <= tolerance) for a, b in zip(found[:3], found[3:], strict=True))
 
 
 def _possible_heads(model: nn.Module) -> list[Head]:

@@ -42,7 +42,7 @@ class Sampling(Section):
 class Optim(Section):
     """AdamW (arXiv 1711.05101) and its schedule."""
 
-    lr: float = Field(5e-4, gt=0)
+    lr: float = Field(3e-4, gt=0)
     """Peak learning rate."""
     lr_end: float = Field(0.1, ge=0, le=1)
     """Share of the peak left at the last step; the decay is linear."""
