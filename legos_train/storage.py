@@ -49,7 +49,11 @@ def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Replaces a text file in one step."""
-    write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8") and None)
+
+    def write(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    write_atomic(path, write)
 
 
 def sha256(path: Path) -> str:

@@ -56,6 +56,16 @@ class Result:
     published: str = "last"
 
 
+@dataclass(slots=True)
+class Best:
+    """The best weights measured so far: after which step, the last ones or the average, and their numbers."""
+
+    step: int
+    kind: str
+    numbers: dict[str, float]
+    weights: dict[str, Any]
+
+
 class Trainer:
     """One run, step by step. `train` is the loop around it; tests and notebooks may call `step` themselves."""
 
@@ -78,7 +88,7 @@ class Trainer:
         self.rollouts = Rollouts(lambda name: legos_envs.make(name, **config.env_args), config.batch_size)
         self.info_sets = exact.info_sets(self.env.game) if solvable(self.env) else None  # type: ignore[attr-defined]
         self._publish(POLICY, self.learner.policy.trainable())
-        self.best: tuple[float, int, dict[str, Any]] | None = None
+        self.best: Best | None = None
 
     # --- playing -----------------------------------------------------------------------------------------------------
 
@@ -200,9 +210,9 @@ class Trainer:
         key = next(k for k in HIGHER_IS_BETTER if k in found["last"])
         sign = 1 if HIGHER_IS_BETTER[key] else -1
         for kind, numbers in found.items():
-            if self.learner.step and (self.best is None or sign * numbers[key] > sign * self.best[0]):
+            if self.learner.step and (self.best is None or sign * numbers[key] > sign * self.best.numbers[key]):
                 weights = self.learner.policy.trainable() if kind == "last" else self.learner.average()
-                self.best = (numbers[key], self.learner.step, {"kind": kind, "numbers": numbers, "weights": weights})
+                self.best = Best(self.learner.step, kind, numbers, weights)
         averaged = {f"{name}_average": value for name, value in found.get("average", {}).items()}
         return {**found["last"], **averaged}
 
@@ -221,9 +231,8 @@ class Trainer:
         arrays = self.learner.arrays()
         best = None
         if self.best is not None:
-            value, step, kept = self.best
-            arrays["best"] = kept["weights"]
-            best = {"value": value, "step": step, "kind": kept["kind"], "numbers": kept["numbers"]}
+            arrays["best"] = self.best.weights
+            best = {"step": self.best.step, "kind": self.best.kind, "numbers": self.best.numbers}
         state = {"learner": self.learner.state(), "credit": self.credit.state_dict(), "best": best}
         checkpoint.save(root, self.learner.step, arrays, state, self.config.checkpoint.keep)
         self.drop_caches()
@@ -237,9 +246,7 @@ class Trainer:
         self.learner.restore(arrays, state["learner"])
         self.credit.load_state_dict(state["credit"])
         if state["best"] is not None:
-            b = state["best"]
-            kept = {"kind": b["kind"], "numbers": b["numbers"], "weights": arrays["best"]}
-            self.best = (b["value"], b["step"], kept)
+            self.best = Best(**state["best"], weights=arrays["best"])
         self._publish(POLICY, self.learner.policy.trainable())
         return self.learner.step
 
@@ -250,7 +257,7 @@ class Trainer:
 def credit_options(config: TrainConfig) -> dict[str, Any]:
     """The options that the chosen credit method takes."""
     c = config.credit
-    return {
+    options: dict[str, dict[str, Any]] = {
         "rae": {"decay": c.decay, "gamma": c.gamma},
         "same_prompt": {"decay": c.decay, "gamma": c.gamma, "k": c.pseudo_count},
         "grpo": {"std": c.std, "singleton": c.singleton, "decay": c.decay},
@@ -261,7 +268,8 @@ def credit_options(config: TrainConfig) -> dict[str, Any]:
             "root_peers": c.root_peers,
         },
         "constant": {},
-    }[c.name]
+    }
+    return options[c.name]
 
 
 OnStep = Callable[[dict[str, Any]], None]
@@ -354,10 +362,10 @@ def _finish(trainer: Trainer, run: RunDirectory, first: dict[str, float], second
     policy.save(run.path / "last", {"legos": {**facts, "weights": "last"}})
     best: dict[str, float] = {}
     if trainer.best is not None:
-        _, step, kept = trainer.best
-        best = {**kept["numbers"], "step": step}
-        policy.load(kept["weights"])
-        policy.save(run.path / "best", {"legos": {**facts, "step": step, "weights": f"best ({kept['kind']})"}})
+        top = trainer.best
+        best = {**top.numbers, "step": top.step}
+        policy.load(top.weights)
+        policy.save(run.path / "best", {"legos": {**facts, "step": top.step, "weights": f"best ({top.kind})"}})
     policy.load(trainer.learner.average() if published == "average" else current)
     policy.save(run.path / "adapter", {"legos": {**facts, "weights": published}})
     policy.load(current)

@@ -21,6 +21,7 @@ from legos_train.bootstrap.tokenizer import CONTEXT, ChatEncoder
 from legos_train.decoder import site_hidden
 from legos_train.loss import distribution
 
+LEGALITY = 4.0
 KIND_NAMES = {REPLY: "reply", RESULT: "result", PROMPT: "prompt"}
 
 
@@ -70,14 +71,20 @@ def new_model(config: dict[str, Any], seed: int) -> qwen3.Model:
 
 
 def batch_loss(model: qwen3.Model, batch: Batch) -> tuple[mx.array, mx.array]:
-    """The weighted loss, a scalar, and the cross-entropy minus the target's entropy at each site (N,), in nats."""
+    """The weighted loss, a scalar, and KL(target || model) at each site (N,), in nats.
+
+    In the loss, tokens of replies have a further term: -log of the probability that any token goes on with a legal
+    reply. It is part of the divergence already, and is counted `LEGALITY` times more.
+    """
     hidden = mx.concatenate([site_hidden(model, cast(Any, part), part.prefix) for part in batch.parts])
     logprobs, _ = distribution(model.model.embed_tokens.as_linear(hidden))
     probs = mx.array(batch.probs)
     picked = mx.take_along_axis(logprobs, mx.array(batch.targets), axis=1)
     entropy = -mx.sum(probs * mx.log(mx.maximum(probs, 1e-9)), axis=1)
     divergence = -mx.sum(probs * picked, axis=1) - entropy
-    return mx.sum(mx.array(batch.weights) * divergence), divergence
+    legal = mx.log(mx.sum(mx.where(probs > 0, mx.exp(picked), 0.0), axis=1))
+    emphasis = mx.array(np.where(batch.kinds == REPLY, LEGALITY, 0.0).astype(np.float32))
+    return mx.sum(mx.array(batch.weights) * (divergence - emphasis * legal)), divergence
 
 
 def learning_rate(step: int, steps: int, peak: float, warmup: int = 30, floor: float = 0.02) -> float:
