@@ -113,6 +113,6 @@ def _attend(queries: mx.array, keys: mx.array, values: mx.array, scale: float, s
     # The heads that share keys are rows of one matrix product instead of many small ones.
     q = (queries * scale).reshape(rows, groups, heads // groups * size, width)
     scores = (q @ keys.swapaxes(-1, -2)).reshape(rows, groups, heads // groups, size, -1)
-    weights = fastmath.softmax(scores if seen is None else mx.where(seen, scores, -mx.inf))
+    weights = fastmath.softmax(scores, seen)
     out = (weights.reshape(*q.shape[:3], -1) @ values).reshape(rows, heads, size, -1)
     return out.transpose(0, 2, 1, 3).reshape(rows, size, -1)

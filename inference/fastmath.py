@@ -1,47 +1,95 @@
-"""softmax, SwiGLU and exp whose exponentials are vectorised on the CPU.
+"""Softmax, SwiGLU and log-probabilities whose exponentials are vectorised on the CPU.
 
-MLX's CPU backend takes exponentials one element at a time, 12-25 ns each, which makes them half the cost of training a
-small model. numpy's are vectorised, ten times faster. So on the CPU and in float32 these functions compute in numpy,
-inside the autograd graph, with gradients by hand. The same in float64, where MLX's exponential is only good to float32.
-Everywhere else they are MLX's own.
+MLX's CPU backend takes exponentials one element at a time, 12-25 ns each, which makes them most of the cost of running
+a small model. numpy's are vectorised, ten times faster. So on the CPU and in float32 these functions compute in numpy,
+inside the autograd graph, with gradients by hand, a block at a time so that what one pass writes the next finds in the
+processor's cache. The same in float64, where MLX's exponential is only good to float32. Everywhere else they are MLX's
+own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 import mlx.core as mx
 import numpy as np
+
+_BLOCK = 1 << 15  # numbers worked on at a time: 128 KiB of float32, a part of a level 2 cache
 
 
 def _in_numpy(x: mx.array) -> bool:
     return x.dtype in (mx.float32, mx.float64) and mx.default_device().type == mx.DeviceType.cpu
 
 
-def _array(values: np.ndarray) -> mx.array:
-    return mx.array(values, dtype=mx.float64 if values.dtype == np.float64 else mx.float32)
+def _new(like: np.ndarray) -> tuple[mx.array, np.ndarray]:
+    """An array to fill, and the view to fill it through: MLX would copy a finished numpy array."""
+    array = mx.zeros(like.shape, dtype=mx.float64 if like.dtype == np.float64 else mx.float32)
+    return array, np.asarray(array)
 
 
-def softmax(x: mx.array) -> mx.array:
-    """Over the last axis; -inf gives 0. Every row needs one finite value."""
-    return cast(mx.array, _softmax(x)) if _in_numpy(x) else mx.softmax(x, axis=-1, precise=True)
+def _blocks(x: np.ndarray) -> Iterator[slice]:
+    """Slices of the first axis, about _BLOCK numbers each; a vector is one block, for what runs over its last axis."""
+    step = max(1, _BLOCK * len(x) // max(x.size, 1)) if x.ndim > 1 else max(len(x), 1)
+    return (slice(start, start + step) for start in range(0, len(x), step))
+
+
+def softmax(x: mx.array, seen: mx.array | None = None) -> mx.array:
+    """Over the last axis; -inf gives 0, and so does an entry where `seen` (boolean, broadcasts to x) is false.
+
+    Every row needs one finite value that is seen.
+    """
+    if not _in_numpy(x):
+        return mx.softmax(x if seen is None else mx.where(seen, x, -mx.inf), axis=-1, precise=True)
+    return cast(mx.array, _softmax(x) if seen is None else _masked_softmax(x, seen))
 
 
 @mx.custom_function
 def _softmax(x: mx.array) -> Any:
-    values = np.asarray(x)
-    out = values - values.max(axis=-1, keepdims=True)
-    np.exp(out, out=out)
-    out /= out.sum(axis=-1, keepdims=True)
-    return _array(out)
+    return _normalised(np.asarray(x), None)
+
+
+@mx.custom_function
+def _masked_softmax(x: mx.array, seen: mx.array) -> Any:
+    # An addition of 0 or -inf is a pass inside the cache; choosing would be one through memory, and one more backward.
+    hidden = np.where(np.asarray(seen), np.float32(0.0), np.float32(-np.inf))
+    return _normalised(np.asarray(x), hidden.reshape((1,) * (x.ndim - hidden.ndim) + hidden.shape))
+
+
+def _normalised(x: np.ndarray, hidden: np.ndarray | None) -> mx.array:
+    array, out = _new(x)
+    for block in _blocks(x):
+        part = out[block]
+        if hidden is None:
+            np.subtract(x[block], x[block].max(axis=-1, keepdims=True), out=part)
+        else:
+            np.add(x[block], hidden if len(hidden) == 1 else hidden[block], out=part)
+            part -= part.max(axis=-1, keepdims=True)
+        np.exp(part, out=part)
+        part /= part.sum(axis=-1, keepdims=True)
+    return array
 
 
 @_softmax.vjp
 def _softmax_vjp(x: mx.array, cotangent: mx.array, out: mx.array) -> mx.array:
-    grad, y = np.asarray(cotangent), np.asarray(out)
-    product = grad * y
-    product -= y * product.sum(axis=-1, keepdims=True)
-    return _array(product)
+    return _softmax_gradient(cotangent, out)
+
+
+@_masked_softmax.vjp
+def _masked_softmax_vjp(primals: tuple[mx.array, mx.array], cotangent: mx.array, out: mx.array) -> Any:
+    return _softmax_gradient(cotangent, out), mx.zeros_like(primals[1])
+
+
+def _softmax_gradient(cotangent: mx.array, out: mx.array) -> mx.array:
+    """y * (c - sum(y * c)), where y is the softmax and c the gradient that reaches it."""
+    c, y = np.asarray(cotangent), np.asarray(out)
+    array, result = _new(y)
+    for block in _blocks(y):
+        part = result[block]
+        total = np.einsum("...i,...i->...", c[block], y[block])[..., None]
+        np.subtract(c[block], total, out=part)
+        part *= y[block]
+    return array
 
 
 def swiglu(gate: mx.array, up: mx.array) -> mx.array:
@@ -59,23 +107,38 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 @mx.custom_function
 def _swiglu(gate: mx.array, up: mx.array) -> Any:
-    g = np.asarray(gate)
-    out = _sigmoid(g)
-    out *= g
-    out *= np.asarray(up)
-    return _array(out)
+    mx.eval(gate, up)
+    g, u = _flat(gate), _flat(up)
+    array, out = _new(np.asarray(gate))
+    flat = out.reshape(g.shape)
+    for block in _blocks(g):
+        part = _sigmoid(g[block])
+        part *= g[block]
+        np.multiply(part, u[block], out=flat[block])
+    return array
 
 
 @_swiglu.vjp
 def _swiglu_vjp(primals: tuple[mx.array, mx.array], cotangent: mx.array, _: mx.array) -> tuple[mx.array, mx.array]:
-    g, u, c = (np.asarray(array) for array in (*primals, cotangent))
-    s = _sigmoid(g)
-    silu = g * s
-    slope = s + silu * (1.0 - s)
-    slope *= u
-    slope *= c
-    silu *= c
-    return _array(slope), _array(silu)
+    g, u, c = (_flat(array) for array in (*primals, cotangent))
+    (d_gate, gate), (d_up, up) = (_new(np.asarray(array)) for array in primals)
+    gate, up = gate.reshape(g.shape), up.reshape(g.shape)
+    for block in _blocks(g):
+        s = _sigmoid(g[block])
+        silu = g[block] * s
+        np.multiply(silu, c[block], out=up[block])
+        np.subtract(1.0, s, out=gate[block])
+        slope = gate[block]  # d silu = s + silu * (1 - s)
+        slope *= silu
+        slope += s
+        slope *= u[block]
+        slope *= c[block]
+    return d_gate, d_up
+
+
+def _flat(x: mx.array) -> np.ndarray:
+    """(..., D) as (n, D)."""
+    return np.asarray(x).reshape(-1, x.shape[-1] if x.ndim else 1)
 
 
 def exp(x: mx.array) -> mx.array:
@@ -85,10 +148,54 @@ def exp(x: mx.array) -> mx.array:
 
 @mx.custom_function
 def _exp(x: mx.array) -> Any:
+    values = np.asarray(x)
+    array, out = _new(values)
     with np.errstate(over="ignore"):
-        return _array(np.exp(np.asarray(x)))
+        np.exp(values, out=out)
+    return array
 
 
 @_exp.vjp
 def _exp_vjp(x: mx.array, cotangent: mx.array, out: mx.array) -> mx.array:
     return cotangent * out
+
+
+def distribution(logits: mx.array) -> tuple[mx.array, mx.array]:
+    """(K, V) -> log-probabilities and probabilities (K, V), with one exponential per element, gradient included.
+
+    `mx.logsumexp` takes one more in its gradient, and `exp(logprobs)` would take another.
+    """
+    if _in_numpy(logits):
+        return cast(tuple[mx.array, mx.array], _distribution(logits))
+    shifted = logits - mx.stop_gradient(mx.max(logits, axis=-1, keepdims=True))
+    exponentials = mx.exp(shifted)
+    total = mx.sum(exponentials, axis=-1, keepdims=True)
+    return shifted - mx.log(total), exponentials / total
+
+
+@mx.custom_function
+def _distribution(logits: mx.array) -> Any:
+    x = np.asarray(logits)
+    (logprobs, log_p), (probs, p) = _new(x), _new(x)
+    for block in _blocks(x):
+        np.subtract(x[block], x[block].max(axis=-1, keepdims=True), out=log_p[block])
+        np.exp(log_p[block], out=p[block])
+        total = p[block].sum(axis=-1, keepdims=True)
+        log_p[block] -= np.log(total)
+        p[block] /= total
+    return logprobs, probs
+
+
+@_distribution.vjp
+def _distribution_vjp(logits: mx.array, cotangents: tuple[mx.array, mx.array], outs: tuple[mx.array, mx.array]) -> Any:
+    """a + p * (b - sum(a) - sum(p * b)), where a and b are the gradients that reach logprobs and probs."""
+    mx.eval(cotangents, outs)
+    a, b, p = (np.asarray(array) for array in (*cotangents, outs[1]))
+    array, out = _new(p)
+    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is for the caller to notice
+        for block in _blocks(p):
+            total = a[block].sum(axis=-1) + np.einsum("...i,...i->...", p[block], b[block])
+            np.subtract(b[block], total[..., None], out=out[block])
+            out[block] *= p[block]
+            out[block] += a[block]
+    return array

@@ -42,7 +42,7 @@ class Sampling(Section):
 class Optim(Section):
     """AdamW (arXiv 1711.05101) and its schedule."""
 
-    lr: float = Field(3e-4, gt=0)
+    lr: float = Field(2e-4, gt=0)
     """Peak learning rate."""
     lr_end: float = Field(0.1, ge=0, le=1)
     """Share of the peak left at the last step; the decay is linear."""
@@ -72,7 +72,7 @@ class Loss(Section):
     """Weight of a full-vocabulary entropy bonus."""
     kl: float = Field(0.2, ge=0)
     """Weight of the KL divergence to the frozen base model, at the first step."""
-    kl_end: float | None = Field(0.03, ge=0)
+    kl_end: float | None = Field(0.05, ge=0)
     """The same at the last step, reached geometrically; none keeps `kl`."""
     kl_estimator: Literal["auto", "exact", "k3"] = "auto"
     """Whole-vocabulary KL at every visited token, or the k3 estimate from the sampled one; auto: by vocabulary size."""

@@ -27,27 +27,27 @@ def site_hidden(model: Any, batch: Batch, prefix: int) -> mx.array:
     """Hidden states (K, H) at the sites, after the final norm. The `prefix` columns that all rows share run once."""
     body = model.model
     tokens = mx.array(batch.tokens)
-    slots, mask, row_slot = _slots(batch, prefix)
     x = body.embed_tokens(tokens[:, prefix:])
     head = body.embed_tokens(tokens[:1, :prefix]) if prefix else None
     for index, block in enumerate(body.layers):
         last = index == len(body.layers) - 1
-        queries, keys, values = _project(block, x, prefix)
+        normed = block.input_layernorm(x)
+        keys, values = _keys_and_values(block, normed, prefix)
         if head is not None:
-            head_queries, head_keys, head_values = _project(block, head, 0)
+            head_normed = block.input_layernorm(head)
+            head_keys, head_values = _keys_and_values(block, head_normed, 0)
             keys, values = _continue(head_keys, keys), _continue(head_values, values)
             if not last:
-                seen = causal(prefix, prefix)
-                head = _finish(block, head, _attend(block.self_attn, head_queries, head_keys, head_values, seen))
-        if last:
-            at = mx.array(slots)[:, :, None]
-            x = mx.take_along_axis(x, at, axis=1)
-            queries = mx.take_along_axis(queries, at[:, None], axis=2)
-            seen = mx.array(mask)[:, None]
-        else:
-            seen = causal(x.shape[1], keys.shape[2])
-        x = _finish(block, x, _attend(block.self_attn, queries, keys, values, seen))
-    return body.norm(x[mx.array(batch.rows), mx.array(row_slot)])
+                queries, seen = _queries(block, head_normed, 0), causal(prefix, prefix)
+                head = _finish(block, head, _attend(block.self_attn, queries, head_keys, head_values, seen))
+        if not last:
+            queries, seen = _queries(block, normed, prefix), causal(x.shape[1], keys.shape[2])
+            x = _finish(block, x, _attend(block.self_attn, queries, keys, values, seen))
+    columns, mask, slot = _slots(batch, prefix)
+    queries = _queries_at(block, normed, columns, prefix)
+    attended = _attend(block.self_attn, queries, keys, values, mx.array(mask)[:, None])
+    rows = mx.array(batch.rows)
+    return body.norm(_finish(block, x[rows, mx.array(batch.cols - prefix)], attended[rows, mx.array(slot)]))
 
 
 def _slots(batch: Batch, prefix: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -71,19 +71,31 @@ def causal(queries: int, keys: int) -> mx.array:
     return mx.arange(keys - queries, keys)[:, None] >= mx.arange(keys)[None]
 
 
-def _project(block: Any, x: mx.array, offset: int) -> tuple[mx.array, mx.array, mx.array]:
-    """Queries (U, heads, N, D), keys and values (U, kv heads, N, D) of positions from `offset` on."""
-    attention, normed = block.self_attn, block.input_layernorm(x)
-    rows, size, _ = x.shape
+def _keys_and_values(block: Any, normed: mx.array, offset: int) -> tuple[mx.array, mx.array]:
+    """Keys and values (U, kv heads, N, D) of normed hidden states (U, N, H) at positions from `offset` on."""
+    attention = block.self_attn
+    keys = _heads(attention.k_proj(normed), attention.n_kv_heads, attention.get("k_norm"))
+    return attention.rope(keys, offset=offset), _heads(attention.v_proj(normed), attention.n_kv_heads, None)
 
-    def heads(projection: Any, count: int, norm: Any) -> mx.array:
-        out = projection(normed).reshape(rows, size, count, -1)
-        return (norm(out) if norm is not None else out).transpose(0, 2, 1, 3)
 
-    queries = heads(attention.q_proj, attention.n_heads, attention.get("q_norm"))
-    keys = heads(attention.k_proj, attention.n_kv_heads, attention.get("k_norm"))
-    values = heads(attention.v_proj, attention.n_kv_heads, None)
-    return attention.rope(queries, offset=offset), attention.rope(keys, offset=offset), values
+def _queries(block: Any, normed: mx.array, offset: Any) -> mx.array:
+    """Queries (U, heads, N, D) at positions from `offset` on, one number or one per row."""
+    attention = block.self_attn
+    return attention.rope(_heads(attention.q_proj(normed), attention.n_heads, attention.get("q_norm")), offset=offset)
+
+
+def _queries_at(block: Any, normed: mx.array, columns: np.ndarray, prefix: int) -> mx.array:
+    """Queries (U, heads, S, D) at columns (U, S) after the prefix; each is a row of its own for the rotation."""
+    rows, slots = columns.shape
+    chosen = mx.take_along_axis(normed, mx.array(columns)[:, :, None], axis=1).reshape(rows * slots, 1, -1)
+    queries = _queries(block, chosen, mx.array(columns.reshape(-1) + prefix))
+    return queries.reshape(rows, slots, *queries.shape[1::2]).transpose(0, 2, 1, 3)
+
+
+def _heads(x: mx.array, count: int, norm: Any) -> mx.array:
+    """(U, N, count * D) -> (U, count, N, D), each head normalised where the model does that."""
+    x = x.reshape(x.shape[0], x.shape[1], count, -1)
+    return (x if norm is None else norm(x)).transpose(0, 2, 1, 3)
 
 
 def _continue(prefix: mx.array, rest: mx.array) -> mx.array:
@@ -100,7 +112,7 @@ def _attend(attention: Any, queries: mx.array, keys: mx.array, values: mx.array,
         # The heads that share keys are rows of one matrix product instead of many small ones.
         q = (queries * attention.scale).reshape(rows, groups, heads // groups * size, -1)
         scores = (q @ keys.swapaxes(-1, -2)).reshape(rows, groups, heads // groups, size, -1)
-        weights = fastmath.softmax(mx.where(seen if seen.ndim == 2 else seen[:, None], scores, -mx.inf))
+        weights = fastmath.softmax(scores, seen if seen.ndim == 2 else seen[:, None])
         out = (weights.reshape(*q.shape[:3], -1) @ values).reshape(rows, heads, size, -1)
     return out.transpose(0, 2, 1, 3).reshape(rows, size, -1)
 

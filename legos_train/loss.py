@@ -69,13 +69,9 @@ class LossSettings:
 def distribution(logits: mx.array) -> tuple[mx.array, mx.array]:
     """(..., V) -> log-probabilities and probabilities (..., V), with one exponential per element, gradient included.
 
-    Exponentials are what a small vocabulary costs on the CPU; `mx.logsumexp` takes one more in its gradient, and
-    `exp(logprobs)` would take another.
+    Exponentials are what a small vocabulary costs on the CPU; see fastmath.py.
     """
-    shifted = logits - mx.stop_gradient(mx.max(logits, axis=-1, keepdims=True))
-    exponentials = fastmath.exp(shifted)
-    total = mx.sum(exponentials, axis=-1, keepdims=True)
-    return shifted - mx.log(total), exponentials / total
+    return fastmath.distribution(logits)
 
 
 def token_logprobs(logprobs: mx.array, position: mx.array, target: mx.array) -> mx.array:

@@ -33,39 +33,41 @@ def commands() -> list[str]:
     return sorted({line for line in found if line.startswith("legos ")})
 
 
-def shortened(arguments: list[str]) -> list[str]:
-    """The same command with two small steps or a few games."""
-    if arguments[0] == "train":
-        return [*arguments, "--steps", "2", "--batch-size", "16", "--eval.every", "0", "--run-dir", "short"]
-    return [*arguments, "-n", "4"] if arguments[0] == "eval" else arguments
+SHORT = ["--steps", "2", "--batch-size", "16", "--eval.every", "0", "--eval.games", "4", "--run-dir", "short"]
 
 
-@pytest.mark.parametrize("command", commands())
-def test_commands_run(command: str, tmp_path: Path) -> None:
-    arguments = shlex.split(command)[1:]
-    if arguments[0] == "bootstrap":
-        pytest.skip("the whole recipe: tests/train/test_bootstrap.py runs it with few steps")
-    if any(a.startswith("runs/") for a in arguments):
-        subprocess.run(
-            [sys.executable, "-m", "legos_train.cli", *shortened(["train"])],
-            cwd=tmp_path,
-            check=True,
-            capture_output=True,
-        )
-        arguments = ["short" if a.startswith("runs/") and arguments[0] != "train" else a for a in arguments]
-        if arguments[0] == "train":
-            arguments = [a for a in arguments]
-            (tmp_path / "short").rename(tmp_path / "first")
-    arguments = [str(ROOT / a) if a.startswith("examples/") else a for a in arguments]
+def legos(arguments: list[str], folder: Path) -> None:
+    """Runs a command in a folder; it must end well."""
     done = subprocess.run(
-        [sys.executable, "-m", "legos_train.cli", *shortened(arguments)],
-        cwd=tmp_path,
+        [sys.executable, "-m", "legos_train.cli", *arguments],
+        cwd=folder,
         input="[bet]\n[take]\n" * 5,
         capture_output=True,
         text=True,
         timeout=200,
     )
     assert done.returncode == 0, (done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def short_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two steps: what the plain first command leaves, but short."""
+    folder = tmp_path_factory.mktemp("docs")
+    legos(["train", *SHORT], folder)
+    return folder / "short"
+
+
+@pytest.mark.parametrize("command", commands())
+def test_commands_run(command: str, short_run: Path, tmp_path: Path) -> None:
+    """As written, but trainings with two steps, evaluations with four games, and the short run for `runs/...`."""
+    verb, *arguments = shlex.split(command)[1:]
+    if verb == "bootstrap":
+        pytest.skip("the whole recipe: tests/train/test_bootstrap.py runs it with few steps")
+    if verb == "train" and not arguments:
+        return  # `short_run` has run it
+    arguments = [str(ROOT / a) if a.startswith("examples/") else a for a in arguments]
+    arguments = [str(short_run) if a.startswith("runs/") else a for a in arguments]
+    legos([verb, *arguments, *{"train": SHORT, "eval": ["-n", "4"]}.get(verb, [])], tmp_path)
 
 
 def test_examples_run(tmp_path: Path) -> None:

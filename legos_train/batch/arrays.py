@@ -113,9 +113,9 @@ class Batch:
         """Parts that together hold every sampled token once; their gradients add up to that of the whole batch.
 
         Rows are first grouped by what they begin with, where computing a group's own shared prefix once saves more than
-        a part costs (a batch of several games has several rule texts), then by length. `max_tokens` bounds the tokens a
-        part computes: its shared prefix once plus the padded rest of its rows; a longer row is a part of its own. None
-        sets no bound. Raises ValueError if `max_tokens` is less than 1.
+        a part costs (a batch of several games has several rule texts), then by length, so that little is padding.
+        `max_tokens` bounds the tokens a part computes: its shared prefix once plus the padded rest of its rows; a
+        longer row is a part of its own. None sets no bound. Raises ValueError if `max_tokens` is less than 1.
         """
         return (part for part, _ in self.parts(max_tokens))
 
@@ -125,13 +125,16 @@ class Batch:
             raise ValueError(f"max_tokens must be at least 1, got {max_tokens!r}")
         chunks: list[list[int]] = []
         for first, end, prefix in self._families():
-            rows = np.arange(first, end)
+            rows = first + np.argsort(self.lengths[first:end], kind="stable")
+            widths = self.lengths[rows] - prefix
+            ends = _cuts(widths, prefix + PART_OVERHEAD)
             chunks.append([])
-            for row in rows[np.argsort(self.lengths[first:end], kind="stable")]:
-                width = int(self.lengths[row]) - prefix  # lengths ascend: this row is the widest of its chunk
-                if max_tokens is not None and chunks[-1] and prefix + (len(chunks[-1]) + 1) * width > max_tokens:
+            for place, (row, width) in enumerate(zip(rows.tolist(), widths.tolist(), strict=True)):
+                # widths ascend: this row is the widest of its chunk
+                full = max_tokens is not None and prefix + (len(chunks[-1]) + 1) * width > max_tokens
+                if chunks[-1] and (full or place in ends):
                     chunks.append([])
-                chunks[-1].append(int(row))
+                chunks[-1].append(row)
         if len(chunks) == 1:
             yield self, np.arange(len(self))
             return
@@ -154,7 +157,7 @@ class Batch:
 
         def cost(first: int, end: int) -> int:
             prefix = shared(first, end)
-            return prefix + (end - first) * (int(self.lengths[first:end].max()) - prefix)
+            return prefix + int(self.lengths[first:end].sum()) - (end - first) * prefix
 
         done, todo = [], [(0, count)]
         while todo:
@@ -234,6 +237,29 @@ def arrange(
         counters=counters,
         **per_token,
     )
+
+
+def _cuts(widths: Ints, overhead: int) -> set[int]:
+    """Where to cut rows of ascending widths (n,) so that parts of `overhead + rows * widest` cost least together.
+
+    One long row must not make hundreds of short ones long. Dynamic programming over the distinct widths.
+    """
+    if not len(widths):
+        return set()
+    ends = np.append(np.flatnonzero(np.diff(widths)) + 1, len(widths))  # after the last row of each width
+    starts, least = [0], [0]
+    cut_before: list[int] = []
+    for end in ends.tolist():
+        costs = np.array(least) + overhead + (end - np.array(starts)) * int(widths[end - 1])
+        best = int(costs.argmin())
+        cut_before.append(best)
+        starts.append(end)
+        least.append(int(costs[best]))
+    cuts, place = set(), len(cut_before)
+    while place:
+        place = cut_before[place - 1]
+        cuts.add(starts[place])
+    return cuts - {0}
 
 
 def _common_prefix(tokens: Ints, limit: int) -> int:

@@ -262,3 +262,15 @@ def test_minibatches_depend_on_the_seed_only():
     for call in (lambda: list(batch.minibatches(0, seed=0)), lambda: list(batch.micro(0))):
         with pytest.raises(ValueError, match="at least 1"):
             call()
+
+
+def test_one_long_row_does_not_pad_the_others() -> None:
+    start = list(range(1, 41))
+    rows = [[*start, 50, 400 + i] for i in range(200)] + [[*start, 50, *range(70, 370)]]
+    episodes = [
+        Episode("G", 0, {}, {"a": Trajectory("a", "r", turns=[Turn((), "", 0.0, None, row, [5], [0.0])])})
+        for row in rows
+    ]
+    parts = list(pack(episodes, [{"a": np.ones(1)}] * len(rows)).micro())
+    assert sorted(part.tokens.shape for part in parts) == [(1, 341), (200, 42)]
+    assert sum(len(part) for part in parts) == len(rows)
