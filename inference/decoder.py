@@ -45,7 +45,13 @@ def fits(model: nn.Module) -> bool:
 
 
 def _children(module: Any) -> set[str]:
-    return set(module.children()) if isinstance(module, nn.Module) else set()
+    """Names of submodules and of lists of them. MLX's own `children` has every list, such as llama's `layer_types`."""
+    parts = module.children() if isinstance(module, nn.Module) else {}
+    return {
+        name
+        for name, part in parts.items()
+        if not (isinstance(part, list) and part and not any(isinstance(item, nn.Module) for item in part))
+    }
 
 
 def hidden_states(body: Any, tokens: mx.array, arena: Arena, last: Sequence[int] | None = None) -> mx.array:

@@ -51,6 +51,9 @@ class Optim(Section):
     beta1: float = Field(0.0, ge=0, lt=1)
     """Adam's first-moment decay. 0 is what makes self-play on games with mixed equilibria settle."""
     beta2: float = Field(0.999, gt=0, lt=1)
+    eps: float = Field(1e-8, gt=0)
+    """Adam's epsilon. Around the size of a gradient's entries it turns Adam into SGD near a fixed point: steps shrink
+    with the gradient, and the last iterate can settle."""
     weight_decay: float = Field(0.0, ge=0)
     grad_clip: float = Field(0.3, gt=0)
     """Largest global norm of the gradient."""

@@ -36,6 +36,7 @@ class Learner:
         self.optimizer = optim.AdamW(
             learning_rate=config.optim.lr,
             betas=[config.optim.beta1, config.optim.beta2],
+            eps=config.optim.eps,
             weight_decay=config.optim.weight_decay,
             bias_correction=True,
         )

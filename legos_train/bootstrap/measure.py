@@ -21,10 +21,11 @@ from tokenizers import Tokenizer
 
 import legos_envs
 from inference import fastblas, fastmath
-from legos_envs.exact import info_sets
+from legos_envs.exact import info_sets, nash_conv
 from legos_envs.game import GameEnv, InfoSet, info_set
 from legos_envs.games import matrix_game
 from legos_envs.parsing import write_action
+from legos_train.bootstrap import texts
 from legos_train.bootstrap.tokenizer import ChatEncoder
 from legos_train.decoder import causal
 
@@ -200,8 +201,17 @@ def solvable() -> Iterator[tuple[str, GameEnv]]:
                 yield f"{env_id} {name or ''}".strip(), env
 
 
+def illegal_in_made_up_choices(model: Any, encoder: ChatEncoder, count: int = 300) -> float:
+    """Mean illegal mass over lists of random words and numbers that belong to no registered environment."""
+    rng = Random("measure")
+    asked = [texts.made_up_choice(rng).exchanges[0] for _ in range(count)]
+    prompts = [encoder.prompt([{"role": "user", "content": one.prompt}]) for one in asked]
+    replies = [[encoder.reply(reply) for reply in one.legal or ()] for one in asked]
+    return float(np.mean([1.0 - np.exp(logs).sum() for logs in reply_logprobs(model, prompts, replies)]))
+
+
 def report_evenness(folder: str | Path) -> str:
-    """A Markdown table of `evenness` for all of `solvable()`."""
+    """Markdown: a table of `evenness` for all of `solvable()`, Kuhn poker's NashConv, and unknown lists."""
     model, encoder = load(folder)
     lines = [
         "| environment | information sets | illegal, mean | illegal, max | KL to uniform, mean | KL, max |",
@@ -211,4 +221,11 @@ def report_evenness(folder: str | Path) -> str:
         got = evenness(model, encoder, env)
         rates = f"{got.illegal_mean:.2%} | {got.illegal_max:.2%} | {got.kl_mean:.4f} | {got.kl_max:.4f}"
         lines.append(f"| {label} | {got.info_sets} | {rates} |")
+    kuhn = legos_envs.make("KuhnPoker-v0").unwrapped
+    table = policy_table(model, encoder, kuhn)
+    lines += [
+        "",
+        f"NashConv in KuhnPoker-v0: {nash_conv(kuhn.game, table.__getitem__):.4f} (uniform play: 0.9167).",
+        f"Illegal in made-up choices, mean: {illegal_in_made_up_choices(model, encoder):.1%}.",
+    ]
     return "\n".join(lines)

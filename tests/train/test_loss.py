@@ -266,3 +266,34 @@ def test_fast_functions_at_the_edges():
     )
     slope = mx.grad(lambda g: fastmath.swiglu(g, mx.ones(2)).sum())(mx.array([-1e4, 1e4]))
     assert slope.tolist() == pytest.approx([0.0, 1.0], abs=1e-30)
+
+
+def test_masked_softmax_is_the_softmax_of_what_is_seen() -> None:
+    rng = np.random.default_rng(5)
+    x = mx.array(rng.standard_normal((40, 2, 3, 9, 150)).astype(np.float32))  # several blocks
+    weights = mx.array(rng.standard_normal(x.shape).astype(np.float32))
+    for seen in (mx.arange(150) <= mx.arange(141, 150)[:, None], mx.array(rng.random((40, 1, 1, 9, 150)) < 0.9)):
+
+        def plain(x: mx.array, seen: mx.array = seen) -> mx.array:
+            return mx.softmax(mx.where(seen, x, -mx.inf), axis=-1)
+
+        assert np.abs(np.array(fastmath.softmax(x, seen) - plain(x))).max() < 1e-6
+        ours = mx.grad(lambda x, seen=seen: (fastmath.softmax(x, seen) * weights).sum())(x)
+        assert np.abs(np.array(ours - mx.grad(lambda x: (plain(x) * weights).sum())(x))).max() < 1e-6
+
+
+def test_distribution_and_its_gradient_over_several_blocks() -> None:
+    rng = np.random.default_rng(6)
+    x = mx.array(3 * rng.standard_normal((70, 900)).astype(np.float32))
+    a, b = (mx.array(rng.standard_normal(x.shape).astype(np.float32)) for _ in range(2))
+
+    def weighed(logprobs: mx.array, probs: mx.array) -> mx.array:
+        return (logprobs * a).sum() + (probs * b).sum()
+
+    def plain(x: mx.array) -> tuple[mx.array, mx.array]:
+        return x - mx.logsumexp(x, axis=-1, keepdims=True), mx.softmax(x, axis=-1)
+
+    for ours, theirs in zip(fastmath.distribution(x), plain(x), strict=True):
+        assert np.abs(np.array(ours - theirs)).max() < 1e-5  # log-probabilities reach -18
+    gap = mx.grad(lambda x: weighed(*fastmath.distribution(x)))(x) - mx.grad(lambda x: weighed(*plain(x)))(x)
+    assert np.abs(np.array(gap)).max() < 1e-4
