@@ -140,9 +140,8 @@ def main() -> None:
     print(f"random Qwen3, 2 layers of 128, float32, {platform.machine()}; CPU time, best of {arguments.repeats}")
     print(f"{'case':<56}{'ms':>8}{'ratio':>8}{'off':>10}")
     for row in rows:
-        print(
-            f"{row['case']:<56}{row['seconds'] * 1e3:>8.0f}{row['ratio']:>7.2f}x{'' if row['off'] is None else format(row['off'], '10.1e')}"
-        )
+        off = "" if row["off"] is None else format(row["off"], ".1e")
+        print(f"{row['case']:<56}{row['seconds'] * 1e3:>8.0f}{row['ratio']:>7.2f}x{off:>10}")
     if arguments.json:
         with open(arguments.json, "w") as out:
             json.dump(rows, out, indent=1)
