@@ -18,7 +18,7 @@ from pathlib import Path
 
 CASES: dict[str, tuple[list[str], str, str]] = {
     "kuhn": ([], "nash_conv", "average"),
-    "nim": (["--config", "examples/nim.toml"], "optimal_move", "average"),
+    "nim": (["--config", "examples/nim.toml"], "optimal_move", "last"),
     "biased_rps": (["--config", "examples/biased_rps.toml"], "nash_conv", "last"),
     "tictactoe": (["--config", "examples/tictactoe.toml"], "no_loss", "average"),
 }
