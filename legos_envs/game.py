@@ -81,7 +81,7 @@ class GameEnv(TextEnv):
     def play(self, table: Table) -> Rules[tuple[float, ...]]:
         game = self.game
         for i, agent in enumerate(self.possible_agents):
-            table.tell(agent, self._told_rules(i))
+            table.tell(agent, self.told_rules(i))
         state = self.deal(table)
         while (player := game.player(state)) is not None:
             move = yield from table.ask(
@@ -96,7 +96,8 @@ class GameEnv(TextEnv):
             table.reward(agent, value)
         return returns
 
-    def _told_rules(self, player: int) -> str:
+    def told_rules(self, player: int) -> str:
+        """What a player is told at the start: the rules, and how to answer where prompts do not list the moves."""
         if not self.view_shows_moves:
             return self.game.rules(player)
         return f"{self.game.rules(player)} Reply with your move as {parsing.write_action('move', self.action_format)}."
@@ -104,5 +105,5 @@ class GameEnv(TextEnv):
     def observation_in(self, infoset: InfoSet) -> dict[str, tuple[dict[str, str], ...]]:
         """What `observe` shows to a player who is to move in this information set, with `memory="state"`."""
         written = None if self.view_shows_moves else self._written(infoset.legal)
-        text = self._prompt(self._told_rules(infoset.player), infoset.view, None, written)
+        text = self._prompt(self.told_rules(infoset.player), infoset.view, None, written)
         return {"messages": ({"role": "user", "content": text},)}

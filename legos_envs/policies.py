@@ -87,7 +87,7 @@ class TabularPolicy:
             prompt = bare.observation_in(infoset)["messages"][-1]["content"]
             self._table[infoset.player, prompt] = entry
             if bare.memory == "chat":  # after the first turn the rules are not repeated
-                self._table[infoset.player, prompt.removeprefix(f"{bare.game.rules(infoset.player)}\n")] = entry
+                self._table[infoset.player, prompt.removeprefix(f"{bare.told_rules(infoset.player)}\n")] = entry
 
     def __call__(self, decision: Decision) -> str:
         seat = self._seats.get(decision.agent.rpartition("/")[2], self._seats.get(decision.role))
