@@ -95,3 +95,10 @@ def test_the_first_command_in_full(tmp_path: Path) -> None:
     (result,) = tmp_path.glob("runs/*/result.json")
     numbers = json.loads(result.read_text())
     assert numbers["start"]["nash_conv"] >= 0.85 and numbers["average"]["nash_conv"] <= 0.20
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.toml")), ids=lambda file: file.name)
+def test_example_settings_are_valid(file: Path) -> None:
+    from legos_train.config import load_toml
+
+    load_toml(file)

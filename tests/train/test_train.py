@@ -192,3 +192,41 @@ def test_the_exact_numbers_are_those_of_the_sampled_play() -> None:
             p = known[info][move]
             assert abs(share - p) < 5 * np.sqrt(0.25 / len(actions)) + 0.02, (info, move, share, p, len(actions))
     trainer.close()
+
+
+def test_a_dialogue_is_one_row_and_matches_the_engine() -> None:
+    """With `memory="chat"` a turn's prompt begins with all that came before, so an agent's match is one row."""
+    trainer = Trainer(small(batch_size=8, env_args={"num_rounds": 3, "memory": "chat"}, credit={"name": "rae"}))
+    episodes = trainer.play(1)
+    batch = pack(episodes, trainer.credit.assign(episodes))
+    assert batch.counters.turns > batch.counters.rows == 2 * len(episodes)
+    record = trainer.step()
+    assert record["mismatch_max"] <= 1e-4
+    trainer.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "group"), [("rae", 1), ("grpo", 4), ("hierarchical_grpo", 4), ("same_prompt", 1), ("constant", 1)]
+)
+@pytest.mark.parametrize("loss", ["ppo", "importance_sampling"])
+def test_every_credit_method_and_loss_takes_a_step(name: str, group: int, loss: str) -> None:
+    trainer = Trainer(small(batch_size=16, group_size=group, credit={"name": name}, loss={"name": loss}))
+    record = trainer.step()
+    assert record["updates"] == 1 and record["adapter_change"] > 0 and np.isfinite(record["loss"])
+    trainer.close()
+
+
+def test_wandb_is_imported_only_when_asked_for_and_gets_every_step(tmp_path: Path, monkeypatch) -> None:
+    import sys
+    import types
+
+    logged: list[dict] = []
+    session = types.SimpleNamespace(log=lambda row, step: logged.append(row), finish=lambda: logged.append({}))
+    seen: dict = {}
+    fake = types.SimpleNamespace(
+        init=lambda **given: seen.update(given) or session, Settings=lambda **given: types.SimpleNamespace(**given)
+    )
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    train(small(tmp_path / "run", wandb="project"), quiet=True)
+    assert [row.get("step") for row in logged] == [1, 2, None]
+    assert seen["project"] == "project" and seen["settings"].save_code is False
