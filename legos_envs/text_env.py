@@ -20,27 +20,12 @@ from typing import Any, ClassVar
 
 from pettingzoo import AECEnv
 
-from legos_envs import parsing
+from legos_envs import parsing, strands
 from legos_envs.spaces import FreeText, chat_observation
-from legos_envs.table import Ask, Forfeit, Rules, Seat, Table, Truncated, keyed_generator
+from legos_envs.strands import Strand
+from legos_envs.table import Ask, Forfeit, Rules, Seat, Table, keyed_generator
 
 MEMORIES = ("state", "chat")
-
-
-class Strand:
-    """One running generator, and the strand that waits for its result."""
-
-    __slots__ = ("failures", "parent", "pending", "results", "rules", "slot")
-    results: list[Any]
-    """What its branches returned, once it has forked; `failures` their forfeits, `pending` how many still run."""
-    failures: list[Forfeit | None]
-
-    def __init__(self, rules: Rules[Any], parent: Strand | None = None, slot: int = 0):
-        self.rules, self.parent, self.slot, self.pending = rules, parent, slot, 0
-
-    @property
-    def path(self) -> str:
-        return "the rules" if self.parent is None else f"branch {self.slot} of {self.parent.path}"
 
 
 class TextEnv(AECEnv[str, dict, str]):
@@ -163,7 +148,8 @@ class TextEnv(AECEnv[str, dict, str]):
         self._begin(seed, options)
 
     def _begin(self, seed: int, options: Mapping[str, Any] | None) -> None:
-        self._abandon()
+        waiting, self._waiting = self._waiting, {}
+        strands.abandon(waiting.values())
         self.seed = seed
         self.options = dict(options or {})
         self.options.pop("options", None)  # PettingZoo's api_test passes {"options": 1} to every env
@@ -260,62 +246,13 @@ class TextEnv(AECEnv[str, dict, str]):
 
     # --- running the rules -------------------------------------------------------------------------------------------
 
-    def _abandon(self) -> None:
-        """Closes the rules of an unfinished episode now, so that what they do on the way out stays in it."""
-        waiting, self._waiting = self._waiting, {}
-        for strand in waiting.values():
-            node: Strand | None = strand
-            while node is not None:
-                node.rules.close()
-                node = node.parent
-
     def _run(self, strand: Strand, value: Any = None) -> None:
         """Runs a strand until every branch it opens waits for an agent, or the rules end."""
-        work: list[tuple[Strand, Any, Forfeit | None]] = [(strand, value, None)]
         try:
-            while work:
-                strand, value, failure = work.pop()
-                try:
-                    request = strand.rules.send(value) if failure is None else strand.rules.throw(failure)
-                except StopIteration as stop:
-                    self._return(strand, stop.value, None, work)
-                except Forfeit as forfeit:
-                    self._return(strand, None, forfeit, work)
-                else:
-                    if type(request) is Ask:
-                        self._pose(request, strand)
-                    else:
-                        self._fork(strand, request, work)
+            strands.run(strand, value, self._pose, self._end)
         except Exception as error:
             error.add_note(f"raised by the rules of {self.name}, seed {self.seed}, after {len(self.log)} actions")
             raise
-
-    def _fork(self, strand: Strand, branches: Any, work: list[tuple[Strand, Any, Forfeit | None]]) -> None:
-        """Starts the branches of a `gather`; the first runs first."""
-        if type(branches) is not list:
-            raise TypeError(
-                f"{strand.path} yielded a {type(branches).__name__}; "
-                "write `yield from table.ask(...)` and `yield from table.gather(...)`"
-            )
-        count = strand.pending = len(branches)
-        strand.results, strand.failures = [None] * count, [None] * count
-        work.extend((Strand(branches[i], strand, i), None, None) for i in reversed(range(count)))
-        if not branches:
-            work.append((strand, [], None))
-
-    def _return(
-        self, strand: Strand, result: Any, failure: Forfeit | None, work: list[tuple[Strand, Any, Forfeit | None]]
-    ) -> None:
-        """Hands what a strand returned, or its forfeit, to its parent, which goes on after the last of its branches."""
-        parent = strand.parent
-        if parent is None:
-            self._end(failure)
-            return
-        parent.results[strand.slot], parent.failures[strand.slot] = result, failure
-        parent.pending -= 1
-        if parent.pending == 0:
-            failed = [forfeit for forfeit in parent.failures if forfeit is not None]
-            work.append((parent, parent.results, Forfeit.joint(failed) if failed else None))
 
     def _pose(self, ask: Ask, strand: Strand) -> None:
         """Puts an ask before its agent: one user message with all that happened since its last action."""
@@ -364,29 +301,15 @@ class TextEnv(AECEnv[str, dict, str]):
         self._close()
 
     def _truncate(self) -> None:
-        """Ends all strands, children first, and lets the rules settle rewards on the way out."""
+        """Ends all strands and lets the rules settle rewards on the way out."""
         self._note("", False, {"outcome": "truncated"})
         leaves = [self._waiting[agent] for agent in self.ready_agents]
         self._waiting = {}
-        for strand in leaves:
-            node: Strand | None = strand
-            while node is not None:
-                try:
-                    node.rules.throw(Truncated())
-                except (Truncated, StopIteration):
-                    pass
-                except Exception as error:
-                    error.add_note(f"raised by the rules of {self.name}, seed {self.seed}, at the turn limit")
-                    raise
-                else:
-                    raise RuntimeError(
-                        f"{self.name}: {node.path} asked again after the turn limit of {self.max_turns}; "
-                        "rules may settle rewards on Truncated but must not ask"
-                    )
-                parent = node.parent
-                if parent is not None:
-                    parent.pending -= 1
-                node = parent if parent is not None and parent.pending == 0 else None
+        try:
+            strands.truncate(leaves, self.max_turns)
+        except Exception as error:
+            error.add_note(f"raised by the rules of {self.name}, seed {self.seed}, at the turn limit")
+            raise
         self.truncations = dict.fromkeys(self.truncations, True)
         self._close()
 

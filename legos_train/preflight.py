@@ -20,7 +20,7 @@ def estimate(config: TrainConfig) -> str:
 
     Small games repeat their prompts, and what is equal is computed once, so the estimate is an upper bound.
     """
-    from legos_train.train import Trainer
+    from legos_train.trainer import Trainer
 
     size = min(config.batch_size, max(SAMPLE, config.group_size))
     size -= size % config.group_size

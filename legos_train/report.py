@@ -12,7 +12,8 @@ from legos_train.evaluate import action_probabilities
 from legos_train.storage import write_text
 
 if TYPE_CHECKING:
-    from legos_train.train import Result, Trainer
+    from legos_train.train import Result
+    from legos_train.trainer import Trainer
 
 NAMES = {
     "nash_conv": "NashConv (0 is an equilibrium)",

@@ -15,7 +15,8 @@ from legos_envs import exact
 from legos_train import learner as learner_module
 from legos_train.batch import pack
 from legos_train.learner import TrainingError
-from legos_train.train import Trainer, train
+from legos_train.train import train
+from legos_train.trainer import Trainer
 
 from .helpers import small
 
