@@ -20,7 +20,7 @@ CASES: dict[str, tuple[list[str], str, str]] = {
     "kuhn": ([], "nash_conv", "average"),
     "nim": (["--config", "examples/nim.toml"], "optimal_move", "last"),
     "biased_rps": (["--config", "examples/biased_rps.toml"], "nash_conv", "last"),
-    "tictactoe": (["--config", "examples/tictactoe.toml"], "no_loss", "average"),
+    "tictactoe": (["--config", "examples/tictactoe.toml"], "no_loss", "last"),
 }
 """Flags of `legos train`, the number looked at, and of which weights."""
 
