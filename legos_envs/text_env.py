@@ -165,7 +165,6 @@ class TextEnv(AECEnv[str, dict, str]):
         self.infos = {agent: facts.copy() for agent, facts in self._seat_facts.items()}
         self.log: list[tuple[str, str]] = []
         self.ended = False
-        self._skip_agent_selection = None
         self._messages: dict[str, list[dict[str, str]]] = {agent: [] for agent in self.agents}
         self._observed: dict[str, tuple[dict[str, str], ...]] = {}  # what `observe` made of them, until they grow
         self._told = self._blank.copy()
@@ -183,7 +182,7 @@ class TextEnv(AECEnv[str, dict, str]):
         if self.ended:
             if not self.agents:
                 raise RuntimeError(f"{self.name}: step() before reset(), or after every agent has left the episode")
-            self._was_dead_step(action)  # type: ignore[arg-type]
+            self._was_dead_step(action)
             return
         if not isinstance(action, str):
             raise TypeError(f"{self.name}: the action of {agent!r} must be a str, got {type(action).__name__}")
@@ -232,6 +231,18 @@ class TextEnv(AECEnv[str, dict, str]):
                 self.step(action)
         finally:
             self.render_mode = mode
+
+    def _was_dead_step(self, action: str | None) -> None:
+        """PettingZoo's rule for agents that are out, for the case that all are out together: several times cheaper."""
+        if action is not None:
+            raise ValueError("when an agent is dead, the only valid action is None")
+        agent = self.agent_selection
+        for kept in (self.terminations, self.truncations, self.rewards, self._cumulative_rewards, self.infos):
+            del kept[agent]
+        self.agents.remove(agent)
+        self.rewards = dict.fromkeys(self.rewards, 0.0)
+        if self.agents:
+            self.agent_selection = self.agents[0]
 
     def close(self) -> None:
         """Nothing is held open."""
