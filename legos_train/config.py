@@ -49,7 +49,7 @@ class Optim(Section):
     warmup: int = Field(0, ge=0)
     """Steps of linear warm-up."""
     beta1: float = Field(0.0, ge=0, lt=1)
-    """Adam's first-moment decay. 0 is what makes self-play on games with mixed equilibria settle."""
+    """Adam's first-moment decay. 0: no momentum that goes on pushing after the opponent has changed."""
     beta2: float = Field(0.999, gt=0, lt=1)
     eps: float = Field(1e-8, gt=0)
     """Adam's epsilon. Around the size of a gradient's entries it turns Adam into SGD near a fixed point: steps shrink
