@@ -9,19 +9,42 @@ from legos_envs.game import Game, GameEnv, InfoSet
 from legos_envs.play import Decision, Policy, Runner, play, play_many
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_envs.registry import UnknownEnv, make, pprint_registry, register, registered, spec
-from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table, Truncated
+from legos_envs.rubric import Rubric, Scores
+from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table, Truncated, Unscored
 from legos_envs.text_env import TextEnv
 
 __version__ = "0.1.0"
 
 _BUILT_IN = {
-    "KuhnPoker-v0": "kuhn_poker:KuhnPoker",
-    "MatrixGame-v0": "matrix_game:MatrixGame",
-    "Nim-v0": "nim:Nim",
-    "TicTacToe-v0": "tic_tac_toe:TicTacToe",
+    "Amplification-v0": "tasks.amplification:Amplification",
+    "CodeGen-v0": "tasks.code_gen:CodeGen",
+    "ConnectFour-v0": "games.connect_four:ConnectFour",
+    "Dataset-v0": "tasks.dataset:Dataset",
+    "Debate-v0": "tasks.debate:Debate",
+    "EloArena-v0": "tasks.elo_arena:EloArena",
+    "EnsembleVote-v0": "tasks.ensemble_vote:EnsembleVote",
+    "GSM8K-v0": "tasks.gsm8k:GSM8K",
+    "HeadToHead-v0": "tasks.head_to_head:HeadToHead",
+    "KuhnPoker-v0": "games.kuhn_poker:KuhnPoker",
+    "LeducPoker-v0": "games.leduc_poker:LeducPoker",
+    "LiarsDice-v0": "games.liars_dice:LiarsDice",
+    "MatrixGame-v0": "games.matrix_game:MatrixGame",
+    "Negotiation-v0": "games.negotiation:Negotiation",
+    "Nim-v0": "games.nim:Nim",
+    "PigDice-v0": "games.pig_dice:PigDice",
+    "PlanExecute-v0": "tasks.plan_execute:PlanExecute",
+    "ProofVerification-v0": "tasks.proof_verification:ProofVerification",
+    "ProposerSolver-v0": "tasks.proposer_solver:ProposerSolver",
+    "RedBlue-v0": "tasks.red_blue:RedBlue",
+    "RefineLoop-v0": "tasks.refine_loop:RefineLoop",
+    "SPICE-v0": "tasks.spice:SPICE",
+    "SelfDistillation-v0": "tasks.self_distillation:SelfDistillation",
+    "SimpleNegotiation-v0": "games.simple_negotiation:SimpleNegotiation",
+    "TicTacToe-v0": "games.tic_tac_toe:TicTacToe",
+    "Tournament-v0": "tasks.tournament:Tournament",
 }
 for _id, _where in _BUILT_IN.items():
-    register(_id, f"legos_envs.games.{_where}")
+    register(_id, f"legos_envs.{_where}")
 
 __all__ = [
     "Decision",
@@ -32,8 +55,10 @@ __all__ = [
     "InfoSet",
     "InvalidMove",
     "Policy",
+    "Rubric",
     "Rules",
     "Runner",
+    "Scores",
     "Seat",
     "Table",
     "TextEnv",
@@ -41,6 +66,7 @@ __all__ = [
     "Truncated",
     "Turn",
     "UnknownEnv",
+    "Unscored",
     "make",
     "play",
     "play_many",

@@ -189,6 +189,8 @@ def make_policy(name: str, env: Any) -> Policy:
         makers[f"scripted:{key}"] = partial(TabularPolicy, bare, exact_policy)
     for key, script in getattr(bare, "scripted_players", {}).items():
         makers[f"scripted:{key}"] = partial(ScriptedPolicy, script)
+        if key in ("random", "optimal"):  # the env's own, where it brings one
+            makers[key] = makers[f"scripted:{key}"]
     if name in makers:
         return makers[name]()
     full = {key.partition(":")[2] or key: key for key in makers} | {key: key for key in makers}

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from legos_envs.table import Ask, Forfeit, Rules, Truncated
+from legos_envs.table import Ask, Forfeit, Rules, Truncated, Unscored
+
+Failure = Forfeit | Unscored
 
 
 class Strand:
@@ -18,7 +20,7 @@ class Strand:
     __slots__ = ("failures", "parent", "pending", "results", "rules", "slot")
     results: list[Any]
     """What its branches returned, once it has forked; `failures` their forfeits, `pending` how many still run."""
-    failures: list[Forfeit | None]
+    failures: list[Failure | None]
 
     def __init__(self, rules: Rules[Any], parent: Strand | None = None, slot: int = 0):
         self.rules, self.parent, self.slot, self.pending = rules, parent, slot, 0
@@ -28,8 +30,8 @@ class Strand:
         return "the rules" if self.parent is None else f"branch {self.slot} of {self.parent.path}"
 
 
-Work = list[tuple[Strand, Any, Forfeit | None]]
-End = Callable[[Forfeit | None], None]
+Work = list[tuple[Strand, Any, Failure | None]]
+End = Callable[[Failure | None], None]
 
 
 def run(strand: Strand, value: Any, pose: Callable[[Ask, Strand], None], end: End) -> None:
@@ -37,7 +39,7 @@ def run(strand: Strand, value: Any, pose: Callable[[Ask, Strand], None], end: En
 
     Args:
         pose: called with every ask and the strand that waits for its answer.
-        end: called when the root returns (None) or lets a forfeit through.
+        end: called when the root returns (None) or lets a forfeit, or `Unscored`, through.
     """
     work: Work = [(strand, value, None)]
     while work:
@@ -46,8 +48,8 @@ def run(strand: Strand, value: Any, pose: Callable[[Ask, Strand], None], end: En
             request = strand.rules.send(value) if failure is None else strand.rules.throw(failure)
         except StopIteration as stop:
             _return(strand, stop.value, None, work, end)
-        except Forfeit as forfeit:
-            _return(strand, None, forfeit, work, end)
+        except (Forfeit, Unscored) as failed:
+            _return(strand, None, failed, work, end)
         else:
             if type(request) is Ask:
                 pose(request, strand)
@@ -69,8 +71,8 @@ def _fork(strand: Strand, branches: Any, work: Work) -> None:
         work.append((strand, [], None))
 
 
-def _return(strand: Strand, result: Any, failure: Forfeit | None, work: Work, end: End) -> None:
-    """Hands what a strand returned, or its forfeit, to its parent, which goes on after the last of its branches."""
+def _return(strand: Strand, result: Any, failure: Failure | None, work: Work, end: End) -> None:
+    """Hands what a strand returned, or its failure, to its parent, which goes on after the last of its branches."""
     parent = strand.parent
     if parent is None:
         end(failure)
@@ -78,8 +80,9 @@ def _return(strand: Strand, result: Any, failure: Forfeit | None, work: Work, en
     parent.results[strand.slot], parent.failures[strand.slot] = result, failure
     parent.pending -= 1
     if parent.pending == 0:
-        failed = [forfeit for forfeit in parent.failures if forfeit is not None]
-        work.append((parent, parent.results, Forfeit.joint(failed) if failed else None))
+        forfeits = [failed for failed in parent.failures if isinstance(failed, Forfeit)]
+        unscored = next((failed for failed in parent.failures if isinstance(failed, Unscored)), None)
+        work.append((parent, parent.results, unscored or (Forfeit.joint(forfeits) if forfeits else None)))
 
 
 def abandon(leaves: Iterable[Strand]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -49,6 +50,14 @@ class Forfeit(Exception):
         return cls({agent: reason for forfeit in forfeits for agent, reason in forfeit.reasons.items()})
 
 
+class Unscored(Exception):
+    """Thrown into the rules when what was done cannot be scored: a judge failed or could not be understood.
+
+    Any seat that is not trainable raises it instead of a `Forfeit`. Uncaught, it ends the episode with the outcome
+    `"unscored"`: nothing is learned from it, and it is counted. A failed judge never becomes a reward.
+    """
+
+
 class Truncated(Exception):
     """Thrown into the rules at the env's turn limit, so that they can settle rewards. They must not ask again."""
 
@@ -86,8 +95,9 @@ class Table:
     never depends on how far another has come. An agent belongs to one branch at a time.
     """
 
-    def __init__(self, env: TextEnv, path: str = ""):
+    def __init__(self, env: TextEnv, path: str = "", options: Mapping[str, Any] | None = None):
         self.env, self.path = env, path
+        self.options: Mapping[str, Any] = options or {}
         self._rng: np.random.Generator | None = None
         self._draws = 0
 
@@ -104,9 +114,15 @@ class Table:
         key = f"{self.env.seed}/{self.path}/{self._draws}".encode()
         return (int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 11) / 2**53
 
-    def sub(self, name: str) -> Table:
-        """The table called `name` below this one."""
-        return Table(self.env, f"{self.path}{name}/")
+    def sub(self, name: str, options: Mapping[str, Any] | None = None) -> Table:
+        """The table called `name` below this one; `options` are what an env played there finds in `table.options`."""
+        return Table(self.env, f"{self.path}{name}/", options)
+
+    @property
+    def returns(self) -> dict[str, float]:
+        """What every agent at this table and below it has got so far, by its name from here."""
+        given, skip = self.env._returns, len(self.path)
+        return {seat[skip:]: given.get(seat, 0.0) for seat in self.env.seats if seat.startswith(self.path)}
 
     def tell(self, agents: str | Iterable[str], text: str) -> None:
         """Gives text to one agent or several; it is part of what they read when they are next asked.
@@ -134,7 +150,7 @@ class Table:
         With neither, the public text itself is returned; saying nothing is invalid. `fresh` begins a new conversation:
         the agent sees only `text`. `listed=False` leaves the legal actions out of the prompt, for a text that shows
         them anyway, such as a board with the numbers of its free cells. An invalid move is answered with the reason,
-        `invalid_retries` times; then the rules get a `Forfeit`.
+        `invalid_retries` times; then the rules get a `Forfeit`, or `Unscored` when the seat is not trainable.
         """
         place, env = self.path + agent, self.env
         moves = None if legal is None else tuple(legal)
@@ -150,6 +166,8 @@ class Table:
         try:
             return self._read(raw, moves, parse)
         except InvalidMove as error:
+            if not env.seats[place].trainable:
+                raise Unscored(f"{place} was not understood: {error}") from None
             raise Forfeit({place: str(error)}) from None
 
     def _read(self, raw: str, legal: tuple[str, ...] | None, parse: Callable[[str], Any] | None) -> Any:
@@ -174,14 +192,20 @@ class Table:
     def gather(self, rules: Iterable[Rules[T]]) -> Rules[list[T]]:
         """Runs branches side by side and returns their results in order.
 
-        All branches are played to their end; then the forfeits among them, if any, are raised as one. So what happens
-        does not depend on which agent answered first.
+        All branches are played to their end; then the forfeits among them, if any, are raised as one (`Unscored`, if
+        there is one, goes first). So what happens does not depend on which agent answered first.
         """
         return (yield list(rules))
 
     def reward(self, agent: str, value: float) -> None:
-        """Adds to an agent's reward of this step."""
-        self.env.rewards[self.path + agent] += float(value)
+        """Adds to an agent's reward of this step.
+
+        Raises:
+            ValueError: the value is not finite.
+        """
+        if not -math.inf < value < math.inf:
+            raise ValueError(f"the reward of {self.path + agent!r} must be a finite number; got {value!r}")
+        self.env._pay(self.path + agent, float(value))
 
     def note(self, agent: str | None = None, **facts: Any) -> None:
         """Puts plain facts (JSON values) into the info of one agent, or of all agents at or below this table."""
@@ -203,7 +227,16 @@ class Table:
                 for a, seat in env.seats.items()
                 if seat.trainable and a not in forfeit.agents and a.rpartition("/")[0] == home
             ]
-            env.rewards[offender] += env.invalid_reward
+            env._pay(offender, env.invalid_reward)
             share = env.invalid_opponent_reward
             for other in others:
-                env.rewards[other] += -env.invalid_reward / len(others) if share is None else share
+                env._pay(other, -env.invalid_reward / len(others) if share is None else share)
+
+    def penalize(self, forfeit: Forfeit) -> None:
+        """Gives `invalid_reward` to the offenders of a forfeit, and nobody else anything; their info says why.
+
+        For rules that go on without them, such as one of eight solvers that gave no answer.
+        """
+        for offender, reason in forfeit.reasons.items():
+            self.env._pay(offender, self.env.invalid_reward)
+            self.env._note(offender, True, {"invalid": reason})

@@ -12,20 +12,23 @@ list of actions. That list is `log`; pickling, copying and `restore` replay it.
 
 from __future__ import annotations
 
-import difflib
-import operator
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from pettingzoo import AECEnv
 
-from legos_envs import parsing, strands
+from legos_envs import arguments, parsing, strands
 from legos_envs.spaces import FreeText, chat_observation
 from legos_envs.strands import Strand
-from legos_envs.table import Ask, Forfeit, Rules, Seat, Table, keyed_generator
+from legos_envs.table import Ask, Forfeit, Rules, Seat, Table, Unscored, keyed_generator
 
 MEMORIES = ("state", "chat")
+PRESETS: dict[str, dict[str, Any]] = {
+    # SPIRAL (Liu et al., 2025): an illegal move ends the game at once.
+    "spiral": {"invalid_retries": 0, "invalid_reward": -1.5, "invalid_opponent_reward": 0.5},
+}
+"""Named sets of constructor arguments; an argument that is given goes first."""
 
 
 class TextEnv(AECEnv[str, dict, str]):
@@ -35,8 +38,10 @@ class TextEnv(AECEnv[str, dict, str]):
         render_mode: `"ansi"` (render returns text), `"human"` (prints it) or None.
         memory: `"state"`: every prompt is self-contained; `"chat"`: prompts extend the dialogue.
         action_format: `"bracket"` (`[bet]`) or `"boxed"` (`\\boxed{bet}`).
-        invalid_retries: how often an agent may try again after an invalid move.
-        invalid_reward: what the offender gets when its retries are used up and the episode ends as `"invalid"`.
+        preset: `"spiral"` for that paper's treatment of invalid moves (no retry, -1.5 and +0.5); None for the defaults.
+        invalid_retries: how often an agent may try again after an invalid move (default 1).
+        invalid_reward: what the offender gets when its retries are used up and the episode ends as `"invalid"`
+            (default -1).
         invalid_opponent_reward: what each opponent gets then; None makes the sum zero.
         max_turns: the limit of actions in an episode, over all agents; reaching it truncates everybody.
 
@@ -52,6 +57,9 @@ class TextEnv(AECEnv[str, dict, str]):
     default_max_turns: ClassVar[int] = 200
     reset_options: ClassVar[Mapping[str, str]] = {}
     """Names and one-line descriptions of what `reset(options=...)` takes."""
+    scripted_players: ClassVar[Mapping[str, Callable[[Any], str]]] = {}
+    """Players without a model, as functions of a `Decision`, for any seat they know the role of. The one called
+    `random` is what the policy `random`, `check_env` and the golden transcripts play with."""
     max_action_chars: ClassVar[int] = 65536
     seats: Mapping[str, Seat]
 
@@ -70,19 +78,32 @@ class TextEnv(AECEnv[str, dict, str]):
         render_mode: str | None = None,
         memory: str | None = None,
         action_format: str = "bracket",
-        invalid_retries: int = 1,
-        invalid_reward: float = -1.0,
+        preset: str | None = None,
+        invalid_retries: int | None = None,
+        invalid_reward: float | None = None,
         invalid_opponent_reward: float | None = None,
         max_turns: int | None = None,
     ):
         super().__init__()
-        self.render_mode = _one_of("render_mode", render_mode, (None, "ansi", "human"))
-        self.memory = _one_of("memory", memory or self.default_memory, MEMORIES)
-        self.action_format = _one_of("action_format", action_format, parsing.FORMATS)
-        self.invalid_retries = _whole("invalid_retries", invalid_retries, 0)
-        self.invalid_reward = float(invalid_reward)
-        self.invalid_opponent_reward = None if invalid_opponent_reward is None else float(invalid_opponent_reward)
-        self.max_turns = _whole("max_turns", self.default_max_turns if max_turns is None else max_turns, 1)
+        self.render_mode = arguments.one_of("render_mode", render_mode, (None, "ansi", "human"))
+        self.memory = arguments.one_of("memory", memory or self.default_memory, MEMORIES)
+        self.action_format = arguments.one_of("action_format", action_format, parsing.FORMATS)
+        base = PRESETS[arguments.one_of("preset", preset, tuple(PRESETS))] if preset is not None else {}
+        given = {"invalid_retries": 1, "invalid_reward": -1.0, "invalid_opponent_reward": None} | base
+        given |= {
+            key: value
+            for key, value in (
+                ("invalid_retries", invalid_retries),
+                ("invalid_reward", invalid_reward),
+                ("invalid_opponent_reward", invalid_opponent_reward),
+            )
+            if value is not None
+        }
+        self.invalid_retries = arguments.whole("invalid_retries", given["invalid_retries"], 0)
+        self.invalid_reward = arguments.real("invalid_reward", given["invalid_reward"])
+        share = given["invalid_opponent_reward"]
+        self.invalid_opponent_reward = None if share is None else arguments.real("invalid_opponent_reward", share)
+        self.max_turns = arguments.whole("max_turns", self.default_max_turns if max_turns is None else max_turns, 1)
         self.possible_agents = list(self.seats)
         self._order = {agent: i for i, agent in enumerate(self.possible_agents)}
         self.observation_spaces = {agent: chat_observation() for agent in self.seats}
@@ -105,7 +126,7 @@ class TextEnv(AECEnv[str, dict, str]):
     # --- what a subclass gives ---------------------------------------------------------------------------------------
 
     def play(self, table: Table) -> Rules[Any]:
-        """The rules. `self.options` holds what `reset` was given."""
+        """The rules. `table.options` holds what `reset`, or the rules that play this env inside theirs, has given."""
         raise NotImplementedError(f"{type(self).__name__} must define play(self, table)")
 
     # --- the AEC interface -------------------------------------------------------------------------------------------
@@ -139,7 +160,7 @@ class TextEnv(AECEnv[str, dict, str]):
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         """Starts an episode. Without a seed, the stream of the last seed (or of entropy) goes on."""
         if seed is not None:
-            seed = _whole("seed", seed, 0)
+            seed = arguments.whole("seed", seed, 0)
             self._stream = (seed, 0)
         else:
             first, count = self._stream or (secrets.randbits(31), 0)
@@ -155,7 +176,7 @@ class TextEnv(AECEnv[str, dict, str]):
         self.options.pop("options", None)  # PettingZoo's api_test passes {"options": 1} to every env
         for key in self.options:
             if key not in self.reset_options:
-                raise ValueError(_unknown(f"{self.name}: reset option", key, list(self.reset_options)))
+                raise ValueError(arguments.unknown(f"{self.name}: reset option", key, list(self.reset_options)))
         self.agents = self.possible_agents.copy()
         self.rewards = self._zeros.copy()
         self._cumulative_rewards = self._zeros.copy()
@@ -169,7 +190,8 @@ class TextEnv(AECEnv[str, dict, str]):
         self._observed: dict[str, tuple[dict[str, str], ...]] = {}  # what `observe` made of them, until they grow
         self._told = self._blank.copy()
         self._news = self._blank.copy()
-        self._run(Strand(self.play(Table(self))))
+        self._returns: dict[str, float] = {}
+        self._run(Strand(self.play(Table(self, "", self.options))))
         self._choose()
         if self.ended:
             self._accumulate_rewards()
@@ -302,12 +324,18 @@ class TextEnv(AECEnv[str, dict, str]):
             parts.append(f"Reply with one legal action: {' '.join(written)}")
         return "\n".join(parts)
 
-    def _end(self, forfeit: Forfeit | None) -> None:
-        if forfeit is not None:
-            Table(self).settle(forfeit)
-            self._note("", False, {"outcome": "invalid", "offenders": list(forfeit.agents)})
-            for agent, reason in forfeit.reasons.items():
+    def _pay(self, agent: str, value: float) -> None:
+        self.rewards[agent] += value
+        self._returns[agent] = self._returns.get(agent, 0.0) + value
+
+    def _end(self, failure: Forfeit | Unscored | None) -> None:
+        if isinstance(failure, Forfeit):
+            Table(self).settle(failure)
+            self._note("", False, {"outcome": "invalid", "offenders": list(failure.agents)})
+            for agent, reason in failure.reasons.items():
                 self._note(agent, True, {"reason": reason})
+        elif failure is not None:
+            self._note("", False, {"outcome": "unscored", "reason": str(failure)})
         self.terminations = dict.fromkeys(self.terminations, True)
         self._close()
 
@@ -379,25 +407,3 @@ def _rebuild(
         if chosen is not None and not env.ended:
             env.select(chosen)
     return env
-
-
-def _one_of(name: str, value: Any, accepted: tuple[Any, ...]) -> Any:
-    if value not in accepted:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, accepted))}; got {value!r}")
-    return value
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least or isinstance(value, bool):
-        raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}")
-    return number
-
-
-def _unknown(what: str, got: str, accepted: list[str]) -> str:
-    near = difflib.get_close_matches(got, accepted, 1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"{what} {got!r} is unknown.{hint} Accepted: {', '.join(map(repr, accepted)) or 'none'}."

@@ -9,7 +9,7 @@ from typing import Any
 import legos_envs
 from legos_envs import exact
 from legos_train.cli import parse_assignments, parser
-from legos_train.evaluate import exact_metrics, head_to_head, policy_metrics, solvable
+from legos_train.evaluate import OUTCOMES, exact_metrics, head_to_head, policy_metrics, solvable
 from legos_train.policies import Cast
 from legos_train.rollout import ModelPlayer, Rollouts
 
@@ -81,7 +81,6 @@ def _print(result: dict[str, Any]) -> None:
     print(f"{result['env']}: {result['policy']} against {result['opponent']}, {result['games']} games")
     print(f"  mean return {result['mean']:+.4f}  (95 % interval {low:+.4f} .. {high:+.4f})")
     print("  by seat     " + "  ".join(f"{seat} {value:+.4f}" for seat, value in result["seats"].items()))
-    kinds = ("win", "draw", "loss", "invalid", "opponent_invalid", "truncated")
-    print("  outcomes    " + "  ".join(f"{kind} {result[kind]:.1%}" for kind in kinds if result[kind]))
+    print("  outcomes    " + "  ".join(f"{kind} {result[kind]:.1%}" for kind in OUTCOMES if result[kind]))
     for name, value in result.get("exact", {}).items():
         print(f"  exact       {name} {value:.4f}")

@@ -85,10 +85,15 @@ def solvable(env: AECEnv) -> bool:
     )
 
 
+OUTCOMES = ("win", "draw", "loss", "invalid", "opponent_invalid", "truncated", "unscored")
+
+
 def outcome_of(episode: Episode, agent: str) -> str:
-    """`win`, `draw`, `loss`, `invalid` (this agent ended the episode so), `opponent_invalid` or `truncated`."""
+    """One of `OUTCOMES`; `invalid`: this agent ended the episode so; `unscored`: a judge failed."""
     if episode.truncated:
         return "truncated"
+    if episode.outcome == "unscored":
+        return "unscored"
     if episode.outcome == "invalid":
         return "invalid" if agent in episode.info.get("offenders", ()) else "opponent_invalid"
     own = episode.trajectories[agent].total
@@ -103,7 +108,10 @@ def head_to_head(
     """Plays `games` games, the policy in every seat in turn on the same seeds, and counts.
 
     Returns `games`, `seats` (mean return by seat), `mean`, `ci95` (bootstrap over seeds: the seats played on one seed
-    belong together), and the shares `win`, `draw`, `loss`, `invalid`, `opponent_invalid`, `truncated`.
+    belong together), and the share of each of `OUTCOMES`. Seeds with an unscored game count in the shares alone.
+
+    Raises:
+        ValueError: no seed was scored in every seat.
     """
     rounds = max(1, math.ceil(games / len(seats)))
     requests = [
@@ -118,13 +126,17 @@ def head_to_head(
         [e.trajectories[seats[i % len(seats)]].total for i, e in enumerate(episodes)], dtype=float
     ).reshape(rounds, len(seats))
     outcomes = [outcome_of(e, seats[i % len(seats)]) for i, e in enumerate(episodes)]
-    kinds = ("win", "draw", "loss", "invalid", "opponent_invalid", "truncated")
+    scored = np.array([kind != "unscored" for kind in outcomes]).reshape(rounds, len(seats)).all(axis=1)
+    if not scored.any():
+        reason = next(e.info.get("reason", "") for e in episodes if e.outcome == "unscored")
+        raise ValueError(f"no seed of {env_id} was scored in every seat; the first reason: {reason}")
+    returns = returns[scored]
     return {
         "games": len(episodes),
         "seats": {seat: float(returns[:, k].mean()) for k, seat in enumerate(seats)},
         "mean": float(returns.mean()),
         "ci95": bootstrap_interval(returns.mean(axis=1), seed),
-        **{kind: outcomes.count(kind) / len(outcomes) for kind in kinds},
+        **{kind: outcomes.count(kind) / len(outcomes) for kind in OUTCOMES},
     }
 
 

@@ -98,10 +98,11 @@ class Trainer:
             for k in range(config.group_size)
         ]
         episodes = self.rollouts.run(requests)
-        if config.train_roles:
-            for episode in episodes:
-                for trajectory in episode.trajectories.values():
-                    trajectory.trainable = trajectory.trainable and trajectory.role in config.train_roles
+        for episode in episodes:
+            scored = episode.outcome != "unscored"  # a judge that failed is no reward; metrics count these episodes
+            for trajectory in episode.trajectories.values():
+                if not scored or (config.train_roles and trajectory.role not in config.train_roles):
+                    trajectory.trainable = False
         return episodes
 
     # --- learning ----------------------------------------------------------------------------------------------------

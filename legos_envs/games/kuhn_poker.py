@@ -93,7 +93,7 @@ class KuhnPoker(GameEnv):
             self.max_turns = 3 * num_rounds * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
-        cards = self.options.get("cards")
+        cards = table.options.get("cards")
         if cards is None:
             return super().deal(table)
         if not (isinstance(cards, str) and len(set(cards)) == len(cards) == 2 and set(cards) <= set(CARDS)):

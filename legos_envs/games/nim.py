@@ -120,7 +120,7 @@ class Nim(GameEnv):
             self.max_turns = sum(self.most) * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
-        heap = self.options.get("heap")
+        heap = table.options.get("heap")
         if heap is None:
             return super().deal(table)
         sizes = _sizes("option heap", heap if isinstance(heap, (list, tuple)) else [heap], len(self.most))

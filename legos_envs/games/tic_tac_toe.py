@@ -101,7 +101,7 @@ class TicTacToe(GameEnv):
 
     def deal(self, table: Table) -> State:
         state = EMPTY * 9
-        moves = self.options.get("moves")
+        moves = table.options.get("moves")
         if moves is None and self.random_opening:
             # Nobody can have three in a row before the fifth move, so an opening never ends the game.
             moves = table.rng.permutation(list(CELLS))[: table.rng.integers(self.random_opening + 1)].tolist()

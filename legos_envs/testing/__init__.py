@@ -70,8 +70,8 @@ def check_env(
     Args:
         env: an id that `legos_envs.make` takes, or a class or function that makes the env.
         episodes: how many episodes of self-play are looked at.
-        policy: plays all seats, synchronously, as a function of the `Decision` alone. By default a random legal action
-            is taken, or a line of scripted text where none is listed.
+        policy: plays all seats, synchronously, as a function of the `Decision` alone. By default the env's
+            scripted player `random`, else a random legal action, or a line of text where none is listed.
         only: names of the checks to run; all when empty.
         skip: names of checks to leave out.
         raise_on_failure: raise instead of returning a report with failures.

@@ -14,6 +14,7 @@ from pettingzoo import AECEnv
 
 from legos_envs import registry
 from legos_envs.play import Decision, ready_agents
+from legos_envs.policies import ScriptedPolicy
 from legos_envs.text_env import TextEnv
 
 SCRIPT = (
@@ -224,7 +225,16 @@ class Subject:
         episodes: int,
         policy: Callable[[Decision], Any] | None,
     ):
-        self.target, self.kwargs, self.episodes, self.policy = target, kwargs, episodes, policy
+        self.target, self.kwargs, self.episodes = target, kwargs, episodes
+        self.policy = policy or self._own_player()
+
+    def _own_player(self) -> Callable[[Decision], Any] | None:
+        """The env's scripted player `random`, if it brings one."""
+        try:
+            script = getattr(self.make().unwrapped, "scripted_players", {}).get("random")
+        except Exception:
+            return None  # the checks will say why it cannot be made
+        return None if script is None else ScriptedPolicy(script)
 
     def make(self, **changes: Any) -> AECEnv:
         """A new env; `changes` are constructor arguments over those given."""

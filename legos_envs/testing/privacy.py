@@ -172,7 +172,7 @@ def _first_views(s: Subject, seed: int) -> dict[str, str]:
             require(not leaked, f"{reader!r} can read {leaked[:1]}, which only {owner!r} may know")
 
     player = s.player(0)
-    if s.policy is None:
-        player.policy = lambda decision: (decision.legal_actions or ("I pass.",))[0]
+    talk = s.policy or (lambda decision: "I pass.")
+    player.policy = lambda decision: (decision.legal_actions or (talk(decision),))[0]
     drive(env, player, each=look)
     return views

@@ -192,8 +192,8 @@ def load(folder: str | Path) -> tuple[Any, ChatEncoder]:
 
 
 def solvable() -> Iterator[tuple[str, GameEnv]]:
-    """A label and an env for every registered environment with exact information sets; every named matrix game."""
-    for env_id in legos_envs.registered():
+    """A label and an env for every environment of `texts.GAMES`; for matrix games, every named one."""
+    for env_id in texts.GAMES:
         names = matrix_game.NAMED if env_id == "MatrixGame-v0" else (None,)
         for name in names:
             env = legos_envs.make(env_id, **({} if name is None else {"game": name})).unwrapped

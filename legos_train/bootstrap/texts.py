@@ -75,6 +75,9 @@ def _nim(rng: Random) -> dict[str, Any]:
     return {"heaps": heaps, "max_take": most, "misere": rng.random() < 0.3}
 
 
+GAMES = ("KuhnPoker-v0", "MatrixGame-v0", "Nim-v0", "TicTacToe-v0")
+"""The environments that `tiny` has read."""
+
 VARIANTS: dict[str, Callable[[Random], dict[str, Any]]] = {
     "KuhnPoker-v0": _kuhn,
     "MatrixGame-v0": _matrix,
@@ -89,13 +92,13 @@ GARBAGE = 0.03  # of the replies are not legal, so that the model meets the mess
 
 
 def stream(seed: int) -> Iterator[Dialogue]:
-    """Dialogues without end, a function of the seed, of `legos_envs.registered()` and of the environments' rules."""
+    """Dialogues without end, a function of the seed, of `GAMES` and of their rules."""
     rng = Random(f"texts {seed}")
     sources: dict[str, Callable[[Random], list[Dialogue]]] = {
         "made-up choices": lambda r: [made_up_choice(r)],
         "sentences": lambda r: [plain(r)],
     }
-    for env_id in legos_envs.registered():
+    for env_id in GAMES:
         sources[env_id] = lambda r, env_id=env_id: random_play(env_id, r)  # type: ignore[misc]
     names = sorted(sources)
     given = dict.fromkeys(names, 0.0)

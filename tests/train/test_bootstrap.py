@@ -105,12 +105,12 @@ def test_the_stream_is_a_function_of_its_seed(dialogues: list[Dialogue]) -> None
 
 
 def test_every_registered_env_is_read_in_both_memories_and_formats(dialogues: list[Dialogue]) -> None:
-    assert set(legos_envs.registered()) < {dialogue.source for dialogue in dialogues}
+    assert set(texts.GAMES) < {dialogue.source for dialogue in dialogues}
     listed = [e for d in dialogues for e in d.exchanges if e.legal]
     assert all(e.reply in e.legal for e in listed if e.legal)
     assert any(e.reply.startswith("\\boxed{") for e in listed) and any(e.reply.startswith("[") for e in listed)
     assert any(len(d.exchanges) > 1 for d in dialogues)
-    assert all(d.result and "Result: " in d.result for d in dialogues if d.source in legos_envs.registered())
+    assert all(d.result and "Result: " in d.result for d in dialogues if d.source in texts.GAMES)
     assert any("Invalid move" in e.prompt for d in dialogues for e in d.exchanges)
 
 

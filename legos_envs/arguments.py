@@ -1,0 +1,57 @@
+"""Checks of constructor arguments and reset options: every error names the value got and what is accepted."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+
+def one_of(name: str, value: Any, accepted: Sequence[Any]) -> Any:
+    """The value, which must be one of those accepted."""
+    if value not in accepted:
+        near = (
+            difflib.get_close_matches(value, [a for a in accepted if isinstance(a, str)], 1)
+            if isinstance(value, str)
+            else []
+        )
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, accepted))}; got {value!r}{hint}")
+    return value
+
+
+def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """The value as an int, which must be a whole number between `least` and `most`, both included."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least or (most is not None and number > most) or isinstance(value, bool):
+        between = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} must be a whole number {between}; got {value!r}")
+    return number
+
+
+def real(name: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
+    """The value as a float, which must be finite and between `least` and `most`, both included."""
+    ok = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not ok or not least <= value <= most:
+        raise ValueError(f"{name} must be a finite number from {least:g} to {most:g}; got {value!r}")
+    return float(value)
+
+
+def text(name: str, value: Any, most: int = 20_000) -> str:
+    """The value, which must be a string that says something, of at most `most` characters."""
+    if not isinstance(value, str) or not value.strip() or len(value) > most:
+        got = f"a str of {len(value)} characters" if isinstance(value, str) and len(value) > most else repr(value)
+        raise ValueError(f"{name} must be text of 1 to {most} characters; got {got}")
+    return value
+
+
+def unknown(what: str, got: str, accepted: Sequence[str]) -> str:
+    """The message for a name that is not known, with the nearest one that is."""
+    near = difflib.get_close_matches(got, accepted, 1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"{what} {got!r} is unknown.{hint} Accepted: {', '.join(map(repr, accepted)) or 'none'}."

@@ -1,0 +1,95 @@
+"""Rubrics: plain reward functions, usable alone, put together with weights. A model that judges is a seat, not a function.
+
+def correct(answer, truth): return answer == truth
+def brief(answer): return max(0.0, 1 - len(answer) / 1000)
+
+rubric = Rubric([correct, brief], weights=[1.0, 0.1])
+rubric(answer="42", truth="42").total
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+RewardFunction = Callable[..., "float | Awaitable[float]"]
+
+
+class Scores(NamedTuple):
+    """The weighted sum, and what every function gave by its name."""
+
+    total: float
+    parts: dict[str, float]
+
+
+class Rubric:
+    """Reward functions with weights; weight 0 makes a metric that is reported and not rewarded.
+
+    A function takes, by name, those facts it asks for (or all of them as `**facts`) and returns a finite number. It may
+    be a coroutine function. To say that something cannot be scored it raises `legos_envs.Unscored`, which drops the
+    episode; any other exception is a bug and goes through.
+
+    Args:
+        functions: the reward functions; their `__name__` names their part.
+        weights: one each; 1 by default.
+
+    Raises:
+        ValueError: no function, two of one name, or weights that are not one finite number each.
+    """
+
+    def __init__(self, functions: Sequence[RewardFunction], weights: Sequence[float] | None = None):
+        self.functions = {getattr(f, "__name__", type(f).__name__): f for f in functions}
+        if not functions or len(self.functions) != len(functions):
+            raise ValueError(f"a rubric needs functions with different names; got {[*map(_name, functions)]}")
+        given = [1.0] * len(functions) if weights is None else list(weights)
+        if len(given) != len(functions) or not all(isinstance(w, int | float) and math.isfinite(w) for w in given):
+            raise ValueError(f"weights must be {len(functions)} finite numbers, one a function; got {weights!r}")
+        self.weights = dict(zip(self.functions, map(float, given)))
+        self._takes = {name: _parameters(f) for name, f in self.functions.items()}
+
+    def __call__(self, **facts: Any) -> Scores:
+        """Scores facts. Coroutine functions are run to their end, also where an event loop is running."""
+        parts: dict[str, Any] = {name: self._call(name, facts) for name in self.functions}
+        waiting = {name: value for name, value in parts.items() if inspect.isawaitable(value)}
+        if waiting:
+            with ThreadPoolExecutor(1) as pool:
+                parts |= pool.submit(asyncio.run, _gather(waiting)).result()
+        return self._sum(parts)
+
+    async def score(self, **facts: Any) -> Scores:
+        """Scores facts; coroutine functions run at once, side by side."""
+        parts: dict[str, Any] = {name: self._call(name, facts) for name in self.functions}
+        parts |= await _gather({name: value for name, value in parts.items() if inspect.isawaitable(value)})
+        return self._sum(parts)
+
+    def _call(self, name: str, facts: dict[str, Any]) -> Any:
+        takes = self._takes[name]
+        wanted = facts if takes is None else {key: facts[key] for key in takes if key in facts}
+        return self.functions[name](**wanted)
+
+    def _sum(self, parts: dict[str, Any]) -> Scores:
+        for name, value in parts.items():
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                raise ValueError(f"reward function {name!r} must return a finite number; it returned {value!r}")
+        values = {name: float(value) for name, value in parts.items()}
+        return Scores(sum(self.weights[name] * value for name, value in values.items()), values)
+
+
+async def _gather(waiting: dict[str, Awaitable[float]]) -> dict[str, float]:
+    return dict(zip(waiting, await asyncio.gather(*waiting.values())))
+
+
+def _parameters(function: Callable[..., Any]) -> list[str] | None:
+    """The names that a function takes; None when it takes any."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return [p.name for p in parameters]
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__name__", type(function).__name__)
