@@ -1,4 +1,4 @@
-"""Rubrics: plain reward functions, usable alone, put together with weights. A model that judges is a seat, not a function.
+"""Rubrics: plain reward functions, usable alone, put together with weights. A model that judges is a seat instead.
 
 def correct(answer, truth): return answer == truth
 def brief(answer): return max(0.0, 1 - len(answer) / 1000)
