@@ -17,6 +17,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -59,6 +60,18 @@ class _LayerSlots:
     selection: _Selection
     weights: dict[int, tuple[mx.array, mx.array]] = field(default_factory=dict)
     stack: tuple[mx.array, mx.array] | None = None
+    views: dict[int, tuple[Any, np.ndarray, np.ndarray]] = field(default_factory=dict)
+
+    def host(self, slot: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """A slot's A (in, r) and B (r, out) as float32 numpy arrays over the same memory; None when it has none."""
+        pair = self.weights.get(slot)
+        if pair is None:
+            return None
+        view = self.views.get(slot)
+        if view is None or view[0] is not pair:
+            a, b = (np.asarray(w.astype(mx.float32)) for w in pair)
+            view = self.views[slot] = (pair, a, b)
+        return view[1:]
 
     def stacked(self) -> tuple[mx.array, mx.array]:
         """All slots as A (S, in, r) and B (S, r, out), ranks padded with zeros; built when a mixed batch needs it."""
@@ -183,6 +196,7 @@ class AdapterBank:
             self._selection.capacity *= 2
         for layer in self._layers.values():
             layer.slots.stack = None
+            layer.slots.views.pop(slot, None)
 
 
 def linear_shapes(model: nn.Module) -> dict[str, tuple[int, int]]:

@@ -25,7 +25,7 @@ from mlx import nn
 
 from . import loading, scoring
 from .adapters import AdapterBank, Policy
-from .kv import Arena, capacity_for
+from .kv import capacity_for
 from .runner import Logits, Runner
 from .sampling import Draw, SamplingParams, draw, log_normalisers, most_likely_tokens, uniforms
 from .scheduler import Cohort, Finished, Outcome, Row, Rules, Scheduler
@@ -82,15 +82,18 @@ class Engine:
         loading.prepare_mlx()
         self.tokenizer = tokenizer
         self.eos_ids = frozenset(getattr(tokenizer, "eos_token_ids", None) or ())
-        copy = loading.clone_structure(model)
+        self._model = copy = loading.clone_structure(model)
         self._bank = AdapterBank(copy, slots=adapter_slots, max_rank=max_lora_rank)
         self._runner = Runner(copy, self._bank, prefill_tokens=prefill_tokens, prefix_cache_bytes=prefix_cache_bytes)
         self.vocab_size = self._runner.vocab
         self.context = int(getattr(getattr(model, "args", None), "max_position_embeddings", 0) or 1 << 30)
-        self._arena = Arena(self._runner.layers)
+        self._arena = self._runner.arena()
         self._max_kv_bytes = max_kv_bytes
         self._scheduler = Scheduler(
-            max_rows, row_limit=self._row_limit, token_budget=max(admit_tokens, 1), share=share_rows
+            max_rows,
+            row_limit=self._row_limit,
+            token_budget=max(admit_tokens, 1),
+            share=share_rows and self._runner.forward.batches,
         )
         self._tickets: dict[int, _Ticket] = {}
         self._aborts: set[int] = set()
@@ -262,7 +265,7 @@ class Engine:
         self._closed = True
         self._arena.reset()
         self._runner.drop_caches()
-        del self._runner, self._bank, self._arena
+        del self._runner, self._bank, self._arena, self._model
         mx.synchronize()
         if threading.current_thread() is not threading.main_thread():
             # Streams belong to threads; one that outlives its thread aborts the process at exit on Linux.

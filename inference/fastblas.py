@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import threadpoolctl
+
 # Every CBLAS symbol that libmlx.so imports. LAPACK stays what it was.
 SYMBOLS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")
 
@@ -73,15 +75,11 @@ def enable(threads: int | None = None) -> Status:
 
 
 def set_threads(n: int) -> bool:
-    """Set the number of BLAS threads of the library that `enable` put in; False when it put none in."""
-    status = _enable()
-    if status.handle is None:
-        return False
-    setter = getattr(status.handle, status.prefix + "openblas_set_num_threads", None)
-    if setter is None:
-        return False
-    setter(int(n))
-    return True
+    """Set the number of threads of every BLAS in the process, numpy's own included; False when there is none to set."""
+    _enable()
+    pools = threadpoolctl.ThreadpoolController().select(user_api="blas")
+    pools.limit(limits=int(n))
+    return bool(pools.info())
 
 
 @functools.cache

@@ -52,7 +52,7 @@ class Arena:
         """Make room for that many slots with that many entries each; keeps what is stored."""
         if slots <= self.slots and length <= self.length:
             return
-        self.slots = max(self.slots, _power_of_two(slots, 1))
+        self.slots = max(self.slots, power_of_two(slots, 1))
         self.length = max(self.length, capacity_for(length))
         for layer in self.layers:
             layer.resize(self.slots, self.length)
@@ -210,10 +210,10 @@ class LayerCache:
 
 def capacity_for(entries: int) -> int:
     """Entries per slot that an arena allocates in order to hold this many."""
-    return _power_of_two(entries, _LENGTH_STEP)
+    return power_of_two(entries, _LENGTH_STEP)
 
 
-def _power_of_two(n: int, least: int) -> int:
+def power_of_two(n: int, least: int) -> int:
     return max(least, 1 << max(n - 1, 0).bit_length())
 
 

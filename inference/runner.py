@@ -1,27 +1,25 @@
-"""Feed tokens to the model: padded batches over the arena, the head on last positions only, shared beginnings once.
+"""Feed rows to the model: padded batches over the arena, the head on last positions only, shared beginnings once.
 
-Everything here is evaluated before it returns, one `mx.eval` per batch, so that an exception belongs to one batch.
+How the model is run is chosen here: in numpy for small float32 models on a CPU (host_forward.py), in MLX over the slot
+arena (mlx_forward.py), or row by row for models whose state is not plain keys and values (solo_forward.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-import mlx.core as mx
 import numpy as np
-import numpy.typing as npt
 from mlx import nn
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
-from . import decoder
-from .adapters import AdapterBank, Policy
-from .kv import Arena
+from . import host_forward
+from .adapters import AdapterBank
+from .mlx_forward import Forward, Logits, MlxForward, alike, trial
 from .prefix_cache import MIN_PREFIX, PrefixCache, clusters
-from .types import UnsupportedModel
+from .solo_forward import SoloForward
 
-Logits = npt.NDArray[np.float32]
-Head = Callable[[mx.array], mx.array]
+__all__ = ["Fed", "Logits", "Runner", "choose_forward"]
 
 
 class Fed(Protocol):
@@ -35,33 +33,38 @@ class Fed(Protocol):
     cached: int
 
 
+def choose_forward(model: nn.Module, bank: AdapterBank) -> Forward:
+    """The cheapest forward pass that gives the model's own numbers."""
+    if any(type(cache) is not KVCache for cache in make_prompt_cache(model)):
+        return SoloForward(model, bank)
+    own = MlxForward(model, bank)
+    if host_forward.fits(model):
+        host = host_forward.HostForward(model, own.vocab)
+        if alike(trial(host, bank.base), trial(own, bank.base)):
+            return host
+    return own
+
+
 class Runner:
     """A model, its adapters and its cache of shared beginnings; stateless as to who is being served."""
 
     def __init__(self, model: nn.Module, bank: AdapterBank, *, prefill_tokens: int, prefix_cache_bytes: int) -> None:
-        kinds = {type(cache).__name__ for cache in make_prompt_cache(model) if type(cache) is not KVCache}
-        if kinds:
-            raise UnsupportedModel(
-                f"{type(model).__module__} keeps its state in {', '.join(sorted(kinds))}; the engine serves models "
-                "whose layers all use mlx-lm's plain KVCache (llama, qwen2, qwen3 and the like)"
-            )
-        self.model = model
-        self.bank = bank
+        self.forward = choose_forward(model, bank)
+        self.vocab, self.bytes_per_entry = self.forward.vocab, self.forward.bytes_per_entry
         self.prefill_tokens = prefill_tokens
         self.prefixes = PrefixCache(prefix_cache_bytes)
-        self.layers = len(make_prompt_cache(model))
         self._recent: dict[str, tuple[int, ...]] = {}
-        self._head: Head | None = None
-        self.own_forward = False
-        self.vocab, self.bytes_per_entry = self._probe()
-        self.own_forward = self._head is not None and decoder.fits(model) and self._same_forward()
+
+    def arena(self) -> Any:
+        """An empty arena for this model."""
+        return self.forward.arena()
 
     def drop_caches(self) -> None:
         """Forget shared beginnings."""
         self.prefixes.clear()
         self._recent.clear()
 
-    def feed(self, arena: Arena, rows: Sequence[Fed]) -> Iterator[tuple[Sequence[Fed], Logits]]:
+    def feed(self, arena: Any, rows: Sequence[Fed]) -> Iterator[tuple[Sequence[Fed], Logits]]:
         """Feed each row's pending tokens; yields batches of rows with the logits (n, V) after their last token.
 
         rows occupy consecutive slots in order. `pos` and `pending` are left for the caller to advance.
@@ -79,43 +82,15 @@ class Runner:
             logits = self.forward(
                 arena, batch[0].slot, [row.pos + done for row in batch], tokens, [row.policy for row in batch], last
             )
-            mx.eval(logits, arena.arrays())
-            yield batch, np.asarray(logits)
+            yield batch, logits
 
-    def forward(
-        self,
-        arena: Arena,
-        low: int,
-        offsets: Sequence[int],
-        tokens: npt.NDArray[np.int32],
-        policies: Sequence[Policy],
-        last: Sequence[int] | None = None,
-        *,
-        head: bool = True,
-    ) -> mx.array:
-        """Feed tokens (n, L) to slots low..low+n-1. Lazy.
-
-        Returns float32 logits (n, V) at positions `last`, or (n, L, V) when it is None; without head, hidden states.
-        """
-        self.bank.select(policies)
-        cache = arena.open(low, offsets, tokens.shape[1])
-        inputs = mx.array(tokens)
-        if self.own_forward and self._head is not None:
-            out = decoder.hidden_states(self.model.model, inputs, arena, last)
-        else:
-            body = self.model if self._head is None else self.model.model
-            out = body(inputs, cache=cache)
-            if last is not None and tokens.shape[1] > 1:
-                out = out[mx.arange(len(last)), mx.array(list(last))][:, None]
-        if self._head is not None and head:
-            out = self._head(out)
-        return (out[:, 0] if last is not None else out).astype(mx.float32)
-
-    def warm(self, arena: Arena, rows: Sequence[Fed]) -> None:
+    def warm(self, arena: Any, rows: Sequence[Fed]) -> None:
         """Give new rows the keys and values of beginnings they share with each other, or with earlier prompts.
 
         Sets `pos`, `pending` and `cached` of each row. A beginning shared by two prompts is computed once and kept.
         """
+        if not self.forward.batches:
+            return
         by_digest: dict[str, list[Fed]] = {}
         for row in rows:
             by_digest.setdefault(row.policy.digest, []).append(row)
@@ -129,7 +104,7 @@ class Runner:
                     self._warm_group(arena, digest, group, shared if len(indices) > 1 else 0)
             self._recent[digest] = prompts[-1]
 
-    def _warm_group(self, arena: Arena, digest: str, group: list[Fed], shared: int) -> None:
+    def _warm_group(self, arena: Any, digest: str, group: list[Fed], shared: int) -> None:
         shared = min(shared, *(len(row.prompt) - 1 for row in group))
         found = [self.prefixes.longest(digest, row.prompt) for row in group]
         lead: Fed | None = None
@@ -157,11 +132,10 @@ class Runner:
         for (key, length), members in places.items():
             arena.restore(entries[key].snapshot, [row.slot for row in members], length)
 
-    def _feed_silently(self, arena: Arena, row: Fed, start: int, stop: int) -> None:
+    def _feed_silently(self, arena: Any, row: Fed, start: int, stop: int) -> None:
         """Store keys and values of some pending tokens; no logits."""
         tokens = np.asarray([row.pending[start:stop]], dtype=np.int32)
-        hidden = self.forward(arena, row.slot, [row.pos + start], tokens, [row.policy], [stop - start - 1], head=False)
-        mx.eval(hidden, arena.arrays())
+        self.forward(arena, row.slot, [row.pos + start], tokens, [row.policy], [stop - start - 1], head=False)
 
     def _batches(self, rows: Sequence[Fed]) -> Iterator[Sequence[Fed]]:
         """Consecutive rows to feed together: single tokens apart from prompts, at most half of a batch padding."""
@@ -177,44 +151,3 @@ class Runner:
             total, width = total + n, wider
         if start < len(rows):
             yield rows[start:]
-
-    def _probe(self) -> tuple[int, int]:
-        """Vocabulary size and bytes per stored entry; also finds a head that may be applied to some positions only.
-
-        `model.model` followed by the output projection is what most architectures do; some scale or cap in between, so
-        the short cut is taken only if it gives the full call's numbers.
-        """
-        arena = Arena(self.layers)
-        tokens = np.zeros((1, 2), dtype=np.int32)
-        full = self.forward(arena, 0, [0], tokens, [self.bank.base])
-        mx.eval(full, arena.arrays())
-        vocab, entry_bytes = full.shape[-1], sum(a.nbytes for a in arena.arrays()) // (arena.slots * arena.length)
-        for head in _possible_heads(self.model):
-            out = head(self.model.model(mx.array(tokens))).astype(mx.float32)
-            if out.shape == full.shape and mx.allclose(out, full, rtol=1e-3, atol=1e-3).item():
-                self._head = head
-                break
-        return vocab, entry_bytes
-
-    def _same_forward(self) -> bool:
-        """`decoder.py` gives the model's own logits for rows of different lengths, in prefill and in decode."""
-        rng = np.random.default_rng(0)
-        tokens = rng.integers(0, min(self.vocab, 1000), (2, 9), dtype=np.int32)
-        found = []
-        for self.own_forward in (False, True):
-            arena = Arena(self.layers)
-            for offsets, low, high, last in (([0, 0], 0, 6, [5, 3]), ([6, 4], 6, 8, None), ([8, 6], 8, 9, [0, 0])):
-                part = tokens[:, low:high]
-                logits = self.forward(arena, 0, offsets, part, [self.bank.base] * 2, last)
-                mx.eval(logits, arena.arrays())
-                found.append(np.asarray(logits))
-        tolerance = 1e-4 * (1.0 + max(float(np.abs(f).max()) for f in found))
-        return all(bool(np.abs(a - b).max() <= tolerance) for a, b in zip(found[:3], found[3:], strict=True))
-
-
-def _possible_heads(model: nn.Module) -> list[Head]:
-    """What may turn the hidden states of `model.model` into logits."""
-    body = getattr(model, "model", None)
-    untied = getattr(model, "lm_head", None)
-    tied = getattr(getattr(body, "embed_tokens", None), "as_linear", None)
-    return [head for head in (untied, tied) if body is not None and callable(head)]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
 from .adapters import Policy
-from .kv import Arena
 from .runner import Logits, Runner
 from .sampling import log_normalisers
 from .scheduler import Row
@@ -27,7 +26,7 @@ def next_logits(runner: Runner, prompts: Sequence[Ids], policy: Policy, max_rows
     found: dict[Ids, Logits] = {}
     for start in range(0, len(distinct), max_rows):
         chunk = distinct[start : start + max_rows]
-        for row, logits in _prefill(runner, Arena(runner.layers), chunk, policy, warm=False):
+        for row, logits in _prefill(runner, runner.arena(), chunk, policy, warm=False):
             found[row.prompt] = logits
     return np.stack([found[p] for p in prompts]) if prompts else np.zeros((0, runner.vocab), np.float32)
 
@@ -36,13 +35,15 @@ def score(
     runner: Runner, pairs: Sequence[tuple[Ids, Ids]], policy: Policy, max_rows: int
 ) -> list[npt.NDArray[np.float64]]:
     """Log-probability of each token of each continuation after its prompt, for (prompt, continuation) pairs."""
+    if not runner.forward.batches:
+        return [_score_alone(runner, *pair, policy) for pair in pairs]
     by_prompt: dict[Ids, list[Ids]] = {}
     for prompt, continuation in dict.fromkeys(pairs):
         by_prompt.setdefault(prompt, []).append(continuation)
     distinct = sorted(by_prompt, key=lambda p: (len(p), p))
     found: dict[tuple[Ids, Ids], npt.NDArray[np.float64]] = {}
     for start in range(0, len(distinct), max_rows):
-        arena = Arena(runner.layers)
+        arena = runner.arena()
         rows: dict[Ids, Row] = {}
         for row, logits in _prefill(runner, arena, distinct[start : start + max_rows], policy):
             rows[row.prompt] = row
@@ -58,8 +59,17 @@ def score(
     return [found[pair].copy() for pair in pairs]
 
 
+def _score_alone(runner: Runner, prompt: Ids, continuation: Ids, policy: Policy) -> npt.NDArray[np.float64]:
+    """One pair in one pass, for models whose rows cannot be copied."""
+    if not continuation:
+        return np.zeros(0)
+    tokens = np.array([(*prompt, *continuation[:-1])], dtype=np.int32)
+    logits = runner.forward(runner.arena(), 0, [0], tokens, [policy])[0, len(prompt) - 1 :]
+    return _finite(logits[np.arange(len(continuation)), list(continuation)] - log_normalisers(logits))
+
+
 def _prefill(
-    runner: Runner, arena: Arena, prompts: Sequence[Ids], policy: Policy, *, warm: bool = True
+    runner: Runner, arena: Any, prompts: Sequence[Ids], policy: Policy, *, warm: bool = True
 ) -> Iterator[tuple[Row, Logits]]:
     """Rows in slots 0..n-1 of the arena with their prompts fed, and the logits (V,) after each."""
     rows = [Row(p, policy, [], len(p), pending=p, slot=slot) for slot, p in enumerate(prompts)]
@@ -73,7 +83,7 @@ def _prefill(
 
 
 def _tails(
-    runner: Runner, arena: Arena, work: Sequence[tuple[Row, Ids]], base: int, max_rows: int
+    runner: Runner, arena: Any, work: Sequence[tuple[Row, Ids]], base: int, max_rows: int
 ) -> Iterator[tuple[Sequence[tuple[Row, Ids]], list[npt.NDArray[np.float64]]]]:
     """Log-probabilities of all but the first continuation token, in chunks, on copies of the prompts' slots."""
     work = sorted(work, key=lambda item: len(item[1]))
@@ -89,10 +99,8 @@ def _tails(
         for i, (_, c) in enumerate(chunk):
             tokens[i, : len(c) - 1], targets[i, : len(c) - 1] = c[:-1], c[1:]
         logits = runner.forward(arena, base, [row.pos for row, _ in chunk], tokens, [row.policy for row, _ in chunk])
-        picked = mx.take_along_axis(logits, mx.array(targets)[..., None], axis=-1)[..., 0]
-        logprobs = picked - mx.logsumexp(logits, axis=-1)
-        mx.eval(logprobs, arena.arrays())
-        values = np.asarray(logprobs).astype(np.float64)
+        picked = np.take_along_axis(logits, targets[..., None].astype(np.int64), axis=-1)[..., 0]
+        values = picked - log_normalisers(logits.reshape(-1, logits.shape[-1])).reshape(picked.shape)
         yield chunk, [_finite(values[i, : len(c) - 1]) for i, (_, c) in enumerate(chunk)]
 
 

@@ -200,7 +200,7 @@ def test_the_trainers_model_is_not_touched(random_model: tuple[Any, Any], make_a
         # The copy sees through the LoRA layers, and shares the arrays of the base.
         assert np.allclose(engine.next_logits([PROMPTS[0]])[0], logits[0, -1], atol=1e-4)
         engine.publish("a", make_adapter(2), scale=1.0, version=1)
-        q_proj = engine._runner.model.model.layers[0].self_attn.q_proj
+        q_proj = engine._bank._layers["model.layers.0.self_attn.q_proj"]
         assert q_proj.linear.weight is model.model.layers[0].self_attn.q_proj.weight
     assert {name: id(array) for name, array in tree_flatten(model.parameters())} == before
     assert np.array_equal(np.array(model(mx.array([PROMPTS[0]]))), logits)

@@ -7,9 +7,13 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx import nn
 from mlx_lm.models import gemma, llama, qwen2, qwen3
 
 from inference import Engine, Request
+from inference.adapters import linear_shapes
+from inference.host_forward import HostForward, _Linear, _slices
+from inference.mlx_forward import MlxForward
 
 COMMON = {
     "hidden_size": 32,
@@ -36,14 +40,43 @@ def build(module: Any, **extra: Any) -> Any:
     return model
 
 
+def adapter(model: Any, seed: int) -> dict[str, mx.array]:
+    rng = np.random.default_rng(seed)
+    shapes = linear_shapes(model)
+    return {
+        f"{path}.{leaf}": mx.array(rng.normal(0, 0.3, shape).astype(np.float32))
+        for path, (width, out) in shapes.items()
+        for leaf, shape in (("lora_a", (width, 2 + seed)), ("lora_b", (2 + seed, out)))
+    }
+
+
+def plain_call(engine: Engine, own_decoder: bool) -> None:
+    """Makes the engine run the model in MLX: by decoder.py, or by the model's own call."""
+    runner = engine._runner
+    forward = runner.forward
+    assert isinstance(forward, HostForward)
+    runner.forward = mlx = MlxForward(engine._model, engine._bank)
+    assert mlx.own_decoder
+    mlx.own_decoder = own_decoder
+    engine._arena = runner.arena()
+
+
+@pytest.mark.parametrize("own_decoder", [True, False])
 @pytest.mark.parametrize("module", [llama, qwen2, qwen3])
-def test_it_gives_the_models_numbers(module: Any) -> None:
+def test_it_gives_the_models_numbers(module: Any, own_decoder: bool) -> None:
+    """Without adapters, and with two of them in one batch, of different ranks, beside the base."""
     model = build(module)
-    requests = [Request(p, max_tokens=5, seed=i, stop_ids=frozenset()) for i, p in enumerate(PROMPTS)]
+    names = [None, "a", "b"]
+    requests = [
+        Request(p, max_tokens=5, seed=i, stop_ids=frozenset(), adapter=names[i % 3])
+        for i, p in enumerate([*PROMPTS, *PROMPTS[1:]])
+    ]
     continuations = [p[::-1][: i + 2] for i, p in enumerate(PROMPTS)]
     with Engine(model, None) as own, Engine(model, None) as plain:
-        assert own._runner.own_forward
-        plain._runner.own_forward = False
+        plain_call(plain, own_decoder)
+        for engine in (own, plain):
+            engine.publish("a", adapter(model, 1), scale=0.5, version=1)
+            engine.publish("b", adapter(model, 2), scale=2.0, version=1)
         np.testing.assert_allclose(own.next_logits(PROMPTS), plain.next_logits(PROMPTS), atol=2e-5)
         for a, b in zip(own.score(PROMPTS, continuations), plain.score(PROMPTS, continuations), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-5)
@@ -52,10 +85,38 @@ def test_it_gives_the_models_numbers(module: Any) -> None:
             np.testing.assert_allclose(x.logprobs, y.logprobs, atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [1, 7, 24, 25])
+def test_few_and_many_rows_are_multiplied_alike(rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    linear = nn.Linear(64, 1920)
+    x = rng.normal(size=(rows, 64)).astype(np.float32)
+    np.testing.assert_allclose(_Linear(linear)(x, []), np.array(linear(mx.array(x))), atol=1e-5)
+    if rows in (7, 24):
+        assert 1920 % _slices(rows, 1920, 64) == 0
+
+
+def test_weights_are_used_where_they_lie() -> None:
+    model = build(qwen3)
+    with Engine(model, None) as engine:
+        forward = engine._runner.forward
+        assert isinstance(forward, HostForward)
+        theirs = np.asarray(model.model.layers[0].mlp.up_proj.weight)
+        assert np.shares_memory(forward._blocks[0].up._weight, theirs)
+
+
+@pytest.mark.parametrize("extra", [{"rope_traditional": True}, {"rope_scaling": {"type": "linear", "factor": 2.0}}])
+def test_other_rotary_embeddings(extra: dict[str, Any]) -> None:
+    model = build(llama, **extra)
+    with Engine(model, None) as engine:
+        logits = engine.next_logits([PROMPTS[2]])[0]
+    np.testing.assert_allclose(logits, np.array(model(mx.array([PROMPTS[2]]))[0, -1]), atol=1e-4)
+
+
 def test_a_model_that_only_looks_alike_keeps_its_own_call() -> None:
     """Gemma has modules of the same names, but GELU, another norm and scaled embeddings."""
     model = build(gemma)
     with Engine(model, None) as engine:
-        assert not engine._runner.own_forward
+        forward = engine._runner.forward
+        assert isinstance(forward, MlxForward) and not forward.own_decoder
         logits = engine.next_logits([PROMPTS[0]])[0]
     np.testing.assert_allclose(logits, np.array(model(mx.array([PROMPTS[0]]))[0, -1]), atol=1e-4)

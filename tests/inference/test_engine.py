@@ -320,6 +320,19 @@ def test_generate_refuses_a_bad_batch_whole(engines: Callable[..., Engine]) -> N
     assert not engine.busy
 
 
+class Between:
+    """A forward pass with something that may go wrong in front of it."""
+
+    def __init__(self, forward: Any, fault: Callable[..., Any]) -> None:
+        self._forward, self._fault = forward, fault
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self._fault(self._forward, *arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._forward, name)
+
+
 @pytest.mark.parametrize("fault", ["raises", "nan"])
 @pytest.mark.parametrize("max_rows", [2, 64])
 def test_a_fault_in_the_model_ends_only_the_requests_that_cause_it(
@@ -331,15 +344,16 @@ def test_a_fault_in_the_model_ends_only_the_requests_that_cause_it(
         engine.drop_caches()
         bad_token = expected[0].tokens[1]
         assert bad_token not in PROMPTS[0] + PROMPTS[1]
-        model = engine._runner.model
 
-        def faulty(inputs: mx.array, cache: Any) -> mx.array:
-            hit = (inputs == bad_token).any(axis=1)
-            if fault == "raises" and hit.any().item():
+        def faulty(forward: Any, *arguments: Any, **options: Any) -> Any:
+            hit = (arguments[3] == bad_token).any(axis=1)
+            if fault == "raises" and hit.any():
                 raise RuntimeError("cannot digest this")
-            return mx.where(hit[:, None, None], mx.nan, model(inputs, cache=cache))
+            out = np.array(forward(*arguments, **options))
+            out[hit] = np.nan
+            return out
 
-        engine._runner._head, engine._runner.model = None, faulty
+        engine._runner.forward = Between(engine._runner.forward, faulty)
         guilty = 0
         for completion, alone in zip(engine.generate(requests), expected):
             if bad_token in alone.tokens[:-1]:
@@ -354,14 +368,13 @@ def test_a_fault_in_the_model_ends_only_the_requests_that_cause_it(
 
 def test_an_exception_that_nobody_causes_alone_does_not_hang(random_model: tuple[Any, Any]) -> None:
     with Engine(*random_model) as engine:
-        model = engine._runner.model
 
-        def crowded(inputs: mx.array, cache: Any) -> mx.array:
-            if inputs.shape[0] > 1:
+        def crowded(forward: Any, *arguments: Any, **options: Any) -> Any:
+            if len(arguments[3]) > 1:
                 raise MemoryError("too many")
-            return model(inputs, cache=cache)
+            return forward(*arguments, **options)
 
-        engine._runner._head, engine._runner.model = None, crowded
+        engine._runner.forward = Between(engine._runner.forward, crowded)
         done = engine.generate([Request(p, max_tokens=3) for p in PROMPTS])
         assert {c.finish_reason for c in done} == {"error"}
         [fine] = engine.generate([Request(PROMPTS[0], max_tokens=3)])
