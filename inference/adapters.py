@@ -42,6 +42,14 @@ class Policy:
     rank: int = 0
     running: int = 0
     current: bool = True
+    after: Policy | None = None
+
+    @property
+    def blocked(self) -> bool:
+        """Waits until no request runs under the version before it."""
+        if self.after is not None and self.after.running == 0:
+            self.after = None
+        return self.after is not None
 
 
 @dataclass(slots=True)

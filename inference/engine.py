@@ -4,19 +4,16 @@ A step is: apply aborts, give rows to branches and to waiting prompts, feed ever
 request, deliver what ended. Requests join and leave between steps. See `scheduler` for how requests with the same
 prompt share rows, `adapters` for versions, `sampling` for why a request's tokens do not depend on its company.
 
-Left out here: streaming of single tokens, stop strings, penalties and grammars; a general prefix index; models with
-other than plain key-value caches.
+Left out here: penalties, and grammars beyond a list of allowed answers.
 """
 
 from __future__ import annotations
 
-import math
-import numbers
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import mlx.core as mx
 import numpy as np
@@ -25,13 +22,22 @@ from mlx import nn
 
 from . import loading, scoring
 from .adapters import AdapterBank, Policy
+from .checks import Checks
+from .drawing import draw_all
 from .kv import capacity_for
 from .runner import Logits, Runner
-from .sampling import Draw, SamplingParams, draw, log_normalisers, most_likely_tokens, uniforms
-from .scheduler import Cohort, Finished, Outcome, Row, Rules, Scheduler
-from .types import AdapterInfo, Completion, ContextOverflow, InferenceError, Request, UnknownRequest
+from .scheduler import Finished, Outcome, Row, Rules, Scheduler
+from .types import (
+    AdapterInfo,
+    Completion,
+    ContextOverflow,
+    Delta,
+    InferenceError,
+    PublishMode,
+    Request,
+    UnknownRequest,
+)
 
-_RULES_KEPT = 4096
 _ROOM_AHEAD = 32
 
 
@@ -94,10 +100,13 @@ class Engine:
             row_limit=self._row_limit,
             token_budget=max(admit_tokens, 1),
             share=share_rows and self._runner.forward.batches,
+            says=self._says,
         )
+        self._checks = Checks(self.vocab_size, self.context, self.eos_ids, tokenizer is not None)
+        self._streams: dict[int, int] = {}  # how many tokens of a request have been reported
+        self._deltas: list[Delta] = []
         self._tickets: dict[int, _Ticket] = {}
         self._aborts: set[int] = set()
-        self._rules: dict[tuple[Any, ...], Rules] = {}
         self._next_id = 0
         self._failed_steps = 0
         self._closed = False
@@ -122,14 +131,14 @@ class Engine:
         """
         self._check_open()
         policy = self._bank.find(request.adapter)
-        prompt = self._check_prompt(request.prompt, policy)
-        rules = self._check_rules(request, len(prompt))
-        if not isinstance(request.seed, numbers.Integral):
-            raise ValueError(f"seed must be an integer, got {request.seed!r}")
+        prompt = self._prompt(request.prompt, policy)
+        rules = self._fitting(self._checks.rules(request, len(prompt)), len(prompt))
         request_id, self._next_id = self._next_id, self._next_id + 1
         self._scheduler.add(request_id, policy, prompt, rules, int(request.seed), request.top_logprobs)
         self._tickets[request_id] = _Ticket(request, policy, len(prompt))
         policy.running += 1
+        if request.stream:
+            self._streams[request_id] = 0
         return request_id
 
     def step(self) -> list[Completion]:
@@ -150,13 +159,21 @@ class Engine:
             self._arena.copy(plan.copies)
             self._runner.warm(self._arena, plan.admitted)
             for rows, logits in self._runner.feed(self._arena, self._scheduler.rows):
-                outcomes.update(_draw_all(cast(Sequence[Row], rows), logits))
+                outcomes.update(draw_all(cast(Sequence[Row], rows), logits))
         except Exception as error:  # whatever the model raised: find whose fault it is and go on with the others
             return sorted(done + self._recover(error), key=lambda c: c.request_id)
         self._failed_steps = 0
         for row in [row for row in self._scheduler.rows if row not in outcomes]:
             done += self._fail(row, "the model's logits are not finite")
-        return sorted(done + self._deliver(self._scheduler.advance(outcomes)), key=lambda c: c.request_id)
+        done += self._deliver(self._scheduler.advance(outcomes))
+        if self._streams:
+            self._report()
+        return sorted(done, key=lambda c: c.request_id)
+
+    def deltas(self) -> list[Delta]:
+        """New tokens of requests that stream, since the last call; those of a request's last step included."""
+        found, self._deltas = self._deltas, []
+        return found
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Run requests to their end; completions in the order given. Needs an engine without other requests.
@@ -193,14 +210,37 @@ class Engine:
 
     # Adapters
 
-    def publish(self, name: str, weights: Mapping[str, mx.array], *, scale: float, version: int) -> str:
+    def publish(
+        self, name: str, weights: Mapping[str, mx.array], *, scale: float, version: int, mode: PublishMode = "pin"
+    ) -> str:
         """Make LoRA weights the current version of a name, for requests submitted from now on; returns their digest.
 
         weights: mlx-lm names, `<layer>.lora_a` (in, rank) and `<layer>.lora_b` (rank, out); evaluated here.
-        Raises AdapterError when they do not fit or are not finite; the version before then stays current.
+        mode: what becomes of the name's unfinished requests. `pin`: they finish under the version they began with.
+            `keep`: they go on under the new one, with the keys and values they have; `token_versions` tells which
+            token is whose. `wait`: as pin, and new requests wait until they are done. `abort`: they end now.
+        Raises AdapterError when the weights do not fit or are not finite; the version before then stays current.
         """
         self._check_open()
-        return self._bank.publish(name, weights, scale=scale, version=version).digest
+        if mode not in get_args(PublishMode):
+            raise ValueError(f"mode must be one of {', '.join(get_args(PublishMode))}; got {mode!r}")
+        before = self._bank.published().get(name)
+        old = None if before is None else self._bank.find(name)
+        new = self._bank.publish(name, weights, scale=scale, version=version)
+        if old is None:
+            return new.digest
+        tickets = {i: ticket for i, ticket in self._tickets.items() if ticket.policy is old}
+        if mode == "wait":
+            new.after = old
+        elif mode == "abort":
+            self._aborts.update(tickets)
+        elif mode == "keep" and tickets:
+            self._scheduler.transfer(old, new, old.version)
+            new.running += len(tickets)
+            for ticket in tickets.values():
+                ticket.policy = new
+            self._bank.release(old, len(tickets))
+        return new.digest
 
     def unpublish(self, name: str) -> None:
         """Take an adapter away; requests that run under it finish. ValueError when there is no such name."""
@@ -230,8 +270,8 @@ class Engine:
         policy = self._bank.find(adapter)
         pairs = []
         for prompt, continuation in zip(prompts, continuations):
-            ids = self._check_prompt(prompt, policy)
-            answer = self._check_prompt(continuation, policy, "continuation") if len(continuation) else ()
+            ids = self._prompt(prompt, policy)
+            answer = self._checks.prompt(continuation, "continuation") if len(continuation) else ()
             if len(ids) + len(answer) > self.context:
                 raise ContextOverflow(
                     f"{len(ids)} prompt and {len(answer)} continuation tokens exceed the context of {self.context}"
@@ -243,7 +283,7 @@ class Engine:
         """Raw logits (n, V), float32, of the token after each prompt. May hold NaN: a canary for a new adapter."""
         self._check_open()
         policy = self._bank.find(adapter)
-        checked = [self._check_prompt(prompt, policy) for prompt in prompts]
+        checked = [self._prompt(prompt, policy) for prompt in prompts]
         return scoring.next_logits(self._runner, checked, policy, self._scheduler.max_rows)
 
     # Housekeeping
@@ -283,66 +323,28 @@ class Engine:
         if self._closed:
             raise InferenceError("this engine is closed")
 
-    def _check_prompt(self, prompt: Sequence[int], policy: Policy, what: str = "prompt") -> tuple[int, ...]:
-        if isinstance(prompt, np.ndarray):
-            prompt = prompt.tolist()
-        try:
-            ids = tuple(prompt)
-            if self._scheduler.waits_for(policy, ids):
-                return ids  # checked when the request it will share a row with came
-            array = np.asarray(ids)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"a {what} is a sequence of token ids, got {type(prompt).__name__}: {error}") from error
-        if array.size == 0:
-            raise ValueError(f"the {what} is empty; at least one token id is needed")
-        if array.ndim != 1 or array.dtype.kind not in "iu":
-            raise ValueError(
-                f"a {what} is a flat sequence of integer token ids, got {array.dtype} of shape {array.shape}"
-            )
-        low, high = int(array.min()), int(array.max())
-        if low < 0 or high >= self.vocab_size:
-            wrong = low if low < 0 else high
-            raise ValueError(f"{what} holds token id {wrong}; the model knows 0 to {self.vocab_size - 1}")
-        if len(ids) >= self.context:
-            raise ContextOverflow(
-                f"the {what} has {len(ids)} tokens, the context {self.context}; leave room for at least one new token"
-            )
-        return ids
+    def _prompt(self, prompt: Sequence[int], policy: Policy) -> tuple[int, ...]:
+        if isinstance(prompt, tuple):
+            try:
+                if self._scheduler.waits_for(policy, prompt):
+                    return prompt  # checked when the request it will share a row with came
+            except TypeError:
+                pass  # the check says what is wrong with it
+        return self._checks.prompt(prompt)
 
-    def _check_rules(self, request: Request, prompt_tokens: int) -> Rules:
-        r = request
-        room = self.context - prompt_tokens
-        try:
-            key = (r.temperature, r.top_p, r.top_k, r.min_p, r.stop_ids, r.max_tokens, r.top_logprobs, prompt_tokens)
-            known = self._rules.get(key)
-        except TypeError as error:
-            raise ValueError(f"stop_ids must be a frozenset of token ids: {error}") from error
-        if known is not None:
-            return known
-        _check_number("temperature", r.temperature, 0.0, math.inf)
-        _check_number("top_p", r.top_p, 0.0, 1.0, open_low=True)
-        _check_number("min_p", r.min_p, 0.0, 1.0)
-        _check_integer("top_k", r.top_k, 0)
-        _check_integer("max_tokens", r.max_tokens, 1)
-        _check_integer("top_logprobs", r.top_logprobs, 0)
-        stop_ids = self.eos_ids if r.stop_ids is None else r.stop_ids
-        if not isinstance(stop_ids, frozenset):
-            raise ValueError(f"stop_ids must be a frozenset of token ids, got {stop_ids!r}")
-        if not all(isinstance(i, (int, np.integer)) and 0 <= i < self.vocab_size for i in stop_ids):
-            raise ValueError(
-                f"stop_ids must be token ids from 0 to {self.vocab_size - 1}, got {sorted(stop_ids, key=str)}"
-            )
-        params = SamplingParams(float(r.temperature), float(r.top_p), int(r.top_k), float(r.min_p))
-        rules = Rules(params, stop_ids, min(int(r.max_tokens), room))
+    def _fitting(self, rules: Rules, prompt_tokens: int) -> Rules:
         if self._row_limit(prompt_tokens + rules.limit) < 1:
             raise ValueError(
                 f"{prompt_tokens} prompt and {rules.limit} new tokens need more keys and values than "
                 f"max_kv_bytes={self._max_kv_bytes} holds; lower max_tokens or raise max_kv_bytes"
             )
-        if len(self._rules) >= _RULES_KEPT:
-            self._rules.clear()
-        self._rules[key] = rules
         return rules
+
+    def _says(self, tokens: Sequence[int], stop: tuple[str, ...]) -> bool:
+        """Whether the end of the text contains a stop text; every token writes at least one byte of it."""
+        longest = max(len(text.encode("utf-8", "surrogatepass")) for text in stop)
+        ending = self.tokenizer.decode(list(tokens[-longest - 8 :]))
+        return any(text in ending for text in stop)
 
     def _row_limit(self, reach: int) -> int:
         return self._max_kv_bytes // (capacity_for(reach) * self._runner.bytes_per_entry)
@@ -352,8 +354,16 @@ class Engine:
     def _deliver(self, finished: Iterable[Finished], error: str | None = None) -> list[Completion]:
         completions = []
         for ids, row, sampled_logprobs, reason in finished:
+            versions = _versions(row) if row.switches else None
+            parked = False
             for request_id in ids.tolist():
                 ticket = self._tickets.pop(request_id)
+                if ticket.request.park and not parked and reason in ("stop", "length") and not row.switches:
+                    self._runner.park(self._arena, row, (*row.prompt, *row.tokens)[: row.pos])
+                    parked = True
+                if request_id in self._streams:
+                    self._stream(request_id, row, ticket.request.top_logprobs)
+                    del self._streams[request_id]
                 self._bank.release(ticket.policy)
                 wanted = ticket.request.top_logprobs
                 completions.append(
@@ -369,9 +379,25 @@ class Engine:
                         row.cached if request_id == row.leader else ticket.prompt_tokens,
                         error,
                         [top[:wanted] for top in row.tops] if wanted else None,
+                        versions,
                     )
                 )
         return completions
+
+    def _report(self) -> None:
+        """Collects the new tokens of unfinished requests that stream."""
+        for host in self._scheduler.rows:
+            for row in (*host.branches, host):
+                for request_id in row.request_ids():
+                    if request_id in self._streams:
+                        self._stream(request_id, row, self._tickets[request_id].request.top_logprobs)
+
+    def _stream(self, request_id: int, row: Row, wanted: int) -> None:
+        seen = self._streams[request_id]
+        if len(row.tokens) > seen:
+            tops = [top[:wanted] for top in row.tops[seen:]] if wanted else None
+            self._deltas.append(Delta(request_id, row.tokens[seen:], row.logprobs[seen:], tops, row.policy.version))
+            self._streams[request_id] = len(row.tokens)
 
     def _fail(self, row: Row, error: str) -> list[Completion]:
         """End a row's requests; what waits on its slot is computed afresh, in a clean slot."""
@@ -405,43 +431,9 @@ class Engine:
         return [completion for row, text in guilty for completion in self._fail(row, text)]
 
 
-def _draw_all(rows: Sequence[Row], logits: Logits) -> dict[Row, Outcome]:
-    """Draw for every request of every row from logits (n, V); rows whose logits are not finite are left out."""
-    normalisers = log_normalisers(logits)
-    finite = np.isfinite(normalisers)
-    by_params: dict[SamplingParams, list[tuple[int, int, Cohort]]] = {}
-    for i, row in enumerate(rows):
-        if finite[i]:
-            for j, cohort in enumerate(row.cohorts):
-                by_params.setdefault(cohort.rules.params, []).append((i, j, cohort))
-    draws: dict[tuple[int, int], Draw] = {}
-    for params, members in by_params.items():
-        chosen = [i for i, _, _ in members]
-        sizes = [len(cohort.ids) for _, _, cohort in members]
-        seeds = np.concatenate([cohort.seeds for _, _, cohort in members])
-        positions = np.repeat(np.array([len(rows[i].tokens) for i in chosen], dtype=np.uint64), sizes)
-        uniform = uniforms(seeds, positions)
-        ends = np.cumsum(sizes).tolist()
-        split = [uniform[end - size : end] for end, size in zip(ends, sizes)]
-        selected = logits if len(chosen) == len(rows) and chosen == list(range(len(rows))) else logits[chosen]
-        for (i, j, _), drawn in zip(members, draw(selected, params, split)):
-            draws[i, j] = drawn
-    outcomes = {}
-    for i, row in enumerate(rows):
-        if finite[i]:
-            norm = float(normalisers[i])
-            top = most_likely_tokens(logits[i], norm, row.top_logprobs) if row.top_logprobs else None
-            outcomes[row] = Outcome([draws[i, j] for j in range(len(row.cohorts))], logits[i], norm, top)
-    return outcomes
-
-
-def _check_number(name: str, value: Any, low: float, high: float, *, open_low: bool = False) -> None:
-    valid = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not (valid and low <= value <= high and not (open_low and value == low)):
-        top = "finite" if high == math.inf else f"at most {high:g}"
-        raise ValueError(f"{name} must be {'above' if open_low else 'at least'} {low:g} and {top}, got {value!r}")
-
-
-def _check_integer(name: str, value: Any, low: int) -> None:
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < low:
-        raise ValueError(f"{name} must be an integer of at least {low}, got {value!r}")
+def _versions(row: Row) -> list[int]:
+    """The policy version that sampled each token."""
+    versions: list[int] = []
+    for index, before in row.switches:
+        versions += [before] * (index - len(versions))
+    return versions + [row.policy.version] * (len(row.tokens) - len(versions))

@@ -1,22 +1,24 @@
-"""Keys and values of prompt beginnings that many prompts share, such as the rules of a game.
+"""Keys and values that later prompts begin with: rules that many share, conversations that will go on.
 
-Entries are found by exact comparison of token ids under the same adapter digest (an adapter changes keys and values, so
-entries never cross over), and any part of an entry from its start can be used. The least recently used are dropped when
-the byte budget is exceeded.
+An entry is found by exact comparison of token ids under the same adapter digest (an adapter changes keys and values, so
+entries never cross over), and any part of an entry from its start can be used. An index of chained block hashes says
+which entries are worth comparing; it never decides. The least recently used are dropped beyond the byte budget.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .kv import Snapshot
+MIN_PREFIX = 16  # shorter beginnings cost less to compute than to keep; also the size of an index block
+_COMPARED = 8  # of the entries that agree in their last indexed block
 
-MIN_PREFIX = 16  # shorter beginnings cost less to compute than to keep
+Key = tuple[str, tuple[int, ...]]
 
 
 @dataclass(slots=True)
@@ -24,7 +26,7 @@ class Entry:
     """A stored beginning: its tokens (P,) and what each layer made of them."""
 
     tokens: npt.NDArray[np.int64]
-    snapshot: Snapshot
+    snapshot: Any
     nbytes: int
 
 
@@ -34,7 +36,9 @@ class PrefixCache:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.nbytes = 0
-        self._entries: OrderedDict[tuple[str, tuple[int, ...]], Entry] = OrderedDict()
+        self._entries: OrderedDict[Key, Entry] = OrderedDict()
+        self._index: dict[int, dict[Key, None]] = {}  # entries by each of their links
+        self._ends: dict[int, dict[Key, None]] = {}  # and by the last
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -44,11 +48,16 @@ class PrefixCache:
 
         At least the prompt's last token is left out, because its logits are needed.
         """
+        candidates: dict[Key, None] = {}
+        for link in _chain(digest, prompt):
+            if link not in self._index:
+                break
+            candidates = self._index[link]
         ids = np.asarray(prompt, dtype=np.int64)
         best, found = 0, None
-        for key, entry in self._entries.items():
+        for key in list(reversed(candidates))[:_COMPARED]:
             if key[0] == digest:
-                length = min(common_prefix(ids, entry.tokens), len(ids) - 1)
+                length = min(common_prefix(ids, self._entries[key].tokens), len(ids) - 1)
                 if length > best:
                     best, found = length, key
         if found is None or best < MIN_PREFIX:
@@ -56,13 +65,18 @@ class PrefixCache:
         self._entries.move_to_end(found)
         return self._entries[found], best
 
-    def put(self, digest: str, tokens: Sequence[int], snapshot: Snapshot) -> Entry:
+    def put(self, digest: str, tokens: Sequence[int], snapshot: Any) -> Entry:
         """Store a beginning; entries that it extends are dropped, then the least recently used beyond the budget."""
         key = (digest, tuple(tokens))
         entry = Entry(np.asarray(tokens, dtype=np.int64), snapshot, sum(k.nbytes + v.nbytes for k, v in snapshot))
-        for other in [k for k in self._entries if k[0] == digest and key[1][: len(k[1])] == k[1]]:
+        links = list(_chain(digest, key[1]))
+        shorter = [other for link in links for other in self._ends.get(link, ())]
+        for other in [k for k in shorter if k[0] == digest and key[1][: len(k[1])] == k[1]]:
             self._drop(other)
         self._entries[key] = entry
+        self._ends.setdefault(links[-1] if links else 0, {})[key] = None
+        for link in links:
+            self._index.setdefault(link, {})[key] = None
         self.nbytes += entry.nbytes
         while self.nbytes > self.max_bytes and self._entries:
             self._drop(next(iter(self._entries)))
@@ -71,10 +85,25 @@ class PrefixCache:
     def clear(self) -> None:
         """Drop every entry."""
         self._entries.clear()
+        self._index.clear()
+        self._ends.clear()
         self.nbytes = 0
 
-    def _drop(self, key: tuple[str, tuple[int, ...]]) -> None:
+    def _drop(self, key: Key) -> None:
         self.nbytes -= self._entries.pop(key).nbytes
+        links = list(_chain(*key))
+        for index, link in [(self._index, link) for link in links] + [(self._ends, links[-1] if links else 0)]:
+            index[link].pop(key)
+            if not index[link]:
+                del index[link]
+
+
+def _chain(digest: str, tokens: Sequence[int]) -> Iterator[int]:
+    """A hash of each beginning whose length is a multiple of MIN_PREFIX, shortest first."""
+    link = hash(digest)
+    for end in range(MIN_PREFIX, len(tokens) + 1, MIN_PREFIX):
+        link = hash((link, tuple(tokens[end - MIN_PREFIX : end])))
+        yield link
 
 
 def common_prefix(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]) -> int:

@@ -28,6 +28,7 @@ class Fed(Protocol):
     prompt: tuple[int, ...]
     policy: Any
     slot: int
+    home: int
     pos: int
     pending: Sequence[int]
     cached: int
@@ -103,6 +104,11 @@ class Runner:
                 if group:
                     self._warm_group(arena, digest, group, shared if len(indices) > 1 else 0)
             self._recent[digest] = prompts[-1]
+
+    def park(self, arena: Any, row: Fed, tokens: Sequence[int]) -> None:
+        """Keep the keys and values of a row that has just ended; `tokens` are those whose keys and values are there."""
+        if self.forward.batches and len(tokens) >= MIN_PREFIX:
+            self.prefixes.put(row.policy.digest, tokens, arena.snapshot(row.home, len(tokens)))
 
     def _warm_group(self, arena: Any, digest: str, group: list[Fed], shared: int) -> None:
         shared = min(shared, *(len(row.prompt) - 1 for row in group))

@@ -31,6 +31,7 @@ class SamplingParams(NamedTuple):
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0
+    bias: tuple[tuple[int, float], ...] = ()
 
     @property
     def greedy(self) -> bool:
@@ -72,20 +73,51 @@ def log_normalisers(logits: FloatArray) -> npt.NDArray[np.float64]:
     return result
 
 
-def draw(logits: FloatArray, params: SamplingParams, numbers: Sequence[npt.NDArray[np.float64]]) -> list[Draw]:
-    """Draw from each row of logits (R, V), all with the same params; numbers[r] (M_r,) are row r's uniforms.
+def draw(
+    logits: FloatArray, params: SamplingParams | Sequence[SamplingParams], numbers: Sequence[npt.NDArray[np.float64]]
+) -> list[Draw]:
+    """Draw from each row of logits (R, V); numbers[r] (M_r,) are row r's uniforms, params those of all rows or of each.
 
-    A row's distribution is worked out once, however many draws are taken from it.
+    A row's distribution is worked out once, however many draws are taken from it, and rows are worked on together
+    whatever their parameters.
     """
-    if params.greedy:
-        best = logits.argmax(axis=-1)
-        return [Draw(np.full(len(n), b), np.zeros(len(n))) for b, n in zip(best, numbers)]
-    scaled = logits / np.float32(params.temperature) if params.temperature != 1.0 else logits
-    weights = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
-    if params.filtered:
-        return [_draw_filtered(w, params, n) for w, n in zip(weights, numbers)]
-    cumulative = np.cumsum(weights, axis=-1, dtype=np.float64)
-    return [_invert(c, w, None, n) for c, w, n in zip(cumulative, weights, numbers)]
+    each = [params] * len(logits) if isinstance(params, SamplingParams) else params
+    logits = _biased(logits, each)
+    drawn: dict[int, Draw] = {}
+    greedy = [i for i, p in enumerate(each) if p.greedy]
+    if greedy:
+        best = _rows(logits, greedy).argmax(axis=-1)
+        drawn.update((i, Draw(np.full(len(numbers[i]), b), np.zeros(len(numbers[i])))) for i, b in zip(greedy, best))
+    mixed = [i for i, p in enumerate(each) if not p.greedy]
+    if mixed:
+        scaled = _rows(logits, mixed)
+        if any(each[i].temperature != 1.0 for i in mixed):
+            scaled = scaled / np.array([each[i].temperature for i in mixed], dtype=np.float32)[:, None]
+        weights = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
+        plain = [k for k, i in enumerate(mixed) if not each[i].filtered]
+        if plain:
+            chosen = _rows(weights, plain)
+            for k, w, cumulative in zip(plain, chosen, np.cumsum(chosen, axis=-1, dtype=np.float64)):
+                drawn[mixed[k]] = _invert(cumulative, w, None, numbers[mixed[k]])
+        for k, i in enumerate(mixed):
+            if each[i].filtered:
+                drawn[i] = _draw_filtered(weights[k], each[i], numbers[i])
+    return [drawn[i] for i in range(len(each))]
+
+
+def _rows(values: FloatArray, chosen: Sequence[int]) -> FloatArray:
+    """Some rows of (R, V); no copy when it is all of them."""
+    return values if len(chosen) == len(values) else values[list(chosen)]
+
+
+def _biased(logits: FloatArray, each: Sequence[SamplingParams]) -> FloatArray:
+    if not any(p.bias for p in each):
+        return logits
+    logits = logits.copy()
+    for row, p in zip(logits, each):
+        for token, value in p.bias:
+            row[token] += np.float32(value)
+    return logits
 
 
 def _draw_filtered(weights: FloatArray, params: SamplingParams, numbers: npt.NDArray[np.float64]) -> Draw:

@@ -34,6 +34,15 @@ class Rules(NamedTuple):
     params: SamplingParams
     stop_ids: frozenset[int]
     limit: int  # most tokens to generate, the context limit included
+    stop: tuple[str, ...] = ()  # texts that end it
+    allowed: tuple[tuple[int, ...], ...] | None = None  # what it must be one of
+
+    def ids_after(self, tokens: Sequence[int]) -> list[int] | None:
+        """The tokens that may follow; None when any may."""
+        if self.allowed is None:
+            return None
+        done, begun = len(tokens), tuple(tokens)
+        return sorted({ids[done] for ids in self.allowed if len(ids) > done and ids[:done] == begun})
 
 
 @dataclass(slots=True)
@@ -71,6 +80,8 @@ class Row:
     pos: int = 0
     pending: Sequence[int] = ()
     slot: int = -1
+    home: int = -1  # where its keys and values lie when it has just ended
+    switches: tuple[tuple[int, int], ...] = ()  # (index of a token, version that sampled those before it)
     branches: list[Row] = field(default_factory=list)
 
     def request_ids(self) -> Iterator[int]:
@@ -114,6 +125,7 @@ class Scheduler:
     max_rows: most rows at once. row_limit(reach): most rows when each must be able to hold `reach` entries.
     token_budget: most prompt tokens admitted per step (one prompt is always admitted).
     share: let identical prompts share a row; off gives every request a row of its own, with the same results.
+    says: whether the text of some tokens contains one of some strings; needed for `Rules.stop`.
     """
 
     def __init__(
@@ -123,13 +135,15 @@ class Scheduler:
         row_limit: Callable[[int], int] | None = None,
         token_budget: int = 2048,
         share: bool = True,
+        says: Callable[[Sequence[int], tuple[str, ...]], bool] | None = None,
     ) -> None:
+        self._says = says or (lambda tokens, stop: False)
         self.max_rows = max_rows
         self.token_budget = token_budget
         self.share = share
         self.rows: list[Row] = []  # rows[i].slot == i after `plan`
         self._row_limit = row_limit or (lambda reach: max_rows)
-        self._waiting: dict[Hashable, _Waiting] = {}  # insertion order is arrival order
+        self._waiting: dict[tuple[Any, ...], _Waiting] = {}  # insertion order is arrival order
 
     @property
     def busy(self) -> bool:
@@ -144,7 +158,7 @@ class Scheduler:
         self, request_id: int, policy: Hashable, prompt: tuple[int, ...], rules: Rules, seed: int, top_logprobs: int
     ) -> None:
         """Queue a request; it joins the waiting requests with the same prompt and policy."""
-        key = (policy, prompt) if self.share else (policy, prompt, request_id)
+        key: tuple[Any, ...] = (policy, prompt) if self.share else (policy, prompt, request_id)
         waiting = self._waiting.get(key)
         if waiting is None:
             waiting = self._waiting[key] = _Waiting(policy, prompt)
@@ -203,6 +217,8 @@ class Scheduler:
         tokens = 0
         for key in list(self._waiting):
             waiting = self._waiting[key]
+            if getattr(waiting.policy, "blocked", False):
+                continue  # published to take over when those before have finished
             row = waiting.row()
             wider = max(reach, row.reach)
             count = len(self.rows) + len(admitted) + 1
@@ -232,7 +248,7 @@ class Scheduler:
                 survivors.append(row)
                 continue
             row.pos += len(row.pending)
-            done, going = _split(row, outcome)
+            done, going = _split(row, outcome, self._says)
             finished += done
             if going:
                 # The largest part inherits the slot and the branches that already wait on it.
@@ -245,6 +261,22 @@ class Scheduler:
                 survivors += _successor(row)
         self.rows = survivors
         return finished
+
+    def transfer(self, old: Hashable, new: Any, version: int) -> None:
+        """Go on under another policy: running rows in mid-sequence, waiting ones from their start.
+
+        version: that of `old`, kept for the tokens that rows have by now.
+        """
+        for host in self.rows:
+            for row in (host, *host.branches):
+                if row.policy is old:
+                    row.policy = new
+                    if row.tokens:
+                        row.switches = (*row.switches, (len(row.tokens), version))
+        for waiting in self._waiting.values():
+            if waiting.policy is old:
+                waiting.policy = new
+        self._waiting = {(waiting.policy, *key[1:]): waiting for key, waiting in self._waiting.items()}
 
     def fail(self, row: Row) -> list[Finished]:
         """End a row's own requests with an error; its branches go on."""
@@ -302,7 +334,10 @@ def _successor(row: Row) -> list[Row]:
     return [heir]
 
 
-def _split(row: Row, outcome: Outcome) -> tuple[list[Finished], list[Row]]:
+Says = Callable[[Sequence[int], tuple[str, ...]], bool]
+
+
+def _split(row: Row, outcome: Outcome, says: Says) -> tuple[list[Finished], list[Row]]:
     """The requests of a row that end with this step's token, and one row per distinct token of the others."""
     finished: list[Finished] = []
     by_token: dict[int, list[Cohort]] = {}
@@ -313,12 +348,17 @@ def _split(row: Row, outcome: Outcome) -> tuple[list[Finished], list[Row]]:
         for token, first, chosen in _parts(tokens):
             part = cohort if chosen is None else cohort.part(chosen)
             part.sampled_logprobs.append(float(logprobs[first]))
-            if token not in rules.stop_ids and length < rules.limit:
+            stopped = (
+                token in rules.stop_ids
+                or (rules.stop and says([*row.tokens, token], rules.stop))
+                or (rules.allowed is not None and not rules.ids_after([*row.tokens, token]))
+            )
+            if not stopped and length < rules.limit:
                 by_token.setdefault(token, []).append(part)
                 continue
             if token not in ends:
                 ends[token] = _extended(row, [], token, outcome)
-            reason: FinishReason = "stop" if token in rules.stop_ids else "length"
+            reason: FinishReason = "stop" if stopped else "length"
             finished.append(Finished(part.ids, ends[token], part.sampled_logprobs, reason))
     if len(by_token) == 1 and not ends:
         # Nobody left: the row grows in place, without copying its history.
@@ -347,6 +387,7 @@ def _extended(row: Row, cohorts: list[Cohort], token: int, outcome: Outcome) -> 
         logprobs=row.logprobs.copy(),
         tops=row.tops.copy(),
         slot=-1,
+        home=row.slot,
         branches=[],
     )
     _append(child, token, outcome)

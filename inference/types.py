@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
+PublishMode = Literal["pin", "keep", "wait", "abort"]
 FinishReason = Literal["stop", "length", "aborted", "error"]
 
 
@@ -22,7 +23,7 @@ class UnsafeModel(InferenceError, ValueError):
 
 
 class UnsupportedModel(InferenceError, NotImplementedError):
-    """The architecture needs a cache other than plain keys and values."""
+    """Something about the model that the engine cannot serve."""
 
 
 class AdapterError(InferenceError, ValueError):
@@ -49,6 +50,12 @@ class Request:
     stop_ids: tokens that end the completion (they are part of it); None means the tokenizer's end tokens.
     adapter: a published name, or None for the base model.
     top_logprobs: how many alternatives to report at each position.
+    stop: texts that end the completion as soon as its own text contains one (needs the engine's tokenizer).
+    logit_bias: added to the logits of these tokens before drawing; reported logprobs stay those of the model.
+    allowed: token sequences the completion must be one of, such as the legal moves of a game. None means anything.
+        No sequence may be the beginning of another; end each with a stop token.
+    stream: report tokens as they come, by `Engine.deltas`.
+    park: keep the keys and values of the whole conversation when it ends, for the next turn's prompt.
     """
 
     prompt: Sequence[int]
@@ -61,6 +68,21 @@ class Request:
     stop_ids: frozenset[int] | None = None
     adapter: str | None = None
     top_logprobs: int = 0
+    stop: tuple[str, ...] = ()
+    logit_bias: Mapping[int, float] | None = None
+    allowed: Sequence[Sequence[int]] | None = None
+    stream: bool = False
+    park: bool = False
+
+
+class Delta(NamedTuple):
+    """New tokens of a request that streams; `version` is the policy version that sampled the last of them."""
+
+    request_id: int
+    tokens: list[int]
+    logprobs: list[float]
+    top_logprobs: list[list[tuple[int, float]]] | None
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +91,10 @@ class Completion:
 
     tokens: generated ids, the stop token included when one was sampled.
     logprobs: natural log of each token's probability under the raw distribution (temperature 1, no filter).
-    sampled_logprobs: the same under the distribution that was sampled from (tempered and filtered; 0 when greedy).
-    policy_version: the version given to `publish`, 0 for the base model.
+    sampled_logprobs: the same under the distribution that was sampled from (tempered, filtered, biased and restricted;
+        0 when greedy).
+    policy_version: the version given to `publish`, 0 for the base model; the last one where a publication with mode
+        `keep` changed it on the way, and `token_versions` then has each token's.
     cached_tokens: prompt tokens whose keys and values were not computed for this request.
     top_logprobs: per position the most likely (id, raw logprob) pairs, best first; None unless asked for.
     """
@@ -86,6 +110,7 @@ class Completion:
     cached_tokens: int
     error: str | None = None
     top_logprobs: list[list[tuple[int, float]]] | None = None
+    token_versions: list[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
