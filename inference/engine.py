@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -202,6 +202,17 @@ class Engine:
         if request_id not in self._tickets:
             raise UnknownRequest(f"request {request_id} is neither waiting nor running")
         self._aborts.add(request_id)
+
+    def abandon(self, error: str) -> list[Completion]:
+        """End every request with an error and forget all keys and values: the way out of a fault nobody foresaw."""
+        done = [
+            replace(c, finish_reason="error", error=error)
+            for c in self._deliver(self._scheduler.remove(set(self._tickets)))
+        ]
+        self._aborts.clear()
+        self._arena.reset()
+        self._runner.drop_caches()
+        return done
 
     @property
     def busy(self) -> bool:

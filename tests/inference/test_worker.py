@@ -1,0 +1,184 @@
+"""An engine in its own thread: requests from coroutines, faults, health, and a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_engine import PROMPTS
+
+from inference import Completion, Engine, InferenceError, Request
+from inference.types import Delta
+from inference.worker import AsyncEngine, Worker
+
+LONG = Request(PROMPTS[0], max_tokens=400, temperature=1.0, seed=1, stop_ids=frozenset())
+
+
+@pytest.fixture
+def make(random_model_dir: Path) -> Callable[[], Engine]:
+    return lambda: Engine.load(random_model_dir)
+
+
+def run(coroutine: Any) -> Any:
+    return asyncio.run(asyncio.wait_for(coroutine, 60))
+
+
+def test_coroutines_get_what_the_engine_gives(make: Callable[[], Engine]) -> None:
+    requests = [replace(LONG, max_tokens=6, seed=i, prompt=PROMPTS[i % 4]) for i in range(20)]
+
+    async def all_of_them() -> list[Completion]:
+        async with AsyncEngine(make) as engine:
+            return list(await asyncio.gather(*(engine.complete(request) for request in requests)))
+
+    threads = threading.active_count()
+    found = run(all_of_them())
+    with make() as engine:
+        expected = engine.generate(requests)
+    assert [c.tokens for c in found] == [c.tokens for c in expected]
+    assert threading.active_count() <= threads + 1  # asyncio keeps a helper thread of its own
+
+
+def test_tokens_arrive_before_the_completion_and_leaving_aborts(make: Callable[[], Engine]) -> None:
+    async def leave_early() -> tuple[list[Any], int]:
+        async with AsyncEngine(make) as engine:
+            [number] = await engine.submit([replace(LONG, stream=True)])
+            seen = []
+            stream = engine.events(number)
+            async for event in stream:
+                seen.append(event)
+                if len(seen) == 3:
+                    break
+            await stream.aclose()
+            start = time.monotonic()
+            while await engine.call(lambda e: e.busy):
+                assert time.monotonic() - start < 5
+            return seen, engine.running
+
+    seen, running = run(leave_early())
+    assert all(isinstance(event, Delta) for event in seen) and running == 0
+
+
+def test_a_caller_that_is_gone_before_its_ids_are_there_leaves_nothing_behind(make: Callable[[], Engine]) -> None:
+    async def vanish() -> None:
+        async with AsyncEngine(make) as engine:
+            hold = threading.Event()
+            blocked = asyncio.ensure_future(engine.call(lambda e: hold.wait(10)))
+            await asyncio.sleep(0.05)
+            submission = asyncio.ensure_future(engine.submit([LONG, LONG]))
+            await asyncio.sleep(0.05)
+            submission.cancel()
+            hold.set()
+            await blocked
+            with pytest.raises(asyncio.CancelledError):
+                await submission
+            start = time.monotonic()
+            while await engine.call(lambda e: e.busy):
+                assert time.monotonic() - start < 5
+                await asyncio.sleep(0.01)
+            assert engine.running == 0
+
+    run(vanish())
+
+
+def test_a_bad_request_refuses_the_whole_submission(make: Callable[[], Engine]) -> None:
+    async def refused() -> None:
+        async with AsyncEngine(make) as engine:
+            with pytest.raises(ValueError, match="temperature"):
+                await engine.submit([LONG, replace(LONG, temperature=-1.0)])
+            good = await engine.complete(replace(LONG, max_tokens=2))
+            assert good.finish_reason == "length" and engine.running == 0
+
+    run(refused())
+
+
+def test_a_fault_nobody_foresaw_ends_its_requests_and_not_the_engine(make: Callable[[], Engine]) -> None:
+    async def fault() -> None:
+        async with AsyncEngine(make) as engine:
+            step = engine.worker
+
+            def break_once(e: Engine) -> None:
+                real = e._scheduler.plan
+
+                def plan() -> Any:
+                    e._scheduler.plan = real
+                    raise RuntimeError("out of the blue")
+
+                e._scheduler.plan = plan
+
+            await engine.call(break_once)
+            bad = await engine.complete(replace(LONG, max_tokens=5))
+            assert (bad.finish_reason, bad.error) == ("error", "RuntimeError: out of the blue")
+            good = await engine.complete(replace(LONG, max_tokens=5))
+            assert good.finish_reason == "length" and step.healthy()
+
+    run(fault())
+
+
+def test_health_tells_a_stuck_engine_from_an_idle_and_a_paused_one(make: Callable[[], Engine]) -> None:
+    async def watch() -> None:
+        async with AsyncEngine(make) as engine:
+            worker = engine.worker
+            await asyncio.sleep(0.3)
+            assert worker.healthy(patience=0.2)  # idle
+            hold = threading.Event()
+            stuck = asyncio.ensure_future(engine.call(lambda e: hold.wait(10)))
+            waiting = asyncio.ensure_future(engine.complete(replace(LONG, max_tokens=2)))
+            await asyncio.sleep(0.4)
+            assert not worker.healthy(patience=0.2)
+            hold.set()
+            await stuck
+            await waiting
+            assert worker.healthy(patience=0.2)
+            worker.paused = True
+            held = asyncio.ensure_future(engine.complete(replace(LONG, max_tokens=2)))
+            await asyncio.sleep(0.3)
+            assert not held.done() and worker.healthy(patience=0.2)
+            worker.paused = False
+            await engine.call(lambda e: None)
+            assert (await held).finish_reason == "length"
+
+    run(watch())
+
+
+def test_an_idle_worker_uses_no_processor_time(make: Callable[[], Engine]) -> None:
+    async def idle() -> float:
+        async with AsyncEngine(make) as engine:
+            await engine.complete(replace(LONG, max_tokens=3))
+            start = time.process_time()
+            await asyncio.sleep(1.0)
+            return time.process_time() - start
+
+    assert run(idle()) < 0.1
+
+
+def test_closing_ends_what_runs_with_an_error(make: Callable[[], Engine]) -> None:
+    async def close() -> Completion:
+        engine = AsyncEngine(make)
+        await engine.start()
+        running = asyncio.ensure_future(engine.complete(LONG))
+        await asyncio.sleep(0.05)
+        await engine.close()
+        with pytest.raises(InferenceError, match="shutting down"):
+            await engine.complete(LONG)
+        return await running
+
+    completion = run(close())
+    assert (completion.finish_reason, completion.error) == ("error", "the engine was shut down")
+
+
+def test_what_making_the_engine_raises_is_told() -> None:
+    def fail() -> Engine:
+        raise FileNotFoundError("no such model")
+
+    worker = Worker(fail, lambda events: None)
+    worker.start()
+    with pytest.raises(FileNotFoundError, match="no such model"):
+        worker.ready.result(5)
+    assert not worker.healthy()
+    worker.close()
