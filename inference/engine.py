@@ -88,7 +88,7 @@ class Engine:
         loading.prepare_mlx()
         self.tokenizer = tokenizer
         self.eos_ids = frozenset(getattr(tokenizer, "eos_token_ids", None) or ())
-        self._model = copy = loading.clone_structure(model)
+        self.model = copy = loading.clone_structure(model)
         self._bank = AdapterBank(copy, slots=adapter_slots, max_rank=max_lora_rank)
         self._runner = Runner(copy, self._bank, prefill_tokens=prefill_tokens, prefix_cache_bytes=prefix_cache_bytes)
         self.vocab_size = self._runner.vocab
@@ -203,6 +203,10 @@ class Engine:
             raise UnknownRequest(f"request {request_id} is neither waiting nor running")
         self._aborts.add(request_id)
 
+    def abort_all(self) -> None:
+        """End every request, at the next step."""
+        self._aborts.update(self._tickets)
+
     def abandon(self, error: str) -> list[Completion]:
         """End every request with an error and forget all keys and values: the way out of a fault nobody foresaw."""
         done = [
@@ -316,7 +320,7 @@ class Engine:
         self._closed = True
         self._arena.reset()
         self._runner.drop_caches()
-        del self._runner, self._bank, self._arena, self._model
+        del self._runner, self._bank, self._arena, self.model
         mx.synchronize()
         if threading.current_thread() is not threading.main_thread():
             # Streams belong to threads; one that outlives its thread aborts the process at exit on Linux.

@@ -227,6 +227,18 @@ def read_adapter(path: str | Path, model: nn.Module | None = None, *, max_rank: 
     return AdapterWeights(weights, float(scale), rank, config)
 
 
+def adapter_tensors(body: bytes) -> dict[str, mx.array]:
+    """The tensors of a safetensors file given as bytes. AdapterError when it is damaged or holds other types."""
+    import safetensors.mlx
+    from safetensors import SafetensorError
+
+    try:
+        tensors: dict[str, mx.array] = safetensors.mlx.load(body)
+    except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
+        raise AdapterError(f"the bytes are no safetensors file of an adapter: {error}") from error
+    return tensors
+
+
 def _own_shapes(weights: dict[str, mx.array]) -> dict[str, tuple[int, int]]:
     """The layer shapes that the tensors themselves imply, for a check without a model."""
     paths = {name.rpartition(".")[0] for name in weights}

@@ -138,6 +138,7 @@ class AsyncEngine:
         self.worker = Worker(make_engine, self._from_thread)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listeners: dict[int, asyncio.Queue[Event]] = {}
+        self._ended: set[int] = set()  # completed, but not read to the end
         self._early: dict[int, list[Event]] = {}
         self._starting = 0
 
@@ -165,7 +166,7 @@ class AsyncEngine:
     @property
     def running(self) -> int:
         """Requests that have not ended."""
-        return len(self._listeners) + self._starting
+        return len(self._listeners) - len(self._ended) + self._starting
 
     async def call(self, function: Callable[[Engine], T]) -> T:
         """Run a function of the engine in its thread."""
@@ -188,11 +189,11 @@ class AsyncEngine:
         for request_id in ids:
             inbox = self._listeners[request_id] = asyncio.Queue()
             for event in self._early.pop(request_id, ()):
-                inbox.put_nowait(event)
+                self._put(request_id, inbox, event)
         return ids
 
     async def events(self, request_id: int) -> AsyncIterator[Event]:
-        """The request's deltas, if it streams, and its completion. Leaving early aborts it."""
+        """The request's deltas, if it streams, and its completion; to be read once. Leaving early aborts it."""
         inbox = self._listeners[request_id]
         done = False
         try:
@@ -201,7 +202,9 @@ class AsyncEngine:
                 done = isinstance(event, Completion)
                 yield event
         finally:
-            if not done:
+            if done:
+                self._forget(request_id)
+            else:
                 self.abort(request_id)
 
     async def complete(self, request: Request) -> Completion:
@@ -213,9 +216,20 @@ class AsyncEngine:
         raise InferenceError("the request ended without a completion")
 
     def abort(self, request_id: int) -> None:
-        """Forget a request; it ends at the engine's next step."""
-        if self._listeners.pop(request_id, None) is not None and not self.worker._closing:
+        """Forget a request; if it has not ended, it does at the engine's next step."""
+        runs = request_id in self._listeners and request_id not in self._ended
+        self._forget(request_id)
+        if runs and not self.worker._closing:
             self.worker.call(lambda engine: _abort(engine, request_id))
+
+    def _forget(self, request_id: int) -> None:
+        self._listeners.pop(request_id, None)
+        self._ended.discard(request_id)
+
+    def _put(self, request_id: int, inbox: asyncio.Queue[Event], event: Event) -> None:
+        inbox.put_nowait(event)
+        if isinstance(event, Completion):
+            self._ended.add(request_id)
 
     def _abandon(self, pending: asyncio.Future[list[int]]) -> None:
         """Whoever submitted is gone before the ids were there."""
@@ -231,9 +245,7 @@ class AsyncEngine:
         for request_id, event in events:
             inbox = self._listeners.get(request_id)
             if inbox is not None:
-                inbox.put_nowait(event)
-                if isinstance(event, Completion):
-                    del self._listeners[request_id]
+                self._put(request_id, inbox, event)
             elif self._starting:  # the id has not reached `submit` yet
                 self._early.setdefault(request_id, []).append(event)
         if not self._starting:

@@ -11,11 +11,13 @@ VERBS = {
     "envs": ("legos_train.cli_envs", "list, show or check environments"),
     "train": ("legos_train.cli_train", "train a model by self-play"),
     "eval": ("legos_train.cli_eval", "measure a policy, without training"),
+    "serve": ("legos_train.cli_serve", "serve a model over HTTP, with OpenAI's API"),
     "play": ("legos_train.cli_play", "play against a policy in the terminal"),
     "bootstrap": ("legos_train.cli_bootstrap", "remake the bundled model `tiny`"),
 }
 EXTRAS = {
     **dict.fromkeys(("mlx", "mlx_lm", "transformers", "tokenizers", "safetensors", "tomli_w"), "train"),
+    **dict.fromkeys(("fastapi", "uvicorn", "prometheus_client"), "serve"),
     "wandb": "wandb",
 }
 

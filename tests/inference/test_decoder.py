@@ -55,7 +55,7 @@ def plain_call(engine: Engine, own_decoder: bool) -> None:
     runner = engine._runner
     forward = runner.forward
     assert isinstance(forward, HostForward)
-    runner.forward = mlx = MlxForward(engine._model, engine._bank)
+    runner.forward = mlx = MlxForward(engine.model, engine._bank)
     assert mlx.own_decoder
     mlx.own_decoder = own_decoder
     engine._arena = runner.arena()

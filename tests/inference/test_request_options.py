@@ -153,7 +153,7 @@ def test_parked_conversations_of_one_prompt_are_told_apart(engine: Engine) -> No
         nxt = Request([*LONG, *completion.tokens, 7], max_tokens=4, seed=1, stop_ids=frozenset())
         [warm] = engine.generate([nxt])
         assert warm.cached_tokens == len(LONG) + 5
-        with Engine(engine._model, engine.tokenizer) as cold:
+        with Engine(engine.model, engine.tokenizer) as cold:
             assert close(warm, cold.generate([nxt])[0])
 
 

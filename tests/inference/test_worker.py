@@ -182,3 +182,20 @@ def test_what_making_the_engine_raises_is_told() -> None:
         worker.ready.result(5)
     assert not worker.healthy()
     worker.close()
+
+
+def test_completions_may_be_read_late_and_in_any_order(make: Callable[[], Engine]) -> None:
+    async def late() -> None:
+        async with AsyncEngine(make) as engine:
+            ids = await engine.submit([replace(LONG, max_tokens=2, seed=i) for i in range(3)])
+            while engine.running:
+                await asyncio.sleep(0.01)
+            for number in reversed(ids):
+                assert [event.request_id async for event in engine.events(number)] == [number]
+            [unread] = await engine.submit([replace(LONG, max_tokens=2)])
+            while engine.running:
+                await asyncio.sleep(0.01)
+            engine.abort(unread)
+            assert not engine._listeners and not engine._ended
+
+    run(late())

@@ -1,0 +1,402 @@
+"""The routes, and how the server starts and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.exceptions import HTTPException
+
+from inference import loading
+from inference.engine import Engine
+from inference.render import Renderer
+from inference.types import InferenceError, PublishMode
+from inference.worker import AsyncEngine
+
+from .adapters import Adapters
+from .generation import Choice, Generator, events, whole
+from .guard import LOOPBACK, Guard, Limits
+from .metrics import Metrics
+from .protocol import (
+    ChatRequest,
+    CompletionRequest,
+    LoadAdapter,
+    Sampling,
+    ServerError,
+    TokenizeRequest,
+    UnloadAdapter,
+    error_body,
+)
+from .rendering import Conversations
+
+PROTOCOL = 1
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a server is started with.
+
+    model: as for `Engine.load`. adapters: names and directories to publish at the start. adapter_root: where clients
+    may load adapters from by path. keys: API keys; without any, none is asked for. hosts: names accepted in `Host`.
+    max_queue: most choices that wait or run; more are answered 429. engine: options of `Engine`.
+    """
+
+    model: str = "tiny"
+    adapters: dict[str, Path] = field(default_factory=dict)
+    adapter_root: Path | None = None
+    max_adapters: int = 8
+    max_lora_rank: int = 64
+    keys: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = LOOPBACK
+    max_queue: int = 512
+    limits: Limits = field(default_factory=Limits)
+    engine: dict[str, Any] = field(default_factory=dict)
+
+
+class Server:
+    """What the routes share. `ready` once the model is there; `draining` from the moment it is asked to stop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.engine = AsyncEngine(self._make_engine)
+        self.adapters = Adapters(
+            self.engine,
+            self.metrics,
+            settings.model,
+            settings.adapter_root,
+            settings.max_adapters,
+            settings.max_lora_rank,
+        )
+        self.ready = self.draining = False
+        self.failure: BaseException | None = None
+        self.info: dict[str, Any] = {}
+        self._parts: dict[str, Any] = {}
+        self.generator: Generator | None = None
+        self._resumed = asyncio.Event()
+
+    def _make_engine(self) -> Engine:
+        """In the engine's thread: the model, its renderer, and what identifies them."""
+        settings = self.settings
+        model, tokenizer, info = loading.load(settings.model)
+        engine = Engine(
+            model,
+            tokenizer,
+            max_lora_rank=settings.max_lora_rank,
+            adapter_slots=settings.max_adapters,
+            **settings.engine,
+        )
+        renderer = Renderer(tokenizer)
+        for name, path in settings.adapters.items():
+            adapter = loading.read_adapter(path, model, max_rank=settings.max_lora_rank)
+            engine.publish(name, adapter.weights, scale=adapter.scale, version=1)
+        self._parts = {"tokenizer": tokenizer, "renderer": renderer, "context": engine.context}
+        self.info = {
+            "protocol": PROTOCOL,
+            "model": settings.model,
+            "base_digest": info.digest,
+            "tokenizer_digest": _file_digest(info.path, "tokenizer.json", "tokenizer.model"),
+            "template_digest": hashlib.sha256(str(getattr(tokenizer, "chat_template", "") or "").encode()).hexdigest(),
+            "vocab_size": engine.vocab_size,
+            "context": engine.context,
+            "max_lora_rank": settings.max_lora_rank,
+        }
+        return engine
+
+    async def start(self) -> None:
+        """Load the model in the background; requests are answered 503 until it is there."""
+        for name in self.settings.adapters:
+            self.adapters.check_name(name)
+        self.engine.begin()
+        self._loading = asyncio.ensure_future(self._finish_loading())
+
+    async def _finish_loading(self) -> None:
+        try:
+            await asyncio.wrap_future(self.engine.worker.ready)
+        except BaseException as error:
+            self.failure = error
+            logger.error("the model could not be loaded: %s", error)
+            return
+        parts = self._parts
+        self.generator = Generator(
+            self.engine, Conversations(parts["renderer"]), parts["tokenizer"], parts["context"], self.metrics
+        )
+        self.adapters.versions.update(dict.fromkeys(self.settings.adapters, 1))
+        self.metrics.watch("legos_running", "Choices that wait or run", lambda: self.engine.running)
+        self.metrics.watch("legos_adapters", "Adapters loaded", lambda: len(self.adapters.versions))
+        self.metrics.watch("legos_steps", "Engine steps", lambda: self.engine.worker.steps)
+        self.ready = True
+
+    async def stop(self) -> None:
+        """Ends the engine."""
+        self.draining = True
+        await self.engine.close()
+
+    def open(self) -> Generator:
+        """The generator. ServerError 503 while loading, draining or after a failed load."""
+        if self.failure is not None:
+            raise ServerError(503, "the model could not be loaded; see the server's log", "server_error")
+        if not self.ready or self.generator is None or self.draining:
+            what = "shutting down" if self.draining else "loading the model"
+            raise ServerError(503, f"the server is {what}", "server_error", retry_after=2)
+        return self.generator
+
+    def resolve(self, model: str | None) -> str | None:
+        """The adapter that a `model` names; None for the base model."""
+        if model is None or model == self.settings.model:
+            return None
+        if model not in self.adapters.versions:
+            raise ServerError(404, f"no model {model!r:.100} is served; see /v1/models", "not_found_error")
+        return model
+
+    def admit(self, count: int) -> None:
+        """ServerError 429 when the queue has no room for so many choices."""
+        if self.engine.running + count > self.settings.max_queue:
+            raise ServerError(
+                429,
+                f"{self.engine.running} completions wait or run; try again later",
+                "rate_limit_error",
+                retry_after=1,
+            )
+
+
+def _file_digest(folder: Path, *names: str) -> str:
+    for name in names:
+        if (folder / name).is_file():
+            return hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    return ""
+
+
+def create_app(settings: Settings) -> Any:
+    """The ASGI application: the routes behind their guard."""
+    server = Server(settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await server.start()
+        yield
+        await server.stop()
+
+    app = FastAPI(title="Legos", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.state.server = server
+    _errors(app)
+    _completions(app, server)
+    _adapters(app, server)
+    _control(app, server)
+    guarded = Guard(app, settings.hosts, settings.keys, settings.limits)
+    guarded.server = server  # type: ignore[attr-defined]
+    return _Counting(guarded, server.metrics)
+
+
+class _Counting:
+    """Counts answers by status, those of the guard included."""
+
+    def __init__(self, app: Guard, metrics: Metrics) -> None:
+        self.app, self.metrics = app, metrics
+        self.server: Server = app.server  # type: ignore[attr-defined]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def counted(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                self.metrics.answers.labels(str(message["status"])).inc()
+            await send(message)
+
+        await self.app(scope, receive, counted)
+
+
+def _errors(app: FastAPI) -> None:
+    @app.exception_handler(ServerError)
+    async def refused(request: Request, error: ServerError) -> Response:
+        headers = {"Retry-After": str(error.retry_after)} if error.retry_after is not None else None
+        return JSONResponse(error_body(error.message, error.kind, error.status), error.status, headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(request: Request, error: RequestValidationError) -> Response:
+        found = [f"{'.'.join(str(x) for x in e['loc'][1:4]) or 'body'}: {e['msg']}" for e in error.errors()[:3]]
+        text = "; ".join(found)[:500].encode("utf-8", "replace").decode()
+        return JSONResponse(error_body(text, "invalid_request_error", 400), 400)
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> Response:
+        kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
+        return JSONResponse(error_body(str(error.detail), kind, error.status_code), error.status_code, error.headers)
+
+    @app.exception_handler(InferenceError)
+    async def engine_gone(request: Request, error: InferenceError) -> Response:
+        return JSONResponse(error_body(str(error)[:300], "server_error", 503), 503, {"Retry-After": "2"})
+
+    @app.exception_handler(Exception)
+    async def bug(request: Request, error: Exception) -> Response:
+        logger.exception("a request failed: %s %s", request.method, request.url.path)
+        return JSONResponse(error_body("internal error; see the server's log", "server_error", 500), 500)
+
+
+def _completions(app: FastAPI, server: Server) -> None:
+    async def answer(request: Request, body: Sampling, choices: list[Choice], generator: Generator) -> Response:
+        model = body.model or server.settings.model
+        ids = await generator.submit(choices)
+        if body.stream:
+            return StreamingResponse(
+                events(generator, body, ids, choices, model),
+                media_type="text/event-stream",
+                headers={"Cache-Control": "no-cache"},
+            )
+        await _unless_left(request, generator.finish(ids, choices))
+        content = json.dumps(whole(generator, body, choices, model), ensure_ascii=False, separators=(",", ":"))
+        return Response(content.encode(), media_type="application/json")
+
+    @app.post("/v1/chat/completions")
+    async def chat(body: ChatRequest, request: Request) -> Response:
+        generator = server.open()
+        adapter = server.resolve(body.model)
+        server.admit(body.n)
+        return await answer(request, body, generator.chat_choices(body, adapter), generator)
+
+    @app.post("/v1/completions")
+    async def complete(body: CompletionRequest, request: Request) -> Response:
+        generator = server.open()
+        adapter = server.resolve(body.model)
+        several = isinstance(body.prompt, list) and not isinstance(body.prompt[0], int)
+        server.admit(body.n * (len(body.prompt) if several else 1))
+        return await answer(request, body, generator.text_choices(body, adapter), generator)
+
+    @app.post("/tokenize")
+    async def tokenize(body: TokenizeRequest) -> dict[str, Any]:
+        generator = server.open()
+        server.resolve(body.model)
+        if body.prompt is not None:
+            ids = generator.encoder.plain(body.prompt)
+        else:
+            try:
+                ids = list(generator.conversations.prompt([m.plain() for m in body.messages or ()]))
+            except ValueError as error:
+                raise ServerError(400, f"the chat template refuses these messages: {error}"[:300]) from error
+        return {"tokens": ids, "count": len(ids), "max_model_len": generator.context}
+
+
+async def _unless_left(request: Request, work: Awaitable[T]) -> T:
+    """The result of some work; when the client leaves, the work is cancelled."""
+    task = asyncio.ensure_future(work)
+    watch = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ServerError(499, "the client has left")
+        return task.result()
+    finally:
+        for one in (task, watch):
+            one.cancel()
+        await asyncio.gather(task, watch, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _adapters(app: FastAPI, server: Server) -> None:
+    adapters = server.adapters
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        server.open()
+        base = {"id": server.settings.model, "object": "model", "owned_by": "legos", "created": 0}
+        rest = [
+            {**base, "id": name, "parent": server.settings.model, "policy_version": version}
+            for name, version in sorted(adapters.versions.items())
+        ]
+        return {"object": "list", "data": [base, *rest]}
+
+    @app.post("/v1/load_lora_adapter")
+    async def load(body: LoadAdapter) -> dict[str, Any]:
+        server.open()
+        if body.lora_name in adapters.versions and not body.load_inplace:
+            raise ServerError(400, f"adapter {body.lora_name!r} is loaded already; load_inplace replaces it")
+        return await adapters.load(body.lora_name, body.lora_path, body.version, body.mode)
+
+    @app.post("/v1/unload_lora_adapter")
+    async def unload(body: UnloadAdapter) -> dict[str, Any]:
+        server.open()
+        await adapters.unload(body.lora_name)
+        return {"adapter": body.lora_name, "unloaded": True}
+
+    @app.put("/v1/adapters/{name}")
+    async def put(
+        name: str,
+        request: Request,
+        version: int | None = Query(None, ge=0, lt=1 << 62),
+        scale: float | None = Query(None, gt=-1e6, lt=1e6),
+        mode: PublishMode = "pin",
+    ) -> dict[str, Any]:
+        server.open()
+        digest = request.headers.get("x-content-sha256")
+        return await adapters.put(name, await request.body(), digest, scale, version, mode)
+
+    @app.delete("/v1/adapters/{name}")
+    async def delete(name: str) -> dict[str, Any]:
+        server.open()
+        await adapters.unload(name)
+        return {"adapter": name, "unloaded": True}
+
+    @app.get("/v1/legos/info")
+    async def info() -> dict[str, Any]:
+        server.open()
+        published = await server.engine.call(lambda engine: engine.adapters())
+        listed = {
+            name: {"version": one.version, "digest": one.digest, "rank": one.rank, "running": one.running}
+            for name, one in published.items()
+        }
+        return {**server.info, "adapters": listed}
+
+
+def _control(app: FastAPI, server: Server) -> None:
+    worker = server.engine.worker
+
+    @app.get("/health")
+    async def health() -> Response:
+        good = server.failure is None and (not server.ready or worker.healthy())
+        return JSONResponse({"status": "ok" if good else "stuck"}, 200 if good else 503)
+
+    @app.get("/ready")
+    async def ready() -> Response:
+        good = server.ready and not server.draining and worker.healthy()
+        return JSONResponse({"ready": good}, 200 if good else 503)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    @app.post("/pause")
+    async def pause(mode: Literal["abort", "wait", "keep"] = "abort") -> dict[str, Any]:
+        """keep: everything stands still until /resume; wait: first let finish what runs; abort: end it."""
+        server.open()
+        while mode == "wait" and await server.engine.call(lambda engine: engine.busy):
+            await asyncio.sleep(0.01)
+        if mode == "abort":
+            await server.engine.call(lambda engine: engine.abort_all())
+        worker.paused = True
+        await server.engine.call(lambda engine: None)
+        return {"paused": True, "mode": mode}
+
+    @app.post("/resume")
+    async def resume() -> dict[str, Any]:
+        server.open()
+        worker.paused = False
+        await server.engine.call(lambda engine: None)
+        return {"paused": False}
+
+    @app.get("/is_paused")
+    async def is_paused() -> dict[str, Any]:
+        return {"is_paused": worker.paused}

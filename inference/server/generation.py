@@ -1,0 +1,340 @@
+"""From a request to engine requests, and from what they bring to an answer, whole or as a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from inference.encoding import TextEncoder
+from inference.types import Completion, ContextOverflow, Delta, Request
+from inference.worker import AsyncEngine
+
+from .metrics import Metrics
+from .protocol import ChatRequest, CompletionRequest, Sampling, ServerError
+from .rendering import Conversations, TextStream
+
+Tops = list[list[tuple[int, float]]]
+
+
+@dataclass
+class Choice:
+    """One completion as it grows."""
+
+    index: int
+    request: Request
+    text: TextStream
+    messages: list[dict[str, str]] | None
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    tops: Tops = field(default_factory=list)
+    done: Completion | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """OpenAI's finish reason; "abort" when the adapter was published with that mode."""
+        if self.done is None:
+            return None
+        return {"aborted": "abort"}.get(self.done.finish_reason, self.done.finish_reason)
+
+
+class Generator:
+    """Answers completion requests with one engine."""
+
+    def __init__(
+        self, engine: AsyncEngine, conversations: Conversations, tokenizer: Any, context: int, metrics: Metrics
+    ) -> None:
+        self.engine, self.conversations, self.metrics = engine, conversations, metrics
+        self.tokenizer, self.context = tokenizer, context
+        self.encoder = TextEncoder(tokenizer)
+        self.stop_ids = conversations.renderer.stop_ids
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def chat_choices(self, body: ChatRequest, adapter: str | None) -> list[Choice]:
+        """n choices of one conversation. ServerError 400 for what cannot be served."""
+        messages = [message.plain() for message in body.messages]
+        try:
+            prompt = self.conversations.prompt(messages)
+        except ValueError as error:
+            raise ServerError(400, f"the chat template refuses these messages: {error}"[:300]) from error
+        tops = (body.top_logprobs or 0) if body.logprobs else 0
+        return self._choices(body, adapter, [prompt], body.limit, tops, messages)
+
+    def text_choices(self, body: CompletionRequest, adapter: str | None) -> list[Choice]:
+        """n choices of every prompt."""
+        given: Any = body.prompt
+        several = isinstance(given, list) and not isinstance(given[0], int)
+        prompts = [self._ids(one) for one in (given if several else [given])]
+        return self._choices(body, adapter, prompts, body.max_tokens, body.logprobs or 0, None)
+
+    def _ids(self, prompt: str | list[int]) -> tuple[int, ...]:
+        ids = tuple(self.encoder.plain(prompt)) if isinstance(prompt, str) else tuple(prompt)
+        if not ids:
+            raise ServerError(400, "the prompt has no tokens; say something")
+        return ids
+
+    def _choices(
+        self,
+        body: Sampling,
+        adapter: str | None,
+        prompts: Sequence[tuple[int, ...]],
+        limit: int | None,
+        tops: int,
+        messages: list[dict[str, str]] | None,
+    ) -> list[Choice]:
+        stop_ids = frozenset(body.stop_token_ids or ()) | (frozenset() if body.ignore_eos else self.stop_ids)
+        temperature = 1.0 if body.temperature is None else body.temperature
+        base = secrets.randbits(63) if body.seed is None else body.seed
+        allowed = self._guided(body)
+        choices: list[Choice] = []
+        for prompt in prompts:
+            room = self.context - len(prompt)
+            if room < 1:
+                raise ServerError(400, f"the prompt has {len(prompt)} tokens; the context holds {self.context}")
+            for number in range(body.n):
+                request = Request(
+                    prompt,
+                    max_tokens=room if limit is None else min(limit, room),
+                    temperature=temperature,
+                    top_p=1.0 if body.top_p is None else body.top_p,
+                    top_k=max(body.top_k or 0, 0),
+                    min_p=body.min_p or 0.0,
+                    seed=base + number,
+                    stop_ids=stop_ids,
+                    adapter=adapter,
+                    top_logprobs=tops,
+                    stop=body.stops,
+                    logit_bias=self._bias(body.logit_bias),
+                    allowed=allowed,
+                    stream=body.stream,
+                    park=True,
+                )
+                text = TextStream(self.tokenizer, body.stops, self.stop_ids)
+                choices.append(Choice(len(choices), request, text, messages))
+        return choices
+
+    def _bias(self, bias: dict[str, float] | None) -> dict[int, float] | None:
+        if not bias:
+            return None
+        try:
+            return {int(token): value for token, value in bias.items()}
+        except ValueError as error:
+            raise ServerError(400, "logit_bias maps token ids, written as whole numbers, to numbers") from error
+
+    def _guided(self, body: Sampling) -> list[tuple[int, ...]] | None:
+        if body.guided_choice is None:
+            return None
+        try:
+            end = self.conversations.renderer.end_id
+        except ValueError as error:
+            raise ServerError(400, f"guided_choice cannot be used: {error}") from error
+        return [(*self.encoder.plain(text), end) for text in body.guided_choice]
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    async def submit(self, choices: list[Choice]) -> list[int]:
+        """Hand the choices to the engine, all or none."""
+        try:
+            return await self.engine.submit([choice.request for choice in choices])
+        except (ContextOverflow, ValueError) as error:
+            raise ServerError(400, str(error)[:500]) from error
+
+    async def finish(self, ids: list[int], choices: list[Choice]) -> None:
+        """Wait for all choices. Cancelled, it aborts those that still run."""
+        start = time.perf_counter()
+        try:
+            for request_id, choice in zip(ids, choices):
+                async for event in self.engine.events(request_id):
+                    self.take(choice, event)
+        finally:
+            for request_id in ids:
+                self.engine.abort(request_id)
+        self.metrics.request.observe(time.perf_counter() - start)
+        self.raise_faults(choices)
+
+    def take(self, choice: Choice, event: Delta | Completion) -> str:
+        """Add what a step brought to a choice; returns the text that is certain and new."""
+        if isinstance(event, Delta):
+            choice.tokens += event.tokens
+            choice.logprobs += event.logprobs
+            choice.tops += event.top_logprobs or []
+            return choice.text.push(event.tokens)
+        fresh = event.tokens[len(choice.tokens) :]
+        choice.tokens, choice.logprobs, choice.done = event.tokens, event.logprobs, event
+        choice.tops = event.top_logprobs or []
+        piece = choice.text.push(fresh, last=True)
+        self._count(event)
+        if choice.messages is not None and event.finish_reason in ("stop", "length"):
+            self.conversations.answered(choice.messages, choice.request.prompt, event.tokens, choice.text.text)
+        return piece
+
+    def _count(self, done: Completion) -> None:
+        self.metrics.prompt_tokens.inc(done.prompt_tokens)
+        self.metrics.cached_tokens.inc(done.cached_tokens)
+        self.metrics.tokens.labels(done.adapter or "").inc(len(done.tokens))
+        self.metrics.finished.labels(done.finish_reason).inc()
+
+    def raise_faults(self, choices: Sequence[Choice]) -> None:
+        """ServerError 500 when the engine ended a choice with an error."""
+        for choice in choices:
+            if choice.done is not None and choice.done.finish_reason == "error":
+                raise ServerError(500, f"generation failed: {choice.done.error}"[:300], "server_error")
+
+    def usage(self, choices: Sequence[Choice]) -> dict[str, Any]:
+        """Tokens used; a prompt that several choices share counts once."""
+        first = [choice for choice in choices if choice.index % self._per_prompt(choices) == 0]
+        prompt = sum(len(choice.request.prompt) for choice in first)
+        cached = sum(choice.done.cached_tokens for choice in first if choice.done is not None)
+        said = sum(len(choice.tokens) for choice in choices)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": said,
+            "total_tokens": prompt + said,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
+
+    @staticmethod
+    def _per_prompt(choices: Sequence[Choice]) -> int:
+        prompts = {id(choice.request.prompt) for choice in choices}
+        return max(1, len(choices) // max(1, len(prompts)))
+
+    def logprobs(self, choice: Choice, start: int, *, chat: bool) -> dict[str, Any]:
+        """The log-probabilities of a choice's tokens from `start` on, in the form of either API."""
+        words = [self._word(token) for token in choice.tokens[start:]]
+        tops = [[(self._word(i), p) for i, p in top] for top in choice.tops[start:]] or [[] for _ in words]
+        numbers = [_finite(p) for p in choice.logprobs[start:]]
+        if not chat:
+            return {
+                "tokens": words,
+                "token_logprobs": numbers,
+                "top_logprobs": [{word: _finite(p) for word, p in top} for top in tops],
+                "text_offset": [],
+            }
+        content = [
+            {
+                "token": word,
+                "logprob": number,
+                "bytes": list(word.encode()),
+                "top_logprobs": [{"token": w, "logprob": _finite(p), "bytes": list(w.encode())} for w, p in top],
+            }
+            for word, number, top in zip(words, numbers, tops)
+        ]
+        return {"content": content, "refusal": None}
+
+    def _word(self, token: int) -> str:
+        return str(self.tokenizer.decode([token], skip_special_tokens=False))
+
+
+def _finite(logprob: float) -> float:
+    """JSON has no infinities; -9999 is what OpenAI writes for a probability of zero."""
+    return max(logprob, -9999.0)
+
+
+def envelope(kind: str, model: str) -> dict[str, Any]:
+    """The head of an answer."""
+    prefix = "chatcmpl" if kind.startswith("chat") else "cmpl"
+    return {"id": f"{prefix}-{secrets.token_hex(12)}", "object": kind, "created": int(time.time()), "model": model}
+
+
+def whole(generator: Generator, body: Sampling, choices: Sequence[Choice], model: str) -> dict[str, Any]:
+    """The answer to a request that does not stream."""
+    chat = isinstance(body, ChatRequest)
+    answer = envelope("chat.completion" if chat else "text_completion", model)
+    answer["choices"] = [_choice(generator, body, choice, chat) for choice in choices]
+    answer["usage"] = generator.usage(choices)
+    return answer
+
+
+def _choice(generator: Generator, body: Sampling, choice: Choice, chat: bool) -> dict[str, Any]:
+    said: dict[str, Any] = {"index": choice.index, "finish_reason": choice.reason}
+    if chat:
+        said["message"] = {"role": "assistant", "content": choice.text.text}
+    else:
+        said["text"] = choice.text.text
+    wanted = body.logprobs if isinstance(body, ChatRequest) else getattr(body, "logprobs", None) is not None
+    said["logprobs"] = generator.logprobs(choice, 0, chat=chat) if wanted else None
+    return said | _provenance(body, choice)
+
+
+def _provenance(body: Sampling, choice: Choice) -> dict[str, Any]:
+    """Which policy spoke, and in which tokens."""
+    done = choice.done
+    assert done is not None
+    facts: dict[str, Any] = {"adapter": done.adapter, "policy_version": done.policy_version}
+    if done.token_versions is not None:
+        facts["token_versions"] = done.token_versions
+    if body.return_token_ids:
+        facts |= {"token_ids": done.tokens, "prompt_token_ids": list(choice.request.prompt)}
+        facts["token_logprobs"] = [_finite(p) for p in done.logprobs]
+    return facts
+
+
+async def events(
+    generator: Generator, body: Sampling, ids: list[int], choices: list[Choice], model: str
+) -> AsyncIterator[bytes]:
+    """Server-sent events of a request that streams; ends with [DONE]. Closed early, it aborts what still runs."""
+    chat = isinstance(body, ChatRequest)
+    head = envelope("chat.completion.chunk" if chat else "text_completion", model)
+    wanted = body.logprobs if isinstance(body, ChatRequest) else getattr(body, "logprobs", None) is not None
+    usage = body.stream_options is not None and body.stream_options.include_usage
+    merged: asyncio.Queue[tuple[Choice, Delta | Completion]] = asyncio.Queue()
+    start = time.perf_counter()
+
+    async def follow(request_id: int, choice: Choice) -> None:
+        async for event in generator.engine.events(request_id):
+            merged.put_nowait((choice, event))
+
+    tasks = [asyncio.ensure_future(follow(*pair)) for pair in zip(ids, choices)]
+    try:
+        if chat:
+            for choice in choices:
+                yield _chunk(head, [{"index": choice.index, "delta": {"role": "assistant", "content": ""}}], usage)
+        waiting, first = len(choices), True
+        while waiting:
+            choice, event = await merged.get()
+            if first:
+                generator.metrics.first_token.observe(time.perf_counter() - start)
+                first = False
+            seen = len(choice.tokens)
+            piece = generator.take(choice, event)
+            part: dict[str, Any] = {"index": choice.index, "finish_reason": choice.reason}
+            part |= {"delta": {"content": piece} if piece else {}} if chat else {"text": piece}
+            fresh = choice.tokens[seen:]
+            if wanted and fresh:
+                part["logprobs"] = generator.logprobs(choice, seen, chat=chat)
+            if body.return_token_ids and fresh:
+                part["token_ids"] = fresh
+            if isinstance(event, Completion):
+                waiting -= 1
+                if event.finish_reason == "error":
+                    yield _data({"error": {"message": "generation failed", "type": "server_error", "code": 500}})
+                    return
+                part |= _provenance(body, choice) | ({"token_ids": fresh} if body.return_token_ids else {})
+            elif not piece and not body.return_token_ids and not wanted:
+                continue
+            yield _chunk(head, [part], usage)
+        if usage:
+            yield _data({**head, "choices": [], "usage": generator.usage(choices)})
+        generator.metrics.request.observe(time.perf_counter() - start)
+        yield b"data: [DONE]\n\n"
+    finally:
+        for task in tasks:
+            task.cancel()
+        for request_id in ids:
+            generator.engine.abort(request_id)
+
+
+def _chunk(head: dict[str, Any], parts: list[dict[str, Any]], usage: bool) -> bytes:
+    for part in parts:
+        part.setdefault("finish_reason", None)
+        part.setdefault("logprobs", None)
+    return _data({**head, "choices": parts, **({"usage": None} if usage else {})})
+
+
+def _data(value: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"

@@ -1,0 +1,148 @@
+"""Who may ask, and how much: a plain ASGI layer before the routes, which no route can forget.
+
+Refused here: foreign `Host` (a page in a browser that resolves a name to this machine), foreign `Origin`, missing keys,
+bodies that are too long, too slow or not JSON, heads that are too long, and anything while the server is not ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from .protocol import error_body
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+PUBLIC = frozenset({"/health", "/ready"})
+"""Answered without a key: they tell nothing but yes and no."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sizes in bytes, times in seconds."""
+
+    body: int = 4 << 20
+    adapter_body: int = 512 << 20
+    head: int = 16 << 10
+    body_seconds: float = 10.0
+
+
+class Guard:
+    """Wraps an ASGI application.
+
+    hosts: names that `Host` may have, ports aside. keys: any of them opens every route; none: no key is asked for.
+    """
+
+    def __init__(self, app: Any, hosts: Collection[str], keys: Collection[str], limits: Limits) -> None:
+        self.app, self.limits = app, limits
+        self.hosts = {host.casefold() for host in hosts}
+        self.keys = [key.encode() for key in keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        refusal = self._refuse(scope)
+        if refusal is not None:
+            await _answer(send, *refusal)
+            return
+        if scope["method"] not in ("POST", "PUT"):
+            await self.app(scope, receive, send)
+            return
+        limit = self.limits.adapter_body if scope["method"] == "PUT" else self.limits.body
+        try:
+            # A large adapter may take longer than a prompt, but not for ever.
+            seconds = self.limits.body_seconds * (1 if limit == self.limits.body else 6)
+            body = await asyncio.wait_for(_read(receive, limit), seconds)
+        except TimeoutError:
+            await _answer(send, 408, f"the body did not arrive within {seconds:g} seconds")
+            return
+        if body is None:
+            return  # the client has left
+        if len(body) > limit:
+            await _answer(send, 413, f"the body is longer than {limit} bytes")
+            return
+        await self.app(scope, _replay(body, receive), send)
+
+    def _refuse(self, scope: Scope) -> tuple[int, str] | None:
+        headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            if name == b"host" and name in headers:
+                return 400, "more than one Host header"
+            headers[name] = value
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > self.limits.head:
+            return 431, f"the headers are longer than {self.limits.head} bytes"
+        if _host(headers.get(b"host", b"")) not in self.hosts:
+            return 400, "this Host is not served; see --allowed-host"
+        origin = headers.get(b"origin")
+        if origin is not None and _host(origin.partition(b"://")[2]) not in self.hosts:
+            return 403, "requests of other origins are refused"
+        if self.keys and scope["path"] not in PUBLIC and not self._known(headers.get(b"authorization", b"")):
+            return 401, "an API key is needed: Authorization: Bearer KEY"
+        if scope["method"] == "POST" and headers.get(b"content-length", b"") != b"0":
+            kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+            has_body = b"content-length" in headers or b"transfer-encoding" in headers
+            if has_body and kind != b"application/json":
+                return 415, "the body must be JSON: Content-Type: application/json"
+        return None
+
+    def _known(self, authorization: bytes) -> bool:
+        scheme, _, given = authorization.partition(b" ")
+        matches = [hmac.compare_digest(given.strip(), key) for key in self.keys]  # all of them, whatever the first says
+        return scheme.lower() == b"bearer" and any(matches)
+
+
+def _host(value: bytes) -> str:
+    """The name in a Host header, without its port; "" for what is no host."""
+    text = value.decode("latin-1").casefold()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    name, _, port = text.partition(":")
+    return name if not port or port.isdigit() else ""
+
+
+async def _read(receive: Receive, limit: int) -> bytes | None:
+    """The body, or as much of it as shows that it is too long; None when the client leaves."""
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > limit or not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body at once, then what the connection says."""
+    given = False
+
+    async def again() -> MutableMapping[str, Any]:
+        nonlocal given
+        if not given:
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await receive()
+
+    return again
+
+
+async def _answer(send: Send, status: int, message: str) -> None:
+    kind = "authentication_error" if status == 401 else "invalid_request_error"
+    body = json.dumps(error_body(message, kind, status)).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status in (408, 413):
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,38 @@
+"""What `/metrics` tells Prometheus. One registry an application, so that several can live in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Metrics:
+    """Counters and gauges; `watch` adds a gauge that is read when asked for."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.answers = Counter("legos_answers", "Answers by status", ["status"], registry=self.registry)
+        self.prompt_tokens = Counter("legos_prompt_tokens", "Prompt tokens", registry=self.registry)
+        self.cached_tokens = Counter("legos_cached_tokens", "Prompt tokens found in the cache", registry=self.registry)
+        self.tokens = Counter("legos_generated_tokens", "Tokens generated", ["adapter"], registry=self.registry)
+        self.finished = Counter("legos_completions", "Completions by end", ["reason"], registry=self.registry)
+        self.first_token = Histogram(
+            "legos_first_token_seconds", "Time to the first token of a stream", buckets=SECONDS, registry=self.registry
+        )
+        self.request = Histogram(
+            "legos_request_seconds", "Time of a whole completion", buckets=SECONDS, registry=self.registry
+        )
+        self.publish = Histogram(
+            "legos_publish_seconds", "Time the engine spent on publishing", buckets=SECONDS, registry=self.registry
+        )
+
+    def watch(self, name: str, about: str, value: Callable[[], float]) -> None:
+        """A gauge whose value is asked for at every scrape."""
+        Gauge(name, about, registry=self.registry).set_function(value)
+
+    def text(self) -> bytes:
+        """The exposition format."""
+        return generate_latest(self.registry)

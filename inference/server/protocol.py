@@ -1,0 +1,179 @@
+"""What requests and errors look like: OpenAI's, plus token ids, policy versions and allowed answers.
+
+Everything is strict and bounded, so that a request either means what it says or is refused. Fields of OpenAI's API
+that would change an answer and are not implemented are refused unless they have the value that changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+MAX_CHOICES = 128
+MAX_TEXT = 1 << 20
+
+
+def _writable(text: str) -> str:
+    """Refuses lone surrogates, which no tokenizer and no answer can carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("text must be valid Unicode, without lone surrogates") from error
+    return text
+
+
+Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_writable)]
+Name = Annotated[str, Field(max_length=256), AfterValidator(_writable)]
+TokenIds = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(min_length=1, max_length=1 << 20)]
+StopText = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_writable)]
+Temperature = Annotated[float, Field(ge=0.0, le=1e6)]
+
+
+class Strict(BaseModel):
+    """Unknown fields, other types and numbers that are not finite are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class TextPart(Strict):
+    """A part of a message; only text is understood."""
+
+    type: Literal["text"]
+    text: Text
+
+
+class Message(Strict):
+    """One message of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Text | Annotated[list[TextPart], Field(max_length=256)]
+    name: None = None
+
+    def plain(self) -> dict[str, str]:
+        """Role and text, as the renderer takes them."""
+        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        return {"role": "system" if self.role == "developer" else self.role, "content": content}
+
+
+class TextFormat(Strict):
+    """The only response format: plain text. For a choice among texts give `guided_choice`."""
+
+    type: Literal["text"]
+
+
+class StreamOptions(Strict):
+    """What a stream tells beside tokens."""
+
+    include_usage: bool = False
+    include_obfuscation: bool = False
+
+
+class Sampling(Strict):
+    """What both kinds of completion have in common."""
+
+    model: Name | None = None
+    n: int = Field(1, ge=1, le=MAX_CHOICES)
+    temperature: Temperature | None = None
+    top_p: float | None = Field(None, gt=0.0, le=1.0)
+    top_k: int | None = Field(None, ge=-1, le=1 << 31)
+    min_p: float | None = Field(None, ge=0.0, le=1.0)
+    seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 64)
+    stop: StopText | Annotated[list[StopText], Field(max_length=16)] | None = None
+    stop_token_ids: Annotated[list[int], Field(max_length=256)] | None = None
+    ignore_eos: bool = False
+    logit_bias: Annotated[dict[str, Annotated[float, Field(ge=-100.0, le=100.0)]], Field(max_length=1024)] | None = None
+    guided_choice: Annotated[list[Text], Field(min_length=1, max_length=4096)] | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool = False
+    # What changes nothing is accepted, so that ordinary clients work; anything else is refused.
+    frequency_penalty: Annotated[float, Field(ge=0.0, le=0.0)] | None = None
+    presence_penalty: Annotated[float, Field(ge=0.0, le=0.0)] | None = None
+    user: Name | None = None
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The stop texts as a tuple."""
+        return () if self.stop is None else (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+
+class ChatRequest(Sampling):
+    """POST /v1/chat/completions."""
+
+    messages: Annotated[list[Message], Field(min_length=1, max_length=4096)]
+    max_tokens: int | None = Field(None, ge=1, le=1 << 31)
+    max_completion_tokens: int | None = Field(None, ge=1, le=1 << 31)
+    logprobs: bool = False
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+    response_format: TextFormat | None = None
+    tools: Annotated[list[Any], Field(max_length=0)] | None = None
+    tool_choice: Literal["none", "auto"] | None = None
+    store: Literal[False] | None = None
+    metadata: dict[str, str] | None = None
+
+    @model_validator(mode="after")
+    def _agree(self) -> ChatRequest:
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs needs logprobs to be true")
+        return self
+
+    @property
+    def limit(self) -> int | None:
+        """Most tokens to generate."""
+        return self.max_completion_tokens or self.max_tokens
+
+
+class CompletionRequest(Sampling):
+    """POST /v1/completions: a text, token ids, or several of either."""
+
+    prompt: Text | TokenIds | Annotated[list[Text] | list[TokenIds], Field(min_length=1, max_length=MAX_CHOICES)]
+    max_tokens: int | None = Field(16, ge=1, le=1 << 31)
+    logprobs: int | None = Field(None, ge=0, le=20)
+    echo: Literal[False] | None = None
+    best_of: Literal[1] | None = None
+    suffix: None = None
+
+
+class TokenizeRequest(Strict):
+    """POST /tokenize: a text, or a conversation with the assistant's prompt at its end."""
+
+    model: Name | None = None
+    prompt: Text | None = None
+    messages: Annotated[list[Message], Field(min_length=1, max_length=4096)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> TokenizeRequest:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("give either prompt or messages")
+        return self
+
+
+class LoadAdapter(Strict):
+    """POST /v1/load_lora_adapter, with vLLM's names. A name that is loaded already gets a new version."""
+
+    lora_name: Annotated[str, Field(max_length=64)]
+    lora_path: Annotated[str, Field(max_length=4096)]
+    load_inplace: bool = True
+    version: int | None = Field(None, ge=0, lt=1 << 62)
+    mode: Literal["pin", "keep", "wait", "abort"] = "pin"
+
+
+class UnloadAdapter(Strict):
+    """POST /v1/unload_lora_adapter."""
+
+    lora_name: Annotated[str, Field(max_length=64)]
+    lora_int_id: int | None = None
+
+
+class ServerError(Exception):
+    """An answer that is an error, with its HTTP status."""
+
+    def __init__(self, status: int, message: str, kind: str = "invalid_request_error", retry_after: int | None = None):
+        super().__init__(message)
+        self.status, self.message, self.kind, self.retry_after = status, message, kind, retry_after
+
+
+def error_body(message: str, kind: str, code: int) -> dict[str, Any]:
+    """OpenAI's error object."""
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
