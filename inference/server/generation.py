@@ -282,12 +282,15 @@ async def events(
     head = envelope("chat.completion.chunk" if chat else "text_completion", model)
     wanted = body.logprobs if isinstance(body, ChatRequest) else getattr(body, "logprobs", None) is not None
     usage = body.stream_options is not None and body.stream_options.include_usage
-    merged: asyncio.Queue[tuple[Choice, Delta | Completion]] = asyncio.Queue()
+    merged: asyncio.Queue[tuple[Choice, Delta | Completion | Exception]] = asyncio.Queue()
     start = time.perf_counter()
 
     async def follow(request_id: int, choice: Choice) -> None:
-        async for event in generator.engine.events(request_id):
-            merged.put_nowait((choice, event))
+        try:
+            async for event in generator.engine.events(request_id):
+                merged.put_nowait((choice, event))
+        except Exception as error:  # else the stream would wait for ever
+            merged.put_nowait((choice, error))
 
     tasks = [asyncio.ensure_future(follow(*pair)) for pair in zip(ids, choices)]
     try:
@@ -297,6 +300,8 @@ async def events(
         waiting, first = len(choices), True
         while waiting:
             choice, event = await merged.get()
+            if isinstance(event, Exception):
+                raise event
             if first:
                 generator.metrics.first_token.observe(time.perf_counter() - start)
                 first = False
