@@ -2,16 +2,21 @@
 
     env = legos_envs.make("KuhnPoker-v0")
 
-Importing registers the built-in environments under PettingZoo's namespace `legos/`; their modules load when made.
+Importing registers the built-in environments under PettingZoo's namespace `legos/`, and TextArena's games under
+`TextArena/`; their modules load when made.
+Under the same names Gymnasium makes one seat of them: `gymnasium.make("legos_envs:legos/KuhnPoker-v0", agent=...)`.
 """
+
+import gymnasium
 
 from legos_envs.game import Game, GameEnv, InfoSet
 from legos_envs.play import Decision, Policy, Runner, play, play_many
 from legos_envs.records import Episode, Trajectory, Turn
-from legos_envs.registry import UnknownEnv, make, pprint_registry, register, registered, spec
+from legos_envs.registry import UnknownEnv, make, pprint_registry, refuse, register, registered, spec
 from legos_envs.rubric import Rubric, Scores
 from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table, Truncated, Unscored
 from legos_envs.text_env import TextEnv
+from legos_envs.textarena_ids import GAMES, REFUSED, env_id, refusal
 
 __version__ = "0.1.0"
 
@@ -45,6 +50,12 @@ _BUILT_IN = {
 }
 for _id, _where in _BUILT_IN.items():
     register(_id, f"legos_envs.{_where}")
+    gymnasium.register(f"legos/{_id}", "legos_envs.wrappers.single_agent:make_seat", kwargs={"env_id": _id})
+for _game in GAMES | REFUSED:
+    if (_reason := refusal(_game)) is None:
+        register(env_id(_game), "legos_envs.textarena:TextArena", game=_game)
+    else:
+        refuse(env_id(_game), _reason)
 
 __all__ = [
     "Decision",

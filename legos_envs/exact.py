@@ -9,6 +9,7 @@ exactly at a Nash equilibrium. In a two-player zero-sum game, exploitability is 
 
 from __future__ import annotations
 
+from legos_envs import cfr
 from legos_envs.game import Game, InfoSet
 from legos_envs.game_graph import ExactPolicy, GameGraph, graph_of, info_sets, uniform
 from legos_envs.minimax import (
@@ -62,13 +63,18 @@ def nash_conv(game: Game, policy: ExactPolicy) -> float:
 
 
 def nash(game: Game) -> ExactPolicy:
-    """A Nash equilibrium: the game's own `nash(infoset)` where it has one, else minimax.
+    """A Nash equilibrium of a two-player zero-sum game, or of any game that brings its own.
+
+    The game's own `nash(infoset)` where it has one; minimax where nothing is hidden; else CFR+, which is exact up to a
+    NashConv of `cfr.TOLERANCE`. All but the first are computed once per game.
 
     Raises:
-        ValueError: the game has no `nash` method and minimax does not apply.
+        ValueError: the game has no `nash` method and neither minimax nor CFR+ applies.
     """
     own = getattr(game, "nash", None)
-    return minimax_policy(game) if own is None else own
+    if own is not None:
+        return own
+    return minimax_policy(game) if graph_of(game).perfect_information else cfr.equilibrium(game)
 
 
 def _returns(graph: GameGraph, table: list[list[float]]) -> tuple[float, ...]:

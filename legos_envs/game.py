@@ -15,7 +15,11 @@ State = Any
 
 
 class Game(Protocol):
-    """Rules as pure functions of a hashable state. Players are numbered from 0; moves are words."""
+    """Rules as pure functions of a hashable state. Players are numbered from 0; moves are words.
+
+    A game may also have `nash(infoset)`, an equilibrium of its own; `scripted`, policies over information sets by name;
+    and `solvable`, False where its states are too many to list, which solvers then refuse at once.
+    """
 
     num_players: int
 

@@ -131,7 +131,7 @@ class GameGraph:
             ValueError: the player forgets what it did or knew, so that no such order or no sound response exists.
         """
         if player not in self._orders:
-            before = self._own_past(player)
+            before = self.own_past(player)
             past: dict[int, set[tuple[int, int]]] = {}
             for at, infoset in enumerate(self.infosets):
                 if infoset.player != player:
@@ -146,7 +146,7 @@ class GameGraph:
                 raise ValueError(self._forgets(error.args[1][0])) from None
         return self._orders[player]
 
-    def _own_past(self, player: int) -> list[set[tuple[int, int]]]:
+    def own_past(self, player: int) -> list[set[tuple[int, int]]]:
         """Per node, the last (information set, move) of the player on each way to it; (-1, -1) before it has moved."""
         before: list[set[tuple[int, int]]] = [set() for _ in self.states]
         for _, node in self.starts:
@@ -183,6 +183,8 @@ def info_sets(game: Game) -> list[InfoSet]:
 
 def _discover(game: Game) -> tuple[dict[State, list[State]], list[tuple[float, State]]]:
     """The states after each state, breadth first, and the deals."""
+    if not getattr(game, "solvable", True):
+        raise ValueError(f"{game} is too large for exact evaluation")
     deals = game.initial()
     if not abs(sum(chance for chance, _ in deals) - 1) < 1e-9:
         raise ValueError(f"the probabilities of the deals must sum to 1; got {sum(chance for chance, _ in deals)}")

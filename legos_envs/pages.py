@@ -70,6 +70,8 @@ def page(env_id: str) -> Page:
     """
     env = registry.make(env_id).unwrapped
     text = inspect.cleandoc(sys.modules[type(env).__module__].__doc__ or "")
+    if example := getattr(env, "page_example", None):  # one page for many ids names one of them
+        text = text.replace(example, env_id)
     head, *parts = re.split(r"^## +(.+)$", text, flags=re.MULTILINE)
     code = re.search(r"^```python\n(.*?)^```", head, re.MULTILINE | re.DOTALL)
     facts = {cells[0]: cells[1] for cells in _rows(head) if len(cells) == 2 and cells[0]}

@@ -120,7 +120,8 @@ def optimal(env: Any) -> TabularPolicy:
 class HumanPolicy:
     """Shows what is new and reads an action; asks again until a legal one is given. Blocks while it waits.
 
-    A move may be typed without its format, in any case (`bet` for `[bet]`).
+    A move may be typed without its format, in any case (`bet` for `[bet]`). Where any text will do, a line that ends
+    with a backslash goes on in the next.
 
     Args:
         read: takes a prompt, returns a line; may raise `EOFError`.
@@ -145,6 +146,8 @@ class HumanPolicy:
         while True:
             try:
                 text = self.read(f"{decision.agent}> ")
+                while text.endswith("\\") and not legal:
+                    text = f"{text[:-1]}\n{self.read('... ')}"
             except EOFError as error:
                 raise NoInput(
                     f"the input ended while {decision.agent!r} was to act at turn {decision.turn}; "
@@ -166,6 +169,14 @@ def written(text: str, decision: Decision) -> str:
     return text
 
 
+def _first(decision: Decision) -> str:
+    return (decision.legal_actions or (SENTENCE,))[0]
+
+
+def _last(decision: Decision) -> str:
+    return (decision.legal_actions or (SENTENCE,))[-1]
+
+
 def make_policy(name: str, env: Any) -> Policy:
     """A policy by name, for an env.
 
@@ -181,8 +192,8 @@ def make_policy(name: str, env: Any) -> Policy:
         "random": RandomPolicy,
         "optimal": lambda: optimal(env),
         "human": HumanPolicy,
-        "scripted:first": lambda: ScriptedPolicy(lambda decision: (decision.legal_actions or (SENTENCE,))[0]),
-        "scripted:last": lambda: ScriptedPolicy(lambda decision: (decision.legal_actions or (SENTENCE,))[-1]),
+        "scripted:first": lambda: ScriptedPolicy(_first),
+        "scripted:last": lambda: ScriptedPolicy(_last),
     }
     bare = env.unwrapped
     for key, exact_policy in getattr(getattr(bare, "game", None), "scripted", {}).items():
@@ -209,6 +220,7 @@ def game_env(env: Any) -> GameEnv:
     if not isinstance(bare, GameEnv):
         raise TypeError(
             f"{getattr(bare, 'name', type(bare).__name__)} has no exact solution: its rules are not written as a Game. "
-            f"Accepted: envs that derive from GameEnv, such as KuhnPoker-v0, Nim-v0, TicTacToe-v0, MatrixGame-v0"
+            f"Accepted: envs that derive from GameEnv, such as KuhnPoker-v0, LeducPoker-v0, MatrixGame-v0, Nim-v0, "
+            "TicTacToe-v0"
         )
     return cast(GameEnv, bare)

@@ -9,6 +9,7 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import pettingzoo
 from pettingzoo import AECEnv, EnvSpec
 
 NAMESPACE = "legos"
+_refused: dict[str, str] = {}
 
 
 class UnknownEnv(LookupError):
@@ -34,6 +36,11 @@ def register(id: str, entry_point: Callable[..., Any] | str | None = None, **kwa
         **kwargs: default constructor arguments.
     """
     pettingzoo.register("aec", _full(id), entry_point, kwargs=kwargs)
+
+
+def refuse(id: str, reason: str) -> None:
+    """Makes the lookup of an id fail with a reason, for environments that somebody may expect and that cannot be."""
+    _refused[_full(id)] = reason
 
 
 def registered(namespace: str = NAMESPACE) -> list[str]:
@@ -56,9 +63,10 @@ def spec(id: str) -> EnvSpec:
         newest = max(versions, key=lambda known: int(known.rpartition("-v")[2]))
         warnings.warn(f"{id!r} names no version; using the newest, {_short(newest)!r}", UserWarning, stacklevel=3)
         return pettingzoo.aec_registry[newest]
-    names = {_short(known).casefold(): _short(known) for known in pettingzoo.aec_registry}
-    close = difflib.get_close_matches(_short(full).casefold(), names, 3, cutoff=0.5)
-    hint = f" Did you mean {' or '.join(repr(names[c]) for c in close)}?" if close else ""
+    if full in _refused:
+        raise UnknownEnv(f"{id!r} cannot be made: {_refused[full]}.")
+    close = _nearest(full)
+    hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
     raise UnknownEnv(f"no environment {id!r} is registered.{hint} `legos envs list` shows all {len(registered())}.")
 
 
@@ -109,6 +117,30 @@ def _import_file(path: Path) -> None:
     except BaseException:
         del sys.modules[name]
         raise
+
+
+_WRAPPED = re.compile("-(raw|train)$")  # how TextArena names its ids with other wrappers
+_VERSION = re.compile(r"-v\d+$")
+
+
+def _nearest(full: str) -> list[str]:
+    """The ids that were probably meant: the same name in another version or namespace, else those spelt alike."""
+    names = {_short(known): _bare(known) for known in pettingzoo.aec_registry}
+    wanted = _WRAPPED.sub("", _bare(full))
+    asked, _, _ = full.rpartition("/")
+    for means in (lambda name: name == wanted, lambda name: _VERSION.sub("", name) == _VERSION.sub("", wanted)):
+        same = [id for id, name in names.items() if means(name)]
+        if same:
+            return sorted(same, key=lambda id: (not _full(id).startswith(f"{asked}/"), id))[:3]
+    here = {name: id for id, name in names.items() if _full(id).startswith(f"{asked}/")}
+    spelt = {id.casefold(): id for id in names}
+    close = [here[name] for name in difflib.get_close_matches(wanted, here, 3, cutoff=0.5)]
+    return close or [spelt[id] for id in difflib.get_close_matches(_short(full).casefold(), spelt, 3, cutoff=0.5)]
+
+
+def _bare(id: str) -> str:
+    """An id without its namespace, in lower case."""
+    return id.rpartition("/")[2].casefold()
 
 
 def _full(id: str) -> str:

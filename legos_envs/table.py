@@ -95,8 +95,9 @@ class Table:
     never depends on how far another has come. An agent belongs to one branch at a time.
     """
 
-    def __init__(self, env: TextEnv, path: str = "", options: Mapping[str, Any] | None = None):
+    def __init__(self, env: TextEnv, path: str = "", options: Mapping[str, Any] | None = None, key: str | None = None):
         self.env, self.path = env, path
+        self._key = path if key is None else key  # what names its randomness
         self.options: Mapping[str, Any] = options or {}
         self._rng: np.random.Generator | None = None
         self._draws = 0
@@ -105,18 +106,25 @@ class Table:
     def rng(self) -> np.random.Generator:
         """This table's random generator; created at first use."""
         if self._rng is None:
-            self._rng = keyed_generator(self.env.seed or 0, self.path)
+            self._rng = keyed_generator(self.env.seed or 0, self._key)
         return self._rng
 
     def random(self) -> float:
         """A uniform number in [0, 1), keyed as `rng` is but apart from it: ten times cheaper where one draw is all."""
         self._draws += 1
-        key = f"{self.env.seed}/{self.path}/{self._draws}".encode()
+        key = f"{self.env.seed}/{self._key}/{self._draws}".encode()
         return (int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 11) / 2**53
 
-    def sub(self, name: str, options: Mapping[str, Any] | None = None) -> Table:
-        """The table called `name` below this one; `options` are what an env played there finds in `table.options`."""
-        return Table(self.env, f"{self.path}{name}/", options)
+    def sub(self, name: str, options: Mapping[str, Any] | None = None, *, key: str | None = None) -> Table:
+        """The table called `name` below this one; `options` are what an env played there finds in `table.options`.
+
+        `key` names its randomness instead of `name`: tables of one key are dealt the same, whoever sits at them.
+        """
+        return Table(self.env, f"{self.path}{name}/", options, f"{self._key}{key or name}/")
+
+    def branch(self, key: str) -> Table:
+        """This table with randomness of its own, for a branch of `gather` that draws while others do."""
+        return Table(self.env, self.path, self.options, f"{self._key}{key}/")
 
     @property
     def returns(self) -> dict[str, float]:
@@ -217,7 +225,8 @@ class Table:
     def settle(self, forfeit: Forfeit) -> None:
         """Gives the rewards of a forfeit: `invalid_reward` to the offenders, the opponents' share to the others.
 
-        Opponents are the trainable agents of the same table. The default share makes the sum zero.
+        Opponents are the other trainable agents of the same table, offenders or not. The default share makes the sum
+        zero, also when all of them offend at once: nobody gains by that.
         """
         env = self.env
         for offender in forfeit.agents:
@@ -225,7 +234,7 @@ class Table:
             others = [
                 a
                 for a, seat in env.seats.items()
-                if seat.trainable and a not in forfeit.agents and a.rpartition("/")[0] == home
+                if seat.trainable and a != offender and a.rpartition("/")[0] == home
             ]
             env._pay(offender, env.invalid_reward)
             share = env.invalid_opponent_reward

@@ -1,82 +1,85 @@
-"""`legos envs list|show|check`."""
+"""`legos envs list|show|check|new`."""
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import json
 from collections.abc import Sequence
 from typing import Any
 
 import legos_envs
-from legos_train.cli import parse_assignments, parser
+from legos_envs.families import FAMILIES, family_of
+from legos_train import cli_envs_check, cli_envs_new, cli_envs_show
+from legos_train.cli import parser
 
 
 def run(arguments: Sequence[str]) -> int:
-    p = parser("envs", "List, show or check environments.")
+    p = parser("envs", "List, show, check or begin environments.")
     verbs = p.add_subparsers(dest="verb", required=True)
     listing = verbs.add_parser("list", help="all registered environments")
+    listing.add_argument("--namespace", default=legos_envs.registry.NAMESPACE, help="default: legos; or TextArena, ...")
     listing.add_argument("--json", action="store_true")
-    show = verbs.add_parser("show", help="seats, options and a first observation")
+    show = verbs.add_parser("show", help="its page, arguments, options, seats and a first observation")
     check = verbs.add_parser("check", help="run every conformance check")
-    check.add_argument("--episodes", type=int, default=200, help="games of random play (default 200)")
-    for verb in (show, check):
-        verb.add_argument("env", help="an id, module:Name-v0 or file.py:Name-v0")
-        verb.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="constructor argument")
+    new = verbs.add_parser("new", help="write a working environment and its test, to begin from")
+    cli_envs_show.add_arguments(show)
+    cli_envs_check.add_arguments(check)
+    cli_envs_new.add_arguments(new)
     options = p.parse_args(arguments)
     if options.verb == "list":
-        return _list(options.json)
-    kwargs = parse_assignments(options.arg, "--arg")
-    return _show(options.env, kwargs) if options.verb == "show" else _check(options.env, kwargs, options.episodes)
+        return _list(options)
+    module = {"show": cli_envs_show, "check": cli_envs_check, "new": cli_envs_new}[options.verb]
+    code: int = module.run(p, options)
+    return code
 
 
-def _facts(id: str) -> dict[str, Any]:
-    env: Any = legos_envs.make(id)
-    first = (inspect.getdoc(type(env)) or "").partition("\n")[0]
-    return {
-        "id": id,
-        "seats": {agent: seat.role for agent, seat in env.seats.items()},
-        "zero_sum": env.zero_sum,
-        "memory": env.memory,
-        "about": first,
-    }
-
-
-def _list(as_json: bool) -> int:
-    rows = [_facts(id) for id in legos_envs.registered()]
-    if as_json:
+def _list(options: argparse.Namespace) -> int:
+    ids = known_ids(options.namespace)
+    rows = [
+        facts(id) if options.namespace == legos_envs.registry.NAMESPACE else {"id": id, "family": None} for id in ids
+    ]
+    if options.json:
         print(json.dumps(rows, indent=2))
         return 0
-    for row in rows:
-        print(f"{row['id']:18} {len(row['seats'])} seats  {row['about']}")
+    width = max(map(len, ids), default=0)
+    shown: str | None = ""
+    for row in sorted(rows, key=lambda row: _place(row["family"])):
+        if row["family"] != shown and options.namespace == legos_envs.registry.NAMESPACE:
+            print(f"{'' if shown == '' else chr(10)}{row['family'] or 'others'}")
+            shown = row["family"]
+        count = len(row.get("seats") or ())
+        seats = f"{count:4} seat{'s' if count > 1 else ' '}" if count else ""
+        print(f"{row['id']:{width}}{seats}  {row.get('about', '')}".rstrip())
+    if not rows:
+        print(f"nothing is registered under the namespace {options.namespace!r}")
     return 0
 
 
-def _show(id: str, kwargs: dict[str, Any]) -> int:
-    env: Any = legos_envs.make(id, **kwargs)
-    print(f"{id}\n\n{inspect.getdoc(type(env))}\n")
-    print("constructor arguments:")
-    for cls in type(env).__mro__:
-        if "__init__" in vars(cls) and issubclass(cls, legos_envs.TextEnv):
-            for parameter in list(inspect.signature(cls.__init__).parameters.values())[1:]:
-                if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-                    print(f"  {parameter.name} = {parameter.default!r}")
-    print("\nreset options:")
-    for name, about in (env.reset_options or {"none": ""}).items():
-        print(f"  {name}  {about}")
-    print("\nseats:")
-    for agent, seat in env.seats.items():
-        print(f"  {agent}: role {seat.role}{'' if seat.trainable else ', not trained'}")
-    env.reset(seed=0)
-    agent = env.agent_selection
-    print(f"\nfirst observation of {agent}, seed 0:")
-    for message in env.observe(agent)["messages"]:
-        print(f"  {message['role']}: " + message["content"].replace("\n", "\n        "))
-    return 0
+def _place(family: str | None) -> int:
+    return list(FAMILIES).index(family) if family else len(FAMILIES)
 
 
-def _check(id: str, kwargs: dict[str, Any], episodes: int) -> int:
-    from legos_envs.testing import check_env
+def known_ids(namespace: str) -> list[str]:
+    """The ids of a namespace, as `legos_envs.make` takes them."""
+    short = legos_envs.registered(namespace)
+    return short if namespace == legos_envs.registry.NAMESPACE else [f"{namespace}/{id}" for id in short]
 
-    report = check_env(id, episodes=episodes, **kwargs)
-    print(report)
-    return 0 if report.ok else 1
+
+def facts(id: str) -> dict[str, Any]:
+    """What the list says of an environment. One that lacks an extra is listed with what it needs."""
+    try:
+        env: Any = legos_envs.make(id)
+    except Exception as error:
+        if not isinstance(error.__cause__ or error, ImportError):
+            raise
+        about = f"cannot be made here: {error}"
+        return {"id": id, "family": family_of(id), "seats": {}, "zero_sum": None, "memory": None, "about": about}
+    return {
+        "id": id,
+        "family": family_of(id),
+        "seats": {agent: seat.role for agent, seat in getattr(env, "seats", {}).items()},
+        "zero_sum": getattr(env, "zero_sum", None),
+        "memory": getattr(env, "memory", None),
+        "about": (inspect.getdoc(type(env)) or "").partition("\n")[0],
+    }

@@ -1,4 +1,4 @@
-"""`legos play ENV`: a person in the terminal against any policy."""
+"""`legos play ENV`: a person in the terminal at one seat or several, any policy at the others."""
 
 from __future__ import annotations
 
@@ -13,23 +13,47 @@ from legos_train.policies import Cast
 
 
 def run(arguments: Sequence[str]) -> int:
-    p = parser("play", "Play in the terminal. Answer with an action such as [bet]; Ctrl-C leaves.")
+    p = parser(
+        "play",
+        "Play in the terminal. Answer with an action such as [bet], or with text; a line of text that ends with a\n"
+        "backslash goes on in the next. Ctrl-C leaves.\n\n"
+        "You take the first trained seat, unless --seat puts you elsewhere (`--seat judge=human`).",
+    )
     p.add_argument("env", nargs="?", default="KuhnPoker-v0")
-    p.add_argument("--seat", action="append", default=[], metavar="AGENT=POLICY", help="default: you take the first")
-    p.add_argument("--opponent", default="random", help="who takes the other seats (default: random)")
+    p.add_argument(
+        "--seat",
+        action="append",
+        default=[],
+        metavar="NAME=POLICY",
+        help="who takes an agent's or role's seat (repeatable): human, random, optimal, scripted:NAME, a model, a run",
+    )
+    p.add_argument("--opponent", default="random", help="who takes all other seats, judges too (default: random)")
     p.add_argument("--seed", type=int, help="deal this episode")
     p.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="constructor argument of the env")
     options = p.parse_args(arguments)
+    if options.seed is not None and options.seed < 0:
+        p.error(f"--seed must be at least 0, got {options.seed}")
     env: Any = legos_envs.make(options.env, **parse_assignments(options.arg, "--arg"))
     env.reset(seed=0)
+    roles = {agent: info.get("role", agent) for agent, info in env.infos.items()}
     chosen = {str(k): str(v) for k, v in parse_assignments(options.seat, "--seat").items()}
-    if unknown := set(chosen) - set(env.possible_agents):
-        p.error(f"no seat {sorted(unknown)}; {options.env} has {', '.join(env.possible_agents)}")
-    if "human" not in chosen.values():
-        chosen.setdefault(next(a for a in env.possible_agents if a not in chosen), "human")
+    if unknown := set(chosen) - {*roles, *roles.values()}:
+        known = sorted({*roles, *roles.values()})
+        p.error(f"no agent or role {', '.join(sorted(unknown))}; {options.env} has {', '.join(known)}")
+    who = {agent: chosen.get(agent) or chosen.get(role) for agent, role in roles.items()}
+    if "human" not in who.values():
+        free = [agent for agent, policy in who.items() if policy is None]
+        trained = [agent for agent in free if env.infos[agent].get("trainable", True)]
+        if not free:
+            p.error("every seat is given to a policy, and none to you; leave one free or write NAME=human")
+        who[(trained or free)[0]] = "human"
+    return _run(env, {agent: policy or options.opponent for agent, policy in who.items()}, options)
+
+
+def _run(env: Any, who: dict[str, str], options: Any) -> int:
     cast = Cast(env)
     try:
-        players = {agent: cast.player(chosen.get(agent, options.opponent)) for agent in env.possible_agents}
+        players = {agent: cast.player(policy) for agent, policy in who.items()}
         seed = secrets.randbits(31) if options.seed is None else options.seed
         try:
             episode = _play(env, players, seed, options.env)
@@ -38,9 +62,13 @@ def run(arguments: Sequence[str]) -> int:
             return 1
     finally:
         cast.close()
+    for agent in [agent for agent, policy in who.items() if policy == "human"]:
+        messages = env.observe(agent)["messages"]
+        if messages and messages[-1]["role"] == "user":  # what it was told after its last action
+            print(f"\n{agent} is told: {messages[-1]['content']}")
     print()
-    for agent, who in ((a, chosen.get(a, options.opponent)) for a in env.possible_agents):
-        print(f"{agent} ({who}): {episode.returns[agent]:+g}")
+    for agent, policy in who.items():
+        print(f"{agent} ({policy}): {episode.returns[agent]:+g}")
     print(f"outcome: {episode.outcome or 'ended'} (seed {seed})")
     return 0
 

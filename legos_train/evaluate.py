@@ -79,6 +79,7 @@ def solvable(env: AECEnv) -> bool:
     """Whether exact numbers can be had: a `GameEnv` whose prompts are information sets, played for one round."""
     return (
         isinstance(env, GameEnv)
+        and getattr(env.game, "solvable", True)
         and env.memory == "state"
         and getattr(env, "num_rounds", 1) == 1
         and getattr(env, "rounds", 1) == 1

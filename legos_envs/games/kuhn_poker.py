@@ -1,7 +1,81 @@
-"""Kuhn poker (Kuhn, 1950): three cards, one bet, a known value of -1/18 for the first player.
+"""Kuhn poker: three cards, two players, one bet. It is the smallest game with bluffing, and all of it is known: at
+equilibrium the first player loses 1/18 chip a hand. Play one hand, or a match of several in which the chips are carried
+on.
 
-Both players ante one chip. The first may check or bet one chip. A check may be answered by a check (showdown) or a bet;
-a bet by a call (showdown) or a fold. So a hand pays one or two chips.
+| | |
+|---|---|
+| creation | `legos_envs.make("KuhnPoker-v0")` |
+| seats | `player_0`, `player_1` |
+| horizon | 2 or 3 turns a hand |
+| sum of rewards | 0 |
+
+```python
+import legos_envs
+env = legos_envs.make("KuhnPoker-v0")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    action = None if terminated or truncated else info["legal_actions"][0]
+    env.step(action)
+```
+
+Both players ante one chip and get one card of J < Q < K. The first player checks or bets one chip. A check is answered
+by a check (showdown) or a bet; a bet by a call (showdown) or a fold. Bets and calls go into the pot: a showdown without
+a bet and a fold are worth one chip, a called bet two.
+
+## What each seat is told
+
+The rules, its own card and the moves so far. Never the other's card; in a match a showdown shows both cards after the
+hand, a fold none.
+
+## Actions
+
+`[check]` or `[bet]`; after a bet `[call]` or `[fold]`.
+
+## Rewards
+
+One hand: the chips won, -2, -1, +1 or +2. A match: +1 to the player with more chips at the end, -1 to the other, 0 to
+both when level. What counts is the chips of all hands, not who won the last one; the final info of a player has them as
+`chips`.
+
+## End
+
+After the hand, or after `num_rounds` hands. The first move alternates between the players from hand to hand.
+
+## Arguments
+
+`num_rounds` (1): hands in a match, 1 to 100. Reset option `cards`: the cards of the first hand, such as `"KQ"`
+(`player_0` has the king).
+
+SPIRAL's setting is `num_rounds=5` with `preset="spiral"`: no retry after an invalid move, -1.5 to the offender, +0.5 to
+the other. The sum of rewards is then -1 where a match ends by an invalid move.
+`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward`, `invalid_opponent_reward`, `max_turns` and
+`render_mode` are those of every environment.
+
+## Scripted players
+
+`optimal` plays the equilibrium with alpha = 1/3 (one hand only); `scripted:always_bet` bets and calls; `scripted:first`
+checks and calls; `scripted:last` bets and folds. All returns are exact.
+
+| players | expected return | arguments |
+|---|---|---|
+| `*=optimal` | `player_0 -0.0556, player_1 +0.0556` | |
+| `*=random` | `player_0 +0.1250, player_1 -0.1250` | |
+| `player_0=random player_1=optimal` | `player_0 -0.1667, player_1 +0.1667` | |
+| `player_0=scripted:always_bet player_1=optimal` | `player_0 -0.1111, player_1 +0.1111` | |
+| `player_0=scripted:always_bet player_1=random` | `player_0 +0.5000, player_1 -0.5000` | |
+| `player_0=scripted:always_bet player_1=random` | `player_0 +0.4268, player_1 -0.4268` | `num_rounds=5` |
+| `*=random` | `player_0 +0.0333, player_1 -0.0333` | `num_rounds=5` |
+
+## Versions
+
+v0: first.
+
+## Source
+
+H. W. Kuhn, "A simplified two-person poker", Contributions to the Theory of Games 1, 1950. Matches and their preset:
+B. Liu et al., "SPIRAL: Self-Play on Zero-Sum Games Incentivizes Reasoning via Multi-Agent Multi-Turn Reinforcement
+Learning", 2025.
 """
 
 from __future__ import annotations
@@ -11,6 +85,7 @@ from itertools import permutations
 from typing import Any
 
 from legos_envs.game import GameEnv, InfoSet, State
+from legos_envs.play import Decision
 from legos_envs.table import Rules, Seat, Table
 
 CARDS = "JQK"
@@ -70,11 +145,23 @@ def nash(infoset: InfoSet, alpha: float = 1 / 3) -> dict[str, float]:
     return {"call": call, "fold": 1 - call}
 
 
+def always_bet(decision: Decision) -> str:
+    """Bets and calls whatever its card is."""
+    return "call" if any("fold" in action for action in decision.legal_actions or ()) else "bet"
+
+
 class KuhnPoker(GameEnv):
     """Kuhn poker for two, one hand or a match of several.
 
     With `num_rounds=1` the reward is the chips won. In a match the chips are carried on, the first move alternates, and
     the chip leader at the end gets 1, the other -1, both 0 when level.
+
+    Args:
+        num_rounds: hands in a match, 1 to 100.
+        **kwargs: those of `TextEnv`.
+
+    Raises:
+        ValueError: `num_rounds` is out of its range; at `reset`, the option `cards` is not two different cards.
     """
 
     name = "KuhnPoker-v0"
@@ -82,6 +169,7 @@ class KuhnPoker(GameEnv):
     hidden_information = True
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
     reset_options = {"cards": "two different cards to deal in the first hand, such as 'KQ'"}
+    scripted_players = {"always_bet": always_bet}
 
     def __init__(self, num_rounds: int = 1, **kwargs: Any):
         if not isinstance(num_rounds, int) or not 1 <= num_rounds <= 100:

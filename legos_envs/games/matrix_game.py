@@ -1,4 +1,76 @@
-"""Matrix games: both players choose at once, a table says what each gets; once or over several rounds."""
+"""Matrix games: both players choose at once, and a table says what each of them gets. Rock-paper-scissors, matching
+pennies, the prisoner's dilemma, the stag hunt, or any table of your own; once, or over several rounds with the past
+told. Equilibria are computed.
+
+| | |
+|---|---|
+| creation | `legos_envs.make("MatrixGame-v0")` |
+| seats | `player_0` (rows), `player_1` (columns) |
+| horizon | 1 turn each a round |
+| sum of rewards | 0 for zero-sum tables, such as the default |
+
+```python
+import legos_envs
+env = legos_envs.make("MatrixGame-v0")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    action = None if terminated or truncated else info["legal_actions"][0]
+    env.step(action)
+```
+
+## What each seat is told
+
+What each of its moves pays against each move of the other. With several rounds, what both chose in the rounds before
+and what it got. Never the other's choice of the present round: both can act at the same time (`ready_agents`).
+
+## Actions
+
+The names of the moves, such as `[rock]`.
+
+## Rewards
+
+What the table says, after each round. Rock-paper-scissors: -1, 0 or +1. The prisoner's dilemma: 3 for both to
+cooperate, 1 for both to defect, 5 and 0 when one defects.
+
+## End
+
+After `rounds` rounds.
+
+## Arguments
+
+`game` (`"rps"`): `"rps"`, `"biased_rps"`, `"matching_pennies"`, `"prisoners_dilemma"` or `"stag_hunt"`. `payoffs`,
+instead of a name: one matrix (zero-sum, what `player_0` gets) or two (what each gets), with rows for the moves of
+`player_0`, up to 26 by 26. `actions`: names of the moves, one list for both or a list for each. `rounds` (1): 1 to 100.
+There are no reset options.
+`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward`, `invalid_opponent_reward`, `max_turns` and
+`render_mode` are those of every environment.
+
+## Scripted players
+
+`optimal` plays the equilibrium with the largest sum of payoffs, the same in every round; `scripted:tit_for_tat` repeats
+what the other did last and begins with the first move of the table; `scripted:first` and `scripted:last` always make
+the same move. All returns are exact.
+
+| players | expected return | arguments |
+|---|---|---|
+| `*=random` | `player_0 +0.0, player_1 +0.0` | |
+| `player_0=optimal player_1=scripted:first` | `player_0 +0.0, player_1 +0.0` | |
+| `player_0=random player_1=scripted:first` | `player_0 -0.3333, player_1 +0.3333` | `game="biased_rps"` |
+| `*=optimal` | `player_0 +3.0, player_1 +3.0` | `game="prisoners_dilemma", rounds=3` |
+| `*=scripted:tit_for_tat` | `player_0 +9.0, player_1 +9.0` | `game="prisoners_dilemma", rounds=3` |
+| `player_0=scripted:tit_for_tat *=optimal` | `player_0 +2.0, player_1 +7.0` | `game="prisoners_dilemma", rounds=3` |
+| `player_0=scripted:tit_for_tat *=random` | `player_0 +6.0, player_1 +8.5` | `game="prisoners_dilemma", rounds=3` |
+
+## Versions
+
+v0: first.
+
+## Source
+
+J. von Neumann and O. Morgenstern, "Theory of Games and Economic Behavior", 1944. Equilibria by support enumeration:
+N. Nisan et al., "Algorithmic Game Theory", 2007, algorithm 3.4.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +82,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from legos_envs import parsing
 from legos_envs.bimatrix import best_equilibrium
 from legos_envs.game import GameEnv, InfoSet, State
+from legos_envs.play import Decision
 from legos_envs.table import Rules, Seat, Table
 
 Payoffs = Sequence[Sequence[float]]
@@ -120,6 +194,13 @@ class MatrixGameRules:
         return self.equilibrium[infoset.player]
 
 
+def tit_for_tat(decision: Decision) -> str:
+    """Repeats the other's last move; begins, and goes on where the moves have other names, with its first move."""
+    names = [parsing.bracketed(action) or parsing.boxed(action) or action for action in decision.legal_actions or ()]
+    last = decision.messages[-1]["content"].rpartition(", other ")[2].partition(",")[0]
+    return last if last in names else names[0]
+
+
 class MatrixGame(GameEnv):
     """A matrix game for two who choose at once.
 
@@ -128,7 +209,8 @@ class MatrixGame(GameEnv):
         payoffs: instead of a name: one matrix (zero-sum, what player 0 gets), or two (what each player gets), with
             rows for the moves of player 0 and columns for those of player 1.
         actions: names of the moves: one list for both players, or a list for each; `a, b, c ...` by default.
-        rounds: how often it is played; the reward is the sum, and the past is told.
+        rounds: how often it is played, 1 to 100; the return is the sum, and the past is told.
+        **kwargs: those of `TextEnv`.
 
     Raises:
         ValueError: an unknown name, matrices of unequal or ragged shape, names that do not fit them.
@@ -136,6 +218,7 @@ class MatrixGame(GameEnv):
 
     name = "MatrixGame-v0"
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
+    scripted_players = {"tit_for_tat": tit_for_tat}
 
     def __init__(
         self,

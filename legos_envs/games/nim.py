@@ -1,7 +1,68 @@
-"""Nim (Bouton, 1901): take from a heap in turn; who takes the last object wins, or loses in misere play.
+"""Nim: players take objects from a heap in turn, and who takes the last one wins. By default there is one heap of 5 to
+12 objects, drawn uniformly, and a move takes 1, 2 or 3: multiples of four are lost for the player to move. Several
+heaps, other limits and the misere rule are arguments.
 
-By default there is one heap of 5 to 12 objects, drawn uniformly, and a player takes 1, 2 or 3: multiples of four are
-lost for the player to move.
+| | |
+|---|---|
+| creation | `legos_envs.make("Nim-v0")` |
+| seats | `player_0`, `player_1` |
+| horizon | 2 to 12 turns; at most as many as there are objects |
+| sum of rewards | 0 |
+
+```python
+import legos_envs
+env = legos_envs.make("Nim-v0")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    action = None if terminated or truncated else info["legal_actions"][0]
+    env.step(action)
+```
+
+## What each seat is told
+
+The rules and what is left in each heap. Nothing is hidden.
+
+## Actions
+
+One heap: how many to take, such as `[2]`. Several heaps: heap and number, such as `[B2]`.
+
+## Rewards
+
++1 to the winner, -1 to the loser: the winner takes the last object, or leaves it to the other with `misere=True`.
+
+## End
+
+When nothing is left.
+
+## Arguments
+
+`heaps` (None): fixed sizes, such as `(3, 4, 5)` or `9`; without it one heap is drawn from `heap_range` (`(5, 12)`).
+`max_take` (3): the most that a move takes, None for no limit. `misere` (False): who takes the last object loses. Heaps
+have 1 to 100 objects and there are at most 8. Reset option `heap`: the size to begin with, or a list of sizes.
+`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward`, `invalid_opponent_reward`, `max_turns` and
+`render_mode` are those of every environment.
+
+## Scripted players
+
+`optimal` makes a winning move where there is one and any move where there is none; `scripted:first` takes 1;
+`scripted:last` takes as many as it may (with one heap). All returns are exact.
+
+| players | expected return | arguments |
+|---|---|---|
+| `*=optimal` | `player_0 +0.5000, player_1 -0.5000` | |
+| `*=random` | `player_0 +0.0217, player_1 -0.0217` | |
+| `player_0=optimal player_1=random` | `player_0 +0.9321, player_1 -0.9321` | |
+| `player_0=scripted:last player_1=optimal` | `player_0 -0.6667, player_1 +0.6667` | |
+| `player_0=random player_1=optimal` | `player_0 -0.9865, player_1 +0.9865` | `heaps=(3, 4, 5), max_take=None` |
+
+## Versions
+
+v0: first.
+
+## Source
+
+C. L. Bouton, "Nim, a game with a complete mathematical theory", Annals of Mathematics 3, 1901.
 """
 
 from __future__ import annotations
@@ -83,9 +144,10 @@ class Nim(GameEnv):
         heap_range: the smallest and the largest size of the drawn heap.
         max_take: the most that a move may take; None for no limit.
         misere: who takes the last object loses.
+        **kwargs: those of `TextEnv`.
 
     Raises:
-        ValueError: a size or limit is out of its range.
+        ValueError: a size or limit is out of its range; at `reset`, the option `heap` is.
     """
 
     name = "Nim-v0"

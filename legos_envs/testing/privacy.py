@@ -138,15 +138,20 @@ def hidden(s: Subject) -> None:
     hook = getattr(probe, "private_texts", None)
     if not getattr(probe, "hidden_information", False) and hook is None:
         raise Skipped("declares no hidden information")
+    strangers = getattr(probe, "strangers", _never)
     views: dict[Any, Any] = defaultdict(lambda: defaultdict(set))
+    keeping: set[str] = set()
     for seed in range(HIDDEN_SEEDS):
-        first = _first_views(s, seed)
+        first = _first_views(s, seed, keeping)
         for reader, owner in permutations(first, 2):
-            views[reader, owner][first[reader]].add(first[owner])
+            if not strangers(reader, owner):
+                views[reader, owner][first[reader]].add(first[owner])
     told_apart = 0
     for (reader, owner), seen in views.items():
         if len(set().union(*seen.values())) == 1:
             continue  # the owner's view never varies: nothing hidden is his
+        if hook is not None and owner not in keeping:
+            continue  # the env says that nothing is his alone, such as a question that the reader wrote
         told_apart += 1
         repeated = [owners for owners in seen.values() if len(owners) > 1]
         require(
@@ -156,11 +161,19 @@ def hidden(s: Subject) -> None:
     require(told_apart or hook is not None, "hidden information is declared, but first views are equal for all seeds")
 
 
-def _first_views(s: Subject, seed: int) -> dict[str, str]:
-    """What each trainable seat sees at its first turn, when everybody always takes the first legal action."""
+def _never(reader: str, owner: str) -> bool:
+    """For envs that do not say (with `strangers`) which agents play apart, so that equal deals are no leak."""
+    return False
+
+
+def _first_views(s: Subject, seed: int, keeping: set[str]) -> dict[str, str]:
+    """What each trainable seat sees at its first turn, when everybody always takes the first legal action.
+
+    Those who have private texts are added to `keeping`.
+    """
     views: dict[str, str] = {}
     env = s.begin(seed)
-    hook = getattr(env, "private_texts", None)
+    hook, strangers = getattr(env, "private_texts", None), getattr(env, "strangers", _never)
 
     def look(step: Step) -> None:
         if step.info.get("trainable", True):
@@ -168,7 +181,11 @@ def _first_views(s: Subject, seed: int) -> dict[str, str]:
         if hook is None:
             return
         for owner, reader in permutations(env.agents, 2):
-            leaked = [text for text in hook(owner) if text in texts([env.observe(reader)])]
+            if strangers(reader, owner):
+                continue
+            private = hook(owner)
+            keeping.update([owner] * bool(private))
+            leaked = [text for text in private if text in texts([env.observe(reader)])]
             require(not leaked, f"{reader!r} can read {leaked[:1]}, which only {owner!r} may know")
 
     player = s.player(0)

@@ -38,7 +38,8 @@ GARBAGE = (
 SLOW_MS = 50.0
 
 
-def _wrong_format(env: AECEnv, agent: str) -> tuple[str, ...]:
+def wrong_format(env: AECEnv, agent: str) -> tuple[str, ...]:
+    """The agent's first legal action, written in ways that the env did not ask for; nothing where none is listed."""
     legal = env.infos[agent].get("legal_actions")
     if not legal:
         return ()
@@ -52,7 +53,7 @@ def _throw_garbage(s: Subject, at_step: Callable[[AECEnv, str, str], None]) -> N
     for agent in s.one_seat_a_role:
         if not s.until(agent, s.begin(0, probe), s.player(0)):
             continue
-        for text in GARBAGE + _wrong_format(probe, agent):
+        for text in GARBAGE + wrong_format(probe, agent):
             player = s.player(0)
             s.until(agent, s.begin(0, env), player)
             at_step(env, agent, text)

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import legos_envs
-from legos_envs import exact, parsing
+from legos_envs import Decision, exact, parsing
 from legos_envs.game import info_set
+from legos_envs.pages import page
+from legos_envs.policies import make_policy
 
 ENVS = {
     "kuhn": ("KuhnPoker-v0", {}),
@@ -20,6 +22,8 @@ ENVS = {
     "rps": ("MatrixGame-v0", {}),
     "iterated": ("MatrixGame-v0", {"game": "biased_rps", "rounds": 3}),
     "dilemma": ("MatrixGame-v0", {"game": "prisoners_dilemma"}),
+    "leduc": ("LeducPoker-v0", {}),
+    "connect_three": ("ConnectFour-v0", {"rows": 3, "columns": 3, "connect": 3}),
 }
 PLAY = {"seed": st.integers(0, 2**31), "choices": st.lists(st.integers(0, 2**16), min_size=40, max_size=40)}
 
@@ -75,6 +79,48 @@ def test_every_prompt_is_that_of_an_information_set(key, seed, choices):
         assert sum(totals.values()) == pytest.approx(0)
     for agent in env.possible_agents:
         assert "numpy" not in repr([type(value).__module__ for value in env.infos[agent].values()])
+
+
+def exact_policy(env, name):
+    """A policy that pages name, as probabilities in every information set."""
+    kind, _, script = name.rpartition(":")
+    if not kind:
+        return {"random": exact.uniform, "optimal": exact.nash(env.game)}[name]
+    if script in ("first", "last"):
+        return lambda infoset: {infoset.legal[0 if script == "first" else -1]: 1.0}
+    if script.startswith("depth_"):
+
+        def search(infoset):
+            moves = env.game.best_moves(env.game.read(f"\n{infoset.view}"), int(script.removeprefix("depth_")))
+            return dict.fromkeys(moves, 1 / len(moves))
+
+        return search
+    if script in getattr(env.game, "scripted", {}):
+        return env.game.scripted[script]
+
+    def ask(infoset):  # the other scripted players do not throw dice
+        written = tuple(parsing.write_action(move, env.action_format) for move in infoset.legal)
+        agent = env.possible_agents[infoset.player]
+        decision = Decision(agent, agent, env.observation_in(infoset), {"legal_actions": written}, 0, 0)
+        return {parsing.action(make_policy(name, env)(decision), env.action_format): 1.0}
+
+    return ask
+
+
+@pytest.mark.parametrize("id", sorted({id for id, _ in ENVS.values()}))
+def test_the_expected_returns_on_the_page_are_exact(id):
+    """To the digits given, wherever the game can be evaluated: all but matches and the full board of connect four."""
+    checked = 0
+    for claim in page(id).claims:
+        env = legos_envs.make(id, **claim.arguments).unwrapped
+        if "num_rounds" in claim.arguments or not getattr(env.game, "solvable", True):
+            continue
+        policies = [exact_policy(env, claim.players.get(agent) or claim.players["*"]) for agent in env.possible_agents]
+        values = exact.expected_returns(env.game, lambda infoset, of=policies: of[infoset.player](infoset))
+        for agent, value in zip(env.possible_agents, values):
+            assert claim.returns.get(agent, value) == pytest.approx(value, abs=5.1e-5), claim
+        checked += 1
+    assert checked >= 4
 
 
 def replay(game, state, moves, met):

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from fractions import Fraction
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 
 import legos_envs
 from legos_envs import exact
+from legos_envs.game import info_set
 from legos_envs.games.kuhn_poker import KuhnPoker, KuhnPokerGame, nash
+from legos_envs.pages import page
 
 # What the first player wins, for each deal (first player's card first) and each way a hand can go.
 WAYS = ("check check", "bet call", "bet fold", "check bet call", "check bet fold")
@@ -125,6 +128,66 @@ def test_the_chip_leader_wins_the_match(seed, rounds, choices):
     sign = (chips["player_0"] > chips["player_1"]) - (chips["player_0"] < chips["player_1"])
     assert env._cumulative_rewards == {"player_0": sign, "player_1": -sign}
     assert {agent: env.infos[agent]["chips"] for agent in chips} == dict(chips)
+
+
+def test_winning_the_last_round_does_not_win_the_match():
+    """Two chips up after the first round, one down in the second: ahead all the same."""
+    env = KuhnPoker(num_rounds=2)
+    env.reset(seed=0, options={"cards": "KQ"})
+    for action in ("[bet]", "[call]", "[bet]", "[fold]"):
+        env.step(action)
+    assert env.ended and env.log[-1] == ("player_0", "[fold]")
+    assert env._cumulative_rewards == {"player_0": 1, "player_1": -1}
+    assert [env.infos[agent]["chips"] for agent in env.possible_agents] == [1, -1]
+
+
+def test_the_spiral_setting():
+    env = KuhnPoker(num_rounds=5, preset="spiral")
+    env.reset(seed=0)
+    env.step("[check]")
+    env.step("I would rather not say.")
+    assert env.ended and env.infos["player_0"]["outcome"] == "invalid"
+    assert env._cumulative_rewards == {"player_0": 0.5, "player_1": -1.5}
+
+
+def hand_results(first, second):
+    """What the first player wins in one hand: probabilities by chips."""
+    game, results = KuhnPokerGame(), Counter()
+    open_states = [(state, chance) for chance, state in game.initial()]
+    while open_states:
+        state, chance = open_states.pop()
+        player = game.player(state)
+        if player is None:
+            results[game.returns(state)[0]] += chance
+            continue
+        for move, probability in (first, second)[player](info_set(game, state)).items():
+            open_states.append((game.next(state, move), chance * probability))
+    return results
+
+
+def match_value(policies, rounds):
+    """The expected return of player 0 in a match, exactly."""
+    chips = {0: 1.0}
+    for number in range(rounds):
+        first = number % 2
+        results, after = hand_results(policies[first], policies[1 - first]), Counter()
+        for (level, p), (won, q) in product(chips.items(), results.items()):
+            after[level + (won if first == 0 else -won)] += p * q
+        chips = after
+    return sum(p * ((level > 0) - (level < 0)) for level, p in chips.items())
+
+
+def test_the_expected_returns_of_matches_on_the_page_are_exact():
+    players = {
+        "random": exact.uniform,
+        "scripted:always_bet": lambda infoset: {"call" if "call" in infoset.legal else "bet": 1.0},
+    }
+    claims = [claim for claim in page("KuhnPoker-v0").claims if claim.arguments]
+    assert len(claims) == 2
+    for claim in claims:
+        policies = [players[claim.players.get(agent) or claim.players["*"]] for agent in KuhnPoker.seats]
+        value = match_value(policies, claim.arguments["num_rounds"])
+        assert claim.returns == pytest.approx({"player_0": value, "player_1": -value}, abs=5.1e-5)
 
 
 def test_each_player_sees_its_own_card():

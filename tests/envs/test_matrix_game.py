@@ -1,13 +1,16 @@
 """Matrix games: payoffs, equilibria, and that the two choices are made at the same time."""
 
+import asyncio
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legos_envs import exact
+from legos_envs import exact, parsing, play
 from legos_envs.bimatrix import best_equilibrium, equilibria
 from legos_envs.games.matrix_game import NAMED, MatrixGame
+from legos_envs.policies import ScriptedPolicy, make_policy
 
 
 @pytest.mark.parametrize(
@@ -137,6 +140,23 @@ def test_repeated_defection_is_an_equilibrium_of_the_repeated_dilemma():
 
     assert exact.expected_returns(game, tit_for_tat) == (9, 9)
     assert exact.nash_conv(game, tit_for_tat) == 4  # each gains 2 by defecting in the last round
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"memory": "state"}, {"action_format": "boxed"}])
+def test_tit_for_tat_does_what_was_done_to_it(kwargs):
+    env = MatrixGame("prisoners_dilemma", rounds=4, **kwargs)
+    others = ["defect", "cooperate", "defect", "defect"]
+    for seat, other in (("player_0", "player_1"), ("player_1", "player_0")):
+        policies = {seat: make_policy("scripted:tit_for_tat", env), other: ScriptedPolicy(others)}
+        episode = asyncio.run(play(env, policies, 0))
+        said = [turn.action for turn in episode.trajectories[seat].turns]
+        assert said == [parsing.write_action(name, env.action_format) for name in ["cooperate", *others[:-1]]]
+
+
+def test_tit_for_tat_where_the_other_has_other_moves():
+    env = MatrixGame(payoffs=[[1, 2], [3, 4]], actions=[["up", "down"], ["left", "right"]], rounds=3)
+    episode = asyncio.run(play(env, make_policy("scripted:tit_for_tat", env), 0))
+    assert [turn.action for turn in episode.trajectories["player_0"].turns] == ["[up]"] * 3
 
 
 @pytest.mark.parametrize(

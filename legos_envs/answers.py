@@ -1,0 +1,369 @@
+r"""Answers to problems: finding the one that a text states, and comparing it with the true one.
+
+    final_answer("... so it is \\boxed{1{,}234}.")   # '1{,}234'
+    same_answer("$1,234.00", "1234")                # True
+
+Numbers and words are compared here, exactly. Only where both sides are formulas is math-verify asked (extra `tasks`).
+It uses signals, which work in the main thread alone, and some formulas keep it busy for hours; so it runs in a process
+of its own, which is killed when it takes too long. Without math-verify formulas are compared as text.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib.util
+import json
+import os
+import re
+import selectors
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from fractions import Fraction
+from pathlib import Path
+
+MAX_CHARS = 400
+"""Longer answers equal only what is written alike: no formula or number needs more."""
+START_SECONDS = 60.0
+"""How long the worker may take to load math-verify; this is not part of a comparison's time."""
+SCRIPT = Path(__file__).with_name("maths_worker.py")
+
+# Every pattern is linear: what can be repeated is never followed by something it could match as well.
+NUMBER = re.compile(
+    r"(?:(?<![\w.)])[-\u2212])?\$?(?:[0-9]+(?:,[0-9]{3}(?![0-9]))*(?:\.[0-9]+)?|(?<![\w.])\.[0-9]+)(?:/[0-9]+)?%?"
+)
+"""A number inside a text, as in `$1,234.50`, `-3/4` or `12%`."""
+LABEL = re.compile(r"\banswer[*\s]*:", re.IGNORECASE)
+DECIMAL = re.compile(r"([+-]?)(?:([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(%?)")
+FRACTION = re.compile(r"([+-]?[0-9]+)\s*/\s*([0-9]+)(%?)")
+LATEX_FRACTION = re.compile(r"([+-]?)([0-9]*)\s*\\frac(?:\{(-?[0-9]+)\}\{(-?[0-9]+)\}|([0-9])([0-9]))(%?)")
+WITH_UNIT = re.compile(r"([-+]?[0-9.][0-9.,/]*)[\s-]*([A-Za-z][A-Za-z./ ]+)")
+NAMED = re.compile(r"[A-Za-z](?:_?[0-9A-Za-z])?\s*=\s*")
+COMMAND = re.compile(r"\\[A-Za-z]+")
+WORD = re.compile(r"[A-Za-z]{3,}")
+_FUNCTIONS = "sin cos tan cot sec csc log exp sqrt min max mod gcd lcm det inf pmod arcsin arccos arctan"
+FUNCTIONS = frozenset(_FUNCTIONS.split())
+_MULTIPLES = "pi hundred thousand million billion trillion dozen half halves third thirds quarter tens"
+MULTIPLES = frozenset(_MULTIPLES.split())
+"""Words after a number that are no unit but change its value."""
+DROPPED = (
+    "\\left",
+    "\\right",
+    "\\$",
+    "$",
+    "€",
+    "£",
+    "\\!",
+    "\\,",
+    "\\;",
+    "\\:",
+    "^\\circ",
+    "^{\\circ}",
+    "°",
+    "`",
+    "**",
+)
+REPLACED = {
+    "{,}": ",",
+    "\\%": "%",
+    "\\dfrac": "\\frac",
+    "\\tfrac": "\\frac",
+    "\\ ": " ",
+    "~": " ",
+    "\N{MINUS SIGN}": "-",
+    " percent": "%",
+}
+WRAPPERS = re.compile(r"\\(?:text|textbf|mathrm|mbox|mathbf|textit)\{([^{}]*)\}")
+
+
+def final_answer(text: str) -> str | None:
+    r"""The answer that a text gives: the last `\boxed{...}`, else what follows the last `####`, else the last
+    `Answer:`, else its last number; None when it has none of them. Takes linear time."""
+    stated = stated_answer(text)
+    if stated is not None:
+        return stated
+    last = None
+    for last in NUMBER.finditer(text):  # noqa: B007
+        pass
+    return None if last is None else last.group()
+
+
+def stated_answer(text: str) -> str | None:
+    r"""The answer that a text marks as such, by `\boxed{...}`, `####` or `Answer:`; None when it marks none."""
+    found = _boxed(text)
+    if found:
+        return found
+    _, mark, rest = text.rpartition("####")
+    if mark and (found := _first_line(rest)):
+        return found
+    last = None
+    for last in LABEL.finditer(text):  # noqa: B007
+        pass
+    return (_first_line(text[last.end() :]) or None) if last else None
+
+
+def _first_line(text: str) -> str:
+    """The first line that says something, without Markdown around it."""
+    line = text.lstrip("*_ \t\r\n").partition("\n")[0]
+    return line.strip("*_` \t\r").removesuffix(".").strip()
+
+
+def _boxed(text: str) -> str | None:
+    r"""The content of the last `\boxed{...}`; a brace after a backslash is a sign and opens nothing."""
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return None
+    begin = i = start + len("\\boxed{")
+    depth = 0
+    while i < len(text):
+        if text[i] == "\\":
+            i += 1
+        elif text[i] == "{":
+            depth += 1
+        elif text[i] == "}":
+            if depth == 0:
+                return text[begin:i].strip()
+            depth -= 1
+        i += 1
+    return None
+
+
+def same_number(given: str, truth: str) -> bool:
+    """Whether both texts are numbers and equal: `$1,234.0` and `1234`, `3/4` and `0.75`, `50%` and `50` or `0.5`.
+
+    A sum that is not worked out, such as `2 + 3`, is no number.
+    """
+    one, other = _number(_plain(given)), _number(_plain(truth))
+    return one is not None and other is not None and _equal(one, other)
+
+
+def same_answer(given: str | None, truth: str, seconds: float = 3.0) -> bool:
+    """Whether an answer is the true one.
+
+    Compared in this order: as numbers, where a unit that only one side names is left out (`18 dollars` is `18`); as
+    text, case, spaces and articles aside; as formulas by math-verify, where it is installed. A true answer that is a
+    number is met by a number only: `2 + 3` is not `5`.
+
+    Safe from every thread and inside a running event loop, which waits meanwhile. Comparisons by math-verify are done
+    one after another by one worker process. The first call starts it, which takes a few seconds.
+
+    Args:
+        given: what was answered; None is never right.
+        truth: the true answer.
+        seconds: how long math-verify may take. After that the worker is killed and the answer counts as wrong.
+
+    Raises:
+        RuntimeError: math-verify is installed but cannot be started.
+    """
+    if given is None or not given.strip():
+        return False
+    if len(given) > MAX_CHARS or len(truth) > MAX_CHARS:
+        return given.strip() == truth.strip()
+    one, other = _plain(given), _plain(truth)
+    if "=" not in other:
+        one = one[match.end() :] if (match := NAMED.match(one)) else one
+    if _words(one) == _words(other):
+        return True
+    quantity = _quantity(other)
+    if quantity is not None:
+        found = _quantity(one)
+        return found is not None and _equal(found[0], quantity[0]) and _units_agree(found[1], quantity[1])
+    if not (_formula(one) and _formula(other) and _installed()):
+        return False
+    return _ask_worker(one, other, seconds)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _plain(text: str) -> str:
+    """The text without decoration: dollar signs, spacing commands, `\\text{}` around words, a full stop at the end."""
+    if len(text) > MAX_CHARS:
+        return ""
+    for old in DROPPED:
+        text = text.replace(old, "")
+    for old, new in REPLACED.items():
+        text = text.replace(old, new)
+    return WRAPPERS.sub(r" \1 ", text).strip().removesuffix(".").strip()
+
+
+def _number(text: str) -> tuple[Fraction, bool] | None:
+    """The value of a text that is a number, and whether it has a percent sign."""
+    text = text.replace("- ", "-", 1) if text.startswith("- ") else text
+    if match := DECIMAL.fullmatch(text):
+        sign, whole, part, bare, percent = match.groups()
+        digits = f"{(whole or '0').replace(',', '')}.{part or bare or '0'}"
+        return Fraction(f"{sign}{digits}"), bool(percent)
+    if match := FRACTION.fullmatch(text):
+        top, bottom, percent = match.groups()
+        return (Fraction(int(top), int(bottom)), bool(percent)) if int(bottom) else None
+    if match := LATEX_FRACTION.fullmatch(text):
+        sign, whole, top, bottom, short_top, short_bottom, percent = match.groups()
+        over, under = int(top or short_top), int(bottom or short_bottom)
+        if not under:
+            return None
+        value = int(whole or 0) + Fraction(over, under)
+        return (-value if sign == "-" else value), bool(percent)
+    return None
+
+
+def _equal(one: tuple[Fraction, bool], other: tuple[Fraction, bool]) -> bool:
+    """Equal values; where only one has a percent sign, `50%` is 50 (the unit left out) and 0.5."""
+    (a, a_percent), (b, b_percent) = one, other
+    if a_percent == b_percent:
+        return a == b
+    percent, number = (a, b) if a_percent else (b, a)
+    return number in (percent, percent / 100)
+
+
+def _quantity(text: str) -> tuple[tuple[Fraction, bool], str] | None:
+    """A number and its unit, which may be empty."""
+    value = _number(text)
+    if value is not None:
+        return value, ""
+    match = WITH_UNIT.fullmatch(text)
+    if match is None:
+        return None
+    unit = match.group(2).casefold().strip(" .")
+    words = unit.replace("/", " ").replace(".", " ").split()
+    value = _number(match.group(1))
+    if value is None or not words or len(words[0]) < 2 or MULTIPLES & {*words} or FUNCTIONS & {*words}:
+        return None
+    return value, " ".join(words)
+
+
+def _units_agree(one: str, other: str) -> bool:
+    return not one or not other or one.rstrip("s") == other.rstrip("s")
+
+
+def _words(text: str) -> str:
+    """What is compared as text: for formulas all but the spaces, for words the letters and digits without articles."""
+    lettered = len(text) == 3 and text[0] == "(" and text[2] == ")"  # (B), as in a multiple choice
+    if not lettered and ("\\" in text or _formula(text)):
+        return "".join(text.split())
+    words = "".join(c if c.isalnum() or c in ".,-:%" else " " for c in text.casefold()).split()
+    kept = [word.strip(".,") for word in words if word not in ("the", "a", "an")] if len(words) > 1 else words
+    return " ".join(kept).strip(".,") or text
+
+
+def _formula(text: str) -> bool:
+    """Whether the text is mathematics and not words, which math-verify would read as products of their letters."""
+    bare = COMMAND.sub(" ", text)
+    prose = any(word.casefold() not in FUNCTIONS for word in WORD.findall(bare))
+    return not prose and (bare != text or any(c.isdigit() or c in "^_=+-*/<>|(){}[]" for c in bare))
+
+
+# --- math-verify, in a process that can be killed --------------------------------------------------------------------
+
+
+@functools.cache
+def _installed() -> bool:
+    return importlib.util.find_spec("math_verify") is not None
+
+
+class _Worker:
+    """One process with math-verify; used by one caller at a time."""
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-P", str(SCRIPT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C in a terminal is for the parent
+        )
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def wait_until_ready(self) -> None:
+        if not self.ready:
+            said = self._line(START_SECONDS)
+            if said != "ready":
+                self.kill()
+                raise RuntimeError(
+                    f"math-verify is installed but cannot be used: {said or 'its process has not begun'}"
+                )
+            self.ready = True
+
+    def same(self, given: str, truth: str, seconds: float) -> bool | None:
+        """The verdict; None when there was none in time."""
+        stdin = self.process.stdin
+        assert stdin is not None
+        with suppress(BrokenPipeError):
+            stdin.write(json.dumps([given, truth, seconds]).encode() + b"\n")
+            said = self._line(seconds)
+            if said is not None:
+                return said == "same"
+        return None
+
+    def _line(self, seconds: float) -> str | None:
+        stdout, said, end = self.process.stdout, b"", time.monotonic() + seconds
+        assert stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdout, selectors.EVENT_READ)
+            while not said.endswith(b"\n"):
+                left = end - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    return None
+                piece = os.read(stdout.fileno(), 4096)
+                if not piece:
+                    return None
+                said += piece
+        return said.decode(errors="replace").strip()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+
+_lock = threading.Lock()
+_worker: _Worker | None = None
+
+
+def _ask_worker(given: str, truth: str, seconds: float) -> bool:
+    global _worker  # noqa: PLW0603
+    with _lock:
+        if _worker is None or not _worker.alive:
+            close()
+            _worker = _Worker()
+        try:
+            _worker.wait_until_ready()
+            verdict = _worker.same(given, truth, seconds)
+        except BaseException:  # an answer that nobody reads must not be taken for that to the next question
+            close()
+            raise
+        if verdict is None:
+            close()
+            _worker = _Worker()  # loads while the caller goes on
+        return bool(verdict)
+
+
+@atexit.register
+def close() -> None:
+    """Ends the worker process, if there is one; the next comparison that needs it starts a new one."""
+    global _worker
+    worker, _worker = _worker, None
+    if worker is not None:
+        worker.kill()
+
+
+def _after_fork() -> None:
+    """A forked child has no part in its parent's worker, whose pipes it must not touch."""
+    global _worker, _lock
+    _worker, _lock = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,239 @@
+"""Leduc hold'em: poker with six cards, two rounds of betting and one public card. It is small enough that the NashConv
+of every policy is computed exactly, and rich enough that bluffing, slow play and reading the other's bets all pay. At
+equilibrium the first player loses 0.0856 chips a hand.
+
+| | |
+|---|---|
+| creation | `legos_envs.make("LeducPoker-v0")` |
+| seats | `player_0`, `player_1` |
+| horizon | 2 to 8 turns |
+| sum of rewards | 0 |
+
+```python
+import legos_envs
+env = legos_envs.make("LeducPoker-v0")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    action = None if terminated or truncated else info["legal_actions"][0]
+    env.step(action)
+```
+
+The deck has two each of J < Q < K. Both players ante one chip and get one card. In the first round a bet or raise adds
+two chips to what the other has put in; then one public card is shown; in the second round it adds four. A round has at
+most one bet and one raise, and `player_0` begins both. A pair with the public card wins, else the higher card; equal
+cards split the pot. Suits never matter, so cards are dealt and shown as ranks: 288 information sets.
+
+## What each seat is told
+
+The rules, the moves so far, the pot, what a call costs, its own card, and in the second round the public card. Never
+the other's card, and nothing of the public card before the first round is over.
+
+## Actions
+
+`[check]` or `[bet]`; after a bet `[fold]`, `[call]` or `[raise]`; after a raise `[fold]` or `[call]`.
+
+## Rewards
+
+The chips won, from -13 to +13; 0 when the pot is split.
+
+## End
+
+With a fold, or after the second round.
+
+## Arguments
+
+Reset option `cards`: the cards of `player_0`, `player_1` and the table, such as `"KQJ"`.
+`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward`, `invalid_opponent_reward`, `max_turns` and
+`render_mode` are those of every environment.
+
+## Scripted players
+
+`optimal` is found by CFR+ to a NashConv of 0.001 chips, in a fraction of a second; `scripted:always_call` checks and
+calls; `scripted:always_raise` bets and raises while it may; `scripted:honest` bets and raises with a king or a pair,
+calls with a queen and folds a jack. All returns are exact.
+
+| players | expected return | arguments |
+|---|---|---|
+| `*=optimal` | `player_0 -0.0856, player_1 +0.0856` | |
+| `*=random` | `player_0 -0.0781, player_1 +0.0781` | |
+| `player_0=random player_1=scripted:always_raise` | `player_0 -2.5764, player_1 +2.5764` | |
+| `player_0=scripted:honest player_1=random` | `player_0 +1.0167, player_1 -1.0167` | |
+| `player_0=scripted:honest player_1=scripted:always_raise` | `player_0 +1.6667, player_1 -1.6667` | |
+
+NashConv, in chips: 4.7472 for uniformly random play, 4.7333 for `always_raise`, 2.9333 for `always_call`, 2.1000 for
+`honest`.
+
+## Versions
+
+v0: first.
+
+## Source
+
+F. Southey et al., "Bayes' Bluff: Opponent Modelling in Poker", UAI 2005. The rules are those of OpenSpiel's
+`leduc_poker`, whose payoffs and NashConv the tests compare.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import permutations
+from typing import Any, NamedTuple
+
+from legos_envs.game import GameEnv, InfoSet, State
+from legos_envs.game_graph import ExactPolicy
+from legos_envs.table import Seat, Table
+
+CARDS = "JQK"
+DECK = (0, 0, 1, 1, 2, 2)
+ANTE = 1
+RAISES = (2, 4)
+"""What a bet or raise adds in the first and in the second round."""
+MAX_RAISES = 2
+"""Bets and raises in a round, both players together."""
+Moves = tuple[str, ...]
+
+
+class Hand(NamedTuple):
+    """The cards of player 0, player 1 and the table (indices into `CARDS`), and the moves of each round so far."""
+
+    cards: tuple[int, int, int]
+    first: Moves = ()
+    second: Moves = ()
+
+
+@dataclass(frozen=True)
+class LeducPokerGame:
+    """One hand of Leduc hold'em; returns are chips won. Suits never matter, so cards are ranks: 24 deals."""
+
+    num_players = 2
+
+    def initial(self) -> list[tuple[float, State]]:
+        deals = Counter(permutations(DECK, 3))
+        return [(count / 120, Hand(cards)) for cards, count in sorted(deals.items())]
+
+    def player(self, state: Hand) -> int | None:
+        if "fold" in (state.first[-1:] + state.second[-1:]) or _closed(state.second):
+            return None
+        return len(state.second if _closed(state.first) else state.first) % 2
+
+    def legal(self, state: Hand) -> Moves:
+        moves = state.second if _closed(state.first) else state.first
+        raises = _raises(moves)
+        if raises == 0:
+            return ("check", "bet")
+        return ("fold", "call", "raise") if raises < MAX_RAISES else ("fold", "call")
+
+    def next(self, state: Hand, move: str) -> Hand:
+        cards, first, second = state
+        return Hand(cards, first, (*second, move)) if _closed(first) else Hand(cards, (*first, move))
+
+    def returns(self, state: Hand) -> tuple[float, float]:
+        moves = state.second or state.first
+        if moves[-1] == "fold":
+            winner = len(moves) % 2  # who would be next: the other of the one that folded
+        else:
+            ranks = [(state.cards[i] == state.cards[2], state.cards[i]) for i in range(2)]
+            if ranks[0] == ranks[1]:
+                return 0.0, 0.0
+            winner = int(ranks[1] > ranks[0])
+        won = float(paid(state.first, state.second)[1 - winner])
+        return (won, -won) if winner == 0 else (-won, won)
+
+    def rules(self, player: int) -> str:
+        return (
+            "Leduc poker. Six cards: two each of J < Q < K. Each player antes 1 chip and gets one card. "
+            "Two rounds of betting; one public card is shown between them. Bets and raises add 2 chips in round 1 and "
+            "4 in round 2; at most one bet and one raise a round. Player 0 begins both rounds. "
+            "A pair with the public card wins the pot, else the higher card; equal cards split it."
+        )
+
+    def view(self, state: Hand, player: int) -> str:
+        cards = f"Your card: {CARDS[state.cards[player]]}."
+        rounds = f"Round 1: {' '.join(state.first) or 'none'}."
+        if _closed(state.first):
+            cards += f" Public card: {CARDS[state.cards[2]]}."
+            rounds += f" Round 2: {' '.join(state.second) or 'none'}."
+        chips = paid(state.first, state.second)
+        pot = f"Pot: {sum(chips)}. To call: {chips[1 - player] - chips[player]}."
+        return f"You are player {player}. {rounds} {pot} {cards}"
+
+    @property
+    def scripted(self) -> dict[str, ExactPolicy]:
+        """Players that follow a rule of thumb."""
+        return {"always_call": always_call, "always_raise": always_raise, "honest": honest}
+
+
+def always_call(infoset: InfoSet) -> dict[str, float]:
+    """Checks and calls, whatever its cards are."""
+    return {"check" if "check" in infoset.legal else "call": 1.0}
+
+
+def always_raise(infoset: InfoSet) -> dict[str, float]:
+    """Bets and raises while it may, then calls."""
+    return {next(move for move in ("bet", "raise", "call") if move in infoset.legal): 1.0}
+
+
+def honest(infoset: InfoSet) -> dict[str, float]:
+    """Bets and raises with a king or a pair; checks, calls with a queen and folds a jack without them."""
+    own, _, public = infoset.view.partition("Your card: ")[2].partition(".")
+    if own == "K" or own == public.partition("Public card: ")[2][:1]:
+        return always_raise(infoset)
+    return always_call(infoset) if own == "Q" or "check" in infoset.legal else {"fold": 1.0}
+
+
+@lru_cache(1024)
+def paid(first: Moves, second: Moves) -> tuple[int, int]:
+    """What each player has put into the pot after the moves of both rounds."""
+    chips = [ANTE, ANTE]
+    for size, moves in zip(RAISES, (first, second)):
+        for number, move in enumerate(moves):
+            if move in ("bet", "raise"):
+                chips[number % 2] = chips[1 - number % 2] + size
+            elif move == "call":
+                chips[number % 2] = chips[1 - number % 2]
+    return chips[0], chips[1]
+
+
+def _raises(moves: Moves) -> int:
+    return moves.count("bet") + moves.count("raise")
+
+
+def _closed(moves: Moves) -> bool:
+    """Whether a round of betting is over without a fold."""
+    return moves[-1:] == ("call",) or moves == ("check", "check")
+
+
+class LeducPoker(GameEnv):
+    """Leduc hold'em for two, one hand; the reward is the chips won.
+
+    Args:
+        **kwargs: those of `TextEnv`.
+
+    Raises:
+        ValueError: at `reset`, the option `cards` is not three cards of the deck.
+    """
+
+    name = "LeducPoker-v0"
+    zero_sum = True
+    hidden_information = True
+    seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
+    reset_options = {"cards": "the cards of player 0, player 1 and the table, such as 'KQJ'"}
+
+    def __init__(self, **kwargs: Any):
+        self.game: LeducPokerGame = LeducPokerGame()
+        super().__init__(**kwargs)
+        if kwargs.get("max_turns") is None:
+            self.max_turns = 8 * (self.invalid_retries + 1)
+
+    def deal(self, table: Table) -> State:
+        cards = table.options.get("cards")
+        if cards is None:
+            return super().deal(table)
+        if not (isinstance(cards, str) and len(cards) == 3 and set(cards) <= set(CARDS) and len(set(cards)) > 1):
+            raise ValueError(
+                f"option cards must be three letters of {CARDS!r}, each at most twice, such as 'KQJ'; got {cards!r}"
+            )
+        return Hand((CARDS.index(cards[0]), CARDS.index(cards[1]), CARDS.index(cards[2])))

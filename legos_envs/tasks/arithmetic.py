@@ -1,0 +1,113 @@
+"""Arithmetic expressions as text: whole numbers, `+ - * /`, parentheses. Read and worked out here, never by `eval`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import NamedTuple
+
+MAX_CHARS = 200
+MAX_DIGITS = 6
+LARGEST = 10**12
+"""The value of an expression, numerator and denominator, stays below this: an answer that can be written down."""
+TOKEN = re.compile(r"\s*(?:([0-9]+)|([-+*/()]))")
+SPELLED = str.maketrans({"×": "*", "·": "*", "÷": "/", "\N{MINUS SIGN}": "-", "–": "-"})
+STRENGTH = {"(": 0, "+": 1, "-": 1, "*": 2, "/": 2, "negate": 3}
+APPLY: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+}
+
+
+class BadExpression(ValueError):
+    """The text is no expression that can be worked out; the message says why."""
+
+
+class Expression(NamedTuple):
+    """An expression that was read."""
+
+    tokens: tuple[str, ...]
+    value: Fraction
+    operations: int
+    """How many of `+ - * /` join two values in it."""
+
+    @property
+    def text(self) -> str:
+        """One spelling for all ways to space it."""
+        return "".join(self.tokens)
+
+
+def read(text: str) -> Expression:
+    """Reads an expression and works it out, exactly, in linear time and without recursion (shunting-yard).
+
+    Raises:
+        BadExpression: it is too long, has other signs, does not parse, divides by zero or has too large a value.
+    """
+    if len(text) > MAX_CHARS:
+        raise BadExpression(f"it has {len(text)} characters; at most {MAX_CHARS} are read.")
+    tokens = _tokens(text.translate(SPELLED).strip().removesuffix("= ?").removesuffix("=?").rstrip(" ="))
+    values: list[Fraction] = []
+    waiting: list[str] = []
+    operations = 0
+    value_next = True  # whether a number, and not an operator, is to come
+
+    def reduce(least: int) -> None:
+        """Works out what is at least as strong as the operator that comes."""
+        while waiting and STRENGTH[waiting[-1]] >= least:
+            operator = waiting.pop()
+            right = values.pop()
+            if operator == "negate":
+                values.append(-right)
+                continue
+            if operator == "/" and not right:
+                raise BadExpression("it divides by zero.")
+            values.append(APPLY[operator](values.pop(), right))
+
+    for sign in tokens:
+        if value_next:
+            if sign.isdigit():
+                values.append(Fraction(int(sign)))
+                value_next = False
+            elif sign in ("(", "-"):
+                waiting.append("(" if sign == "(" else "negate")
+            else:
+                raise BadExpression(f"a number is missing before {sign!r}.")
+        elif sign == ")":
+            reduce(1)
+            if not waiting:
+                raise BadExpression("a ')' closes nothing.")
+            waiting.pop()
+        elif sign in APPLY:
+            reduce(STRENGTH[sign])
+            waiting.append(sign)
+            operations += 1
+            value_next = True
+        else:
+            raise BadExpression(f"an operator is missing before {sign!r}.")
+    if value_next:
+        raise BadExpression("it ends where a number should stand." if tokens else "it is empty.")
+    reduce(1)
+    if waiting:
+        raise BadExpression("a '(' is not closed.")
+    (value,) = values
+    if max(abs(value.numerator), value.denominator) >= LARGEST:
+        raise BadExpression(f"its value must stay below {LARGEST:,}.")
+    return Expression(tokens, value, operations)
+
+
+def _tokens(text: str) -> tuple[str, ...]:
+    tokens, at = [], 0
+    text = text.rstrip()
+    while at < len(text):
+        match = TOKEN.match(text, at)
+        if match is None:
+            raise BadExpression(f"{text[at:].lstrip()[0]!r} is not a whole number, one of + - * / or a parenthesis.")
+        token = match.group(1) or match.group(2)
+        if len(token) > MAX_DIGITS:
+            raise BadExpression(f"a number has {len(token)} digits; at most {MAX_DIGITS} are read.")
+        tokens.append(token)
+        at = match.end()
+    return tuple(tokens)

@@ -1,0 +1,8 @@
+"""TextArena's games as environments. `env` has the page, `guest` the isolation, `legal` and `players` what can be said.
+
+Inside this package `import textarena` is the installed one, and happens only when an env is made.
+"""
+
+from legos_envs.textarena.env import TextArena
+
+__all__ = ["TextArena"]

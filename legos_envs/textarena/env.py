@@ -1,0 +1,196 @@
+"""Any of TextArena's games as an environment: a guest that is isolated, seeded, replayed and scored like a native one.
+
+TextArena (Guertler et al., 2025) has over a hundred text games. Each that plays without downloads and keys is
+registered as `TextArena/NAME`, with TextArena's rules and words; docs/textarena.md lists them, and why others are
+refused. Needs `pip install "legos[textarena]"`.
+
+| | |
+|---|---|
+| creation | `legos_envs.make("TextArena/KuhnPoker-v0")`, and likewise for every other game |
+| seats | `player_0` ... in TextArena's order; role `player` |
+| horizon | TextArena's own; at most `max_turns` actions |
+| sum of rewards | zero in most games for two, see `env.zero_sum`; general in others |
+
+```python
+import legos_envs
+env = legos_envs.make("TextArena/KuhnPoker-v0")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    legal = info.get("legal_actions", ["I pass."])
+    env.step(None if terminated or truncated else legal[0])
+```
+
+## What each seat is told
+
+TextArena's messages to that player, unchanged and in order: its prompt first, then what happened since its last
+action. What TextArena sends to one player is shown to no other. Of what a player says, others get the public part
+that was handed to the game, on one line, never a thought.
+
+## Actions
+
+As the game's prompt says, nearly always `[action]`: the last one outside of any thought counts, whatever the game
+itself would have read. Games of talk take the public text, up to 2,000 characters; in it too only the last bracketed
+action stays one. Where the state tells, `info["legal_actions"]` lists the actions, and the prompt does.
+
+An action that the game refuses is answered with its reason, told to the mover only, and has no effect; invalid moves
+count as in every environment here (`invalid_retries`, `invalid_reward`), not by TextArena's error allowance.
+
+## Rewards
+
+TextArena's, at the end: +1, 0 or -1 in most games, a share of what was reached in many puzzles, points in a few (range:
+any finite number). A reward that is no number, or an error in the game, ends the episode as `"unscored"`.
+
+## End
+
+By the game's rules; by an invalid move (`outcome` is `"invalid"`); or by `max_turns`, which truncates. `reason` has
+TextArena's words.
+
+## Arguments
+
+- `game`: TextArena's id. Each `TextArena/...` id has its own.
+- `num_players`: within the game's range; by default the least.
+- Those of every environment (`memory`, `action_format`, `invalid_retries`, `max_turns` ...). `max_turns` is by
+  default four times the longest of some random episodes, at least 100; for 2048, 20,000.
+- `reset(options=...)` takes nothing.
+
+## Scripted players
+
+`random` plays every game: a random legal action, or a line that fits. In KuhnPoker-v0, where both hold each card as
+often:
+
+| players | expected return | arguments |
+|---|---|---|
+| `*=scripted:first` | `player_0 0, player_1 0` | |
+| `*=scripted:last` | `player_0 0, player_1 0` | |
+
+## Versions
+
+v0: as in TextArena 0.7.4.
+
+## Source
+
+Guertler et al., "TextArena" (2025), https://github.com/LeonGuertler/TextArena.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from legos_envs import arguments, parsing
+from legos_envs.table import InvalidMove, Rules, Seat, Table, Truncated, Unscored
+from legos_envs.text_env import TextEnv
+from legos_envs.textarena import actions, legal
+from legos_envs.textarena.guest import Broken, Guest, Refused
+from legos_envs.textarena.players import random_player
+from legos_envs.textarena_ids import GAMES, refusal
+
+HIDDEN = (
+    "Battleship",
+    "Briscola",
+    "GermanWhist",
+    "IndianPoker",
+    "KuhnPoker",
+    "LiarsDice",
+    "Poker",
+    "SimpleNegotiation",
+)
+"""Games in which players see different things from the start on."""
+
+
+class TextArena(TextEnv):
+    """One of TextArena's games.
+
+    Args:
+        game: TextArena's id, such as `"KuhnPoker-v0"`.
+        num_players: how many play; by default the least that can.
+
+    Raises:
+        ValueError: the game is refused (the message says why) or unknown, or does not take so many players.
+        ImportError: TextArena is not installed.
+    """
+
+    name = "TextArena"
+    default_memory = "chat"
+    page_example = "TextArena/KuhnPoker-v0"
+
+    def __init__(self, game: str, num_players: int | None = None, *, max_turns: int | None = None, **kwargs: Any):
+        if why := refusal(game):
+            raise ValueError(f"TextArena's {game} is refused: {why}")
+        facts = GAMES[arguments.one_of("game", game, tuple(GAMES))]
+        try:
+            import textarena  # noqa: F401
+        except ImportError as error:
+            raise ImportError(f'{game} needs TextArena: pip install "legos[textarena]" ({error})') from error
+        self.game = game
+        self.num_players = (
+            facts.least if num_players is None else arguments.one_of("num_players", num_players, tuple(facts.players))
+        )
+        self.zero_sum = facts.zero_sum and self.num_players == facts.least  # type: ignore[misc]  # a class constant elsewhere
+        self.hidden_information = game.startswith(HIDDEN)  # type: ignore[misc]
+        self.name = f"TextArena/{game}"  # type: ignore[misc]
+        self.metadata = {"name": self.name, "render_modes": ["ansi", "human"], "is_parallelizable": False}
+        self.scripted_players = {"random": random_player(game)}  # type: ignore[misc]
+        self.seats = {f"player_{i}": Seat("player") for i in range(self.num_players)}
+        super().__init__(max_turns=facts.max_turns if max_turns is None else max_turns, **kwargs)
+
+    def play(self, table: Table) -> Rules[tuple[float, ...]]:
+        guest = Guest(self.game, self.num_players, int(table.random() * 2**53))
+        kind = actions.kind_of(guest.kind)
+        self._pass_on(table, guest)
+        try:
+            while not guest.done:
+                yield from self._turn(table, guest, kind)
+                self._pass_on(table, guest)
+        except Truncated:
+            if guest.progress is not None:
+                table.reward("player_0", guest.progress)
+            raise
+        return self._score(table, guest)
+
+    def _turn(self, table: Table, guest: Guest, kind: str) -> Rules[None]:
+        agent = f"player_{guest.player}"
+        listed = legal.moves(guest.env)
+        if listed is None:
+            yield from table.ask(agent, self._question(kind), parse=lambda said: self._act(guest, kind, said))
+            return
+        if not listed:
+            raise Unscored(f"TextArena's {self.game} goes on, but {agent} has no legal action")
+        move = yield from table.ask(agent, "Your turn.", legal=listed)
+        try:
+            guest.act(f"[{move}]")
+        except Refused as reason:
+            raise Unscored(f"TextArena's {self.game} refuses the legal action [{move}]: {reason}") from reason
+
+    def _question(self, kind: str) -> str:
+        if kind in ("talk", "several"):
+            return "Your turn."
+        note = "" if self.action_format == "bracket" else " (not in square brackets)"
+        return f"Your turn. Write your action as {parsing.write_action('...', self.action_format)}{note}."
+
+    def _act(self, guest: Guest, kind: str, said: str) -> None:
+        try:
+            guest.act(actions.for_game(said, kind, self.action_format))
+        except Refused as reason:
+            raise InvalidMove(str(reason)) from None
+
+    def _pass_on(self, table: Table, guest: Guest) -> None:
+        for reader, sender, text in guest.news:
+            agent = self.possible_agents[reader]
+            if sender < 0:
+                table.tell(agent, text)
+            elif sender != reader:
+                table.tell(agent, f"[Player {sender}] {text}")
+            elif self.memory == "state":  # with "chat" it stands in the dialogue
+                table.tell(agent, f"[You] {text}")
+
+    def _score(self, table: Table, guest: Guest) -> tuple[float, ...]:
+        try:
+            rewards = guest.rewards()
+        except Broken as error:
+            raise Unscored(str(error)) from error
+        for agent, reward in zip(self.possible_agents, rewards):
+            table.reward(agent, reward)
+        same = len(set(rewards)) == 1
+        table.note(outcome="finished" if self.num_players == 1 else "draw" if same else "decided", reason=guest.reason)
+        return tuple(rewards)

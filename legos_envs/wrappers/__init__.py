@@ -1,0 +1,37 @@
+"""Wrappers. They compose: each takes an AEC text env, wrapped or not; the two views at the end leave AEC.
+
+| wrapper | what it does |
+|---|---|
+| `FillSeats` | policies play some seats |
+| `TurnLimit` | truncates after so many turns of all agents, or of one |
+| `ContextLimit` | shows the first message and the newest ones |
+| `FirstAndLast` | shows the first message and the last, as one |
+| `BoardOnly` | shows the last user message |
+| `TextObservation` | shows one string |
+| `RecordTranscript` | keeps a transcript of the episode |
+| `ParallelView` | all ready agents at once: a PettingZoo `ParallelEnv` |
+| `SingleAgent` | one seat: a Gymnasium `Env` |
+"""
+
+from legos_envs.wrappers.context_limit import ContextLimit, FirstAndLast
+from legos_envs.wrappers.fill_seats import FillSeats
+from legos_envs.wrappers.observations import BoardOnly, ShownMessages, Text, TextObservation, TextSpace
+from legos_envs.wrappers.parallel import ParallelView
+from legos_envs.wrappers.record import RecordTranscript
+from legos_envs.wrappers.single_agent import SingleAgent
+from legos_envs.wrappers.turn_limit import TurnLimit
+
+__all__ = [
+    "BoardOnly",
+    "ContextLimit",
+    "FillSeats",
+    "FirstAndLast",
+    "ParallelView",
+    "RecordTranscript",
+    "ShownMessages",
+    "SingleAgent",
+    "Text",
+    "TextObservation",
+    "TextSpace",
+    "TurnLimit",
+]

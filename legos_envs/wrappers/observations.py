@@ -1,0 +1,69 @@
+"""What a seat is shown of its conversation: all of it (no wrapper), a part, or one string."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pettingzoo import AECEnv
+from pettingzoo.utils.wrappers import BaseWrapper
+
+from legos_envs.spaces import FreeText
+
+Messages = tuple[dict[str, str], ...]
+
+
+class ShownMessages(BaseWrapper):
+    """Base of wrappers that change what is shown: a subclass gives `shown(messages) -> messages`.
+
+    What it returns must alternate user and assistant again, as chat templates demand.
+    """
+
+    def shown(self, messages: Messages) -> Messages:
+        raise NotImplementedError(f"{type(self).__name__} must define shown(self, messages)")
+
+    def observe(self, agent: str) -> dict[str, Messages]:  # type: ignore[override]
+        return {"messages": self.shown(self.env.observe(agent)["messages"])}  # type: ignore[index]
+
+
+class BoardOnly(ShownMessages):
+    """Shows the last user message and nothing before it.
+
+    For envs whose every message stands alone, such as a board with the question. With `memory="chat"` the seat
+    forgets the rules it was told at the start: `FirstAndLast` keeps them.
+    """
+
+    def shown(self, messages: Messages) -> Messages:
+        return next(((message,) for message in reversed(messages) if message["role"] == "user"), messages)
+
+
+class Text(str):
+    """A `str` with the `dtype` that PettingZoo's api_test asks of every observation."""
+
+    __slots__ = ()
+    dtype = np.dtype(str)
+
+
+class TextSpace(FreeText):
+    """The space of `Text`: any string."""
+
+    def __init__(self) -> None:
+        super().__init__(max_length=2**31)
+        self.dtype = Text.dtype
+
+
+class TextObservation(BaseWrapper):
+    """Observations as one string: the message where there is one, else the dialogue with a line of role before each."""
+
+    def __init__(self, env: AECEnv):
+        super().__init__(env)
+        self._space = TextSpace()
+
+    def observation_space(self, agent: str) -> Any:
+        return self._space
+
+    def observe(self, agent: str) -> Text:  # type: ignore[override]
+        messages = self.env.observe(agent)["messages"]  # type: ignore[index]
+        if len(messages) == 1:
+            return Text(messages[0]["content"])
+        return Text("\n\n".join(f"{message['role']}:\n{message['content']}" for message in messages))

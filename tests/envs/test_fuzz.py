@@ -1,0 +1,123 @@
+"""Hostile actions thrown at every registered env; and envs that are wrong, which the fuzzer must find out."""
+
+import math
+
+import pytest
+
+import legos_envs
+from legos_envs import Seat, TextEnv, registry
+from legos_envs.families import FAMILIES
+from legos_envs.testing.fuzz import FuzzReport, fuzz, mutated
+from tests.envs.nested import Debate, Tournament
+from tests.envs.test_check_env import Sealed
+
+
+@pytest.mark.parametrize("id", legos_envs.registered())
+def test_registered(id):
+    report = fuzz(id, actions=300)
+    assert report.ok, str(report)
+    assert report.hostile >= 300 and report.outcomes.total() == report.episodes
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_hundred_thousand(family):
+    ids = FAMILIES[family]
+    reports = [fuzz(id, actions=100_000 // len(ids) + 1, seed=1) for id in ids]
+    assert all(report.ok for report in reports), "\n".join(map(str, reports))
+    assert sum(report.hostile for report in reports) >= 100_000
+
+
+@pytest.mark.parametrize("env", [Debate, Tournament, Sealed])
+@pytest.mark.parametrize("kwargs", [{}, {"action_format": "boxed", "memory": "chat"}, {"invalid_retries": 0}])
+def test_good_envs(env, kwargs):
+    report = fuzz(env, actions=200, **kwargs)
+    assert report.ok and report.hostile >= 200 and report.name == env.__name__
+
+
+class Base(TextEnv):
+    name = "Bad-v0"
+    seats = {"player_0": Seat("player"), "player_1": Seat("player")}
+
+    def heard(self, table, text):
+        """What a subclass does wrong."""
+
+    def play(self, table):
+        for _ in range(3):
+            for agent in self.seats:
+                self.heard(table, (yield from table.ask(agent, "Say a number.")))
+
+
+class Raises(Base):
+    def heard(self, table, text):
+        if text[:1] in "{[" and not text.endswith("}"):
+            raise KeyError(text)
+
+
+class Endless(Base):
+    default_max_turns = 10**6
+
+    def play(self, table):
+        while True:
+            said = yield from table.ask("player_0", "Say yes.")
+            if said == "yes":
+                return
+
+
+class Infinite(Base):
+    def heard(self, table, text):
+        table.env._pay("player_0", math.inf if "9" in text else 0.0)
+
+
+class NotZeroSum(Base):
+    zero_sum = True
+
+    def heard(self, table, text):
+        table.reward("player_1", float("\u202e" in text))
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        (Raises, "raised KeyError"),
+        (Endless, "no end within 2000 actions"),
+        (Infinite, "the reward of 'player_0' is inf"),
+        (NotZeroSum, "do not add up to zero"),
+    ],
+)
+def test_what_is_wrong_is_found(env, said):
+    report = fuzz(env, actions=5000)
+    assert not report.ok and len(report.failures) <= 20 and said in report.failures[0], str(report)
+    assert "FAIL  episode" in str(report) and f"{env.__name__}: {len(report.failures)} failures" in str(report)
+
+
+def test_a_naive_env_is_found_out():
+    from tests.envs.test_check_env import Naive
+
+    assert not fuzz(Naive, actions=300).ok
+
+
+def test_the_same_seed_throws_the_same(monkeypatch):
+    logs = []
+
+    def logged(seed):
+        env = registry.make("Nim-v0")
+        monkeypatch.setattr(legos_envs.testing.fuzz.registry, "make", lambda *_, **__: env)
+        said = []
+        step = env.step
+        monkeypatch.setattr(env, "step", lambda action: (said.append(action), step(action)))
+        fuzz("Nim-v0", actions=60, seed=seed)
+        monkeypatch.undo()
+        return said
+
+    logs = [logged(3), logged(3), logged(4)]
+    assert logs[0] == logs[1] != logs[2] and len(logs[0]) > 60
+
+
+def test_mutations_stay_close_and_reports_are_readable():
+    from random import Random
+
+    variants = {mutated("[take 3]", Random(i)) for i in range(200)}
+    assert len(variants) > 100 and all(len(v) <= 64 for v in variants)
+    assert str(FuzzReport("X-v0", 0)).startswith("X-v0: 0 failures in 0 actions")

@@ -1,0 +1,365 @@
+"""Proposers and solvers: what is read and worked out, who sees what, who is paid what."""
+
+import asyncio
+import json
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import legos_envs
+from legos_envs import InvalidMove
+from legos_envs.tasks import arithmetic, proposals
+from legos_envs.tasks.proposer_solver import ProposerSolver
+from legos_envs.testing import check_env
+
+# --- arithmetic ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "operations"),
+    [
+        ("3 * (4 + 5)", 27, 2),
+        ("2+3*4", 14, 2),
+        ("2-3-4", -5, 2),
+        ("24/4/2", 3, 2),
+        ("-2*-3", 6, 1),
+        ("-(1 + 2) - -4", 1, 2),
+        ("--3", 3, 0),
+        ("1/3+1/6", Fraction(1, 2), 3),
+        ("((7))", 7, 0),
+        ("6 × 7 ÷ 2 − 1", 20, 3),
+        ("2 + 2 = ?", 4, 1),
+        ("2 + 2 =", 4, 1),
+    ],
+)
+def test_expressions(text, value, operations):
+    read = arithmetic.read(text)
+    assert (read.value, read.operations) == (value, operations)
+
+
+def test_one_spelling_for_all_ways_to_space():
+    assert arithmetic.read("3*( 4+5 )").text == arithmetic.read(" 3 * (4 + 5) ").text == "3*(4+5)"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "it is empty"),
+        ("3 +", "ends where a number"),
+        ("+ 3", "a number is missing before '\\+'"),
+        ("3 4", "an operator is missing before '4'"),
+        ("3 (4)", "an operator is missing before '\\('"),
+        ("(3", "'\\(' is not closed"),
+        ("3)", "'\\)' closes nothing"),
+        ("()", "a number is missing before '\\)'"),
+        ("1 / (2 - 2)", "divides by zero"),
+        ("2 ** 3", "a number is missing before '\\*'"),
+        ("2 ^ 3", "'\\^' is not"),
+        ("x + 1", "'x' is not"),
+        ("__import__('os')", "'_' is not"),
+        ("1.5 + 1", "'.' is not"),
+        ("٣ + 1", "is not a whole number"),
+        ("1234567", "7 digits"),
+        ("999999*999999*9", "must stay below"),
+        ("1/(999999*999999*9)", "must stay below"),
+        ("1+" * 200 + "1", "401 characters"),
+    ],
+)
+def test_what_is_no_expression(text, reason):
+    with pytest.raises(arithmetic.BadExpression, match=reason):
+        arithmetic.read(text)
+
+
+@st.composite
+def expressions(draw, depth=3):
+    """Text and value, built together; division by what is not zero."""
+    if depth == 0 or draw(st.booleans()):
+        n = draw(st.integers(0, 99))
+        return str(n), Fraction(n)
+    (a, x), (b, y) = draw(expressions(depth - 1)), draw(expressions(depth - 1))
+    sign = draw(st.sampled_from("+-*/" if y else "+-*"))
+    value = {"+": x + y, "-": x - y, "*": x * y, "/": x / y if y else None}[sign]
+    return f"({a}){sign}-({b})" if sign == "-" else f"({a}) {sign} ({b})", x + y if sign == "-" else value
+
+
+@given(expressions())
+def test_values_of_built_expressions(built):
+    text, value = built
+    if len(text) <= arithmetic.MAX_CHARS and max(abs(value.numerator), value.denominator) < arithmetic.LARGEST:
+        assert arithmetic.read(text).value == value
+
+
+@given(st.text(alphabet="0123456789+-*/() ", max_size=60))
+def test_any_signs_are_read_or_refused(text):
+    """Python agrees wherever both can read it (powers, floor division and leading zeros or pluses aside)."""
+    try:
+        value = arithmetic.read(text).value
+    except arithmetic.BadExpression:
+        return
+    tokens = [f"Fraction({int(t)})" if t.isdigit() else t for t in arithmetic.read(text).tokens]
+    assert eval(" ".join(tokens), {"Fraction": Fraction}) == value
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused(text):
+    try:
+        arithmetic.read(text)
+    except arithmetic.BadExpression as error:
+        assert str(error)
+
+
+# --- the labelled lines ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "answer"),
+    [
+        ("Problem: 1 + 2\nAnswer: 3", "1 + 2", "3"),
+        ("I think 9.\nproblem: 1 + 2\nANSWER: 3\nDone.", "1 + 2", "3"),
+        ("**Problem:** 1 + 2\n**Answer:** **3**", "1 + 2", "3"),
+        ("Problem: old\nAnswer: 0\nProblem: new\nAnswer: 1", "new", "1"),
+        ("Problem:\nTwo lines\nof text\nAnswer:\n 7\n8", "Two lines\nof text", "7"),
+        ("Problem: why: because\nAnswer: x", "why: because", "x"),
+    ],
+)
+def test_fields(text, problem, answer):
+    assert proposals.fields(text, ("Problem", "Answer")) == {"Problem": problem, "Answer": answer}
+
+
+@pytest.mark.parametrize("text", ["", "Problem: 1 + 2", "Answer: 3", "Problem:\nAnswer: 3", "The Problem: 1\nAnswer 3"])
+def test_missing_fields(text):
+    with pytest.raises(
+        InvalidMove, match="write a line that begins with `Problem:` and a line that begins with `Answer:`"
+    ):
+        proposals.fields(text, ("Problem", "Answer"))
+
+
+def test_contains_looks_for_whole_words():
+    assert proposals.contains("He went to New-York, then home.", "new york")
+    assert not proposals.contains("He has 2.5 and 12 apples", "2") and proposals.contains("He has 2.", "2")
+    assert not proposals.contains("anything", "?!") and not proposals.contains("theatre", "eat")
+
+
+@pytest.mark.parametrize(("rate", "goldilocks", "variance"), [(0, 0, 0), (0.25, 0.5, 0.75), (0.5, 1, 1), (1, 0, 0)])
+def test_reward_shapes(rate, goldilocks, variance):
+    assert proposals.goldilocks(rate) == goldilocks and proposals.variance(rate) == variance
+
+
+@pytest.mark.parametrize(
+    "text", ["Problem:" * 8192, "\n" * 65536, "Problem: " + "x" * 65000, ":" * 65536, "Problem:\n" * 7000]
+)
+def test_any_proposal_is_read_in_linear_time(text):
+    start = time.process_time()
+    with pytest.raises(InvalidMove):
+        found = proposals.fields(text, ("Problem", "Answer"))
+        proposals.bounded("problem", found["Problem"])
+    proposals.contains(text, "x")
+    assert time.process_time() - start < 0.1
+
+
+# --- the rules -------------------------------------------------------------------------------------------------------
+
+
+def play(env, options=None, seed=0, **said):
+    """Plays fixed texts by agent or role; solvers say 27 where none is given."""
+    named = {"proposer": "Problem: 3 * (4 + 5)\nAnswer: 27", "solver": "Answer: 27"} | said
+    policy = lambda d: named.get(d.agent.replace("/", "_"), named[d.role])  # noqa: E731
+    return asyncio.run(legos_envs.play(env, policy, seed, options))
+
+
+def some_right(k, n=4, m=0):
+    return {f"problem_{m}_solver_{i}": "Answer: 27" if i < k else "Answer: 26" for i in range(n)}
+
+
+def test_seats_are_a_tree():
+    env = ProposerSolver(num_problems=2, num_solvers=2)
+    assert {agent: seat.role for agent, seat in env.seats.items()} == {
+        "proposer_0": "proposer",
+        "proposer_1": "proposer",
+        "problem_0/solver_0": "solver",
+        "problem_0/solver_1": "solver",
+        "problem_1/solver_0": "solver",
+        "problem_1/solver_1": "solver",
+    }
+    assert env.max_turns == 12
+
+
+@pytest.mark.parametrize(
+    ("k", "goldilocks", "variance"), [(0, 0, 0), (1, 0.5, 0.75), (2, 1, 1), (3, 0.5, 0.75), (4, 0, 0)]
+)
+def test_rewards(k, goldilocks, variance):
+    for reward, expected in (("goldilocks", goldilocks), ("variance", variance)):
+        episode = play(ProposerSolver(proposer_reward=reward), **some_right(k))
+        assert episode.returns["proposer_0"] == expected
+        assert [episode.returns[f"problem_0/solver_{i}"] for i in range(4)] == [float(i < k) for i in range(4)]
+        assert episode.outcome == "played" and episode.info["verdicts"] == ["played"]
+        info = episode.trajectories["problem_0/solver_0"].info
+        assert (info["problem"], info["truth"], info["solve_rate"], info["correct"]) == (
+            "3 * (4 + 5)",
+            "27",
+            k / 4,
+            k > 0,
+        )
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        ("\\boxed{27}", True),
+        ("3 * 9 = 27", True),
+        ("Answer: 27.0", True),
+        ("Answer: 3 * (4 + 5)", False),
+        ("none", False),
+    ],
+)
+def test_an_arithmetic_answer_is_a_number(said, right):
+    assert play(ProposerSolver(), solver=said).returns["problem_0/solver_0"] == right
+
+
+def test_fractions_are_fine():
+    episode = play(ProposerSolver(), proposer="Problem: 3 / 4\nAnswer: 0.75", solver="Answer: 3/4")
+    assert episode.info["verdicts"] == ["played"] and episode.returns["problem_0/solver_0"] == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "domain", "verdict"),
+    [
+        ("Problem: 3 * (4 + 5)\nAnswer: 28", "arithmetic", "wrong_answer"),
+        ("Problem: 3 * (4 + 5)\nAnswer: 3 * (4 + 5)", "arithmetic", "wrong_answer"),
+        ("Problem: 27\nAnswer: 27", "arithmetic", "trivial"),
+        ("Problem: ((-27))\nAnswer: -27", "arithmetic", "trivial"),
+        ("Problem: Ana has 27 shells. How many?\nAnswer: 27", "free", "leaked"),
+        ("Problem: Which town is Lima?\nAnswer: lima", "free", "leaked"),
+    ],
+)
+def test_worthless_problems_earn_nothing_and_nobody_is_asked(said, domain, verdict):
+    episode = play(ProposerSolver(domain=domain), proposer=said)
+    assert episode.outcome == verdict and episode.turns == 1 and set(episode.returns.values()) == {0.0}
+
+
+@pytest.mark.parametrize(
+    "said", ["Nothing.", "Problem: x + 1\nAnswer: 2", "Problem: 1 / 0\nAnswer: 0", "Problem: " + "1+" * 999]
+)
+def test_an_unreadable_problem_costs_the_proposer_alone(said):
+    episode = play(ProposerSolver(), proposer=said)
+    assert episode.outcome == "invalid_problem" and episode.info["verdicts"] == ["invalid"]
+    assert episode.returns == {"proposer_0": -1} | {f"problem_0/solver_{i}": 0 for i in range(4)}
+    assert episode.turns == 2 and "invalid" in episode.trajectories["proposer_0"].info  # one second try
+
+
+def test_a_silent_solver_pays_alone_and_counts_as_not_right():
+    episode = play(ProposerSolver(), problem_0_solver_0="")
+    assert episode.returns["problem_0/solver_0"] == -1 and episode.returns["problem_0/solver_1"] == 1
+    assert episode.returns["proposer_0"] == 0.5 and episode.outcome == "played"
+
+
+def test_duplicates():
+    assert play(ProposerSolver(seen=["3*(4+5)"])).outcome == "duplicate"
+    assert play(ProposerSolver(), {"seen": ["3*(4 + 5)", "1+1"]}).outcome == "duplicate"
+    assert play(ProposerSolver(), {"seen": ["3*(5+4)", "not arithmetic"]}).outcome == "played"
+    env = ProposerSolver(domain="free")
+    said = "Problem: What is nine times three?\nAnswer: 27"
+    assert play(env, {"seen": ["what is NINE times three"]}, proposer=said).outcome == "duplicate"
+    assert play(env, proposer=said).outcome == "played"  # nothing is kept from the episode before
+
+
+def test_problems_side_by_side():
+    env = ProposerSolver(num_problems=3, num_solvers=2)
+    said = {"proposer_1": "Problem: 20 + 7\nAnswer: 27", "proposer_2": "?", "problem_1_solver_0": "Answer: 0"}
+    episode = play(env, **said)
+    assert episode.info["verdicts"] == ["played", "played", "invalid"] and episode.outcome == "mixed"
+    assert [episode.returns[f"proposer_{m}"] for m in range(3)] == [0, 1, -1]
+    assert episode.trajectories["problem_1/solver_0"].info["problem"] == "20 + 7"
+    assert episode.trajectories["problem_2/solver_0"].turns == []
+    twice = play(env, proposer_1="Problem: 20 + 7\nAnswer: 27")  # proposers 0 and 2 write the same
+    assert twice.info["verdicts"] == ["duplicate", "played", "duplicate"]
+    assert twice.returns["proposer_0"] == twice.returns["proposer_2"] == 0
+
+
+def test_the_options_give_the_problem():
+    episode = play(ProposerSolver(num_problems=2), {"problem": "20 + 7"})
+    assert episode.trajectories["proposer_0"].turns == [] and episode.returns["proposer_1"] == 0
+    assert episode.returns["problem_1/solver_3"] == 1 and episode.turns == 8
+    free = play(ProposerSolver(domain="free"), {"problem": "Name 27.", "answer": "27"})
+    assert free.outcome == "played" and free.returns["problem_0/solver_0"] == 1
+
+
+@pytest.mark.parametrize(
+    ("domain", "options", "message"),
+    [
+        ("arithmetic", {"answer": "3"}, "option answer needs option problem"),
+        ("arithmetic", {"problem": "x"}, "option problem cannot be played: the problem is no arithmetic expression"),
+        (
+            "arithmetic",
+            {"problem": "1+1", "answer": "3"},
+            "option answer must be '2', which is what '1.1' gives; got '3'",
+        ),
+        ("arithmetic", {"problem": 7}, "option problem must be text"),
+        ("free", {"problem": "Why?"}, "option answer must be text"),
+        ("free", {"seen": "a problem"}, "option seen must be a list of problems"),
+        ("free", {"seen": [3]}, "a problem in option seen must be text"),
+    ],
+)
+def test_bad_options(domain, options, message):
+    with pytest.raises(ValueError, match=message):
+        play(ProposerSolver(domain=domain), options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_solvers": 0}, "num_solvers must be a whole number from 1 to 64"),
+        ({"num_problems": 65}, "num_problems must be a whole number from 1 to 64"),
+        ({"domain": "maths"}, "domain must be one of 'arithmetic', 'free'"),
+        ({"proposer_reward": "gold"}, "proposer_reward must be one of"),
+        ({"seen": "1+1"}, "seen must be a list of problems"),
+        ({"seen": 3}, "seen must be a list of problems"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ProposerSolver(**arguments)
+
+
+@pytest.mark.parametrize("memory", ["state", "chat"])
+def test_solvers_see_the_problem_and_nothing_else_of_the_proposer(memory):
+    env = ProposerSolver(domain="free", memory=memory, num_problems=2)
+    env.reset(seed=0)
+    for m in range(2):
+        env.select(f"proposer_{m}")
+        env.step(f"<think>THOUGHT{m}</think>I plan PLAN{m}.\nProblem: What is PROBLEM{m}?\nAnswer: KEY{m}\nAFTER{m}")
+    env.select("problem_0/solver_0")
+    env.step("Answer: MINE")
+    for agent in env.possible_agents:
+        shown = json.dumps([env.observe(agent), env.infos[agent]])
+        mine = {
+            "problem_0/solver_0": {"PROBLEM0", "MINE"},
+            "proposer_0": {f"{w}0" for w in ("THOUGHT", "PLAN", "PROBLEM", "KEY", "AFTER")},
+        }
+        seen = {
+            w
+            for w in ("MINE", *(f"{w}{m}" for m in range(2) for w in ("THOUGHT", "PLAN", "PROBLEM", "KEY", "AFTER")))
+            if w in shown
+        }
+        if agent in mine:
+            assert seen == mine[agent]
+        elif agent.startswith("problem"):
+            assert seen == {f"PROBLEM{agent[8]}"}, agent
+
+
+def test_credit_groups_solvers_by_their_problem():
+    episode = play(
+        ProposerSolver(num_problems=2, num_solvers=3), proposer_1="Problem: 20 + 7\nAnswer: 27", **some_right(2, 3)
+    )
+    parents = {agent: t.parent for agent, t in episode.trajectories.items()}
+    assert parents["problem_1/solver_2"] == "problem_1" and parents["proposer_1"] == ""
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"domain": "free"}, {"num_problems": 3, "num_solvers": 2}, {"proposer_reward": "variance"}]
+)
+def test_variants_pass_every_check(arguments):
+    check_env("ProposerSolver-v0", episodes=30, skip=("seed.process",), raise_on_failure=True, **arguments)
