@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
+import pettingzoo
 import pytest
+
+import legos_envs
+from legos_envs.families import FAMILIES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def registry_left_as_it_was() -> Iterator[None]:
+    before = dict(pettingzoo.aec_registry)
+    yield
+    pettingzoo.aec_registry.clear()
+    pettingzoo.aec_registry.update(before)
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -23,7 +38,9 @@ def blocks(language: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("page", "code"), blocks("python"))
 def test_python_blocks_run(page: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, page, "exec"), {"__name__": "__main__"})
+    module = ModuleType("docs_block")  # a module that can be imported, so that what it defines can be pickled
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(code, page, "exec"), module.__dict__)
 
 
 def commands() -> list[str]:
@@ -41,7 +58,7 @@ def legos(arguments: list[str], folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "legos_train.cli", *arguments],
         cwd=folder,
-        input="[bet]\n[take]\n" * 5,
+        input="[bet]\n[take]\n[call]\n[A]\n" * 5,
         capture_output=True,
         text=True,
         timeout=200,
@@ -81,6 +98,56 @@ def test_the_example_environment_passes_every_check() -> None:
     from legos_envs.testing import check_env
 
     check_env(f"{ROOT / 'examples/haggle.py'}:Haggle-v0", episodes=50, raise_on_failure=True)
+
+
+@pytest.fixture(scope="module")
+def env_pages() -> ModuleType:
+    """docs/make_env_pages.py, imported."""
+    found = importlib.util.spec_from_file_location("make_env_pages", ROOT / "docs/make_env_pages.py")
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_the_guide_lists_every_environment(env_pages: ModuleType) -> None:
+    """After a change of an environment: python docs/make_env_pages.py table"""
+    listed = [env_id for family in FAMILIES.values() for env_id in family]
+    assert sorted(listed) == legos_envs.registered()
+    guide = (ROOT / "docs/environments.md").read_text()
+    assert guide.partition(env_pages.BEGIN)[2].partition(env_pages.END)[0].strip() == env_pages.table().strip()
+
+
+def test_the_readme_lists_every_environment() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for family, ids in FAMILIES.items():
+        (row,) = [line for line in readme.splitlines() if line.startswith(f"| {family} |")]
+        assert re.findall(r"`([\w-]+)`", row) == [env_id.removesuffix("-v0") for env_id in ids]
+
+
+@pytest.mark.parametrize("env_id", ["KuhnPoker-v0", "MatrixGame-v0"])
+def test_pictures_of_episodes(env_id: str, env_pages: ModuleType) -> None:
+    picture = env_pages.picture(env_id)
+    assert picture.startswith("<svg") and "player_1&gt;" in picture and "returns:" in picture.replace("&#160;", " ")
+    assert (
+        picture == env_pages.picture(env_id)
+        and "@font-face" not in picture
+        and "http"
+        not in re.sub(r'xmlns="[^"]+"', "", picture)
+        .replace("https://www.textualize.io", "")
+        .replace("http://www.w3.org", "")
+    )
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx")
+    pytest.importorskip("furo")
+    docs = ["-W", "--keep-going", "-q", str(ROOT / "docs"), str(tmp_path / "site")]
+    done = subprocess.run([sys.executable, "-m", "sphinx", *docs], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for env_id in legos_envs.registered():
+        assert (tmp_path / f"site/_generated/{env_id}.html").exists()
 
 
 @pytest.mark.slow
