@@ -1,157 +1,233 @@
-"""What row sharing and continuous batching give, side by side in one run.
+"""The engine against mlx-lm's BatchGenerator, and against itself without its short cuts.
 
-`python -m benchmarks.engine [--json out.json]` builds random Qwen3 models and prints one table:
+    python -m benchmarks.engine [--json out.json] [--cases c1,c8] [--rounds 5]
 
-* self-play: many requests over a few distinct prompts with short answers, rows shared against one row per request, once
-  for a policy that has made up its mind (low temperature) and once for a flat one (every answer different);
-* distinct prompts: this engine against mlx-lm's BatchGenerator with the same weights and greedy decoding.
-
-Each measurement alternates its two sides and takes the smallest CPU time of some repeats: wall time means little on a
-machine that others use.
+Random Qwen3 models in float32, 3.7 million parameters unless a case says otherwise. Both sides run in this process with
+the same weights, the same fast BLAS and greedy decoding where they are compared with each other; they take turns, and
+the medians of their CPU seconds count. The baseline runs with or without MLX's compiled kernels and with small or large
+prefill batches, whichever suits it best. The engine's caches are dropped before every run of a throughput case.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
-import time
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import mlx.core as mx
 import numpy as np
-from mlx.utils import tree_map
 from mlx_lm.generate import BatchGenerator
-from mlx_lm.models import qwen3
 
-from inference import Engine, Request
+from benchmarks.exactness import parity, swap
+from benchmarks.measuring import Case, Found, against, alternate, options, report
+from benchmarks.models import SIZES, random_adapter, random_model
+from inference import Completion, Engine, Request
 from inference.loading import prepare_mlx
 
-VOCAB = 300
+__all__ = ["alternate", "random_model"]  # benchmarks/training.py uses them, too
+
+NEVER: frozenset[int] = frozenset()
+VOCAB = SIZES["4m"][2]
+PROMPT, NEW = 128, 64
+
+Lengths = Sequence[int]
+Texts = list[list[int]]
 
 
-def random_model(hidden: int, layers: int, vocab: int) -> Any:
-    """A random float32 Qwen3."""
-    mx.random.seed(0)
-    config = {
-        "model_type": "qwen3",
-        "hidden_size": hidden,
-        "num_hidden_layers": layers,
-        "intermediate_size": hidden * 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": hidden // 4,
-        "rms_norm_eps": 1e-6,
-        "vocab_size": vocab,
-        "max_position_embeddings": 4096,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": True,
-    }
-    model = qwen3.Model(qwen3.ModelArgs.from_dict(config))
-    model.update(tree_map(lambda w: w * 4 if w.ndim == 2 and w.shape[0] == vocab else w, model.parameters()))
-    mx.eval(model.parameters())
-    return model
+@cache
+def small() -> Any:
+    """The model of most cases."""
+    return random_model(*SIZES["4m"])
 
 
-def alternate(sides: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Smallest CPU seconds of each side; sides take turns, after one unmeasured turn each."""
-    best = dict.fromkeys(sides, float("inf"))
-    for round_ in range(repeats + 1):
-        for name, run in sides.items():
-            start = time.process_time()
-            run()
-            if round_ > 0:
-                best[name] = min(best[name], time.process_time() - start)
-    return best
+def texts(count: int, lengths: int | Lengths = PROMPT, seed: int = 1) -> Texts:
+    """Distinct prompts of random token ids."""
+    rng = np.random.default_rng(seed)
+    each = [lengths] * count if isinstance(lengths, int) else lengths
+    return [rng.integers(3, VOCAB, length).tolist() for length in each]
 
 
-def self_play(model: Any, requests: int, prompts: int, temperature: float, repeats: int) -> dict[str, Any]:
-    """Shared rows against a row per request. Prefix caches are dropped before each run."""
-    rng = np.random.default_rng(0)
-    rules = rng.integers(3, VOCAB, 80).tolist()
-    texts = [rules + rng.integers(3, VOCAB, 20).tolist() for _ in range(prompts)]
-    work = [
-        Request(texts[i % prompts], max_tokens=4, temperature=temperature, seed=i, stop_ids=frozenset())
-        for i in range(requests)
-    ]
-    engines = {"shared": Engine(model, None), "unshared": Engine(model, None, share_rows=False)}
-
-    def run(name: str) -> list[list[int]]:
-        engines[name].drop_caches()
-        return [completion.tokens for completion in engines[name].generate(work)]
-
-    same = float(np.mean([a == b for a, b in zip(run("shared"), run("unshared"))]))
-    best = alternate({name: lambda name=name: run(name) for name in engines}, repeats)
-    return {
-        "case": f"{requests} requests, {prompts} prompts, T={temperature:g}",
-        "sides": best,
-        "ratio": best["unshared"] / best["shared"],
-        "equal": same,
-        "us per request-token": best["shared"] / (requests * 4) * 1e6,
-    }
+def batch_generator(prompts: Texts, new: Lengths, rows: int, prefill: int, compiled: bool) -> Texts:
+    """What mlx-lm's BatchGenerator makes of the prompts, at most `rows` at once."""
+    (mx.enable_compile if compiled else mx.disable_compile)()
+    generator = BatchGenerator(small(), completion_batch_size=rows, prefill_batch_size=prefill)
+    ids = generator.insert(prompts, list(new))
+    tokens: dict[int, list[int]] = {i: [] for i in ids}
+    running = set(ids)
+    while running:
+        for response in generator.next()[1]:
+            tokens[response.uid].append(response.token)
+            if response.finish_reason is not None:
+                running.discard(response.uid)
+    generator.close()
+    mx.disable_compile()  # what the engine runs with
+    return [tokens[i] for i in ids]
 
 
-def distinct(model: Any, rows: int, prompt_tokens: int, new_tokens: int, repeats: int, vocab: int) -> dict[str, Any]:
-    """Different prompts, greedy: nothing to share, so this is the plain decode loop against mlx-lm's."""
-    rng = np.random.default_rng(1)
-    texts = [rng.integers(3, vocab, prompt_tokens).tolist() for _ in range(rows)]
-    engine = Engine(model, None)
-
-    def ours() -> list[list[int]]:
-        engine.drop_caches()
-        work = [Request(t, max_tokens=new_tokens, temperature=0.0, stop_ids=frozenset()) for t in texts]
-        return [completion.tokens for completion in engine.generate(work)]
-
-    def theirs() -> list[list[int]]:
-        generator = BatchGenerator(model, max_tokens=new_tokens, completion_batch_size=rows, prefill_batch_size=rows)
-        ids = generator.insert(texts, [new_tokens] * rows)
-        tokens: dict[int, list[int]] = {i: [] for i in ids}
-        running = set(ids)
-        while running:
-            for response in generator.next()[1]:
-                tokens[response.uid].append(response.token)
-                if response.finish_reason is not None:
-                    running.discard(response.uid)
-        generator.close()
-        return [tokens[i] for i in ids]
-
-    same = float(np.mean([a == b for a, b in zip(ours(), theirs())]))
-    best = alternate({"engine": ours, "BatchGenerator": theirs}, repeats)
-    return {
-        "case": f"{rows} distinct prompts of {prompt_tokens}, {new_tokens} new",
-        "sides": best,
-        "ratio": best["BatchGenerator"] / best["engine"],
-        "equal": same,
-        "us per request-token": best["engine"] / (rows * new_tokens) * 1e6,
-    }
+def greedy(prompts: Texts, new: Lengths) -> list[Request]:
+    return [Request(p, max_tokens=n, temperature=0.0, stop_ids=NEVER) for p, n in zip(prompts, new)]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", help="also write the rows to this file")
-    parser.add_argument("--requests", type=int, default=512)
-    parser.add_argument("--prompts", type=int, default=12)
-    parser.add_argument("--repeats", type=int, default=3)
-    arguments = parser.parse_args()
-    prepare_mlx()
-    model = random_model(128, 2, VOCAB)
-    rows = [
-        self_play(model, arguments.requests, arguments.prompts, temperature, arguments.repeats)
-        for temperature in (0.1, 5.0)
-    ]
-    rows += [distinct(model, n, 128, 32, arguments.repeats, VOCAB) for n in (1, 8, 32)]
-    print(f"random Qwen3, 2 layers of 128, float32, {platform.machine()}; CPU seconds, best of {arguments.repeats}")
-    print(f"{'case':<44}{'sides':<50}{'ratio':>7}{'equal':>7}{'us/token':>10}")
-    for row in rows:
-        sides = "  ".join(f"{name} {seconds:.3f}" for name, seconds in row["sides"].items())
-        print(
-            f"{row['case']:<44}{sides:<50}{row['ratio']:>6.2f}x{row['equal']:>7.0%}{row['us per request-token']:>10.1f}"
+def anew(engine: Engine, requests: list[Request]) -> list[Completion]:
+    """Completions by an engine that remembers nothing."""
+    engine.drop_caches()
+    return engine.generate(requests)
+
+
+def versus_mlx_lm(prompts: Texts, new: Lengths, rows: int, repeats: int) -> Found:
+    """The engine against BatchGenerator on the same prompts; the answers must be the same, token for token."""
+    engine = Engine(small(), None, max_rows=rows)
+    ours = partial(anew, engine, greedy(prompts, new))
+    variants = {
+        f"{'compiled' if compiled else 'not compiled'}, prefill batch {prefill}": partial(
+            batch_generator, prompts, new, rows, prefill, compiled
         )
-    if arguments.json:
-        with open(arguments.json, "w") as out:
-            json.dump(rows, out, indent=1)
+        for compiled in (True, False)
+        for prefill in sorted({min(8, rows), rows})
+    }
+    said = [completion.tokens for completion in ours()]
+    same = said == next(iter(variants.values()))()
+    return against(ours, variants, sum(new), repeats, must={"the same tokens": same}, unit="tokens per CPU second")
+
+
+def steady(rows: int, repeats: int) -> Found:
+    """All requests begin together and are equally long."""
+    return versus_mlx_lm(texts(rows), [NEW] * rows, rows, repeats)
+
+
+def churn(repeats: int) -> Found:
+    """48 requests of random lengths through 16 rows: as one leaves, another joins."""
+    rng = np.random.default_rng(5)
+    prompts = texts(48, rng.integers(16, 192, 48).tolist())
+    return versus_mlx_lm(prompts, rng.integers(4, 64, 48).tolist(), 16, repeats)
+
+
+def samplers(repeats: int) -> Found:
+    """200 running requests, each with a sampling setting of its own, against the same with one setting."""
+    rng = np.random.default_rng(6)
+    prompts, count = texts(200, 16), 200
+    engine = Engine(small(), None, max_rows=count)
+
+    def requests(settings: Callable[[int], dict[str, Any]]) -> list[Request]:
+        return [Request(p, max_tokens=16, seed=i, stop_ids=NEVER, **settings(i)) for i, p in enumerate(prompts)]
+
+    def setting(i: int) -> dict[str, Any]:
+        return {
+            "temperature": float(rng.uniform(0.5, 1.5)),
+            "top_p": float(rng.uniform(0.7, 0.99)),
+            "top_k": int(rng.integers(1, 200)) if i % 2 else 0,
+            "min_p": float(rng.uniform(0.001, 0.1)) if i % 3 == 0 else 0.0,
+        }
+
+    many = requests(setting)
+    one = requests(lambda i: {"temperature": 0.9, "top_p": 0.9, "top_k": 50, "min_p": 0.01})
+    plain = requests(lambda i: {"temperature": 0.9})
+    tried = alternate({"one": partial(anew, engine, one), "unfiltered": partial(anew, engine, plain)}, 1)
+    found = against(partial(anew, engine, many), {"one": partial(anew, engine, one)}, count * 16, repeats)
+    return found | {"unit": "tokens per CPU second", "unfiltered": count * 16 / tried["unfiltered"]}
+
+
+def group(repeats: int) -> Found:
+    """Eight samples of one prompt; the baseline computes the prompt for each."""
+    [prompt] = texts(1, 512)
+    requests = [Request(prompt, max_tokens=32, seed=i, stop_ids=NEVER) for i in range(8)]
+    engines = [Engine(small(), None), Engine(small(), None, share_rows=False, prefix_cache_bytes=0)]
+    ours, alone = (partial(anew, engine, requests) for engine in engines)
+    done = ours()
+    same = [c.tokens for c in done] == [c.tokens for c in alone()]
+    cached = sum(c.cached_tokens for c in done) / sum(c.prompt_tokens for c in done)
+    found = against(ours, {"no reuse": alone}, 8 * 32, repeats, must={"the same tokens": same})
+    return found | {"unit": "tokens per CPU second", "cached": cached}
+
+
+def dialogues(repeats: int) -> Found:
+    """Eight dialogues of eight turns: 48 tokens are said to the model, 24 by it, the whole dialogue is the prompt."""
+    spoken = [texts(8, 48, seed=10 + turn) for turn in range(8)]
+    engines = [Engine(small(), None), Engine(small(), None, share_rows=False, prefix_cache_bytes=0)]
+    share: list[float] = []
+
+    def talk(engine: Engine, park: bool) -> list[list[int]]:
+        engine.drop_caches()
+        histories: Texts = [[] for _ in range(8)]
+        cached = total = 0
+        for turn in spoken:
+            for history, words in zip(histories, turn):
+                history += words
+            done = engine.generate(
+                [Request(h, max_tokens=24, seed=i, stop_ids=NEVER, park=park) for i, h in enumerate(histories)]
+            )
+            for history, completion in zip(histories, done):
+                history += completion.tokens
+                cached, total = cached + completion.cached_tokens, total + completion.prompt_tokens
+        if park:
+            share.append(cached / total)
+        return histories
+
+    ours, alone = partial(talk, engines[0], True), partial(talk, engines[1], False)
+    must = {"the same tokens": ours() == alone(), "80 % of prompt tokens cached": share[0] >= 0.8}
+    found = against(ours, {"no reuse": alone}, 8 * 8 * 24, repeats, must=must)
+    return found | {"unit": "tokens per CPU second", "cached": share[0]}
+
+
+def mixed(repeats: int) -> Found:
+    """Eight rows under four adapters against eight rows under one."""
+    engine = Engine(small(), None)
+    for i in range(4):
+        engine.publish(f"a{i}", random_adapter(small(), i), scale=2.0, version=1)
+    prompts = texts(8)
+
+    def requests(adapters: int) -> list[Request]:
+        return [
+            Request(p, max_tokens=NEW, temperature=0.0, stop_ids=NEVER, adapter=f"a{i % adapters}")
+            for i, p in enumerate(prompts)
+        ]
+
+    sides = {name: partial(anew, engine, requests(count)) for name, count in (("one", 1), ("four", 4))}
+    base = alternate({"base": partial(anew, engine, greedy(prompts, [NEW] * 8))}, 1)["base"]
+    found = against(sides["four"], {"one": sides["one"]}, 8 * NEW, repeats)
+    return found | {"unit": "tokens per CPU second", "without adapter": 8 * NEW / base}
+
+
+def self_play(temperature: float, repeats: int) -> Found:
+    """512 short answers to 12 prompts that begin with the same rules; the baseline gives each request its own row."""
+    rules = texts(1, 80, seed=2)[0]
+    prompts = [rules + rest for rest in texts(12, 20, seed=3)]
+    requests = [
+        Request(prompts[i % 12], max_tokens=4, temperature=temperature, seed=i, stop_ids=NEVER) for i in range(512)
+    ]
+    engines = [Engine(small(), None), Engine(small(), None, share_rows=False)]
+    ours, alone = (partial(anew, engine, requests) for engine in engines)
+    same = float(np.mean([a.tokens == b.tokens for a, b in zip(ours(), alone())]))
+    found = against(ours, {"a row each": alone}, 512 * 4, repeats, must={"the same tokens": same > 0.995})
+    return found | {"unit": "tokens per CPU second", "equal": same}
+
+
+CASES = {
+    **{
+        f"c{rows}": Case(f"{rows} at once, {PROMPT} + {NEW} tokens, against BatchGenerator", bar, partial(steady, rows))
+        for rows, bar in ((1, 1.5), (8, 1.3), (32, 1.05))
+    },
+    "churn": Case("48 of random length through 16 rows, against BatchGenerator", 1.25, churn),
+    "samplers": Case("200 sampling settings in flight against one", 0.9, samplers),
+    "group": Case("8 samples of one prompt, 512 + 32, against no reuse", 3.0, group),
+    "dialogues": Case("8 dialogues of 8 turns, against no reuse", 2.2, dialogues),
+    "mixed": Case("8 rows under 4 adapters against 1", 0.95, mixed),
+    "swap": Case("89M: ms the engine is held by publishing LoRA rank 8", 5.0, swap, key="ours", most=True),
+    "parity": Case("largest difference of a logprob from a training pass", 1e-4, parity, key="ours", most=True),
+    "play": Case("512 short answers to 12 prompts, T = 0.1, against a row each", 1.0, partial(self_play, 0.1)),
+    "playflat": Case("the same at T = 5: every answer different", 1.0, partial(self_play, 5.0)),
+}
+
+
+def main() -> int:
+    chosen = options("The engine's benchmarks.", CASES)
+    prepare_mlx()
+    return 1 if report(CASES, chosen) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

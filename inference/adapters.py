@@ -23,9 +23,10 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 from mlx.utils import tree_unflatten
+from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 from mlx_lm.tuner.lora import LoRALinear
 
-from .types import AdapterError, AdapterInfo
+from .types import AdapterError, AdapterInfo, UnknownAdapter
 
 Pairs = dict[str, tuple[mx.array, mx.array]]
 """Layer path -> A (in, rank), B (rank, out) with the scale folded in."""
@@ -59,6 +60,21 @@ class _Selection:
     uniform: int = 0
     index: mx.array | None = None
     capacity: int = 1
+    rows: int = 0
+    fed: int = 0  # tokens of each row
+
+
+    def split(self, shape: tuple[int, ...]) -> int:
+        """The number of rows along the first axis of a layer's input, which may be flattened rows of `fed` tokens.
+
+        RuntimeError for any other input: which of it is whose adapter's cannot be known.
+        """
+        if len(shape) > 1 and shape[0] in (self.rows, self.rows * self.fed):
+            return self.rows
+        raise RuntimeError(
+            f"this architecture gives a linear layer input of shape {shape} for {self.rows} rows of {self.fed} tokens, "
+            "so requests with different adapters cannot be told apart; serve one adapter at a time"
+        )
 
 
 @dataclass(slots=True)
@@ -104,7 +120,7 @@ class AdaptedLinear(nn.Module):
         self.slots = _LayerSlots(selection)
 
     def __call__(self, x: mx.array) -> mx.array:
-        """x (n, L, in) -> (n, L, out)."""
+        """x (n, ..., in) -> (n, ..., out); also (n * L, ..., in), as layers with experts see a batch."""
         y = self.linear(x)
         slots = self.slots
         if not slots.weights:
@@ -114,8 +130,9 @@ class AdaptedLinear(nn.Module):
             pair = slots.weights.get(slots.selection.uniform)
             return y if pair is None else y + ((x @ pair[0]) @ pair[1]).astype(y.dtype)
         a, b = slots.stacked()
-        low = mx.gather_mm(x, a, rhs_indices=index)
-        return y + mx.gather_mm(low, b, rhs_indices=index).astype(y.dtype)
+        by_row = x.reshape(slots.selection.split(x.shape), -1, x.shape[-1])
+        low = mx.gather_mm(by_row, a, rhs_indices=index)
+        return y + mx.gather_mm(low, b, rhs_indices=index).astype(y.dtype).reshape(y.shape)
 
 
 class AdapterBank:
@@ -125,6 +142,7 @@ class AdapterBank:
         self.max_rank = max_rank
         self.base = Policy(None, 0, "base", 0)
         self.shapes = linear_shapes(model)
+        self.other = _other_layers(model)
         self._selection = _Selection(capacity=max(slots, 1))
         self._layers = {
             path: AdaptedLinear(module, self._selection)
@@ -140,7 +158,7 @@ class AdapterBank:
 
         On AdapterError nothing has changed. Returns the new policy.
         """
-        pairs = check_adapter(self.shapes, weights, scale=scale, max_rank=self.max_rank)
+        pairs = check_adapter(self.shapes, weights, scale=scale, max_rank=self.max_rank, other=self.other)
         digest = adapter_digest(weights, scale)
         slot = next(i for i in range(1, len(self._used) + 1) if i not in self._used)
         policy = Policy(name, version, digest, slot, rank=max(a.shape[1] for a, _ in pairs.values()))
@@ -159,13 +177,13 @@ class AdapterBank:
         self._retire(self._current.pop(name))
 
     def find(self, name: str | None) -> Policy:
-        """The current version of a name; None is the base model. ValueError when it is not published."""
+        """The current version of a name; None is the base model. UnknownAdapter when it is not published."""
         if name is None:
             return self.base
         policy = self._current.get(name)
         if policy is None:
             known = ", ".join(repr(n) for n in sorted(self._current)) or "none"
-            raise ValueError(f"no adapter {name!r} is published (published: {known}); publish it first or use None")
+            raise UnknownAdapter(f"no adapter {name!r} is published (published: {known}); publish it first or use None")
         return policy
 
     def release(self, policy: Policy, count: int = 1) -> None:
@@ -173,8 +191,9 @@ class AdapterBank:
         policy.running -= count
         self._free(policy)
 
-    def select(self, policies: Sequence[Policy]) -> None:
-        """The policies of the rows of the next forward pass, in order."""
+    def select(self, policies: Sequence[Policy], fed: int) -> None:
+        """The policies of the rows of the next forward pass, in order, and how many tokens each is fed."""
+        self._selection.rows, self._selection.fed = len(policies), fed
         slots = [policy.slot for policy in policies]
         if len(set(slots)) == 1:
             self._selection.uniform, self._selection.index = slots[0], None
@@ -218,6 +237,16 @@ def linear_shapes(model: nn.Module) -> dict[str, tuple[int, int]]:
     return shapes
 
 
+def _other_layers(model: nn.Module) -> dict[str, str]:
+    """Path -> what it is, for layers that mlx-lm can put LoRA on and the engine cannot."""
+    kinds = {
+        "expert": (SwitchLinear, QuantizedSwitchLinear),
+        "embedding": (nn.Embedding, nn.QuantizedEmbedding),
+    }
+    modules = [(path.removesuffix(".linear").removesuffix(".embedding"), m) for path, m in model.named_modules()]
+    return {path: kind for path, m in modules for kind, types in kinds.items() if isinstance(m, types)}
+
+
 def _linear_shape(linear: nn.Module) -> tuple[int, int]:
     out, width = linear.weight.shape
     if isinstance(linear, nn.QuantizedLinear):
@@ -226,18 +255,24 @@ def _linear_shape(linear: nn.Module) -> tuple[int, int]:
 
 
 def check_adapter(
-    shapes: Mapping[str, tuple[int, int]], weights: Mapping[str, mx.array], *, scale: float, max_rank: int
+    shapes: Mapping[str, tuple[int, int]],
+    weights: Mapping[str, mx.array],
+    *,
+    scale: float,
+    max_rank: int,
+    other: Mapping[str, str] | None = None,
 ) -> Pairs:
     """Pair up A and B per layer, check names, shapes, ranks and that all is finite, fold the scale into B, evaluate.
 
-    shapes: what `linear_shapes` says of the model. Raises AdapterError that names the first offending tensor.
+    shapes: what `linear_shapes` says of the model. other: layers of another kind, for the message.
+    Raises AdapterError that names the first offending tensor.
     """
     if not weights:
         raise AdapterError("the adapter holds no tensors; expected pairs named <layer>.lora_a and <layer>.lora_b")
     if not math.isfinite(scale):
         raise AdapterError(f"the adapter's scale is {scale}; a finite number is needed")
     for name in sorted(weights):
-        _check_tensor(shapes, weights, name, max_rank)
+        _check_tensor(shapes, weights, name, max_rank, other or {})
     finite = {name: mx.isfinite(w).all() for name, w in weights.items()}
     mx.eval(finite)
     for name in sorted(weights):
@@ -251,11 +286,20 @@ def check_adapter(
 
 
 def _check_tensor(
-    shapes: Mapping[str, tuple[int, int]], weights: Mapping[str, mx.array], name: str, max_rank: int
+    shapes: Mapping[str, tuple[int, int]],
+    weights: Mapping[str, mx.array],
+    name: str,
+    max_rank: int,
+    other: Mapping[str, str],
 ) -> None:
     path, _, leaf = name.rpartition(".")
     if leaf not in ("lora_a", "lora_b"):
         raise AdapterError(f"{name}: only lora_a and lora_b tensors can be served, got a {leaf!r}")
+    if path in other:
+        raise AdapterError(
+            f"{name}: {path!r} is an {other[path]} layer; adapters on {other[path]} layers are not served, only on "
+            "linear layers (train with lora_parameters.keys that leave it out)"
+        )
     if path not in shapes:
         close = ", ".join(sorted(shapes)[:3])
         raise AdapterError(f"{name}: the model has no linear layer {path!r} (it has {close}, ...)")

@@ -8,12 +8,15 @@ over calling the model, neither of them an approximation:
   logits are wanted, which is half of a prefill for a model of two layers;
 * softmax and SwiGLU come from fastmath.py.
 
-`fits` looks at the structure; the runner also compares the numbers with the model's own before it relies on this.
+`fits` looks at the structure; the runner also compares the numbers with the model's own before it relies on this. What
+an attention layer is told besides the tokens, the mask and the cache rules a model out: Ministral scales queries by
+position from some length on, which a short comparison would not show.
 Metal and CUDA keep the model's own call, with MLX's fused kernels.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +31,7 @@ _BODY = {"embed_tokens", "layers", "norm"}
 _BLOCK = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 _ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj", "rope"}
 _MLP = {"gate_proj", "up_proj", "down_proj"}
+_CALL = {"self", "x", "mask", "cache"}
 
 
 def fits(model: nn.Module) -> bool:
@@ -39,9 +43,15 @@ def fits(model: nn.Module) -> bool:
         _children(block) == _BLOCK
         and _children(block.self_attn) - {"q_norm", "k_norm"} == _ATTENTION
         and _children(block.mlp) == _MLP
+        and _arguments(block) <= _CALL
+        and _arguments(block.self_attn) <= _CALL
         and not getattr(block, "use_sliding", False)
         for block in body.layers
     )
+
+
+def _arguments(module: Any) -> set[str]:
+    return set(inspect.signature(type(module).__call__).parameters)
 
 
 def _children(module: Any) -> set[str]:

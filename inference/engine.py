@@ -57,11 +57,13 @@ class Engine:
     max_rows: most distinct sequences decoded at once (requests with equal history count as one).
     prefill_tokens: most prompt tokens in one forward pass, padding included.
     admit_tokens: most prompt tokens admitted in one step; smaller keeps running requests responsive.
-    max_kv_bytes: keys and values of running rows, about; prefix_cache_bytes: of kept prompt beginnings.
+    max_kv_bytes: keys and values of running rows, about; prefix_cache_bytes: of kept prompt beginnings;
+        0 computes every prompt in full.
     adapter_slots: slots set aside from the start (more are made when all are in use); max_lora_rank: accepted at most.
     share_rows: off gives each request a row of its own, with the same results; for measurements.
+    context: most tokens of prompt and completion; None takes it from the model's arguments.
 
-    Raises UnsupportedModel for architectures whose cache is not plain keys and values.
+    Raises UnsupportedModel for architectures that cannot be run token by token. runner.py says which path serves what.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Engine:
         max_kv_bytes: int = 4 << 30,
         prefix_cache_bytes: int = 256 << 20,
         share_rows: bool = True,
+        context: int | None = None,
     ) -> None:
         for name, value in (
             ("max_rows", max_rows),
@@ -92,7 +95,7 @@ class Engine:
         self._bank = AdapterBank(copy, slots=adapter_slots, max_rank=max_lora_rank)
         self._runner = Runner(copy, self._bank, prefill_tokens=prefill_tokens, prefix_cache_bytes=prefix_cache_bytes)
         self.vocab_size = self._runner.vocab
-        self.context = int(getattr(getattr(model, "args", None), "max_position_embeddings", 0) or 1 << 30)
+        self.context = context or loading.context_length(model)
         self._arena = self._runner.arena()
         self._max_kv_bytes = max_kv_bytes
         self._scheduler = Scheduler(
@@ -114,8 +117,8 @@ class Engine:
     @classmethod
     def load(cls, name_or_path: str | Path, adapter_path: str | Path | None = None, **options: Any) -> Engine:
         """Load a model by name ("tiny"), directory or hub name; an adapter is published as "default", version 0."""
-        model, tokenizer, _ = loading.load(name_or_path)
-        engine = cls(model, tokenizer, **options)
+        model, tokenizer, info = loading.load(name_or_path)
+        engine = cls(model, tokenizer, **{"context": loading.context_length(model, info.config), **options})
         if adapter_path is not None:
             adapter = loading.read_adapter(adapter_path, model)
             engine.publish("default", adapter.weights, scale=adapter.scale, version=0)
@@ -144,8 +147,7 @@ class Engine:
     def step(self) -> list[Completion]:
         """Advance every running request by one token; returns the completions that ended, by id."""
         self._check_open()
-        done = self._deliver(self._scheduler.remove(self._aborts)) if self._aborts else []
-        self._aborts = set()
+        done = self.settle()
         if not self._scheduler.rows and self._arena.nbytes * 2 > self._max_kv_bytes:
             self._arena.reset()  # one long prompt must not keep every later row long
         plan = self._scheduler.plan()
@@ -169,6 +171,11 @@ class Engine:
         if self._streams:
             self._report()
         return sorted(done, key=lambda c: c.request_id)
+
+    def settle(self) -> list[Completion]:
+        """End what was aborted, without a step for the others."""
+        aborted, self._aborts = self._aborts, set()
+        return self._deliver(self._scheduler.remove(aborted)) if aborted else []
 
     def deltas(self) -> list[Delta]:
         """New tokens of requests that stream, since the last call; those of a request's last step included."""

@@ -50,7 +50,8 @@ def fits(model: nn.Module) -> bool:
     )
     quantized = any(isinstance(module, nn.QuantizedLinear | nn.QuantizedEmbedding) for module in model.modules())
     rotary = all(type(block.self_attn.rope) is nn.RoPE for block in body.layers)
-    return plain and not quantized and rotary and not first.rope.traditional
+    same = rotary and len({(r.dims, r.base, r.scale, r.traditional) for r in (b.self_attn.rope for b in body.layers)}) == 1
+    return plain and not quantized and same and not first.rope.traditional
 
 
 class HostForward:
@@ -62,8 +63,9 @@ class HostForward:
         body: Any = model.model
         self.vocab = vocab
         self._embedding = np.asarray(body.embed_tokens.weight)
+        self.hidden = self._embedding.shape[1]
         untied = getattr(model, "lm_head", None)
-        self._head = _Linear(untied if isinstance(untied, nn.Module) else body.embed_tokens)
+        self.head = _Linear(untied if isinstance(untied, nn.Module) else body.embed_tokens)
         self._norm = _Norm(body.norm)
         self._blocks = [_Block(block) for block in body.layers]
         rope = body.layers[0].self_attn.rope
@@ -106,7 +108,7 @@ class HostForward:
                 x = block(x, arena.keys[i], arena.values[i], every, every if i < len(self._blocks) - 1 else wanted)
             x = self._norm(x)
             if head:
-                x = self._head(x, wanted.groups)
+                x = self.head(x, wanted.groups)
         return x if last is not None else x.reshape(rows, fed, -1)
 
 

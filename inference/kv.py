@@ -90,12 +90,14 @@ class Arena:
         Every source is read before any destination is written.
         """
         moves = sorted(moves)
-        if not moves or self.layers[0].keys is None:
+        if not moves:
             return
         self.reserve(max(move[0] for move in moves) + 1, 0)
         entries = max(move[2] for move in moves)
         sources = mx.array([move[1] for move in moves])
         for layer in self.layers:
+            if layer.keys is None:
+                continue
             read = [array[:, :, :entries][sources] for array in (layer.keys, layer.values)]
             for low, high, first in _runs([move[0] for move in moves]):
                 layer.keys[low:high, :, :entries] = read[0][first : first + high - low]
@@ -103,8 +105,15 @@ class Arena:
 
     def snapshot(self, slot: int, entries: int) -> Snapshot:
         """A copy of a slot's first entries that later writes do not touch. Evaluated."""
+        # A layer that attends to another layer's keys stores nothing.
+        nothing = mx.zeros((0,))
         # `+ 0` makes new buffers: a view would keep the whole arena alive and forbid in-place writes to it.
-        kept = [(k[slot : slot + 1, :, :entries] + 0, v[slot : slot + 1, :, :entries] + 0) for k, v in self._pairs()]
+        kept = [
+            (nothing, nothing)
+            if layer.keys is None
+            else tuple(stored[slot : slot + 1, :, :entries] + 0 for stored in (layer.keys, layer.values))
+            for layer in self.layers
+        ]
         mx.eval(kept)
         return kept
 
@@ -113,6 +122,8 @@ class Arena:
         ordered = sorted(slots)
         self.reserve(ordered[-1] + 1, entries)
         for layer, (keys, values) in zip(self.layers, snapshot, strict=True):
+            if not keys.size:
+                continue
             layer.allocate(keys, values)
             for low, high, _ in _runs(ordered):
                 layer.keys[low:high, :, :entries] = keys[:, :, :entries]

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 from mlx import nn
-from mlx_lm.tuner.lora import LoRALinear
+from mlx_lm.tuner.dora import DoRAEmbedding, DoRALinear
+from mlx_lm.tuner.lora import LoRAEmbedding, LoRALinear, LoRASwitchLinear
 
 from . import fastblas
 from .adapters import check_adapter, linear_shapes
@@ -159,6 +161,21 @@ def base_digest(model_dir: str | Path) -> str:
     return digest.hexdigest()
 
 
+def context_length(model: nn.Module, config: dict[str, Any] | None = None) -> int:
+    """Most tokens of prompt and completion together: what the model's arguments or its config.json say; else no limit.
+
+    Wrappers of a text model keep its arguments in `text_config`; GPT-2 has names of its own.
+    """
+    args = getattr(model, "args", None)
+    own = dict(vars(args)) if hasattr(args, "__dict__") else {}
+    for source in (own, own.get("text_config"), config, (config or {}).get("text_config")):
+        for name in ("max_position_embeddings", "n_positions"):
+            value = source.get(name) if isinstance(source, dict) else None
+            if isinstance(value, int) and value > 0:
+                return value
+    return 1 << 30
+
+
 def clone_structure(model: nn.Module) -> nn.Module:
     """A second module tree over the same arrays, without the first one's LoRA layers.
 
@@ -172,8 +189,10 @@ def clone_structure(model: nn.Module) -> nn.Module:
     def clone(value: Any) -> Any:
         if id(value) in copies:  # tied modules stay tied
             return copies[id(value)]
-        if isinstance(value, LoRALinear):
+        if isinstance(value, (LoRALinear, LoRASwitchLinear, DoRALinear)):
             result = clone(value.linear)
+        elif isinstance(value, (LoRAEmbedding, DoRAEmbedding)):
+            result = clone(value.embedding)
         elif isinstance(value, nn.Module):
             result = type(value).__new__(type(value))
             result.__dict__.update(value.__dict__)
@@ -227,15 +246,28 @@ def read_adapter(path: str | Path, model: nn.Module | None = None, *, max_rank: 
     return AdapterWeights(weights, float(scale), rank, config)
 
 
+_TENSOR_TYPES = {
+    "F32": (np.uint32, mx.float32),
+    "F16": (np.uint16, mx.float16),
+    "BF16": (np.uint16, mx.bfloat16),
+}
+
+
 def adapter_tensors(body: bytes) -> dict[str, mx.array]:
     """The tensors of a safetensors file given as bytes. AdapterError when it is damaged or holds other types."""
-    import safetensors.mlx
-    from safetensors import SafetensorError
+    from safetensors import SafetensorError, deserialize
 
     try:
-        tensors: dict[str, mx.array] = safetensors.mlx.load(body)
-    except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
+        parts = deserialize(body)
+    except (SafetensorError, ValueError, TypeError, OverflowError) as error:
         raise AdapterError(f"the bytes are no safetensors file of an adapter: {error}") from error
+    tensors: dict[str, mx.array] = {}
+    for name, part in parts:
+        if part["dtype"] not in _TENSOR_TYPES:
+            raise AdapterError(f"{name} is {part['dtype']}; accepted are {', '.join(_TENSOR_TYPES)}")
+        # Through integers, because numpy has no bfloat16.
+        raw, kind = _TENSOR_TYPES[part["dtype"]]
+        tensors[name] = mx.array(np.frombuffer(part["data"], raw).reshape(part["shape"])).view(kind)
     return tensors
 
 

@@ -2,12 +2,16 @@
 
 `Forward` is what the runner asks of any of them. Everything is evaluated before it returns, so that an exception
 belongs to one batch.
+
+Logits are needed at one position of a prompt, so body and head are run apart where the model has that seam: the head is
+the model's own code with its body replaced by one that returns given hidden states (`_Head`), so caps and scales that
+an architecture applies to its logits are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import mlx.core as mx
 import numpy as np
@@ -20,7 +24,7 @@ from .adapters import AdapterBank, Policy
 from .kv import Arena
 
 Logits = npt.NDArray[np.float32]
-Head = Callable[[mx.array], mx.array]
+Body = Callable[..., mx.array]
 
 
 class AnyArena(Protocol):
@@ -69,10 +73,11 @@ class MlxForward:
     def __init__(self, model: nn.Module, bank: AdapterBank) -> None:
         self.model, self.bank = model, bank
         self._layers = len(make_prompt_cache(model))
-        self._head: Head | None = None
+        self._body: Body | None = None
+        self.head: _Head | None = None
         self.own_decoder = False
         self.vocab, self.bytes_per_entry = self._probe()
-        self.own_decoder = self._head is not None and decoder.fits(model) and self._decoder_agrees()
+        self.own_decoder = self.head is not None and decoder.fits(model) and self._decoder_agrees()
 
     def arena(self) -> Arena:
         """An empty arena."""
@@ -91,47 +96,94 @@ class MlxForward:
     ) -> Logits:
         """Feed tokens (n, L) to slots low..low+n-1, of which the first `offsets` (n,) entries are valid.
 
-        Returns float32 logits (n, V) at positions `last` (n,), or (n, L, V) when it is None; without head, hidden
-        states.
+        Returns float32 logits (n, V) at positions `last` (n,), or (n, L, V) when it is None; without head, nothing
+        (0,).
         """
-        self.bank.select(policies)
+        self.bank.select(policies, tokens.shape[1])
         cache = arena.open(low, offsets, tokens.shape[1])
         inputs = mx.array(tokens)
-        if self.own_decoder and self._head is not None:
+        if self.own_decoder:
             out = decoder.hidden_states(self.model.model, inputs, arena, last)
         else:
-            body = self.model if self._head is None else self.model.model
-            out = body(inputs, cache=cache)
+            out = (self._body or self.model)(inputs, cache=cache)
             if last is not None and tokens.shape[1] > 1:
                 out = out[mx.arange(len(last)), mx.array(list(last))][:, None]
-        if self._head is not None and head:
-            out = self._head(out)
+        if not head:
+            mx.eval(arena.arrays())  # what only the logits need is never computed
+            return np.zeros(0, np.float32)
+        if self.head is not None:
+            out = self.head(out)
         out = (out[:, 0] if last is not None else out).astype(mx.float32)
         mx.eval(out, arena.arrays())
         return np.asarray(out)
 
     def _probe(self) -> tuple[int, int]:
-        """Vocabulary size and bytes per stored entry; also finds a head that may be applied to some positions only.
-
-        `model.model` followed by the output projection is what most architectures do; some scale or cap in between, so
-        the short cut is taken only if it gives the full call's numbers.
-        """
-        arena = self.arena()
+        """Vocabulary size and bytes per stored entry; also finds the seam between body and head, if there is one."""
         tokens = np.zeros((1, 2), dtype=np.int32)
+        arena = self.arena()
         full = self(arena, 0, [0], tokens, [self.bank.base])
         vocab, entry_bytes = full.shape[-1], arena.nbytes // (arena.slots * arena.length)
-        for head in _possible_heads(self.model):
-            out = np.asarray(head(self.model.model(mx.array(tokens))).astype(mx.float32))
-            if out.shape == full.shape and np.allclose(out, full, rtol=1e-3, atol=1e-3):
-                self._head = head
-                break
+        found = _seam(self.model)
+        if found is not None:
+            self._body, self.head = found
+            try:
+                apart: Logits | None = self(self.arena(), 0, [0], tokens, [self.bank.base])
+            except (AttributeError, KeyError, TypeError, ValueError):
+                apart = None  # a body that is called in a way of its own
+            if apart is None or apart.shape != full.shape or not alike([apart], [full], rounding(self.model)):
+                self._body = self.head = None
         return vocab, entry_bytes
 
     def _decoder_agrees(self) -> bool:
-        found = []
-        for self.own_decoder in (False, True):
-            found.append(trial(self, self.bank.base))
-        return alike(*found)
+        expected = trial(self, self.bank.base)
+        self.own_decoder = True
+        try:
+            return alike(trial(self, self.bank.base), expected)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return False  # parts of the same names that are put together otherwise
+
+
+class _Given(nn.Module):
+    """Stands for a model's body: returns what it is told to. Everything else about it is the body's."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        object.__setattr__(self, "body", body)
+        object.__setattr__(self, "hidden", None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "body"), name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> mx.array:
+        return object.__getattribute__(self, "hidden")
+
+
+class _Head:
+    """A model's own call from the hidden states on."""
+
+    def __init__(self, model: nn.Module, name: str) -> None:
+        self._given = _Given(model[name])
+        self._model: Any = type(model).__new__(type(model))
+        self._model.__dict__.update(model.__dict__)
+        for key, child in model.items():
+            dict.__setitem__(self._model, key, self._given if key == name else child)
+
+    def __call__(self, hidden: mx.array) -> mx.array:
+        """Hidden states (n, L, H) -> logits (n, L, V)."""
+        object.__setattr__(self._given, "hidden", hidden)
+        try:
+            return cast(mx.array, self._model(mx.zeros(hidden.shape[:2], mx.int32)))
+        finally:
+            object.__setattr__(self._given, "hidden", None)
+
+
+def _seam(model: nn.Module) -> tuple[Body, _Head] | None:
+    """The body that turns tokens into hidden states, and what the model does with them; None for other designs."""
+    while "model" not in model and isinstance(model.get("language_model"), nn.Module):
+        model = model["language_model"]
+    if not isinstance(model.get("model"), nn.Module):
+        return None
+    return cast(Body, model["model"]), _Head(model, "model")
 
 
 def trial(forward: Forward, base: Policy) -> list[Logits]:
@@ -143,15 +195,18 @@ def trial(forward: Forward, base: Policy) -> list[Logits]:
     return found
 
 
-def alike(a: Sequence[Logits], b: Sequence[Logits]) -> bool:
-    """Two trials are equal up to rounding in float32."""
-    tolerance = 1e-4 * (1.0 + max(float(np.abs(x).max()) for x in (*a, *b)))
-    return all(bool(np.abs(x - y).max() <= tolerance) for x, y in zip(a, b, strict=True))
+def alike(a: Sequence[Logits], b: Sequence[Logits], tolerance: float = 1e-4) -> bool:
+    """Two trials are equal up to rounding, by default in float32."""
+    allowed = tolerance * (1.0 + max(float(np.abs(x).max()) for x in (*a, *b)))
+    return all(bool(np.abs(x - y).max() <= allowed) for x, y in zip(a, b, strict=True))
 
 
-def _possible_heads(model: nn.Module) -> list[Head]:
-    """What may turn the hidden states of `model.model` into logits."""
-    body = getattr(model, "model", None)
-    untied = getattr(model, "lm_head", None)
-    tied = getattr(getattr(body, "embed_tokens", None), "as_linear", None)
-    return [head for head in (untied, tied) if body is not None and callable(head)]
+def rounding(model: nn.Module) -> float:
+    """What `alike` should allow between two ways of computing a model in its own type."""
+    halves = {
+        module[name].dtype
+        for module in model.modules()
+        for name in ("weight", "scales")
+        if isinstance(module, nn.Module) and name in module
+    } & {mx.float16, mx.bfloat16}
+    return 5e-2 if halves else 1e-4

@@ -1,7 +1,17 @@
 """Feed rows to the model: padded batches over the arena, the head on last positions only, shared beginnings once.
 
-How the model is run is chosen here: in numpy for small float32 models on a CPU (host_forward.py), in MLX over the slot
-arena (mlx_forward.py), or row by row for models whose state is not plain keys and values (solo_forward.py).
+How the model is run is chosen here, by `choose_forward`; each is compared with the slower one after it before it is
+relied on:
+
+* in numpy (host_forward.py): on a CPU, float32 weights, blocks built like Llama's and Qwen's, ordinary rotary
+  embeddings: qwen2, qwen3, llama, mistral;
+* in MLX over the slot arena (mlx_forward.py): every model whose layers all use mlx-lm's plain `KVCache`, in any type,
+  quantised or not, experts included. On a CPU, blocks built like Llama's get decoder.py's cheaper pass while they
+  compute in float32 (quantised with float32 scales too); bfloat16 and float16 get the model's own call;
+* row by row (solo_forward.py), with mlx-lm's own caches: sliding windows, recurrences, and models that turn out not to
+  take a batch of rows that differ in length. Slower, no shared beginnings, the same numbers.
+
+A model that none of them can run is refused with UnsupportedModel. docs/engine.md has a table by architecture.
 """
 
 from __future__ import annotations
@@ -9,17 +19,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+import mlx.core as mx
 import numpy as np
 from mlx import nn
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
 from . import host_forward
 from .adapters import AdapterBank
-from .mlx_forward import Forward, Logits, MlxForward, alike, trial
+from .mlx_forward import Forward, Logits, MlxForward, alike, rounding, trial
 from .prefix_cache import MIN_PREFIX, PrefixCache, clusters
 from .solo_forward import SoloForward
+from .types import UnsupportedModel
 
 __all__ = ["Fed", "Logits", "Runner", "choose_forward"]
+
+_MISFITS = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
+"""What a model's code raises when it is not made for what it is given."""
 
 
 class Fed(Protocol):
@@ -35,15 +50,37 @@ class Fed(Protocol):
 
 
 def choose_forward(model: nn.Module, bank: AdapterBank) -> Forward:
-    """The cheapest forward pass that gives the model's own numbers."""
+    """The cheapest forward pass that gives the model's own numbers. UnsupportedModel when there is none."""
+    try:
+        solo = SoloForward(model, bank)
+    except _MISFITS as error:
+        raise UnsupportedModel(
+            f"the engine cannot run {type(model).__module__}: {type(error).__name__}: {error}"
+        ) from error
     if any(type(cache) is not KVCache for cache in make_prompt_cache(model)):
-        return SoloForward(model, bank)
-    own = MlxForward(model, bank)
-    if host_forward.fits(model):
+        return solo
+    try:
+        own = MlxForward(model, bank)
+        expected = trial(own, bank.base)
+    except _MISFITS:
+        return solo  # the model's code does not take rows of different lengths
+    if not alike(expected, trial(solo, bank.base), rounding(model)):
+        return solo
+    if own.own_decoder and host_forward.fits(model):
         host = host_forward.HostForward(model, own.vocab)
-        if alike(trial(host, bank.base), trial(own, bank.base)):
+        if alike(trial(host, bank.base), expected) and _same_head(host, own):
             return host
     return own
+
+
+def _same_head(host: host_forward.HostForward, own: MlxForward) -> bool:
+    """Also for hidden states so large that a cap on the logits would show."""
+    if own.head is None:
+        return False
+    hidden = np.random.default_rng(0).normal(size=(4, host.hidden)).astype(np.float32)
+    hidden[2:] *= 1000.0
+    expected = np.asarray(own.head(mx.array(hidden[:, None])))[:, 0]
+    return all(alike([host.head(hidden[i], [])], [expected[i]]) for i in (slice(0, 2), slice(2, 4)))
 
 
 class Runner:
@@ -88,9 +125,10 @@ class Runner:
     def warm(self, arena: Any, rows: Sequence[Fed]) -> None:
         """Give new rows the keys and values of beginnings they share with each other, or with earlier prompts.
 
-        Sets `pos`, `pending` and `cached` of each row. A beginning shared by two prompts is computed once and kept.
+        Sets `pos`, `pending` and `cached` of each row. A beginning shared by two prompts is computed once and kept; with
+        a cache of 0 bytes every prompt is computed in full.
         """
-        if not self.forward.batches:
+        if not self.forward.batches or not self.prefixes.max_bytes:
             return
         by_digest: dict[str, list[Fed]] = {}
         for row in rows:
@@ -107,7 +145,7 @@ class Runner:
 
     def park(self, arena: Any, row: Fed, tokens: Sequence[int]) -> None:
         """Keep the keys and values of a row that has just ended; `tokens` are those whose keys and values are there."""
-        if self.forward.batches and len(tokens) >= MIN_PREFIX:
+        if self.forward.batches and self.prefixes.max_bytes and len(tokens) >= MIN_PREFIX:
             self.prefixes.put(row.policy.digest, tokens, arena.snapshot(row.home, len(tokens)))
 
     def _warm_group(self, arena: Any, digest: str, group: list[Fed], shared: int) -> None:

@@ -16,22 +16,35 @@ from mlx import nn
 from mlx_lm.models.cache import make_prompt_cache
 
 from .adapters import AdapterBank, Policy
+from .kv import capacity_for
 from .mlx_forward import Logits
 
 
 class SoloArena:
-    """A list of prompt caches, one a slot."""
+    """A list of prompt caches, one a slot, and how many tokens each has seen."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self.slots = self.length = 0
         self.caches: dict[int, list[Any]] = {}
+        self._seen: dict[int, int] = {}
 
     def at(self, slot: int, entries: int) -> list[Any]:
-        """The cache of a slot; a new one where the slot begins anew."""
-        if entries == 0 or slot not in self.caches:
+        """The cache of a slot that has seen `entries` tokens; a new one for 0.
+
+        Until `fed` is called the slot is not to be used again: a forward pass that fails may leave a half-written
+        state. RuntimeError when the slot holds something else, since there is no other sign of a wrong state.
+        """
+        seen = self._seen.pop(slot, None)
+        if entries == 0:
             self.caches[slot] = make_prompt_cache(self._model)
+        elif seen != entries:
+            raise RuntimeError(f"slot {slot} has seen {seen} tokens, not the {entries} it should go on from")
         return self.caches[slot]
+
+    def fed(self, slot: int, entries: int) -> None:
+        """The slot's cache has now seen that many tokens."""
+        self._seen[slot] = entries
 
     def reserve(self, slots: int, length: int) -> None:
         """Caches grow by themselves."""
@@ -39,8 +52,10 @@ class SoloArena:
 
     def copy(self, moves: Iterable[tuple[int, int, int]]) -> None:
         """Rows that move to another slot take their cache along; there are no copies without branches."""
-        moved = {destination: self.caches.pop(source) for destination, source, _ in moves if source in self.caches}
-        self.caches.update(moved)
+        moves = list(moves)
+        for held in (self.caches, self._seen):
+            moved: dict[int, Any] = {destination: held.pop(source, None) for destination, source, _ in moves}
+            held.update(moved)
 
     def snapshot(self, slot: int, entries: int) -> Any:
         """Never asked for: beginnings are not shared."""
@@ -53,16 +68,18 @@ class SoloArena:
     def scrub(self, slot: int) -> None:
         """Forget a slot."""
         self.caches.pop(slot, None)
+        self._seen.pop(slot, None)
 
     def reset(self) -> None:
         """Forget everything."""
         self.slots = self.length = 0
         self.caches.clear()
+        self._seen.clear()
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return sum(getattr(layer, "nbytes", 0) for cache in self.caches.values() for layer in cache)
+        return sum(getattr(layer, "nbytes", 0) for cache in self.caches.values() if cache for layer in cache)
 
 
 class SoloForward:
@@ -75,7 +92,7 @@ class SoloForward:
         arena = self.arena()
         out = self(arena, 0, [0], np.zeros((1, 2), dtype=np.int32), [bank.base])
         self.vocab = out.shape[-1]
-        self.bytes_per_entry = max(1, arena.nbytes // 2)
+        self.bytes_per_entry = max(1, sum(_bytes_per_entry(layer) for layer in arena.caches[0]))
 
     def arena(self) -> SoloArena:
         """An empty arena."""
@@ -95,11 +112,35 @@ class SoloForward:
         """As `MlxForward`; without `last` all rows must be equally long."""
         found = []
         for i, policy in enumerate(policies):
-            self.bank.select([policy])
             width = tokens.shape[1] if last is None else last[i] + 1  # padding would enter the state
-            cache = arena.at(low + i, offsets[i])
-            out = self.model(mx.array(tokens[i : i + 1, :width]), cache=cache).astype(mx.float32)
-            out = out[0] if last is None else out[0, -1]
-            mx.eval(out, [layer.state for layer in cache])
-            found.append(np.asarray(out))
-        return np.stack(found)
+            self.bank.select([policy], width)
+            slot, start = low + i, offsets[i]
+            cache = arena.at(slot, start)
+            row = mx.array(tokens[i : i + 1, :width])
+            if last is not None and (width > 1 or not head):
+                # Logits that are not evaluated are not computed: of a prompt only the last token pays for the head.
+                silent = row[:, :-1] if head else row
+                self.model(silent, cache=cache)
+                mx.eval([layer.state for layer in cache])
+                row = row[:, -1:]
+            if head:
+                out = self.model(row, cache=cache)[0]
+                out = (out if last is None else out[-1]).astype(mx.float32)
+                mx.eval(out, [layer.state for layer in cache])
+                found.append(np.asarray(out))
+            arena.fed(slot, start + width)
+        return np.stack(found) if head else np.zeros(0, np.float32)
+
+
+def _bytes_per_entry(cache: Any) -> int:
+    """What a token costs: keys and values are allocated in steps, and a recurrent state costs the same at any length.
+
+    It is spread over the shortest row that the engine plans with, so that the sum is never too small.
+    """
+    parts = getattr(cache, "caches", None)
+    if parts is not None:
+        return sum(_bytes_per_entry(part) for part in parts)
+    keys = getattr(cache, "keys", None)
+    if isinstance(keys, mx.array) and keys.ndim > 2:
+        return int(cache.nbytes) // int(keys.shape[2])
+    return -(-int(cache.nbytes) // capacity_for(1))

@@ -34,6 +34,10 @@ class ContextOverflow(InferenceError, ValueError):
     """A prompt that leaves no room for a single new token."""
 
 
+class UnknownAdapter(InferenceError, ValueError):
+    """An adapter name that is not published."""
+
+
 class UnknownRequest(InferenceError, KeyError):
     """A request id that is neither waiting nor running."""
 

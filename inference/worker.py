@@ -69,6 +69,18 @@ class Worker:
         waits = not self._commands.empty() or (self.busy and not self.paused)
         return not waits or time.monotonic() - self.last_step < patience
 
+    def pause(self, engine: Engine, *, abort: bool = False) -> None:
+        """Stand still after the present step, in the engine's thread (use `call`). abort: end every request first."""
+        if abort:
+            engine.abort_all()
+        self.paused = True
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self.paused = False
+        if not self._closing:
+            self.call(lambda engine: None)  # wakes the thread
+
     def close(self, timeout: float | None = 30.0) -> None:
         """End the thread after its present step; unfinished requests are abandoned."""
         self._closing = True
@@ -109,6 +121,8 @@ class Worker:
                 future.set_result(function(engine))
             except BaseException as error:
                 future.set_exception(error)
+            if self.paused:  # no step will come that ends what was aborted
+                self._emit(engine.settle(), engine.deltas())
 
     def _step(self, engine: Engine) -> None:
         try:
@@ -162,6 +176,16 @@ class AsyncEngine:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+    @property
+    def started(self) -> bool:
+        """`start` or `begin` has been called."""
+        return self._loop is not None
+
+    @property
+    def closing(self) -> bool:
+        """`close` has been called: nothing is taken any more."""
+        return self.worker._closing
 
     @property
     def running(self) -> int:

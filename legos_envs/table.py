@@ -225,17 +225,16 @@ class Table:
     def settle(self, forfeit: Forfeit) -> None:
         """Gives the rewards of a forfeit: `invalid_reward` to the offenders, the opponents' share to the others.
 
-        Opponents are the other trainable agents of the same table, offenders or not. The default share makes the sum
-        zero, also when all of them offend at once: nobody gains by that.
+        Opponents are the trainable agents of the same table that do not offend; when all offend at once, the other
+        offenders. The default share makes the sum zero in either case.
         """
         env = self.env
         for offender in forfeit.agents:
             home = offender.rpartition("/")[0]
             others = [
-                a
-                for a, seat in env.seats.items()
-                if seat.trainable and a != offender and a.rpartition("/")[0] == home
+                a for a, seat in env.seats.items() if seat.trainable and a != offender and a.rpartition("/")[0] == home
             ]
+            others = [a for a in others if a not in forfeit.agents] or others
             env._pay(offender, env.invalid_reward)
             share = env.invalid_opponent_reward
             for other in others:

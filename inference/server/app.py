@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 
 from inference import loading
 from inference.engine import Engine
+from inference.identity import PROTOCOL, template_digest, tokenizer_digest
 from inference.render import Renderer
 from inference.types import InferenceError, PublishMode
 from inference.worker import AsyncEngine
@@ -39,7 +40,6 @@ from .protocol import (
 )
 from .rendering import Conversations
 
-PROTOCOL = 1
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,8 @@ class Server:
         self.info: dict[str, Any] = {}
         self._parts: dict[str, Any] = {}
         self.generator: Generator | None = None
-        self._resumed = asyncio.Event()
+        self.gate = asyncio.Event()  # shut while /pause?mode=wait lets finish what runs
+        self.gate.set()
 
     def _make_engine(self) -> Engine:
         """In the engine's thread: the model, its renderer, and what identifies them."""
@@ -107,8 +108,8 @@ class Server:
             "protocol": PROTOCOL,
             "model": settings.model,
             "base_digest": info.digest,
-            "tokenizer_digest": _file_digest(info.path, "tokenizer.json", "tokenizer.model"),
-            "template_digest": hashlib.sha256(str(getattr(tokenizer, "chat_template", "") or "").encode()).hexdigest(),
+            "tokenizer_digest": tokenizer_digest(info.path),
+            "template_digest": template_digest(tokenizer),
             "vocab_size": engine.vocab_size,
             "context": engine.context,
             "max_lora_rank": settings.max_lora_rank,
@@ -138,6 +139,17 @@ class Server:
         self.metrics.watch("legos_adapters", "Adapters loaded", lambda: len(self.adapters.versions))
         self.metrics.watch("legos_steps", "Engine steps", lambda: self.engine.worker.steps)
         self.ready = True
+
+    async def drain(self, seconds: float, hurry: Callable[[], bool]) -> None:
+        """Refuse new requests and wait for those that run; after `seconds`, or when `hurry` says so, end them."""
+        self.draining = True
+        self.engine.worker.resume()
+        end = time.monotonic() + seconds
+        while self.engine.running and time.monotonic() < end and not hurry() and self.engine.worker.healthy():
+            await asyncio.sleep(0.05)
+        if self.engine.running and self.engine.worker.healthy():
+            logger.warning("%d completions are cut off: the time to drain is over", self.engine.running)
+            await self.engine.call(lambda engine: engine.abort_all())
 
     async def stop(self) -> None:
         """Ends the engine."""
@@ -172,13 +184,6 @@ class Server:
             )
 
 
-def _file_digest(folder: Path, *names: str) -> str:
-    for name in names:
-        if (folder / name).is_file():
-            return hashlib.sha256((folder / name).read_bytes()).hexdigest()
-    return ""
-
-
 def create_app(settings: Settings) -> Any:
     """The ASGI application: the routes behind their guard."""
     server = Server(settings)
@@ -195,17 +200,19 @@ def create_app(settings: Settings) -> Any:
     _completions(app, server)
     _adapters(app, server)
     _control(app, server)
-    guarded = Guard(app, settings.hosts, settings.keys, settings.limits)
-    guarded.server = server  # type: ignore[attr-defined]
-    return _Counting(guarded, server.metrics)
+    return _Counting(Guard(app, settings.hosts, settings.keys, settings.limits), server)
 
 
 class _Counting:
     """Counts answers by status, those of the guard included."""
 
-    def __init__(self, app: Guard, metrics: Metrics) -> None:
-        self.app, self.metrics = app, metrics
-        self.server: Server = app.server  # type: ignore[attr-defined]
+    def __init__(self, app: Guard, server: Server) -> None:
+        self.app, self.metrics, self.server = app, server.metrics, server
+        self.drain = server.drain
+
+    def failed(self) -> bool:
+        """The model could not be loaded: there is nothing to serve."""
+        return self.server.failure is not None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         async def counted(message: Any) -> None:
@@ -239,7 +246,7 @@ def _errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> Response:
-        logger.exception("a request failed: %s %s", request.method, request.url.path)
+        logger.exception("a request failed: %s %.200r", request.method, request.url.path)
         return JSONResponse(error_body("internal error; see the server's log", "server_error", 500), 500)
 
 
@@ -248,11 +255,7 @@ def _completions(app: FastAPI, server: Server) -> None:
         model = body.model or server.settings.model
         ids = await generator.submit(choices)
         if body.stream:
-            return StreamingResponse(
-                events(generator, body, ids, choices, model),
-                media_type="text/event-stream",
-                headers={"Cache-Control": "no-cache"},
-            )
+            return _Events(generator, events(generator, body, ids, choices, model), ids)
         await _unless_left(request, generator.finish(ids, choices))
         content = json.dumps(whole(generator, body, choices, model), ensure_ascii=False, separators=(",", ":"))
         return Response(content.encode(), media_type="application/json")
@@ -260,6 +263,7 @@ def _completions(app: FastAPI, server: Server) -> None:
     @app.post("/v1/chat/completions")
     async def chat(body: ChatRequest, request: Request) -> Response:
         generator = server.open()
+        await server.gate.wait()
         adapter = server.resolve(body.model)
         server.admit(body.n)
         return await answer(request, body, generator.chat_choices(body, adapter), generator)
@@ -267,6 +271,7 @@ def _completions(app: FastAPI, server: Server) -> None:
     @app.post("/v1/completions")
     async def complete(body: CompletionRequest, request: Request) -> Response:
         generator = server.open()
+        await server.gate.wait()
         adapter = server.resolve(body.model)
         several = isinstance(body.prompt, list) and not isinstance(body.prompt[0], int)
         server.admit(body.n * (len(body.prompt) if several else 1))
@@ -284,6 +289,26 @@ def _completions(app: FastAPI, server: Server) -> None:
             except ValueError as error:
                 raise ServerError(400, f"the chat template refuses these messages: {error}"[:300]) from error
         return {"tokens": ids, "count": len(ids), "max_model_len": generator.context}
+
+
+class _Events(StreamingResponse):
+    """A stream of server-sent events that ends its completions, however it ends itself.
+
+    A client that is gone before the first event would otherwise leave them running: a generator that was never started
+    has no `finally`.
+    """
+
+    def __init__(self, generator: Generator, content: AsyncGenerator[bytes, None], ids: list[int]) -> None:
+        super().__init__(content, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        self._content, self._engine, self._ids = content, generator.engine, ids
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            for request_id in self._ids:
+                self._engine.abort(request_id)
+            await self._content.aclose()
 
 
 async def _unless_left(request: Request, work: Awaitable[T]) -> T:
@@ -382,19 +407,20 @@ def _control(app: FastAPI, server: Server) -> None:
     async def pause(mode: Literal["abort", "wait", "keep"] = "abort") -> dict[str, Any]:
         """keep: everything stands still until /resume; wait: first let finish what runs; abort: end it."""
         server.open()
-        while mode == "wait" and await server.engine.call(lambda engine: engine.busy):
-            await asyncio.sleep(0.01)
-        if mode == "abort":
-            await server.engine.call(lambda engine: engine.abort_all())
-        worker.paused = True
-        await server.engine.call(lambda engine: None)
+        if mode == "wait":
+            server.gate.clear()
+        try:
+            while mode == "wait" and await server.engine.call(lambda engine: engine.busy):
+                await asyncio.sleep(0.01)
+            await server.engine.call(lambda engine: worker.pause(engine, abort=mode == "abort"))
+        finally:
+            server.gate.set()
         return {"paused": True, "mode": mode}
 
     @app.post("/resume")
     async def resume() -> dict[str, Any]:
         server.open()
-        worker.paused = False
-        await server.engine.call(lambda engine: None)
+        await server.engine.call(lambda engine: worker.resume())
         return {"paused": False}
 
     @app.get("/is_paused")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ from inference.worker import AsyncEngine
 
 from .metrics import Metrics
 from .protocol import ChatRequest, CompletionRequest, Sampling, ServerError
-from .rendering import Conversations, TextStream
+from .rendering import Conversations, TextStream, TokenBytes
 
 Tops = list[list[tuple[int, float]]]
 
@@ -33,6 +34,12 @@ class Choice:
     logprobs: list[float] = field(default_factory=list)
     tops: Tops = field(default_factory=list)
     done: Completion | None = None
+    offsets: list[int] = field(default_factory=list)  # characters before each token
+    _characters: codecs.IncrementalDecoder = field(default_factory=codecs.getincrementaldecoder("utf-8"))
+    _seen: int = 0
+
+    def __post_init__(self) -> None:
+        self._characters.errors = "replace"
 
     @property
     def reason(self) -> str | None:
@@ -40,6 +47,12 @@ class Choice:
         if self.done is None:
             return None
         return {"aborted": "abort"}.get(self.done.finish_reason, self.done.finish_reason)
+
+    def count_characters(self, of: TokenBytes) -> None:
+        """Bring `offsets` up to date."""
+        for token in self.tokens[len(self.offsets) :]:
+            self.offsets.append(self._seen)
+            self._seen += len(self._characters.decode(of[token]))
 
 
 class Generator:
@@ -51,6 +64,7 @@ class Generator:
         self.engine, self.conversations, self.metrics = engine, conversations, metrics
         self.tokenizer, self.context = tokenizer, context
         self.encoder = TextEncoder(tokenizer)
+        self.bytes = TokenBytes(tokenizer)
         self.stop_ids = conversations.renderer.stop_ids
 
     # --- requests ----------------------------------------------------------------------------------------------------
@@ -127,6 +141,8 @@ class Generator:
             raise ServerError(400, "logit_bias maps token ids, written as whole numbers, to numbers") from error
 
     def _guided(self, body: Sampling) -> list[tuple[int, ...]] | None:
+        if body.guided_token_ids is not None:
+            return [tuple(ids) for ids in body.guided_token_ids]
         if body.guided_choice is None:
             return None
         try:
@@ -205,26 +221,26 @@ class Generator:
 
     def logprobs(self, choice: Choice, start: int, *, chat: bool) -> dict[str, Any]:
         """The log-probabilities of a choice's tokens from `start` on, in the form of either API."""
-        words = [self._word(token) for token in choice.tokens[start:]]
-        tops = [[(self._word(i), p) for i, p in top] for top in choice.tops[start:]] or [[] for _ in words]
+        tokens = choice.tokens[start:]
+        tops = choice.tops[start:] or [[] for _ in tokens]
         numbers = [_finite(p) for p in choice.logprobs[start:]]
         if not chat:
+            choice.count_characters(self.bytes)
             return {
-                "tokens": words,
+                "tokens": [self._word(token) for token in tokens],
                 "token_logprobs": numbers,
-                "top_logprobs": [{word: _finite(p) for word, p in top} for top in tops],
-                "text_offset": [],
+                # Reversed, since parts of characters look alike and the most likely one is to stay.
+                "top_logprobs": [{self._word(i): _finite(p) for i, p in reversed(top)} for top in tops],
+                "text_offset": choice.offsets[start:],
             }
         content = [
-            {
-                "token": word,
-                "logprob": number,
-                "bytes": list(word.encode()),
-                "top_logprobs": [{"token": w, "logprob": _finite(p), "bytes": list(w.encode())} for w, p in top],
-            }
-            for word, number, top in zip(words, numbers, tops)
+            self._entry(token, number) | {"top_logprobs": [self._entry(i, _finite(p)) for i, p in top]}
+            for token, number, top in zip(tokens, numbers, tops)
         ]
         return {"content": content, "refusal": None}
+
+    def _entry(self, token: int, logprob: float) -> dict[str, Any]:
+        return {"token": self._word(token), "logprob": logprob, "bytes": list(self.bytes[token])}
 
     def _word(self, token: int) -> str:
         return str(self.tokenizer.decode([token], skip_special_tokens=False))
@@ -271,12 +287,15 @@ def _provenance(body: Sampling, choice: Choice) -> dict[str, Any]:
     if body.return_token_ids:
         facts |= {"token_ids": done.tokens, "prompt_token_ids": list(choice.request.prompt)}
         facts["token_logprobs"] = [_finite(p) for p in done.logprobs]
+        facts["token_sampled_logprobs"] = [_finite(p) for p in done.sampled_logprobs]
+        if done.top_logprobs is not None:
+            facts["token_top_logprobs"] = [[(i, _finite(p)) for i, p in top] for top in done.top_logprobs]
     return facts
 
 
 async def events(
     generator: Generator, body: Sampling, ids: list[int], choices: list[Choice], model: str
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """Server-sent events of a request that streams; ends with [DONE]. Closed early, it aborts what still runs."""
     chat = isinstance(body, ChatRequest)
     head = envelope("chat.completion.chunk" if chat else "text_completion", model)

@@ -59,7 +59,7 @@ class Guard:
         if scope["method"] not in ("POST", "PUT"):
             await self.app(scope, receive, send)
             return
-        limit = self.limits.adapter_body if scope["method"] == "PUT" else self.limits.body
+        limit = self._limit(scope)
         try:
             # A large adapter may take longer than a prompt, but not for ever.
             seconds = self.limits.body_seconds * (1 if limit == self.limits.body else 6)
@@ -73,6 +73,11 @@ class Guard:
             await _answer(send, 413, f"the body is longer than {limit} bytes")
             return
         await self.app(scope, _replay(body, receive), send)
+
+    def _limit(self, scope: Scope) -> int:
+        """Most bytes of the body."""
+        adapter = scope["method"] == "PUT" and scope["path"].startswith("/v1/adapters/")
+        return self.limits.adapter_body if adapter else self.limits.body
 
     def _refuse(self, scope: Scope) -> tuple[int, str] | None:
         headers: dict[bytes, bytes] = {}
@@ -89,6 +94,9 @@ class Guard:
             return 403, "requests of other origins are refused"
         if self.keys and scope["path"] not in PUBLIC and not self._known(headers.get(b"authorization", b"")):
             return 401, "an API key is needed: Authorization: Bearer KEY"
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length[:20]) > self._limit(scope):
+            return 413, f"the body is longer than {self._limit(scope)} bytes"
         if scope["method"] == "POST" and headers.get(b"content-length", b"") != b"0":
             kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             has_body = b"content-length" in headers or b"transfer-encoding" in headers
@@ -106,7 +114,9 @@ def _host(value: bytes) -> str:
     """The name in a Host header, without its port; "" for what is no host."""
     text = value.decode("latin-1").casefold()
     if text.startswith("["):
-        return text[1:].partition("]")[0]
+        name, _, rest = text[1:].partition("]")
+        _, _, port = rest.partition(":")
+        return name if rest in ("", f":{port}") and (not port or port.isdigit()) else ""
     name, _, port = text.partition(":")
     return name if not port or port.isdigit() else ""
 
@@ -142,7 +152,6 @@ async def _answer(send: Send, status: int, message: str) -> None:
     kind = "authentication_error" if status == 401 else "invalid_request_error"
     body = json.dumps(error_body(message, kind, status)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if status in (408, 413):
-        headers.append((b"connection", b"close"))
+    headers.append((b"connection", b"close"))  # what may still come of such a request is not worth reading
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

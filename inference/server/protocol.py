@@ -84,6 +84,7 @@ class Sampling(Strict):
     ignore_eos: bool = False
     logit_bias: Annotated[dict[str, Annotated[float, Field(ge=-100.0, le=100.0)]], Field(max_length=1024)] | None = None
     guided_choice: Annotated[list[Text], Field(min_length=1, max_length=4096)] | None = None
+    guided_token_ids: Annotated[list[TokenIds], Field(min_length=1, max_length=4096)] | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
     return_token_ids: bool = False
@@ -91,6 +92,12 @@ class Sampling(Strict):
     frequency_penalty: Annotated[float, Field(ge=0.0, le=0.0)] | None = None
     presence_penalty: Annotated[float, Field(ge=0.0, le=0.0)] | None = None
     user: Name | None = None
+
+    @model_validator(mode="after")
+    def _one_guide(self) -> Sampling:
+        if self.guided_choice is not None and self.guided_token_ids is not None:
+            raise ValueError("give either guided_choice or guided_token_ids")
+        return self
 
     @property
     def stops(self) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ the KV cache nor recorded log-probabilities would fit.
 
 from __future__ import annotations
 
+import json
+import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -48,6 +50,41 @@ class Conversations:
         self._answered.move_to_end(key)
         while len(self._answered) > _REMEMBERED:
             self._answered.popitem(last=False)
+
+
+class TokenBytes:
+    """The bytes that each token stands for. Tokens of byte-level vocabularies are often parts of characters only."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        backend = tokenizer.backend_tokenizer
+        self._tokenizer = tokenizer
+        self._added = {i: token.content.encode() for i, token in backend.get_added_tokens_decoder().items()}
+        decoder = json.loads(backend.decoder.__getstate__()) if backend.decoder is not None else {}
+        kinds = {decoder.get("type"), *(part.get("type") for part in decoder.get("decoders", ()))}
+        self._letters = _byte_letters() if "ByteLevel" in kinds else {}
+        self._known: dict[int, bytes] = {}
+
+    def __getitem__(self, token: int) -> bytes:
+        found = self._known.get(token)
+        if found is None:
+            found = self._known[token] = self._added.get(token) or self._spell(token)
+        return found
+
+    def _spell(self, token: int) -> bytes:
+        piece = str(self._tokenizer.convert_ids_to_tokens(token))
+        if self._letters and all(letter in self._letters for letter in piece):
+            return bytes(self._letters[letter] for letter in piece)
+        byte = re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", piece)
+        if byte is not None:
+            return bytes.fromhex(byte[1])
+        return str(self._tokenizer.decode([token], skip_special_tokens=False)).encode()
+
+
+def _byte_letters() -> dict[str, int]:
+    """Byte-level vocabularies write printable Latin-1 bytes as themselves and the others, in order, from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = (byte for byte in range(256) if byte not in printable)
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
 
 
 def _turns(messages: Sequence[dict[str, str]]) -> Turns:

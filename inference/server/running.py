@@ -1,18 +1,95 @@
-"""Running the application under uvicorn, and ending it."""
+"""Running the application under uvicorn, and ending it.
+
+uvicorn watches neither how long a request's head takes nor what a head that is too long is; `_Protocol` does. On
+SIGTERM the server says 503 to new requests while those that run are finished, and closes only then: uvicorn alone would
+refuse connections from the first moment.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import signal
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from .protocol import error_body
+
+MAX_HEAD = 32 << 10  # bytes that may wait for the end of a head; the guard accepts less
+
+
+class _Protocol(H11Protocol):
+    """Closes connections whose requests do not come; refuses what is no HTTP with an error object."""
+
+    head_seconds = 10.0
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+        elif self.conn.trailing_data[0]:
+            self._expect_head()  # from the first byte on: more bytes do not buy more time
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+
+    def send_400_response(self, msg: str) -> None:
+        long = len(self.conn.trailing_data[0]) > MAX_HEAD
+        status, message = (431, "the request's head is too long") if long else (400, msg)
+        self._refuse(status, message)
+
+    def _expect_head(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(self.head_seconds, self._head_is_late)
+
+    def _stop_waiting(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _head_is_late(self) -> None:
+        if not self.transport.is_closing():
+            self._refuse(408, f"no request arrived within {self.head_seconds:g} seconds")
+
+    def _refuse(self, status: int, message: str) -> None:
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = json.dumps(error_body(message, "invalid_request_error", status)).encode()
+            headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
+            for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
 
 class _Server(uvicorn.Server):
-    """Ends with exit code 0 after SIGTERM or SIGINT; uvicorn would raise the signal again when it has shut down."""
+    """Drains before it closes; ends with exit code 0 after SIGTERM or SIGINT, which uvicorn would raise again."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        drain = getattr(self.config.app, "drain", None)
+        seconds = self.config.timeout_graceful_shutdown or 0
+        start = time.monotonic()
+        if drain is not None and not self.force_exit:
+            await drain(seconds, lambda: self.force_exit)
+        self.config.timeout_graceful_shutdown = max(1, int(seconds - (time.monotonic() - start)))
+        await super().shutdown(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        failed = getattr(self.config.app, "failed", None)
+        return await super().on_tick(counter) or (failed is not None and failed())
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -37,9 +114,9 @@ def make_server(app: Any, host: str, port: int, drain_seconds: int = 30) -> uvic
         access_log=False,
         timeout_keep_alive=15,
         timeout_graceful_shutdown=drain_seconds,
-        h11_max_incomplete_event_size=32 << 10,
+        h11_max_incomplete_event_size=MAX_HEAD,
         server_header=False,
-        http="h11",
+        http=_Protocol,
         ws="none",
     )
     return _Server(config)
@@ -49,4 +126,5 @@ def serve(app: Any, host: str, port: int, drain_seconds: int = 30) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
     server = make_server(app, host, port, drain_seconds)
     server.run()
-    return 0 if server.started else 1
+    failed = getattr(app, "failed", None)
+    return 0 if server.started and not (failed is not None and failed()) else 1

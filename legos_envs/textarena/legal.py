@@ -185,6 +185,26 @@ def _santorini(game: Any) -> Moves:
     return [move.strip("[]") for move in game._get_valid_moves(game.state.current_player_id).split(", ") if move]
 
 
+@_game("StrategoEnv")
+def _stratego(game: Any) -> Moves:
+    board, me = game.board, game.state.current_player_id
+    found = []
+    for r, c in game.player_pieces[me]:
+        rank = board[r][c]["rank"]
+        reach = 0 if rank in ("Bomb", "Flag") else 9 if rank == "Scout" else 1
+        for dr, dc in ((-1, 0), (1, 0), (0, -1), (0, 1)):
+            for far in range(1, reach + 1):
+                to = (r + far * dr, c + far * dc)
+                if not _inside(*to, 10) or to in game.lakes:
+                    break
+                there = board[to[0]][to[1]]
+                if there is None or there["player"] != me:
+                    found.append(f"{chr(65 + r)}{c} {chr(65 + to[0])}{to[1]}")
+                if there is not None:
+                    break
+    return found
+
+
 # --- cards and dice --------------------------------------------------------------------------------------------------
 
 

@@ -114,7 +114,7 @@ def test_contest_goes_on_without_those_who_said_nothing():
     ]
     alone = play(env, {"answer_0": "", "answer_2": ""})
     assert alone.outcome == "invalid" and alone.info["offenders"] == ["answer_0", "answer_2"]
-    assert alone.returns["answer_1"] == 1 and sum(alone.returns.values()) == 0
+    assert alone.returns["answer_1"] == 2 and sum(alone.returns.values()) == 0
     two = play(Contest(invalid_retries=0), {"answer_1": ""})
     assert two.outcome == "invalid" and two.returns == {"answer_0": 1, "answer_1": -1, "judge_0": 0}
 
