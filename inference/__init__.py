@@ -1,4 +1,4 @@
-"""Inference with MLX: an in-process engine for many requests, adapters and versions over one base model.
+"""Inference with MLX: an engine for many requests, adapters and versions over one base model, and clients of it.
 
 Importing this package loads no MLX; the first use of a name below does.
 """
@@ -9,6 +9,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .client import (
+        Client,
+        HttpClient,
+        Incompatible,
+        LocalClient,
+        Pool,
+        RequestRefused,
+        ServerUnavailable,
+        check_compatible,
+    )
     from .engine import Engine
     from .loading import AdapterWeights, ModelInfo, base_digest, clone_structure, load, read_adapter
     from .types import (
@@ -19,12 +29,24 @@ if TYPE_CHECKING:
         InferenceError,
         ModelNotFound,
         Request,
+        UnknownAdapter,
         UnknownRequest,
         UnsafeModel,
         UnsupportedModel,
     )
+    from .worker import AsyncEngine
 
 _HOMES = {
+    "client": (
+        "Client",
+        "HttpClient",
+        "Incompatible",
+        "LocalClient",
+        "Pool",
+        "RequestRefused",
+        "ServerUnavailable",
+        "check_compatible",
+    ),
     "engine": ("Engine",),
     "loading": ("AdapterWeights", "ModelInfo", "base_digest", "clone_structure", "load", "read_adapter"),
     "types": (
@@ -35,10 +57,12 @@ _HOMES = {
         "InferenceError",
         "ModelNotFound",
         "Request",
+        "UnknownAdapter",
         "UnknownRequest",
         "UnsafeModel",
         "UnsupportedModel",
     ),
+    "worker": ("AsyncEngine",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -46,17 +70,27 @@ __all__ = [
     "AdapterError",
     "AdapterInfo",
     "AdapterWeights",
+    "AsyncEngine",
+    "Client",
     "Completion",
     "ContextOverflow",
     "Engine",
+    "HttpClient",
+    "Incompatible",
     "InferenceError",
+    "LocalClient",
     "ModelInfo",
     "ModelNotFound",
+    "Pool",
     "Request",
+    "RequestRefused",
+    "ServerUnavailable",
+    "UnknownAdapter",
     "UnknownRequest",
     "UnsafeModel",
     "UnsupportedModel",
     "base_digest",
+    "check_compatible",
     "clone_structure",
     "load",
     "read_adapter",

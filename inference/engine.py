@@ -21,7 +21,7 @@ import numpy.typing as npt
 from mlx import nn
 
 from . import loading, scoring
-from .adapters import AdapterBank, Policy
+from .adapters import AdapterBank, Policy, Prepared
 from .checks import Checks
 from .drawing import draw_all
 from .kv import capacity_for
@@ -232,12 +232,26 @@ class Engine:
 
     # Adapters
 
+    def prepare(self, weights: Mapping[str, mx.array], *, scale: float) -> Prepared:
+        """Check LoRA weights and work out their digest, so that `publish` need not: it then holds the engine briefly.
+
+        Any thread may call it while the engine runs. Raises AdapterError as `publish` does.
+        """
+        return self._bank.prepare(weights, scale=scale)
+
     def publish(
-        self, name: str, weights: Mapping[str, mx.array], *, scale: float, version: int, mode: PublishMode = "pin"
+        self,
+        name: str,
+        weights: Mapping[str, mx.array] | Prepared,
+        *,
+        scale: float | None = None,
+        version: int,
+        mode: PublishMode = "pin",
     ) -> str:
         """Make LoRA weights the current version of a name, for requests submitted from now on; returns their digest.
 
-        weights: mlx-lm names, `<layer>.lora_a` (in, rank) and `<layer>.lora_b` (rank, out); evaluated here.
+        weights: mlx-lm names, `<layer>.lora_a` (in, rank) and `<layer>.lora_b` (rank, out), evaluated here; or what
+            `prepare` made of them, which includes the scale.
         mode: what becomes of the name's unfinished requests. `pin`: they finish under the version they began with.
             `keep`: they go on under the new one, with the keys and values they have; `token_versions` tells which
             token is whose. `wait`: as pin, and new requests wait until they are done. `abort`: they end now.
@@ -246,9 +260,12 @@ class Engine:
         self._check_open()
         if mode not in get_args(PublishMode):
             raise ValueError(f"mode must be one of {', '.join(get_args(PublishMode))}; got {mode!r}")
+        if isinstance(weights, Prepared) == (scale is not None):
+            raise ValueError(f"weights need a scale, and prepared weights have one; got {type(weights)}, scale={scale}")
+        prepared = weights if isinstance(weights, Prepared) else self.prepare(weights, scale=cast(float, scale))
         before = self._bank.published().get(name)
         old = None if before is None else self._bank.find(name)
-        new = self._bank.publish(name, weights, scale=scale, version=version)
+        new = self._bank.publish(name, prepared, version=version)
         if old is None:
             return new.digest
         tickets = {i: ticket for i, ticket in self._tickets.items() if ticket.policy is old}

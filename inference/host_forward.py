@@ -5,7 +5,9 @@ exponentials many at a time. For decoders built like Llama and Qwen (see `decode
 which are used where they lie. Also:
 
 * one row is a matrix-vector product; a few rows are multiplied with slices of the weights that are small enough for
-  OpenBLAS to skip repacking them (`_slices`), which otherwise costs more than the product;
+  OpenBLAS to skip repacking them (`_slices`), which otherwise costs more than the product; for some rows more it
+  repacks less when the weights are the left factor;
+* for a few rows, adapters that differ are two products in all: their ranks side by side, the others' set to zero;
 * of the last block only keys and values are computed at every position (as in decoder.py);
 * attention looks at no key that lies after a block of queries.
 
@@ -14,6 +16,7 @@ The runner compares its numbers with the model's own before relying on it. Metal
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -24,14 +27,16 @@ import numpy.typing as npt
 from mlx import nn
 
 from . import decoder
-from .adapters import AdaptedLinear, Policy
+from .adapters import AdaptedLinear, Policy, Ranks
 from .host_kv import HostArena
 
 FloatArray = npt.NDArray[np.float32]
-Groups = list[tuple[int, Any]]
-"""Adapter slots and the rows (of a 2-D input) that use them; a full slice when it is all of them."""
 
-_FEW_ROWS = 24
+_FEW_ROWS = 16
+_SOME_ROWS = 64
+_LONG = 16  # tokens of a row from which its adapter is applied to it alone
+_STRETCH = 256
+_JOINED = 1024  # rows times ranks up to which several adapters are multiplied as one
 _NO_PACK = 1200  # OpenBLAS multiplies without packing below about this many results
 _NO_PACK_WORK = 1_000_000
 _SCORES = 1 << 22  # attention scores worked on at a time
@@ -50,7 +55,9 @@ def fits(model: nn.Module) -> bool:
     )
     quantized = any(isinstance(module, nn.QuantizedLinear | nn.QuantizedEmbedding) for module in model.modules())
     rotary = all(type(block.self_attn.rope) is nn.RoPE for block in body.layers)
-    same = rotary and len({(r.dims, r.base, r.scale, r.traditional) for r in (b.self_attn.rope for b in body.layers)}) == 1
+    same = (
+        rotary and len({(r.dims, r.base, r.scale, r.traditional) for r in (b.self_attn.rope for b in body.layers)}) == 1
+    )
     return plain and not quantized and same and not first.rope.traditional
 
 
@@ -108,8 +115,48 @@ class HostForward:
                 x = block(x, arena.keys[i], arena.values[i], every, every if i < len(self._blocks) - 1 else wanted)
             x = self._norm(x)
             if head:
-                x = self.head(x, wanted.groups)
+                x = self.head(x, wanted.users)
         return x if last is not None else x.reshape(rows, fed, -1)
+
+    def logits(self, hidden: FloatArray, base: Policy) -> FloatArray:
+        """The base model's head alone: hidden states (n, H) -> (n, V)."""
+        return self.head(hidden, _Users([base], len(hidden)))
+
+
+class _Users:
+    """Which flat rows (n * Q) use which adapter slot.
+
+    groups: slots and rows that use them, in prompts stretches that fit a level 2 cache; slot 0, the base model, needs
+        nothing.
+    slots: the slot of each row (n * Q, 1). distinct: all that occur.
+    """
+
+    def __init__(self, policies: Sequence[Policy], queries: int) -> None:
+        slots = [policy.slot for policy in policies]
+        self.distinct = frozenset(slots)
+        self.groups: list[tuple[int, Any]] = []
+        self._others: dict[Ranks, npt.NDArray[np.bool_]] = {}
+        if self.distinct == {0}:
+            return
+        flat = np.repeat(np.array(slots), queries)
+        self.slots = flat[:, None]
+        if len(self.distinct) > 1 and queries < _LONG:
+            self.groups = [(slot, np.flatnonzero(flat == slot)) for slot in sorted(self.distinct) if slot]
+            return
+        row = 0
+        for slot, run in itertools.groupby(slots):
+            end = row + queries * len(list(run))
+            if slot:
+                self.groups += [(slot, slice(i, min(i + _STRETCH, end))) for i in range(row, end, _STRETCH)]
+            row = end
+
+    def others(self, ranks: Ranks) -> npt.NDArray[np.bool_]:
+        """Which of the ranks are not those of a row's own slot, (n * Q, R)."""
+        found = self._others.get(ranks)
+        if found is None:
+            owners = np.repeat([slot for slot, _ in ranks], [rank for _, rank in ranks])
+            found = self._others[ranks] = owners != self.slots
+        return found
 
 
 class _Fed:
@@ -132,7 +179,7 @@ class _Fed:
         self.span = int(starts.max()) + fed
         self.flat = (np.arange(self.rows)[:, None] * fed + columns).reshape(-1) if self.queries != fed else None
         self.cos, self.sin = rotary(self.positions.reshape(-1))
-        self.groups = _groups(policies, self.queries)
+        self.users = _Users(policies, self.queries)
 
     def of(self, x: FloatArray) -> FloatArray:
         """x (n * L, H) at these positions, (n * Q, H)."""
@@ -165,16 +212,16 @@ class _Block:
     def __call__(self, x: FloatArray, keys: FloatArray, values: FloatArray, every: _Fed, wanted: _Fed) -> FloatArray:
         """x (n * L, H): keys and values of every position are stored; the result is that of the wanted ones."""
         normed = self.input_norm(x)
-        k = self._turned(self.k(normed, every.groups), self.kv_heads, self.k_norm, every)
+        k = self._turned(self.k(normed, every.users), self.kv_heads, self.k_norm, every)
         every.store(keys, k)
-        every.store(values, self.v(normed, every.groups).reshape(len(x), self.kv_heads, -1))
-        q = self._turned(self.q(wanted.of(normed), wanted.groups), self.heads, self.q_norm, wanted)
+        every.store(values, self.v(normed, every.users).reshape(len(x), self.kv_heads, -1))
+        q = self._turned(self.q(wanted.of(normed), wanted.users), self.heads, self.q_norm, wanted)
         q *= self.scale
         high = wanted.low + wanted.rows
         mixed = _attend(q, keys[wanted.low : high], values[wanted.low : high], wanted)
-        x = wanted.of(x) + self.o(mixed, wanted.groups)
+        x = wanted.of(x) + self.o(mixed, wanted.users)
         normed = self.mlp_norm(x)
-        return x + self.down(_swiglu(self.gate(normed, wanted.groups), self.up(normed, wanted.groups)), wanted.groups)
+        return x + self.down(_swiglu(self.gate(normed, wanted.users), self.up(normed, wanted.users)), wanted.users)
 
     @staticmethod
     def _turned(x: FloatArray, heads: int, norm: _Norm | None, fed: _Fed) -> FloatArray:
@@ -280,7 +327,7 @@ class _Linear:
         self._bias = np.asarray(linear.bias) if "bias" in linear else None
         self._turned = self._weight.T
 
-    def __call__(self, x: FloatArray, groups: Groups) -> FloatArray:
+    def __call__(self, x: FloatArray, users: _Users) -> FloatArray:
         """(m, in) -> (m, out)."""
         out, width = self._weight.shape
         rows = len(x)
@@ -288,16 +335,34 @@ class _Linear:
         if chunk:
             sliced = self._weight.reshape(out // chunk, chunk, width).transpose(0, 2, 1)
             y = (x[None] @ sliced).transpose(1, 0, 2).reshape(rows, out)
+        elif _FEW_ROWS < rows <= _SOME_ROWS:
+            y = (self._weight @ x.T).T.copy()
         else:
             y = x @ self._turned
         if self._bias is not None:
             y += self._bias
-        if self._slots is not None and self._slots.weights:
-            for slot, chosen in groups:
-                pair = self._slots.host(slot)
-                if pair is not None:
-                    y[chosen] += (x[chosen] @ pair[0]) @ pair[1]
+        if self._slots is not None and self._slots.weights and users.groups:
+            self._adapt(x, y, users)
         return y
+
+    def _adapt(self, x: FloatArray, y: FloatArray, users: _Users) -> None:
+        """Add each row's low-rank term to y."""
+        assert self._slots is not None
+        if len(users.distinct) > 1 and len(x) <= _FEW_ROWS * 4:
+            joint = self._slots.joined(users.distinct)
+            if joint is None:
+                return
+            a, b, ranks = joint
+            if len(x) * len(b) <= _JOINED:
+                low = x @ a
+                # Not a factor of 0, since what another's adapter makes may be infinite.
+                np.copyto(low, np.float32(0.0), where=users.others(ranks))
+                y += low @ b
+                return
+        for slot, chosen in users.groups:
+            pair = self._slots.host(slot)
+            if pair is not None:
+                y[chosen] += (x[chosen] @ pair[0]) @ pair[1]
 
 
 @lru_cache(4096)
@@ -306,12 +371,3 @@ def _slices(rows: int, out: int, width: int) -> int:
     most = min(out, _NO_PACK // rows, _NO_PACK_WORK // (rows * width))
     chunk = next((c for c in range(most, 15, -1) if out % c == 0), 0)
     return chunk if chunk < out else 0
-
-
-def _groups(policies: Sequence[Policy], queries: int) -> Groups:
-    """Which flat rows (n * Q) use which slot; slot 0, the base model, needs nothing."""
-    slots = np.array([policy.slot for policy in policies])
-    if (slots == slots[0]).all():
-        return [(int(slots[0]), slice(None))] if slots[0] else []
-    flat = np.repeat(slots, queries)
-    return [(int(slot), np.flatnonzero(flat == slot)) for slot in np.unique(slots) if slot]

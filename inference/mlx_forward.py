@@ -25,6 +25,7 @@ from .kv import Arena
 
 Logits = npt.NDArray[np.float32]
 Body = Callable[..., mx.array]
+_HALF = 5e-2  # allowed between two ways of computing in float16 or bfloat16, relative to the largest logit
 
 
 class AnyArena(Protocol):
@@ -77,7 +78,9 @@ class MlxForward:
         self.head: _Head | None = None
         self.own_decoder = False
         self.vocab, self.bytes_per_entry = self._probe()
-        self.own_decoder = self.head is not None and decoder.fits(model) and self._decoder_agrees()
+        # Half precision would gain nothing from vectorised exponentials, and another order of operations shows in it.
+        whole = rounding(model) < _HALF
+        self.own_decoder = self.head is not None and whole and decoder.fits(model) and self._decoder_agrees()
 
     def arena(self) -> Arena:
         """An empty arena."""
@@ -209,4 +212,4 @@ def rounding(model: nn.Module) -> float:
         for name in ("weight", "scales")
         if isinstance(module, nn.Module) and name in module
     } & {mx.float16, mx.bfloat16}
-    return 5e-2 if halves else 1e-4
+    return _HALF if halves else 1e-4

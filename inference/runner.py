@@ -25,7 +25,7 @@ from mlx import nn
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
 from . import host_forward
-from .adapters import AdapterBank
+from .adapters import AdapterBank, Policy
 from .mlx_forward import Forward, Logits, MlxForward, alike, rounding, trial
 from .prefix_cache import MIN_PREFIX, PrefixCache, clusters
 from .solo_forward import SoloForward
@@ -68,19 +68,19 @@ def choose_forward(model: nn.Module, bank: AdapterBank) -> Forward:
         return solo
     if own.own_decoder and host_forward.fits(model):
         host = host_forward.HostForward(model, own.vocab)
-        if alike(trial(host, bank.base), expected) and _same_head(host, own):
+        if alike(trial(host, bank.base), expected) and _same_head(host, own, bank.base):
             return host
     return own
 
 
-def _same_head(host: host_forward.HostForward, own: MlxForward) -> bool:
+def _same_head(host: host_forward.HostForward, own: MlxForward, base: Policy) -> bool:
     """Also for hidden states so large that a cap on the logits would show."""
     if own.head is None:
         return False
     hidden = np.random.default_rng(0).normal(size=(4, host.hidden)).astype(np.float32)
     hidden[2:] *= 1000.0
     expected = np.asarray(own.head(mx.array(hidden[:, None])))[:, 0]
-    return all(alike([host.head(hidden[i], [])], [expected[i]]) for i in (slice(0, 2), slice(2, 4)))
+    return all(alike([host.logits(hidden[i], base)], [expected[i]]) for i in (slice(0, 2), slice(2, 4)))
 
 
 class Runner:

@@ -142,6 +142,8 @@ class Runner:
         env, trajectory = self.env, self.episode.trajectories[agent]
         _credit(trajectory, env._cumulative_rewards[agent])
         trajectory.info = dict(env.infos[agent])
+        # Rules may take it back at the end: nothing is to be learned from a match that its judge has made void.
+        trajectory.trainable &= bool(trajectory.info.get("trainable", True))
         self.episode.truncated |= bool(env.truncations[agent])
 
 

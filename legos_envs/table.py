@@ -226,7 +226,8 @@ class Table:
         """Gives the rewards of a forfeit: `invalid_reward` to the offenders, the opponents' share to the others.
 
         Opponents are the trainable agents of the same table that do not offend; when all offend at once, the other
-        offenders. The default share makes the sum zero in either case.
+        offenders. The default share makes the sum zero in either case; where the env is not zero-sum it is nothing,
+        because there another's mistake is nobody's gain.
         """
         env = self.env
         for offender in forfeit.agents:
@@ -237,8 +238,10 @@ class Table:
             others = [a for a in others if a not in forfeit.agents] or others
             env._pay(offender, env.invalid_reward)
             share = env.invalid_opponent_reward
+            if share is None:
+                share = -env.invalid_reward / len(others) if env.zero_sum and others else 0.0
             for other in others:
-                env._pay(other, -env.invalid_reward / len(others) if share is None else share)
+                env._pay(other, share)
 
     def penalize(self, forfeit: Forfeit) -> None:
         """Gives `invalid_reward` to the offenders of a forfeit, and nobody else anything; their info says why.

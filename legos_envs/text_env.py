@@ -41,8 +41,9 @@ class TextEnv(AECEnv[str, dict, str]):
         preset: `"spiral"` for that paper's treatment of invalid moves (no retry, -1.5 and +0.5); None for the defaults.
         invalid_retries: how often an agent may try again after an invalid move (default 1).
         invalid_reward: what the offender gets when its retries are used up and the episode ends as `"invalid"`
-            (default -1).
-        invalid_opponent_reward: what each opponent gets then; None makes the sum zero.
+            (default -1; a game where giving up can cost more says so on its page).
+        invalid_opponent_reward: what each opponent gets then; None makes the sum zero in a zero-sum
+            env and gives nothing in others.
         max_turns: the limit of actions in an episode, over all agents; reaching it truncates everybody.
 
     Raises:
@@ -54,6 +55,8 @@ class TextEnv(AECEnv[str, dict, str]):
     hidden_information: ClassVar[bool] = False
     """Whether seats know things that others must not see; `check_env` looks for leaks where it is set."""
     default_memory: ClassVar[str] = "chat"
+    default_invalid_reward: ClassVar[float] = -1.0
+    """It must cost no less than the legal way out of a lost position, such as a fold; else garbage is a better one."""
     default_max_turns: ClassVar[int] = 200
     reset_options: ClassVar[Mapping[str, str]] = {}
     """Names and one-line descriptions of what `reset(options=...)` takes."""
@@ -89,7 +92,7 @@ class TextEnv(AECEnv[str, dict, str]):
         self.memory = arguments.one_of("memory", memory or self.default_memory, MEMORIES)
         self.action_format = arguments.one_of("action_format", action_format, parsing.FORMATS)
         base = PRESETS[arguments.one_of("preset", preset, tuple(PRESETS))] if preset is not None else {}
-        given = {"invalid_retries": 1, "invalid_reward": -1.0, "invalid_opponent_reward": None} | base
+        given = {"invalid_retries": 1, "invalid_reward": self.default_invalid_reward} | base
         given |= {
             key: value
             for key, value in (
@@ -101,7 +104,7 @@ class TextEnv(AECEnv[str, dict, str]):
         }
         self.invalid_retries = arguments.whole("invalid_retries", given["invalid_retries"], 0)
         self.invalid_reward = arguments.real("invalid_reward", given["invalid_reward"])
-        share = given["invalid_opponent_reward"]
+        share = given.get("invalid_opponent_reward")
         self.invalid_opponent_reward = None if share is None else arguments.real("invalid_opponent_reward", share)
         self.max_turns = arguments.whole("max_turns", self.default_max_turns if max_turns is None else max_turns, 1)
         self.possible_agents = list(self.seats)

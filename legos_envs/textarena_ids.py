@@ -33,7 +33,8 @@ class Facts(NamedTuple):
 
     @property
     def max_turns(self) -> int:
-        return max(100, 4 * self.turns)
+        """A generous limit for the least number of players."""
+        return max(200, 4 * self.turns)
 
 
 _found = json.loads(_FILE.read_text())

@@ -34,7 +34,7 @@ def run(arguments: Sequence[str]) -> int:
     p.add_argument("--threads", type=int, default=1, help="BLAS threads on a CPU")
     p.add_argument("--drain-seconds", type=int, default=30, help="how long running requests may go on after SIGTERM")
     options = p.parse_args(arguments)
-    keys = _keys(options.api_key_file)
+    keys, adapters = _keys(options.api_key_file), _adapters(options.adapter)
     if options.host not in LOOPBACK and not keys:
         raise Refused(
             f"--host {options.host} can be reached from other machines: give --api-key-file FILE, or serve on 127.0.0.1"
@@ -47,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
     fastblas.enable(options.threads)
     settings = Settings(
         model=options.model,
-        adapters=_adapters(options.adapter),
+        adapters=adapters,
         adapter_root=options.adapter_root,
         max_adapters=options.max_adapters,
         max_lora_rank=options.max_lora_rank,

@@ -27,10 +27,13 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, Any]:
     rewards: dict[str, list[float]] = {}
     outcomes: Counter[str] = Counter()
     prompts = set()
-    tokens = actions = listed = invalid = 0
+    tokens = actions = listed = invalid = unscored = 0
     for episode in episodes:
         outcomes[episode.outcome or "ended"] += 1
         for trajectory in episode.trajectories.values():
+            if "unscored" in (episode.outcome, trajectory.info.get("ending")):
+                unscored += 1
+                continue  # its zero is no return
             rewards.setdefault(trajectory.role, []).append(trajectory.total)
             for turn in trajectory.turns:
                 if turn.action_tokens is None or not trajectory.trainable:
@@ -45,6 +48,7 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, Any]:
         "reward": {role: float(np.mean(values)) for role, values in sorted(rewards.items())},
         "outcomes": dict(sorted(outcomes.items())),
         "episodes": len(episodes),
+        "unscored_trajectories": unscored,
         "turns": actions,
         "tokens_per_turn": tokens / actions if actions else 0.0,
         "prompts": len(prompts),

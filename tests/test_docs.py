@@ -6,8 +6,13 @@ import importlib.util
 import re
 import runpy
 import shlex
+import signal
+import socket
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -74,15 +79,48 @@ def short_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "short"
 
 
+def serve(arguments: list[str], folder: Path) -> None:
+    """Starts a server in a folder, waits until it says that it is ready, and ends it; it must end well."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    log = folder / "server.log"
+    command = [sys.executable, "-m", "legos_train.cli", "serve", *arguments, "--host", "127.0.0.1", "--port", str(port)]
+    with log.open("w") as out, subprocess.Popen(command, cwd=folder, stdout=out, stderr=out) as process:
+        try:
+            end = time.monotonic() + 60
+            while not ready(port):
+                assert process.poll() is None and time.monotonic() < end, log.read_text()
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0, log.read_text()
+        finally:
+            process.kill()
+
+
+def ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return False
+
+
 @pytest.mark.parametrize("command", commands())
 def test_commands_run(command: str, short_run: Path, tmp_path: Path) -> None:
-    """As written, but trainings with two steps, evaluations with four games, and the short run for `runs/...`."""
+    """As written, but trainings with two steps, evaluations with four games, and the short run for `runs/...`.
+
+    Servers listen on a free port of this machine only, and their keys are in `keys.txt`.
+    """
     verb, *arguments = shlex.split(command)[1:]
     if verb == "bootstrap":
         pytest.skip("the whole recipe: tests/train/test_bootstrap.py runs it with few steps")
     if verb == "train" and not arguments:
         return  # `short_run` has run it
     arguments = [str(ROOT / a) if a.startswith("examples/") else a for a in arguments]
+    if verb == "serve":
+        (tmp_path / "keys.txt").write_text("a-key-for-the-docs-0123\n")
+        serve([re.sub(r"\bruns/\w+", str(short_run), a) for a in arguments], tmp_path)
+        return
     arguments = [str(short_run) if a.startswith("runs/") else a for a in arguments]
     legos([verb, *arguments, *{"train": SHORT, "eval": ["-n", "4"]}.get(verb, [])], tmp_path)
 

@@ -12,10 +12,14 @@ import json
 import re
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
+
 from inference import loading
+from inference.adapters import Prepared
 from inference.engine import Engine
 from inference.types import AdapterError, PublishMode
 from inference.worker import AsyncEngine
@@ -59,11 +63,14 @@ class Adapters:
         if not all(file.is_relative_to(root) for file in files):
             raise ServerError(404, "there is no such adapter below the adapter root")
 
-        def publish(engine: Engine, number: int) -> str:
-            adapter = loading.read_adapter(folder, engine.model, max_rank=self.max_rank)
-            return engine.publish(name, adapter.weights, scale=adapter.scale, version=number, mode=mode)
+        def prepare(engine: Engine) -> Prepared:
+            try:
+                adapter = loading.read_adapter(folder, max_rank=self.max_rank)  # `publish` knows the model's layers
+            except AdapterError as error:  # clients need not learn where the root is
+                raise AdapterError(str(error).replace(str(folder), path)) from error
+            return engine.prepare(adapter.weights, scale=adapter.scale)
 
-        return await self._publish(name, publish, version, mode)
+        return await self._publish(name, prepare, version, mode)
 
     async def put(
         self, name: str, body: bytes, digest: str | None, scale: float | None, version: int | None, mode: PublishMode
@@ -75,11 +82,10 @@ class Adapters:
             raise ServerError(400, "the header X-Content-SHA256 must have the SHA-256 of the body, in hexadecimal")
         size = scale if scale is not None else _scale_in(body)
 
-        def publish(engine: Engine, number: int) -> str:
-            weights = loading.adapter_tensors(body)
-            return engine.publish(name, weights, scale=size, version=number, mode=mode)
+        def prepare(engine: Engine) -> Prepared:
+            return engine.prepare(loading.adapter_tensors(body), scale=size)
 
-        return await self._publish(name, publish, version, mode)
+        return await self._publish(name, prepare, version, mode)
 
     async def unload(self, name: str) -> None:
         """Take a name away; what runs under it finishes."""
@@ -89,7 +95,9 @@ class Adapters:
             await self.engine.call(lambda engine: engine.unpublish(name))
             del self.versions[name]
 
-    async def _publish(self, name: str, publish: Any, version: int | None, mode: PublishMode) -> dict[str, Any]:
+    async def _publish(
+        self, name: str, prepare: Callable[[Engine], Prepared], version: int | None, mode: PublishMode
+    ) -> dict[str, Any]:
         async with self._turn:
             if name not in self.versions and len(self.versions) >= self.most:
                 raise ServerError(400, f"{self.most} adapters are loaded already (--max-adapters); unload one first")
@@ -99,17 +107,28 @@ class Adapters:
             def timed(engine: Engine) -> str:
                 nonlocal spent
                 start = time.perf_counter()
-                digest: str = publish(engine, number)
+                digest = engine.publish(name, prepared, version=number, mode=mode)
                 spent = time.perf_counter() - start
                 return digest
 
             try:
+                engine = await self.engine.call(lambda engine: engine)
+                prepared = await asyncio.to_thread(_aside, prepare, engine)
                 digest = await asyncio.shield(self.engine.call(timed))
             except (AdapterError, ValueError) as error:
                 raise ServerError(400, f"the adapter is refused: {error}"[:500]) from error
             self.versions[name] = number
             self.metrics.publish.observe(spent)
             return {"adapter": name, "version": number, "digest": digest, "mode": mode, "seconds": spent}
+
+
+def _aside(prepare: Callable[[Engine], Prepared], engine: Engine) -> Prepared:
+    """Prepare an adapter in a thread that is not the engine's, which goes on meanwhile."""
+    try:
+        return prepare(engine)
+    finally:
+        mx.synchronize()
+        mx.clear_streams()  # of this thread; see `Engine.close`
 
 
 def _scale_in(body: bytes) -> float:

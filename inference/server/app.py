@@ -50,7 +50,8 @@ class Settings:
 
     model: as for `Engine.load`. adapters: names and directories to publish at the start. adapter_root: where clients
     may load adapters from by path. keys: API keys; without any, none is asked for. hosts: names accepted in `Host`.
-    max_queue: most choices that wait or run; more are answered 429. engine: options of `Engine`.
+    max_queue: most choices that wait or run; more are answered 429. patience: seconds that the engine may spend on one
+    step before /health says that it is stuck. engine: options of `Engine`.
     """
 
     model: str = "tiny"
@@ -61,6 +62,7 @@ class Settings:
     keys: tuple[str, ...] = ()
     hosts: tuple[str, ...] = LOOPBACK
     max_queue: int = 512
+    patience: float = 5.0
     limits: Limits = field(default_factory=Limits)
     engine: dict[str, Any] = field(default_factory=dict)
 
@@ -145,11 +147,14 @@ class Server:
         self.draining = True
         self.engine.worker.resume()
         end = time.monotonic() + seconds
-        while self.engine.running and time.monotonic() < end and not hurry() and self.engine.worker.healthy():
+        while self._works() and time.monotonic() < end and not hurry():
             await asyncio.sleep(0.05)
-        if self.engine.running and self.engine.worker.healthy():
+        if self._works():
             logger.warning("%d completions are cut off: the time to drain is over", self.engine.running)
             await self.engine.call(lambda engine: engine.abort_all())
+
+    def _works(self) -> bool:
+        return self.engine.running > 0 and self.engine.worker.healthy(self.settings.patience)
 
     async def stop(self) -> None:
         """Ends the engine."""
@@ -174,7 +179,9 @@ class Server:
         return model
 
     def admit(self, count: int) -> None:
-        """ServerError 429 when the queue has no room for so many choices."""
+        """ServerError 429 when the queue has no room for so many choices now, 400 when it never has."""
+        if count > self.settings.max_queue:
+            raise ServerError(400, f"{count} completions in one request; at most {self.settings.max_queue} are served")
         if self.engine.running + count > self.settings.max_queue:
             raise ServerError(
                 429,
@@ -387,16 +394,16 @@ def _adapters(app: FastAPI, server: Server) -> None:
 
 
 def _control(app: FastAPI, server: Server) -> None:
-    worker = server.engine.worker
+    worker, patience = server.engine.worker, server.settings.patience
 
     @app.get("/health")
     async def health() -> Response:
-        good = server.failure is None and (not server.ready or worker.healthy())
+        good = server.failure is None and (not server.ready or worker.healthy(patience))
         return JSONResponse({"status": "ok" if good else "stuck"}, 200 if good else 503)
 
     @app.get("/ready")
     async def ready() -> Response:
-        good = server.ready and not server.draining and worker.healthy()
+        good = server.ready and not server.draining and worker.healthy(patience)
         return JSONResponse({"ready": good}, 200 if good else 503)
 
     @app.get("/metrics")
@@ -410,7 +417,7 @@ def _control(app: FastAPI, server: Server) -> None:
         if mode == "wait":
             server.gate.clear()
         try:
-            while mode == "wait" and await server.engine.call(lambda engine: engine.busy):
+            while mode == "wait" and not worker.paused and await server.engine.call(lambda engine: engine.busy):
                 await asyncio.sleep(0.01)
             await server.engine.call(lambda engine: worker.pause(engine, abort=mode == "abort"))
         finally:

@@ -65,6 +65,7 @@ class Generator:
         self.tokenizer, self.context = tokenizer, context
         self.encoder = TextEncoder(tokenizer)
         self.bytes = TokenBytes(tokenizer)
+        self._words: dict[int, str] = {}
         self.stop_ids = conversations.renderer.stop_ids
 
     # --- requests ----------------------------------------------------------------------------------------------------
@@ -243,7 +244,10 @@ class Generator:
         return {"token": self._word(token), "logprob": logprob, "bytes": list(self.bytes[token])}
 
     def _word(self, token: int) -> str:
-        return str(self.tokenizer.decode([token], skip_special_tokens=False))
+        word = self._words.get(token)
+        if word is None:
+            word = self._words[token] = str(self.tokenizer.decode([token], skip_special_tokens=False))
+        return word
 
 
 def _finite(logprob: float) -> float:

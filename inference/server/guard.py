@@ -94,6 +94,8 @@ class Guard:
             return 403, "requests of other origins are refused"
         if self.keys and scope["path"] not in PUBLIC and not self._known(headers.get(b"authorization", b"")):
             return 401, "an API key is needed: Authorization: Bearer KEY"
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            return 400, "give either Content-Length or Transfer-Encoding: two servers may read them differently"
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > self._limit(scope):
             return 413, f"the body is longer than {self._limit(scope)} bytes"

@@ -69,8 +69,12 @@ class _Protocol(H11Protocol):
     def _refuse(self, status: int, message: str) -> None:
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = json.dumps(error_body(message, "invalid_request_error", status)).encode()
-            headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
-            for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+            headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+            for event in (
+                h11.Response(status_code=status, headers=list(headers.items())),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            ):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 

@@ -35,7 +35,8 @@ the other's card, and nothing of the public card before the first round is over.
 
 ## Rewards
 
-The chips won, from -13 to +13; 0 when the pot is split.
+The chips won, from -13 to +13; 0 when the pot is split. By default an invalid move costs 13 too (`invalid_reward`), so
+that it is never cheaper than a fold.
 
 ## End
 
@@ -219,6 +220,7 @@ class LeducPoker(GameEnv):
     name = "LeducPoker-v0"
     zero_sum = True
     hidden_information = True
+    default_invalid_reward = -13.0
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
     reset_options = {"cards": "the cards of player 0, player 1 and the table, such as 'KQJ'"}
 

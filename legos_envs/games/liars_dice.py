@@ -205,8 +205,8 @@ class LiarsDice(GameEnv):
         table.tell(
             agents,
             f"{self.game.how_to_bid()} After a call, the bidder loses a die if the bid was false, else the caller "
-            "does, and begins the next round with new dice. Without dice you are out; the last player wins. "
-            f"Reply with your move as {parsing.write_action('move', self.action_format)}.",
+            "does. All dice are rolled anew, and who lost one bids first. Without dice you are out; the last player "
+            f"wins. Reply with your move as {parsing.write_action('move', self.action_format)}.",
         )
         left = [self.dice] * len(agents)
         out: list[int] = []

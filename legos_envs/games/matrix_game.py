@@ -230,6 +230,7 @@ class MatrixGame(GameEnv):
     ):
         if not isinstance(rounds, int) or not 1 <= rounds <= 100:
             raise ValueError(f"rounds must be a whole number from 1 to 100; got {rounds!r}")
+        payoffs_given = payoffs is not None
         if payoffs is None:
             if game is not None and game not in NAMED:
                 raise ValueError(f"game must be one of {', '.join(map(repr, NAMED))}; got {game!r}")
@@ -243,6 +244,10 @@ class MatrixGame(GameEnv):
             tables, _actions(actions, len(tables[0]), len(tables[0][0])), rounds
         )
         self.zero_sum = self.game.zero_sum  # type: ignore[misc]  # a class constant elsewhere, the matrix's affair here
+        # Where every move may cost more than 1, an invalid one must not be the cheap way out.
+        worst = min(float(np.array(tables[0]).min(axis=1).max()), float(np.array(tables[1]).min(axis=0).max()))
+        if payoffs_given and worst < -1:
+            self.default_invalid_reward = worst * rounds  # type: ignore[misc]
         super().__init__(**kwargs)
         if kwargs.get("max_turns") is None:
             self.max_turns = 2 * rounds * (self.invalid_retries + 1)

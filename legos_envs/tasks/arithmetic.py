@@ -33,11 +33,8 @@ class Expression(NamedTuple):
     value: Fraction
     operations: int
     """How many of `+ - * /` join two values in it."""
-
-    @property
-    def text(self) -> str:
-        """One spelling for all ways to space it."""
-        return "".join(self.tokens)
+    key: str
+    """Equal for all ways to space it and to put parentheses that change nothing: its parts in the order of work."""
 
 
 def read(text: str) -> Expression:
@@ -50,6 +47,7 @@ def read(text: str) -> Expression:
         raise BadExpression(f"it has {len(text)} characters; at most {MAX_CHARS} are read.")
     tokens = _tokens(text.translate(SPELLED).strip().removesuffix("= ?").removesuffix("=?").rstrip(" ="))
     values: list[Fraction] = []
+    order: list[str] = []
     waiting: list[str] = []
     operations = 0
     value_next = True  # whether a number, and not an operator, is to come
@@ -58,6 +56,7 @@ def read(text: str) -> Expression:
         """Works out what is at least as strong as the operator that comes."""
         while waiting and STRENGTH[waiting[-1]] >= least:
             operator = waiting.pop()
+            order.append(operator)
             right = values.pop()
             if operator == "negate":
                 values.append(-right)
@@ -70,6 +69,7 @@ def read(text: str) -> Expression:
         if value_next:
             if sign.isdigit():
                 values.append(Fraction(int(sign)))
+                order.append(str(int(sign)))
                 value_next = False
             elif sign in ("(", "-"):
                 waiting.append("(" if sign == "(" else "negate")
@@ -95,7 +95,7 @@ def read(text: str) -> Expression:
     (value,) = values
     if max(abs(value.numerator), value.denominator) >= LARGEST:
         raise BadExpression(f"its value must stay below {LARGEST:,}.")
-    return Expression(tokens, value, operations)
+    return Expression(tokens, value, operations, " ".join(order))
 
 
 def _tokens(text: str) -> tuple[str, ...]:

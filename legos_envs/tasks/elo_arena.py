@@ -32,8 +32,9 @@ Answers: any text. Judges: `[A]` or `[B]`. With another match, as there.
 
 What each match pays; the contest pays +1, 0 or -1, zero-sum. Ratings are facts, not rewards. Range: -1 to 1.
 
-A forfeit counts as a loss of that match. A match whose judge is not understood is void: it pays nothing and is not
-rated; when all are void, the episode ends as `"unscored"`.
+A forfeit counts as a loss of that match. A match whose judge is not understood is void: it pays nothing, is not
+rated, and its seats end with `info["trainable"]` False, so that nothing is learned from it; when all are void, the
+episode ends as `"unscored"`.
 
 ## End
 

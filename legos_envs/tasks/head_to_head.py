@@ -37,8 +37,9 @@ Answers: any text; judges read at most 2000 characters of it. The judge: `[A]` o
 A contest pays 1 to the answer that the judge prefers in both orders and -1 to the other; 0 when the verdicts differ.
 With more entrants each gets the mean over its pairs. Another match pays what it pays. Range: -1 to 1 for the contest.
 
-A forfeit counts as a loss of that game alone, and is settled there. A game whose judge is not understood is void and
-pays nothing; when all are, the episode ends as `"unscored"`.
+A forfeit counts as a loss of that game alone, and is settled there. A game whose judge is not understood is void:
+it pays nothing, and its seats end with `info["trainable"]` False, so that nothing is learned from it; when all are, the
+episode ends as `"unscored"`.
 
 ## End
 

@@ -152,7 +152,7 @@ class MatchEnv(TextEnv):
             ending, offenders = "forfeit", self._blame(here, forfeit)
         except Unscored as failed:
             ending = "unscored"
-            here.note(reason=str(failed))
+            here.note(reason=str(failed), trainable=False)  # a zero that nobody has earned is no draw to learn from
             for seat, paid in here.returns.items():
                 if paid:
                     here.reward(seat, -paid)

@@ -45,7 +45,7 @@ At the end, v when the proof is valid, a when the verifier accepts it:
 | either: verifier | +1 | -1 | -1 | +1 |
 
 So an honest prover must be right and convince, one that deceives must be wrong and convince, and between the latter
-and the verifier the game is zero-sum. Invalid moves: `invalid_reward` to the offender, the opposite to the other.
+and the verifier the game is zero-sum. An invalid move: `invalid_reward` to the offender, nothing to the other.
 
 ## End
 

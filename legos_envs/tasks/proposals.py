@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from legos_envs import answers
 from legos_envs.table import InvalidMove
 
 MAX_PROBLEM = 2_000
@@ -79,6 +80,12 @@ def contains(text: str, phrase: str) -> bool:
     """Whether a phrase occurs in a text as whole words, signs and case aside. A phrase without words never does."""
     wanted = words(phrase)
     return bool(wanted.strip()) and wanted in words(text)
+
+
+def gives_away(problem: str, answer: str) -> bool:
+    """Whether a problem holds its own answer: in the same words, or as a number that is equal (`27` for `27.0`)."""
+    numbers = {word for word in words(problem).split() if word[0].isdigit()}
+    return contains(problem, answer) or any(answers.same_number(number, answer) for number in numbers)
 
 
 def goldilocks(rate: float) -> float:

@@ -50,8 +50,9 @@ A solver writes any text; its answer is read as in `Dataset-v0` (`\boxed{}`, `##
 - A proposer, with p the share of solvers that are right: `1 - 2|p - 1/2|` (`"goldilocks"`), or `4p(1 - p)`
   (`"variance"`). Between 0 and 1.
 - A problem earns its proposer 0, and no solver is asked, when its stated answer is wrong (`"wrong_answer"`,
-  arithmetic), when it has no operation (`"trivial"`, arithmetic), when it contains its answer (`"leaked"`, free), or
-  when it is in `seen` or another proposer of the episode wrote it too (`"duplicate"`).
+  arithmetic), when it has no operation (`"trivial"`, arithmetic), when it contains its answer, if need be as another
+  spelling of the number (`"leaked"`, free), or when it is in `seen` or another proposer of the episode wrote it too
+  (`"duplicate"`).
 - A proposer that writes no readable problem (`"invalid"`, after the retries) gets `invalid_reward`, -1 by default; so
   does a solver that says nothing. Nobody else pays for it.
 
@@ -69,7 +70,10 @@ words above. `info["outcome"]` is that word when all problems share it (`"invali
 | `num_problems` | 1 | proposers that write side by side |
 | `domain` | `"arithmetic"` | or `"free"` |
 | `proposer_reward` | `"goldilocks"` | or `"variance"` |
-| `seen` | none | problems that count as duplicates, compared without spaces (arithmetic) or signs and case (free) |
+| `seen` | none | problems that count as duplicates, compared as explained below |
+
+Problems are the same when they differ in spaces and needless parentheses alone (arithmetic), or in signs and case
+(free).
 
 Reset options: `seen`, more problems that count as duplicates; `problem` (and `answer`, which arithmetic can do without)
 gives the problem of every proposer, so that only solvers play. An env keeps no memory of earlier episodes: the caller
@@ -154,7 +158,7 @@ def key(problem: str, domain: str) -> str:
     if domain == "free":
         return proposals.words(problem).strip()
     try:
-        return arithmetic.read(problem).text
+        return arithmetic.read(problem).key
     except arithmetic.BadExpression:
         return "".join(problem.split())
 
@@ -168,7 +172,7 @@ def examine(problem: str, answer: str, domain: str) -> Proposal:
     proposals.bounded("problem", problem)
     proposals.bounded("answer", answer)
     if domain == "free":
-        leaked = proposals.contains(problem, answer)
+        leaked = proposals.gives_away(problem, answer)
         return Proposal(problem, answer, key(problem, domain), "leaked" if leaked else "played")
     try:
         read = arithmetic.read(problem.partition("\n")[0])
@@ -177,7 +181,7 @@ def examine(problem: str, answer: str, domain: str) -> Proposal:
     truth = str(read.value)
     right = answers.same_number(answer, truth)
     verdict = "trivial" if not read.operations else "played" if right else "wrong_answer"
-    return Proposal(problem.partition("\n")[0].strip(), truth, read.text, verdict)
+    return Proposal(problem.partition("\n")[0].strip(), truth, read.key, verdict)
 
 
 # --- players without a model -----------------------------------------------------------------------------------------

@@ -240,7 +240,7 @@ class SPICE(TextEnv):
         verdict, rate = "played", None
         if not proposals.contains(document.text, truth):
             verdict = "unsupported"
-        elif proposals.contains(question, truth):
+        elif proposals.gives_away(question, truth):
             verdict = "leaked"
         if verdict == "played":
             place = table.sub("question_0")

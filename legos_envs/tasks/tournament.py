@@ -35,8 +35,9 @@ What each match pays; a debate pays +1, 0 or -1, zero-sum. With `prize`, placeme
 `-prize` to the last, evenly spaced between; entrants that share places share what these pay. An entrant's prize is
 split evenly over the seats where it has played, and all prizes add up to 0. Range: -1 - prize to 1 + prize.
 
-A forfeit counts as a loss of that match alone and is settled there. A match whose judge is not understood is void and
-pays nothing; when all are, the episode ends as `"unscored"`.
+A forfeit counts as a loss of that match alone and is settled there. A match whose judge is not understood is void:
+it pays nothing, and its seats end with `info["trainable"]` False, so that nothing is learned from it; when all are, the
+episode ends as `"unscored"`.
 
 ## End
 

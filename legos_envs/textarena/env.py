@@ -51,7 +51,7 @@ TextArena's words.
 - `game`: TextArena's id. Each `TextArena/...` id has its own.
 - `num_players`: within the game's range; by default the least.
 - Those of every environment (`memory`, `action_format`, `invalid_retries`, `max_turns` ...). `max_turns` is by
-  default four times the longest of some random episodes, at least 100; for 2048, 20,000.
+  default four times the longest of some random episodes, at least 200, and more with more players; for 2048, 20,000.
 - `reset(options=...)` takes nothing.
 
 ## Scripted players
@@ -132,7 +132,8 @@ class TextArena(TextEnv):
         self.metadata = {"name": self.name, "render_modes": ["ansi", "human"], "is_parallelizable": False}
         self.scripted_players = {"random": random_player(game)}  # type: ignore[misc]
         self.seats = {f"player_{i}": Seat("player") for i in range(self.num_players)}
-        super().__init__(max_turns=facts.max_turns if max_turns is None else max_turns, **kwargs)
+        longest = 20_000 if game.startswith("2048") else facts.max_turns * self.num_players // facts.least
+        super().__init__(max_turns=longest if max_turns is None else max_turns, **kwargs)
 
     def play(self, table: Table) -> Rules[tuple[float, ...]]:
         guest = Guest(self.game, self.num_players, int(table.random() * 2**53))

@@ -12,6 +12,8 @@ from itertools import combinations, pairwise, permutations
 from typing import Any
 
 MOST = 64
+LONGER = {"SantoriniBaseFixedWorkerEnv": 128}
+"""Where an action is hard to find without the list."""
 
 Moves = Iterable[str] | None
 _OF: dict[str, Callable[[Any], Moves]] = {}
@@ -24,7 +26,7 @@ def moves(game: Any) -> tuple[str, ...] | None:
     if found is None:
         return None
     names = tuple(found)
-    return names if len(names) <= MOST else None
+    return names if len(names) <= LONGER.get(type(game).__name__, MOST) else None
 
 
 def _game(*classes: str) -> Callable[[Callable[[Any], Moves]], Callable[[Any], Moves]]:
@@ -314,6 +316,16 @@ def _dilemma(game: Any) -> Moves:
 @_game("IteratedStagHuntEnv")
 def _stag_hunt(game: Any) -> Moves:
     return ["Stag", "Hare"] if _facts(game)["phase"] == "decision" else None
+
+
+@_game("PublicGoodsGameEnv")
+def _public_goods(game: Any) -> Moves:
+    return map(str, range(_facts(game)["endowment"] + 1)) if _facts(game)["phase"] == "decision" else None
+
+
+@_game("MarketEntryGameEnv")
+def _market_entry(game: Any) -> Moves:
+    return ["E", "S"] if _facts(game)["phase"] == "decision" else None
 
 
 @_game("IteratedUltimatumGameEnv")

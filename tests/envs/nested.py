@@ -31,6 +31,7 @@ class Tournament(TextEnv):
     """Every pair of authors debates at its own table; an author whose debater forfeits loses that match."""
 
     name = "Tournament-v0"
+    zero_sum = True
     default_max_turns = 500
 
     def __init__(self, num_authors=3, **kwargs):

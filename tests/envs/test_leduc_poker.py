@@ -33,6 +33,20 @@ def play(cards, moves):
     return env._cumulative_rewards["player_0"]
 
 
+def test_an_invalid_move_is_never_cheaper_than_a_fold():
+    def lost(last, **kwargs):
+        env = LeducPoker(**kwargs)
+        env.reset(seed=0, options={"cards": "JKQ"})
+        for move in ("[bet]", "[raise]", "[call]", "[bet]", "[raise]", last, last):
+            if not env.ended:
+                env.step(move)
+        assert sum(env.rewards.values()) == 0
+        return env.rewards["player_0"]
+
+    assert lost("[fold]") == -9 and lost("hm") == min(min(GAME.returns(state)) for state in ends()) == -13
+    assert lost("hm", invalid_reward=-1) == -1
+
+
 @pytest.mark.parametrize(
     ("cards", "moves", "won"),
     [

@@ -314,6 +314,16 @@ def test_a_match_whose_judge_fails_is_void_and_takes_back_what_it_paid():
     assert episode.info["points"] == {"entrant_0": 2.0, "entrant_1": 0.0}
 
 
+def test_nothing_is_learned_from_a_void_match():
+    """Its zero is no draw: against a baseline it would be an advantage that a failed judge has made."""
+    episode, _ = matches(match_1__judge_0="hm")
+    learned = {agent for agent, trajectory in episode.trajectories.items() if trajectory.trainable}
+    assert learned == {"match_0/a_0", "match_0/b_0", "match_2/a_0", "match_2/b_0"}
+    inner = HeadToHead(match=lambda **kwargs: HeadToHead(games=1, **kwargs), games=2, swap=False)
+    nested = play(inner, {"match_1/match_0/judge_0": "hm"})
+    assert {a.partition("/")[0] for a, trajectory in nested.trajectories.items() if trajectory.trainable} == {"match_0"}
+
+
 def test_when_all_matches_are_void_so_is_the_episode():
     episode, _ = matches(judge="hm")
     assert episode.outcome == "unscored" and not any(episode.returns.values())

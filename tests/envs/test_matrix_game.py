@@ -176,3 +176,13 @@ def test_tit_for_tat_where_the_other_has_other_moves():
 def test_bad_arguments_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         MatrixGame(**wrong)
+
+
+def test_garbage_is_no_way_out_of_a_costly_game():
+    assert MatrixGame(payoffs=[[-5, -4], [-6, -3]]).invalid_reward == -5
+    both = [[[-5, -9], [-6, -3]], [[0, 0], [0, 0]]]
+    assert MatrixGame(payoffs=both, rounds=3).invalid_reward == -18
+    assert MatrixGame(payoffs=[[-5, 4], [-1, -3]]).invalid_reward == -3
+    for name in NAMED:
+        assert MatrixGame(game=name).invalid_reward == -1
+    assert MatrixGame(payoffs=[[-5.0]], invalid_reward=-2).invalid_reward == -2

@@ -247,12 +247,12 @@ def test_the_secret_is_reported_to_the_checks_of_privacy():
 )
 def test_a_prover_that_writes_no_proof_forfeits(said, reason):
     episode = play(said, "valid")
-    assert episode.returns == {"prover_0": -1, "verifier_0": 1} and episode.outcome == "invalid"
+    assert episode.returns == {"prover_0": -1, "verifier_0": 0} and episode.outcome == "invalid"
     assert reason in episode.trajectories["prover_0"].info["reason"]
 
 
 def test_a_verifier_without_a_verdict_forfeits():
-    assert play("3. q (1,2 MP)", "perhaps").returns == {"prover_0": 1, "verifier_0": -1}
+    assert play("3. q (1,2 MP)", "perhaps").returns == {"prover_0": 0, "verifier_0": -1}
 
 
 def test_how_often_the_prover_is_sneaky():

@@ -41,7 +41,9 @@ def test_expressions(text, value, operations):
 
 
 def test_one_spelling_for_all_ways_to_space():
-    assert arithmetic.read("3*( 4+5 )").text == arithmetic.read(" 3 * (4 + 5) ").text == "3*(4+5)"
+    assert arithmetic.read("3*( 4+5 )").key == arithmetic.read(" (3 * ((4) + 05)) ").key == "3 4 5 + *"
+    assert arithmetic.read("3*4+5").key != arithmetic.read("3*(4+5)").key != arithmetic.read("(4+5)*3").key
+    assert arithmetic.read("-3-4").key == arithmetic.read("(-3)-4").key != arithmetic.read("-(3+4)").key
 
 
 @pytest.mark.parametrize(
@@ -232,6 +234,8 @@ def test_fractions_are_fine():
         ("Problem: 27\nAnswer: 27", "arithmetic", "trivial"),
         ("Problem: ((-27))\nAnswer: -27", "arithmetic", "trivial"),
         ("Problem: Ana has 27 shells. How many?\nAnswer: 27", "free", "leaked"),
+        ("Problem: Ana has 27 shells. How many?\nAnswer: 27.0", "free", "leaked"),
+        ("Problem: Half of 2,000 is 1,000; what is half of it?\nAnswer: 1000", "free", "leaked"),
         ("Problem: Which town is Lima?\nAnswer: lima", "free", "leaked"),
     ],
 )
@@ -258,6 +262,7 @@ def test_a_silent_solver_pays_alone_and_counts_as_not_right():
 
 def test_duplicates():
     assert play(ProposerSolver(seen=["3*(4+5)"])).outcome == "duplicate"
+    assert play(ProposerSolver(seen=["(3)*((4+5))"])).outcome == "duplicate"
     assert play(ProposerSolver(), {"seen": ["3*(4 + 5)", "1+1"]}).outcome == "duplicate"
     assert play(ProposerSolver(), {"seen": ["3*(5+4)", "not arithmetic"]}).outcome == "played"
     env = ProposerSolver(domain="free")

@@ -12,6 +12,7 @@ class Contest(TextEnv):
     """Two answer, a judge decides."""
 
     name = "Contest-v0"
+    zero_sum = True
     seats = {"left_0": Seat("author"), "right_0": Seat("author"), "judge_0": Seat("judge", trainable=False)}
     reset_options = {"prize": "what the winner gets"}
 

@@ -101,6 +101,7 @@ def test_variance_reward_by_hand():
         ("Question: Who rules Peru?\nAnswer: Nobody", "unsupported"),
         ("Question: How many?\nAnswer: 1", "unsupported"),
         ("Question: Is Lima big?\nAnswer: Lima", "leaked"),
+        ("Question: Is it the year 1535.0?\nAnswer: 1535", "leaked"),
         ("Question: Is it ?!\nAnswer: ...", "unsupported"),
     ],
 )

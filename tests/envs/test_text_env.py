@@ -17,7 +17,7 @@ PAIR = {"a_0": Seat("a"), "b_0": Seat("b")}
 
 def env_of(play, seats=PAIR, **attributes):
     """An instance maker for rules written as a plain generator function of (env, table)."""
-    return type("Made", (TextEnv,), {"seats": seats, "play": play, **attributes})
+    return type("Made", (TextEnv,), {"seats": seats, "play": play, "zero_sum": True, **attributes})
 
 
 def started(cls, seed=0, **kwargs):
@@ -241,6 +241,9 @@ def test_rewards_of_the_spiral_preset_and_of_three_players():
     env = started(env_of(choosing, three), invalid_retries=0)
     env.step("nothing")
     assert env.rewards == {"p_0": -1.0, "p_1": 0.5, "p_2": 0.5, "judge_0": 0.0}
+    env = started(env_of(choosing, three, zero_sum=False), invalid_retries=0)
+    env.step("nothing")
+    assert env.rewards == {"p_0": -1.0, "p_1": 0.0, "p_2": 0.0, "judge_0": 0.0}  # nobody gains by another's mistake
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,241 @@
+"""The server against mlx_lm.server, over HTTP, each in a process of its own with the same model directory.
+
+    python -m benchmarks.server [--json out.json] [--cases c1,ttft] [--rounds 5]
+
+A random Qwen3 of 3.7 million parameters in float32, different prompts in every round, greedy decoding, the same fast
+BLAS with one thread on both sides; mlx_lm.server runs with or without MLX's compiled kernels, whichever suits it best.
+Counted are the CPU seconds of the server's process (/proc/PID/stat), the client's are not.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+from benchmarks.measuring import Case, Found, compare, options, report
+from benchmarks.models import CONTEXT, save_model
+from benchmarks.servers import Server, ask_all, first_token, running
+from inference import Engine, Request
+from inference.loading import prepare_mlx
+
+PROMPT, NEW = 128, 64
+_servers: dict[str, Server] = {}
+_seeds = iter(range(1, 1 << 30))
+
+
+def prompts(folder: str, count: int, tokens: int = PROMPT) -> tuple[list[str], list[list[int]]]:
+    """New texts of exactly so many tokens that begin differently, and their ids."""
+    from inference.loading import load
+
+    if folder not in _tokenizers:
+        _tokenizers[folder] = load(folder)[1]
+    tokenizer = _tokenizers[folder]
+    rng = np.random.default_rng(next(_seeds))
+    texts, ids = [], []
+    while len(texts) < count:
+        text = tokenizer.decode(rng.integers(400, 2000, 2 * tokens).tolist())
+        encoded = tokenizer.encode(text, add_special_tokens=False)[:tokens]
+        text = tokenizer.decode(encoded)
+        if tokenizer.encode(text, add_special_tokens=False) == encoded:
+            texts.append(text)
+            ids.append(encoded)
+    return texts, ids
+
+
+_tokenizers: dict[str, Any] = {}
+
+
+def spent(server: Server, work: Callable[[], Any]) -> float:
+    """CPU seconds that some work costs a server."""
+    before = server.cpu()
+    work()
+    return server.cpu() - before
+
+
+def throughput(at_once: int, repeats: int) -> Found:
+    """So many clients; every round has enough requests to take about a second."""
+    count = max(at_once, 8)
+    sides: dict[str, list[float]] = {name: [] for name in _servers}
+    same: list[bool] = []
+    names = list(_servers)
+    for round_ in range(repeats + 2):  # one to warm up, one to choose the better baseline
+        texts, _ = prompts(_servers["ours"].model, count)
+        said: dict[str, list[str]] = {}
+        for name in names:
+            server = _servers[name]
+            sides[name].append(spent(server, lambda: said.update({name: ask_all(server, texts, NEW, at_once)})))
+        # mlx-lm drops a space at the beginning of a completion
+        same += [a.lstrip() == b.lstrip() for name in names[1:] for a, b in zip(said["ours"], said[name])]
+        if round_ == 1:
+            tried = {name: sides[name][1] for name in names[1:]}
+            names = ["ours", min(tried, key=lambda name: tried[name])]
+    found = compare(sides["ours"][2:], sides[names[1]][2:], count * NEW)
+    return found | {
+        "unit": "tokens per CPU second",
+        "baseline_is": names[1],
+        "baseline_variants": {name: count * NEW / seconds for name, seconds in tried.items()},
+        "equal": sum(same) / len(same),
+        "must": {"the same text": sum(same) / len(same) > 0.99},
+    }
+
+
+def http(repeats: int) -> Found:
+    """CPU time of our server over that of the engine alone in this process, 8 clients, 32 requests a round."""
+    server = _servers["ours"]
+    engine = Engine.load(server.model)
+    served, alone = [], []
+    for round_ in range(repeats + 1):
+        texts, ids = prompts(server.model, 32)
+        cost = spent(server, lambda: ask_all(server, texts, NEW, 8))
+        start = time.process_time()
+        in_process(engine, ids, 8)
+        if round_:
+            served.append(cost)
+            alone.append(time.process_time() - start)
+    found = compare(served, alone, 32 * NEW)
+    return found | {"unit": "tokens per CPU second", "overhead": 1 / found["ratio"] - 1}
+
+
+def in_process(engine: Engine, ids: list[list[int]], at_once: int) -> None:
+    """The engine with the same requests; as many in flight as the server has clients."""
+    waiting = [Request(p, max_tokens=NEW, temperature=0.0, park=True) for p in ids]
+    flying = 0
+    while waiting or flying:
+        while waiting and flying < at_once:
+            engine.submit(waiting.pop())
+            flying += 1
+        flying -= len(engine.step())
+
+
+class Load:
+    """Clients that always have a long completion running, until they are told to stop."""
+
+    def __init__(self, server: Server, clients: int) -> None:
+        self.server, self._stop = server, threading.Event()
+        texts, _ = prompts(server.model, clients * 40, 24)
+        self.threads = [
+            threading.Thread(target=self._client, args=(texts[i::clients],), daemon=True) for i in range(clients)
+        ]
+
+    def _client(self, texts: list[str]) -> None:
+        for text in texts:
+            if self._stop.is_set():
+                return
+            connection = self.server.connect()
+            self.server.complete(connection, {"prompt": text, "max_tokens": 400})
+            connection.close()
+
+    def __enter__(self) -> None:
+        for thread in self.threads:
+            thread.start()
+        time.sleep(2.0)
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def ttft(repeats: int) -> Found:
+    """Wall milliseconds until a stream says its first token while 8 requests of 400 tokens run, 24 probes a side."""
+    probes = max(24, 4 * repeats)
+    found: dict[str, list[float]] = {}
+    for name, server in _servers.items():
+        texts, _ = prompts(server.model, probes, 32)
+        found[name] = []
+        with Load(server, 8):
+            for text in texts:
+                found[name].append(first_token(server, text) * 1e3)
+                time.sleep(0.05)
+    medians = {name: statistics.median(times) for name, times in found.items()}
+    best = min((name for name in medians if name != "ours"), key=lambda name: medians[name])
+    return {
+        "ours": medians["ours"],
+        "baseline": medians[best],
+        "ratio": medians["ours"] / medians[best],
+        "unit": "ms of wall time",
+        "baseline_is": best,
+        "ms": found,
+    }
+
+
+def idle(repeats: int) -> Found:
+    """Per cent of a CPU that a server uses from half a second after its 16 clients left, for two seconds."""
+    found: dict[str, list[float]] = {name: [] for name in _servers}
+    for _ in range(max(1, repeats // 2)):
+        for name, server in _servers.items():
+            for stream in (True, False):
+                found[name].append(after_leaving(server, stream))
+    worst = {name: max(values) for name, values in found.items()}
+    best = min((name for name in worst if name != "ours"), key=lambda name: worst[name])
+    return {
+        "ours": worst["ours"],
+        "baseline": worst[best],
+        "baseline_is": best,
+        "unit": "% of a CPU, the worst",
+        "percent, streams first": found,
+    }
+
+
+def after_leaving(server: Server, stream: bool) -> float:
+    texts, _ = prompts(server.model, 16, 24)
+    connections = [server.connect() for _ in texts]
+    for connection, text in zip(connections, texts):
+        body = f'{{"model": "{server.model}", "prompt": {_json(text)}, "max_tokens": {CONTEXT - 64}'
+        body += f', "temperature": 0.0, "stream": {str(stream).lower()}}}'
+        connection.request("POST", "/v1/completions", body.encode(), {"Content-Type": "application/json"})
+    time.sleep(1.0)
+    for connection in connections:
+        connection.close()
+    time.sleep(0.5)
+    start = time.monotonic()
+    cost = spent(server, lambda: time.sleep(2.0))
+    percent = 100 * cost / (time.monotonic() - start)
+    until = time.monotonic() + 90  # the next measurement begins when this one's work is over
+    while spent(server, lambda: time.sleep(0.5)) > 0.05 and time.monotonic() < until:
+        pass
+    return percent
+
+
+def _json(text: str) -> str:
+    import json
+
+    return json.dumps(text)
+
+
+CASES = {
+    **{
+        f"c{n}": Case(f"{n} at once, {PROMPT} + {NEW} tokens, against mlx_lm.server", bar, partial(throughput, n))
+        for n, bar in ((1, 1.5), (8, 1.5), (32, 1.4))
+    },
+    "http": Case("8 at once: CPU over the engine's in-process", 0.10, http, key="overhead", most=True),
+    "ttft": Case("ms to the first token with 8 long requests running", 0.2, ttft, most=True),
+    "idle": Case("% of a CPU 0.5 s after 16 clients left", 2.0, idle, key="ours", most=True),
+}
+
+
+def main() -> int:
+    chosen = options("The server's benchmarks.", CASES)
+    prepare_mlx()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        save_model(folder, "4m")
+        with running(folder) as servers:
+            _servers.update(servers)
+            return 1 if report(CASES, chosen) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

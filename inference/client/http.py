@@ -1,0 +1,250 @@
+"""A client of one server, on httpx2: no redirects, no proxies or passwords from the environment, bounded answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import itertools
+import json
+import re
+import secrets
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NoReturn, Self, TypeVar
+
+import httpx2
+
+from inference.types import Completion, PublishMode, Request
+
+from . import wire
+from .errors import BadAnswer, RequestRefused, ServerUnavailable
+from .interface import ChatReply, Message, Sampling, ServerInfo
+from .packing import Packed, check_name, pack
+from .retry import Retry, retry_after
+
+T = TypeVar("T")
+_LATER = (429, 502, 503, 504)
+MAX_ANSWER = 64 << 20
+
+
+class HttpClient:
+    """`Client` of a Legos server.
+
+    url: such as "http://127.0.0.1:8000". api_key: one of the server's keys; it appears in no repr, error or log.
+    timeout: seconds for one attempt, from the first byte sent to the last received. connect_timeout: of these, to
+    connect. retry: how often and how long to try again after a refused or lost connection and after 429, 502, 503, 504.
+    max_connections: requests under way at once; more wait here. transport: of httpx2, instead of the network.
+
+    Everything repeated is safe to repeat: completions carry their seed (`chat` draws one where none is given), and
+    publishing names its version.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None = None,
+        *,
+        timeout: float = 600.0,
+        connect_timeout: float = 5.0,
+        retry: Retry | None = None,
+        max_connections: int = 256,
+        max_answer_bytes: int = MAX_ANSWER,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.url = _checked(url)
+        self.timeout, self.retry = timeout, retry or Retry()
+        self._max_answer = max_answer_bytes
+        self._redact = _redactor(api_key)
+        self._numbers = itertools.count()
+        limits = httpx2.Limits(max_connections=max_connections, max_keepalive_connections=64, keepalive_expiry=10.0)
+        self._http = httpx2.AsyncClient(
+            headers={} if api_key is None else {"Authorization": f"Bearer {api_key}"},
+            # The time of a whole attempt is watched below; a server may well be silent while it generates.
+            timeout=httpx2.Timeout(None, connect=connect_timeout),
+            transport=transport
+            or httpx2.AsyncHTTPTransport(limits=limits, trust_env=False, socket_options=_keepalive()),
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    def __repr__(self) -> str:
+        return f"HttpClient({self.url!r})"
+
+    def once(self) -> HttpClient:
+        """This client, connections shared, without repetitions of its own: for those who repeat elsewhere."""
+        other = copy.copy(self)
+        other.retry = Retry(attempts=1)
+        return other
+
+    async def complete(self, request: Request, *, session: str | None = None) -> Completion:
+        """See `Client`. The completion's `request_id` counts this client's requests."""
+        body = wire.completion_body(request)
+        answer = await self._repeat("POST", "/v1/completions", body)
+        return self._told(lambda: wire.read_completion(answer, request, next(self._numbers)))
+
+    async def chat(self, messages: Sequence[Message], *, session: str | None = None, **sampling: Any) -> ChatReply:
+        """See `Client`."""
+        options = Sampling(**sampling)
+        seed = secrets.randbits(63) if options.seed is None else options.seed
+        answer = await self._repeat("POST", "/v1/chat/completions", wire.chat_body(messages, options, seed))
+        return self._told(lambda: wire.read_chat(answer, options))
+
+    async def publish(
+        self, name: str, weights: Mapping[str, Any] | Packed, scale: float, version: int, mode: PublishMode = "pin"
+    ) -> str:
+        """See `Client`. A repetition first asks whether the attempt before arrived: `abort` must end nothing twice."""
+        path = f"/v1/adapters/{check_name(name)}"
+        packed = pack(weights, scale)
+        query = {"scale": repr(packed.scale), "version": str(int(version)), "mode": mode}
+        headers = {"X-Content-SHA256": packed.sha256, "Content-Type": "application/octet-stream"}
+
+        async def attempt(number: int) -> str:
+            if number:
+                answer = await self._send("GET", "/v1/legos/info")
+                found = wire.read_info(answer).adapters.get(name)
+                if found is not None and (found.version, found.digest) == (version, packed.digest):
+                    return found.digest
+            answer = await self._send("PUT", path, content=packed.body, headers=headers, params=query)
+            digest = answer.get("digest") if isinstance(answer, dict) else None
+            if digest != packed.digest:
+                raise BadAnswer(f"{self.url} confirms other weights than were sent: {digest!r:.80}")
+            return packed.digest
+
+        return await self.retry.run(attempt)
+
+    async def unpublish(self, name: str) -> None:
+        """See `Client`."""
+        path = f"/v1/adapters/{check_name(name)}"
+
+        async def attempt(number: int) -> None:
+            try:
+                await self._send("DELETE", path)
+            except RequestRefused as error:
+                if not (number and error.status == 404):  # the attempt before had arrived
+                    raise
+
+        await self.retry.run(attempt)
+
+    async def info(self) -> ServerInfo:
+        """See `Client`. While the server loads its model it is waited for, as `retry` allows."""
+        answer = await self._repeat("GET", "/v1/legos/info")
+        return self._told(lambda: wire.read_info(answer))
+
+    async def health(self) -> bool:
+        """See `Client`."""
+        try:
+            await self._send("GET", "/health")
+        except (ServerUnavailable, RequestRefused, BadAnswer):
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _repeat(self, method: str, path: str, body: wire.Json | None = None) -> Any:
+        headers, content = {}, None
+        if body is not None:
+            try:
+                content = json.dumps(body, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+            except (TypeError, ValueError, RecursionError) as error:
+                raise RequestRefused(400, f"the request cannot be written as JSON: {error}"[:300]) from None
+            headers["Content-Type"] = "application/json"
+        return await self.retry.run(lambda number: self._send(method, path, content=content, headers=headers))
+
+    async def _send(self, method: str, path: str, **parts: Any) -> Any:
+        """One attempt: the parsed answer, or one of our errors."""
+        try:
+            async with asyncio.timeout(self.timeout), self._http.stream(method, self.url + path, **parts) as response:
+                return self._read(response, await self._body(response))
+        except (TimeoutError, httpx2.TimeoutException) as error:
+            late = not isinstance(error, httpx2.ConnectTimeout)
+            what = f"did not answer within {self.timeout:g} seconds" if late else "cannot be connected to in time"
+            raise ServerUnavailable(f"{self.url} {what}", timed_out=late) from None
+        except httpx2.DecodingError as error:
+            self._bad(f"sent what cannot be decoded: {error}")
+        except httpx2.TransportError as error:
+            why = self._redact(f"{type(error).__name__}: {error}".removesuffix(": "))
+            raise ServerUnavailable(f"{self.url} cannot be reached ({why})") from None
+
+    async def _body(self, response: httpx2.Response) -> bytes:
+        parts, size = [], 0
+        async for part in response.aiter_bytes():
+            parts.append(part)
+            size += len(part)
+            if size > self._max_answer:
+                self._bad(f"sent more than {self._max_answer} bytes")
+        return b"".join(parts)
+
+    def _read(self, response: httpx2.Response, body: bytes) -> Any:
+        answer = None
+        with contextlib.suppress(ValueError, RecursionError):  # an error page need not be JSON
+            answer = json.loads(body, parse_constant=_no_constant)
+        status = response.status_code
+        if status == 200:
+            if answer is None:
+                self._bad(f"answered with what is not JSON: {body[:60]!r}")
+            return answer
+        text = self._redact(wire.error_text(answer)) or response.reason_phrase or "no reason given"
+        if status in _LATER:
+            wait = retry_after(response.headers.get("Retry-After"))
+            raise ServerUnavailable(f"{self.url}: {text} ({status})", status=status, retry_after=wait)
+        if 300 <= status < 400:
+            text = f"redirects are not followed: {text}"
+        raise RequestRefused(status, f"{self.url}: {text}")
+
+    def _told(self, read: Callable[[], T]) -> T:
+        """What the answer holds; BadAnswer says whose it was."""
+        try:
+            return read()
+        except BadAnswer as error:
+            self._bad(str(error))
+
+    def _bad(self, what: str) -> NoReturn:
+        raise BadAnswer(self._redact(f"{self.url}: {what}")) from None
+
+
+def _checked(url: str) -> str:
+    """The URL without its last slash. ValueError for what is no server's; a password in it is not repeated."""
+    try:
+        parsed = httpx2.URL(url)
+    except (httpx2.InvalidURL, TypeError):
+        raise ValueError("url must be such as 'http://127.0.0.1:8000'; this one cannot be read") from None
+    if parsed.userinfo:
+        raise ValueError("url must hold no user name or password; give api_key")
+    host = re.fullmatch(rb"[A-Za-z0-9._:-]+", parsed.raw_host) and (parsed.port or 0) < 1 << 16
+    if parsed.scheme not in ("http", "https") or not host or parsed.query or parsed.fragment:
+        raise ValueError(f"url must be such as 'http://127.0.0.1:8000', without a query; got {url!r}")
+    return str(parsed).rstrip("/")
+
+
+def _redactor(key: str | None) -> Callable[[str], str]:
+    """Takes the key out of texts; holding it in a function keeps it out of `vars` and debuggers' tables."""
+    if key is None:
+        return lambda text: text
+    if not isinstance(key, str) or not re.fullmatch(r"[!-~]+", key):
+        raise ValueError("api_key must be a text of visible ASCII characters, without spaces or line ends")
+    return lambda text: text.replace(key, "***")
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _keepalive() -> list[tuple[int, int, int]]:
+    """Notice within a minute that the other machine is gone, also while waiting for a long completion."""
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return options

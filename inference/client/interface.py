@@ -1,0 +1,169 @@
+"""The one interface of an engine in this process, a server, and several servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from inference.identity import PROTOCOL
+from inference.types import AdapterInfo, Completion, FinishReason, PublishMode, Request
+
+from .errors import Incompatible
+from .packing import Packed
+
+Message = Mapping[str, str]
+"""`role` (system, user or assistant) and `content`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How `chat` draws its reply; the fields are its keyword arguments, with the meaning they have in `Request`.
+
+    max_tokens: None for as many as the context has room for. seed: None for a new one every time.
+    choices: texts the reply must be one of. None means anything.
+    """
+
+    max_tokens: int | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_ids: frozenset[int] | None = None
+    adapter: str | None = None
+    top_logprobs: int = 0
+    logit_bias: Mapping[int, float] | None = None
+    choices: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens: of the prompt, of these from the cache, and of the reply."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    """A reply in text, with the tokens it was made of.
+
+    text: without end tokens and without a stop text. prompt_ids, token_ids: what was read and sampled, end token
+    included. logprobs, sampled_logprobs, top_logprobs, token_versions, policy_version: as in `Completion`.
+    """
+
+    text: str
+    token_ids: list[int]
+    logprobs: list[float]
+    sampled_logprobs: list[float]
+    finish_reason: FinishReason
+    adapter: str | None
+    policy_version: int
+    usage: Usage
+    prompt_ids: list[int]
+    top_logprobs: list[list[tuple[int, float]]] | None = None
+    token_versions: list[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What an engine serves. The digests are hexadecimal SHA-256; see `loading.base_digest` and `identity`."""
+
+    protocol: int
+    model: str
+    base_digest: str
+    tokenizer_digest: str
+    template_digest: str
+    vocab_size: int
+    context: int
+    adapters: dict[str, AdapterInfo] = field(default_factory=dict)
+
+
+class Client(Protocol):
+    """How to ask for completions and publish adapters, wherever the engine is. Use it with `async with`.
+
+    session: names the conversation a request belongs to. A client of several endpoints keeps it where its keys and
+    values are; an engine finds beginnings it knows without being told.
+    """
+
+    async def complete(self, request: Request, *, session: str | None = None) -> Completion:
+        """Token ids in, token ids out. `stop_ids=None` means the end tokens of tokenizer and chat template.
+
+        Cancelled, it aborts the request. Raises RequestRefused for what cannot be served, ServerUnavailable when no
+        engine answers.
+        """
+        ...
+
+    async def chat(self, messages: Sequence[Message], *, session: str | None = None, **sampling: Any) -> ChatReply:
+        """The assistant's reply to a conversation. Keywords: the fields of `Sampling`. Raises as `complete` does."""
+        ...
+
+    async def publish(
+        self, name: str, weights: Mapping[str, Any] | Packed, scale: float, version: int, mode: PublishMode = "pin"
+    ) -> str:
+        """Make LoRA weights the current version of a name, as `Engine.publish` does; returns their digest.
+
+        Raises RequestRefused when they do not fit; the version before then goes on serving.
+        """
+        ...
+
+    async def unpublish(self, name: str) -> None:
+        """Take an adapter away; what runs under it finishes. RequestRefused 404 when there is none of that name."""
+        ...
+
+    async def info(self) -> ServerInfo:
+        """What is served, to be compared with `check_compatible`."""
+        ...
+
+    async def health(self) -> bool:
+        """Tokens flow, or nothing is to be done. Never raises for an engine that is not there."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections, and of an engine that this client has started."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def check_compatible(
+    info: ServerInfo, base_digest: str, tokenizer_digest: str, template_digest: str, vocab: int
+) -> None:
+    """Refuse a server that does not work on the trainer's model: Incompatible names everything that differs."""
+    pairs = (
+        ("protocol", info.protocol, PROTOCOL),
+        ("base model", info.base_digest, base_digest),
+        ("tokenizer", info.tokenizer_digest, tokenizer_digest),
+        ("chat template", info.template_digest, template_digest),
+        ("vocabulary", info.vocab_size, vocab),
+    )
+    wrong = [f"{what} ({_short(theirs)} there, {_short(ours)} here)" for what, theirs, ours in pairs if theirs != ours]
+    if wrong:
+        raise Incompatible(
+            f"the server's model {info.model!r:.100} is not the trainer's: {', '.join(wrong)}. "
+            "Start the server with the same model and version of Legos"
+        )
+
+
+def differences(one: ServerInfo, other: ServerInfo) -> list[str]:
+    """What two servers, meant to serve the same, do not have in common: "the tokenizer (1a2b... and 3c4d...)"."""
+    pairs = (
+        ("protocol", one.protocol, other.protocol),
+        ("base model", one.base_digest, other.base_digest),
+        ("tokenizer", one.tokenizer_digest, other.tokenizer_digest),
+        ("chat template", one.template_digest, other.template_digest),
+        ("vocabulary", one.vocab_size, other.vocab_size),
+    )
+    return [f"the {what} ({_short(a)} and {_short(b)})" for what, a, b in pairs if a != b]
+
+
+def _short(value: str | int) -> str:
+    return f"{value[:12]}..." if isinstance(value, str) and len(value) > 12 else repr(value)

@@ -1,0 +1,229 @@
+"""A client of an engine in this process, which gives what a server with the same model would."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from inference.identity import PROTOCOL, template_digest, tokenizer_digest
+from inference.types import Completion, InferenceError, PublishMode, Request, UnknownAdapter
+
+from . import wire
+from .errors import RequestRefused, ServerUnavailable
+from .interface import ChatReply, Message, Sampling, ServerInfo, Usage
+from .packing import Packed, check_name, pack
+
+if TYPE_CHECKING:
+    from inference.server.rendering import Conversations
+    from inference.worker import AsyncEngine
+
+
+@dataclass(frozen=True)
+class _Speech:
+    """What is needed for text. conversations: None for an engine without a tokenizer."""
+
+    conversations: Conversations | None
+    stop_ids: frozenset[int] | None
+    context: int
+
+
+class LocalClient:
+    """`Client` of an `AsyncEngine`.
+
+    model: name or directory the engine's model was loaded from; `info` takes its digests from there. An engine that has
+    not been started is started on entering, and then closed with the client; one that runs already is left running.
+    """
+
+    def __init__(self, engine: AsyncEngine, model: str | Path | None = None) -> None:
+        self.engine, self.model = engine, model
+        self._owned = False
+        self._base: str | None = None
+        self._speech: _Speech | None = None
+        self._lock = asyncio.Lock()
+
+    @classmethod
+    def load(cls, model: str | Path = "tiny", **options: Any) -> Self:
+        """A client with an engine of its own. options: of `Engine`."""
+        from inference.engine import Engine
+        from inference.worker import AsyncEngine
+
+        return cls(AsyncEngine(lambda: Engine.load(model, **options)), model)
+
+    def __repr__(self) -> str:
+        return f"LocalClient({str(self.model)!r})"
+
+    async def complete(self, request: Request, *, session: str | None = None) -> Completion:
+        """See `Client`."""
+        if request.stream:
+            raise RequestRefused(400, "stream has no meaning for a whole completion; use the engine or the HTTP API")
+        if request.stop_ids is None:
+            request = replace(request, stop_ids=(await self._texts()).stop_ids)
+        with _as_refusals():
+            done = await self.engine.complete(request)
+        if done.finish_reason == "error":
+            if self.engine.closing:
+                raise ServerUnavailable(f"the engine was closed: {done.error}")
+            raise RequestRefused(500, f"generation failed: {done.error}")
+        return done
+
+    async def chat(self, messages: Sequence[Message], *, session: str | None = None, **sampling: Any) -> ChatReply:
+        """See `Client`."""
+        from inference.server.rendering import TextStream
+
+        options = Sampling(**sampling)
+        speech = await self._texts()
+        talk = speech.conversations
+        if talk is None:
+            raise RequestRefused(400, "this engine has no tokenizer: send token ids with complete()")
+        turns = wire.plain_messages(messages)
+        try:
+            prompt = talk.prompt(turns)
+            end = () if options.choices is None else (talk.renderer.end_id,)
+        except ValueError as error:
+            raise RequestRefused(400, f"these messages or choices cannot be rendered: {error}"[:300]) from error
+        allowed = None if options.choices is None else [(*talk.renderer.encode(c), *end) for c in options.choices]
+        room = speech.context - len(prompt)
+        if room < 1:
+            raise RequestRefused(400, f"the prompt has {len(prompt)} tokens; the context holds {speech.context}")
+        request = Request(
+            prompt,
+            max_tokens=room if options.max_tokens is None else options.max_tokens,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            top_k=options.top_k,
+            min_p=options.min_p,
+            seed=secrets.randbits(63) if options.seed is None else options.seed,
+            stop_ids=options.stop_ids,
+            adapter=options.adapter,
+            top_logprobs=options.top_logprobs,
+            stop=options.stop,
+            logit_bias=options.logit_bias,
+            allowed=allowed,
+            park=True,
+        )
+        done = await self.complete(request)
+        text = TextStream(talk.renderer.tokenizer, options.stop, talk.renderer.stop_ids)
+        text.push(done.tokens, last=True)
+        if done.finish_reason in ("stop", "length"):
+            talk.answered(turns, prompt, done.tokens, text.text)
+        return ChatReply(
+            text=text.text,
+            token_ids=done.tokens,
+            logprobs=done.logprobs,
+            sampled_logprobs=done.sampled_logprobs,
+            finish_reason=done.finish_reason,
+            adapter=done.adapter,
+            policy_version=done.policy_version,
+            usage=Usage(done.prompt_tokens, done.cached_tokens, len(done.tokens)),
+            prompt_ids=list(prompt),
+            top_logprobs=done.top_logprobs,
+            token_versions=done.token_versions,
+        )
+
+    async def publish(
+        self, name: str, weights: Mapping[str, Any] | Packed, scale: float, version: int, mode: PublishMode = "pin"
+    ) -> str:
+        """See `Client`."""
+        import mlx.core as mx
+
+        from inference.loading import adapter_tensors
+
+        check_name(name)
+        if isinstance(weights, Packed):
+            packed = pack(weights, scale)  # checks the scale
+            arrays = adapter_tensors(packed.body)
+        else:
+            arrays = {key: w if isinstance(w, mx.array) else mx.array(w) for key, w in weights.items()}
+        mx.eval(arrays)  # in this thread, as the engine's cannot evaluate what was made here
+        with _as_refusals():
+            return await self.engine.call(lambda e: e.publish(name, arrays, scale=scale, version=version, mode=mode))
+
+    async def unpublish(self, name: str) -> None:
+        """See `Client`."""
+        check_name(name)
+
+        with _as_refusals():
+            await self.engine.call(lambda engine: engine.unpublish(name))
+
+    async def info(self) -> ServerInfo:
+        """See `Client`. InferenceError when the client was not told which model the engine has."""
+        if self.model is None:
+            raise InferenceError("give LocalClient the model's name or directory: its digests come from there")
+        from inference import loading
+
+        with _as_refusals():
+            tokenizer, vocab, context, adapters = await self.engine.call(
+                lambda e: (e.tokenizer, e.vocab_size, e.context, e.adapters())
+            )
+        path = loading.find_model(self.model)
+        if self._base is None:  # reads every weight file
+            self._base = await asyncio.to_thread(loading.base_digest, path)
+        return ServerInfo(
+            PROTOCOL,
+            str(self.model),
+            self._base,
+            tokenizer_digest(path),
+            template_digest(tokenizer),
+            vocab,
+            context,
+            adapters,
+        )
+
+    async def health(self) -> bool:
+        """See `Client`."""
+        return self.engine.worker.healthy()
+
+    async def close(self) -> None:
+        """End the engine, if this client has started it."""
+        if self._owned:
+            self._owned = False
+            await self.engine.close()
+
+    async def __aenter__(self) -> Self:
+        if not self.engine.started:
+            self._owned = True
+            await self.engine.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _texts(self) -> _Speech:
+        """The renderer of the engine's tokenizer; made once, beside the loop, as it tries out the chat template."""
+        async with self._lock:
+            if self._speech is None:
+                with _as_refusals():
+                    tokenizer, context = await self.engine.call(lambda e: (e.tokenizer, e.context))
+                self._speech = await asyncio.to_thread(_speech, tokenizer, context)
+        return self._speech
+
+
+def _speech(tokenizer: Any, context: int) -> _Speech:
+    if tokenizer is None:
+        return _Speech(None, None, context)
+    from inference.render import Renderer
+    from inference.server.rendering import Conversations
+
+    talk = Conversations(Renderer(tokenizer))
+    return _Speech(talk, talk.renderer.stop_ids, context)
+
+
+@contextmanager
+def _as_refusals() -> Iterator[None]:
+    """The engine's errors as those of a server."""
+    try:
+        yield
+    except UnknownAdapter as error:
+        raise RequestRefused(404, str(error)[:500]) from error
+    except ValueError as error:
+        raise RequestRefused(400, str(error)[:500]) from error
+    except InferenceError as error:
+        raise ServerUnavailable(str(error)) from error

@@ -1,0 +1,151 @@
+"""Who belongs to a pool, who of them can be used, and what all of them should have.
+
+An endpoint is used when it has said that it serves the model of the others and has every adapter it should have. One
+that failed is asked again after a while, and gets what it lacks first: it may have been restarted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from inference.types import InferenceError
+
+from .endpoint import Endpoint
+from .errors import Incompatible, RequestRefused, ServerUnavailable
+from .interface import Client, ServerInfo, differences
+from .publications import Publications
+from .retry import Retry
+
+logger = logging.getLogger(__name__)
+
+
+class Members:
+    """The endpoints of a pool, `published`: what they should have, `identity`: the model they serve, once known."""
+
+    def __init__(self, clients: Sequence[Client], retry: Retry) -> None:
+        self.endpoints = [Endpoint(client, number, retry) for number, client in enumerate(clients)]
+        self.retry = retry
+        self.published = Publications()
+        self.identity: ServerInfo | None = None
+        self._starting = asyncio.Lock()
+
+    @property
+    def usable(self) -> list[Endpoint]:
+        """Those that may be asked."""
+        return [endpoint for endpoint in self.endpoints if endpoint.usable]
+
+    def nobody(self) -> str:
+        """Why no endpoint can be asked."""
+        return "no endpoint is usable: " + "; ".join(f"{e.name}: {e.error or 'busy'}" for e in self.endpoints)
+
+    async def start(self) -> None:
+        """Learn once what is served. Incompatible when endpoints differ, ServerUnavailable when none answers."""
+        if self.identity is not None:
+            return
+        async with self._starting:
+            if self.identity is None:
+                found = await self.retry.run(lambda number: self.agree())
+                self.identity = next(iter(found.values()))
+                for endpoint in found:
+                    endpoint.take_in()
+
+    async def agree(self) -> dict[Endpoint, ServerInfo]:
+        """What every endpoint that answers says it serves; the model that most of them have comes first."""
+        asked = [(e, e.epoch) for e in self.endpoints]
+        results = await asyncio.gather(*(e.client.info() for e, _ in asked), return_exceptions=True)
+        found: dict[Endpoint, ServerInfo] = {}
+        for (endpoint, epoch), result in zip(asked, results):
+            if isinstance(result, ServerInfo):
+                found[endpoint] = result
+            elif isinstance(result, ServerUnavailable):
+                endpoint.leave_out(epoch, result)
+                endpoint.error = str(result)
+            else:
+                raise result
+        if not found:
+            raise ServerUnavailable(self.nobody())
+        model = max(found, key=lambda e: sum(not differences(found[e], other) for other in found.values()))
+        wrong = {e: differences(found[model], info) for e, info in found.items()}
+        if any(wrong.values()):
+            told = [f"{e.name} differs from {model.name} in {' and '.join(what)}" for e, what in wrong.items() if what]
+            raise Incompatible(f"{'; '.join(told)}. All endpoints of a pool serve one model")
+        return found
+
+    def revive(self, endpoint: Endpoint) -> asyncio.Future[None]:
+        """Begin to bring an endpoint back, if that is not being done."""
+        if endpoint.revival is None:
+            endpoint.revival = asyncio.ensure_future(self._bring_back(endpoint))
+
+            def over(done: asyncio.Future[None]) -> None:
+                endpoint.revival = None
+                if not done.cancelled() and (bug := done.exception()) is not None:
+                    endpoint.failed_again(bug)
+                    logger.error("%s could not be brought back", endpoint.name, exc_info=bug)
+
+            endpoint.revival.add_done_callback(over)
+        return endpoint.revival
+
+    async def revive_all(self, endpoints: Iterable[Endpoint]) -> None:
+        """Bring back those that are not usable, and wait until that has been tried."""
+        pending = [self.revive(e) for e in endpoints if not e.usable]
+        if pending:
+            await asyncio.wait(pending)  # which does not cancel them when one waiting request is cancelled
+
+    async def _bring_back(self, endpoint: Endpoint) -> None:
+        """Use an endpoint again when it answers, has the model, and all adapters it should have."""
+        try:
+            while True:
+                serial = self.published.serial
+                info = await endpoint.client.info()
+                wrong = differences(self.identity, info) if self.identity is not None else []
+                if wrong:
+                    raise Incompatible(f"{endpoint.name} differs from the others in {' and '.join(wrong)}")
+                await self._catch_up(endpoint, info)
+                if serial == self.published.serial:  # nothing was published meanwhile
+                    break
+        except InferenceError as error:
+            endpoint.failed_again(error)
+            return
+        endpoint.take_in()
+        logger.info("%s is used", endpoint.name)
+
+    async def _catch_up(self, endpoint: Endpoint, info: ServerInfo) -> None:
+        """Publish what it lacks, take away what was taken away elsewhere."""
+        for name, publication in self.published.items():
+            there = info.adapters.get(name)
+            if there is None or (there.version, there.digest) != (publication.version, publication.packed.digest):
+                await endpoint.client.publish(name, publication.packed, publication.packed.scale, publication.version)
+        for name in self.published.dropped & info.adapters.keys():
+            await endpoint.client.unpublish(name)
+
+    async def everywhere(self, change: Callable[[Client], Awaitable[object]]) -> list[RequestRefused]:
+        """Make a change at every usable endpoint; at least one has taken it, and who has not is left out.
+
+        Returns the refusals. Raises RequestRefused when nobody took it, ServerUnavailable when nobody answered.
+        """
+
+        async def attempt(number: int) -> list[RequestRefused]:
+            if number or not self.usable:
+                await self.revive_all(self.endpoints)  # which brings the change along
+                if self.usable:
+                    return []
+                raise ServerUnavailable(self.nobody())
+            asked = [(e, e.epoch) for e in self.usable]
+            results = await asyncio.gather(*(change(e.client) for e, _ in asked), return_exceptions=True)
+            faults = [result for result in results if isinstance(result, BaseException)]
+            for fault in faults:
+                if not isinstance(fault, InferenceError):
+                    raise fault
+            refusals = [fault for fault in faults if isinstance(fault, RequestRefused)]
+            nobody = len(faults) == len(asked)
+            for (endpoint, epoch), result in zip(asked, results):
+                # Where nobody took it, those who refused have what they should have.
+                if isinstance(result, BaseException) and not (nobody and isinstance(result, RequestRefused)):
+                    endpoint.leave_out(epoch, result)
+            if nobody:
+                raise refusals[0] if refusals else ServerUnavailable(self.nobody())
+            return refusals
+
+        return await self.retry.run(attempt)

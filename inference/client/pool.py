@@ -1,0 +1,234 @@
+"""Several endpoints as one client: who is asked, and what a failed answer means.
+
+A publication either reaches an endpoint or takes it out of use until it has caught up, so every answer comes from the
+version that is current here, and an answer that does not gives a restarted server away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from inference.types import Completion, InferenceError, PublishMode, Request
+
+from .endpoint import Endpoint
+from .errors import BadAnswer, RequestRefused, ServerUnavailable
+from .interface import ChatReply, Client, Message, Sampling, ServerInfo
+from .members import Members
+from .packing import Packed, check_name, pack
+from .publications import Publication
+from .retry import Retry
+
+T = TypeVar("T")
+_SESSIONS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointStatus:
+    """One endpoint as the pool sees it. served: requests answered; outstanding: not answered yet."""
+
+    name: str
+    usable: bool
+    outstanding: int
+    served: int
+    error: str | None
+
+
+class Pool:
+    """`Client` of several clients that serve the same model. It closes them.
+
+    A request goes to the endpoint with the fewest outstanding ones, a `session` to the one that answered it last. When
+    an endpoint fails, its requests go to another; it is asked again after a while, and used again when it has the same
+    model and all adapters published here.
+
+    retry: how often a request is tried, and how long to wait when no endpoint can take it; its waits are also those
+    before an endpoint that failed is asked again.
+    """
+
+    def __init__(self, clients: Sequence[Client], *, retry: Retry | None = None) -> None:
+        if not clients:
+            raise ValueError("a pool needs at least one client")
+        self.retry = retry or Retry()
+        self._members = Members(clients, self.retry)
+        self._published = self._members.published
+        self._sessions: OrderedDict[str, Endpoint] = OrderedDict()
+        self._publishing = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"Pool([{', '.join(endpoint.name for endpoint in self._members.endpoints)}])"
+
+    def status(self) -> list[EndpointStatus]:
+        """Every endpoint, in the order given."""
+        return [EndpointStatus(e.name, e.usable, e.outstanding, e.served, e.error) for e in self._members.endpoints]
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    async def complete(self, request: Request, *, session: str | None = None) -> Completion:
+        """See `Client`."""
+        return await self._ask(lambda client: client.complete(request), request.adapter, session)
+
+    async def chat(self, messages: Sequence[Message], *, session: str | None = None, **sampling: Any) -> ChatReply:
+        """See `Client`."""
+        adapter = Sampling(**sampling).adapter
+        return await self._ask(lambda client: client.chat(messages, **sampling), adapter, session)
+
+    async def _ask(self, call: Callable[[Client], Awaitable[T]], adapter: str | None, session: str | None) -> T:
+        """The first good answer. Every endpoint is tried before any is tried again."""
+        await self._members.start()
+        since = self._published.mark(adapter)
+
+        async def attempt(number: int) -> T:
+            tried: set[Endpoint] = set()
+            fault: InferenceError = ServerUnavailable(self._members.nobody())
+            while (endpoint := await self._choose(session, tried)) is not None:
+                tried.add(endpoint)
+                epoch = endpoint.epoch
+                try:
+                    with endpoint.busy():
+                        answer = await call(endpoint.client)
+                        self._check_version(adapter, answer, since)
+                except ServerUnavailable as error:
+                    fault = error
+                    if error.status != 429:
+                        endpoint.leave_out(epoch, error)
+                except BadAnswer as error:
+                    fault = error
+                    endpoint.leave_out(epoch, error)
+                except RequestRefused as error:
+                    if error.status == 404 and adapter in self._published:  # restarted, and nobody has noticed
+                        endpoint.leave_out(epoch, error)
+                    elif error.status < 500:
+                        raise
+                    fault = error
+                else:
+                    if session is not None:
+                        self._remember(session, endpoint)
+                    return answer
+            if isinstance(fault, ServerUnavailable) or number:
+                raise fault
+            # Each endpoint failed on this request: once more after a pause, then it is the request's fault.
+            raise ServerUnavailable(str(fault)) from fault
+
+        return await self.retry.run(attempt)
+
+    def _check_version(self, adapter: str | None, answer: Any, since: int) -> None:
+        if not self._published.plausible(adapter, answer.policy_version, since):
+            raise BadAnswer(f"version {answer.policy_version} of {adapter!r} answered, which is not current here")
+
+    async def _choose(self, session: str | None, tried: set[Endpoint]) -> Endpoint | None:
+        """Who is asked next: the session's endpoint, else the least busy one. None when all were tried."""
+        members = self._members
+        for endpoint in members.endpoints:
+            if endpoint.due:
+                members.revive(endpoint)
+        if not members.usable:
+            # Nobody is left. A request must not fail while there is a server that could answer it: ask them now.
+            await members.revive_all(e for e in members.endpoints if e not in tried)
+        usable = [e for e in members.usable if e not in tried]
+        if not usable:
+            return None
+        home = self._sessions.get(session) if session is not None else None
+        return home if home in usable else min(usable, key=lambda e: (e.outstanding, e.turn))
+
+    def _remember(self, session: str, endpoint: Endpoint) -> None:
+        self._sessions[session] = endpoint
+        self._sessions.move_to_end(session)
+        while len(self._sessions) > _SESSIONS:
+            self._sessions.popitem(last=False)
+
+    # --- adapters ----------------------------------------------------------------------------------------------------
+
+    async def publish(
+        self, name: str, weights: Mapping[str, Any] | Packed, scale: float, version: int, mode: PublishMode = "pin"
+    ) -> str:
+        """See `Client`. Returns when every endpoint has the version or is left out until it has (see `status`).
+
+        Raises RequestRefused when an endpoint that others agree with refuses it, naming which; ServerUnavailable when
+        none could be reached. When none has taken it, the version before stays the one that is published here.
+        """
+        check_name(name)
+        new = Publication(pack(weights, scale), version)
+        await self._members.start()
+        async with self._publishing:
+            undo = self._published.put(name, new)
+            try:
+                refusals = await self._members.everywhere(
+                    lambda client: client.publish(name, new.packed, scale, version, mode)
+                )
+            except BaseException:
+                undo()
+                raise
+            self._published.settle(name)
+        if refusals:
+            raise RequestRefused(refusals[0].status, f"not all endpoints took {name!r}: {_listed(refusals)}")
+        return new.packed.digest
+
+    async def unpublish(self, name: str) -> None:
+        """See `Client`."""
+        check_name(name)
+        await self._members.start()
+        async with self._publishing:
+            found = name in self._published
+
+            async def remove(client: Client) -> None:
+                nonlocal found
+                try:
+                    await client.unpublish(name)
+                    found = True
+                except RequestRefused as error:
+                    if error.status != 404:
+                        raise
+
+            undo = self._published.drop(name)
+            try:
+                refusals = await self._members.everywhere(remove)
+            except BaseException:
+                undo()
+                raise
+        if refusals:
+            raise RequestRefused(refusals[0].status, f"not all endpoints let go of {name!r}: {_listed(refusals)}")
+        if not found:
+            raise RequestRefused(404, f"no adapter {name!r} is published")
+
+    async def info(self) -> ServerInfo:
+        """What is served. Incompatible names the endpoint whose model differs, and in what."""
+        await self._members.start()
+        found = await self.retry.run(lambda number: self._members.agree())
+        return next(iter(found.values()))
+
+    async def health(self) -> bool:
+        """Some endpoint is healthy."""
+        return any(await asyncio.gather(*(e.client.health() for e in self._members.endpoints)))
+
+    async def close(self) -> None:
+        """Close every client."""
+        revivals = [e.revival for e in self._members.endpoints if e.revival is not None]
+        for revival in revivals:
+            revival.cancel()
+        await asyncio.gather(*revivals, return_exceptions=True)
+        await asyncio.gather(*(e.client.close() for e in self._members.endpoints))
+
+    async def __aenter__(self) -> Self:
+        entered = []
+        try:
+            for endpoint in self._members.endpoints:
+                await endpoint.client.__aenter__()
+                entered.append(endpoint)
+            await self._members.start()
+        except BaseException:
+            await asyncio.gather(*(e.client.close() for e in entered))
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _listed(refusals: Sequence[RequestRefused]) -> str:
+    return "; ".join(str(refusal) for refusal in refusals)

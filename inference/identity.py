@@ -1,0 +1,24 @@
+"""What a model is known by: digests that a server and a trainer compare before the first step. Loads no MLX."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+PROTOCOL = 1
+"""Version of what Legos adds to OpenAI's API; a client and a server that differ do not work together."""
+
+
+def tokenizer_digest(model_dir: str | Path) -> str:
+    """SHA-256 of the tokenizer's file; "" where the directory has none of its own."""
+    for name in ("tokenizer.json", "tokenizer.model"):
+        file = Path(model_dir) / name
+        if file.is_file():
+            return hashlib.sha256(file.read_bytes()).hexdigest()
+    return ""
+
+
+def template_digest(tokenizer: Any) -> str:
+    """SHA-256 of the tokenizer's chat template, empty where it has none."""
+    return hashlib.sha256(str(getattr(tokenizer, "chat_template", "") or "").encode()).hexdigest()

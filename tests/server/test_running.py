@@ -1,0 +1,305 @@
+"""Starting, health, overload, pausing, draining, stopping; and what a server writes to its log."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.storm_processes import Served
+from benchmarks.wire import Connection, Live, Reply, post
+from inference import ModelNotFound, loading
+from inference.server.app import Settings
+
+BODY = {"prompt": "the player says", "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+
+
+@pytest.fixture
+def serve(random_model_dir: Path) -> Iterator[Callable[..., Live]]:
+    """serve(**settings) -> a server of its own, stopped after the test."""
+    made: list[Live] = []
+
+    def start(wait: bool = True, **settings: Any) -> Live:
+        made.append(Live(Settings(model=str(random_model_dir), **settings), wait=wait))
+        return made[-1]
+
+    yield start
+    for live in made:
+        live.stop()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(16) as made:
+        yield made
+
+
+class Hold:
+    """While it is entered the engine's thread stands still."""
+
+    def __init__(self, live: Live) -> None:
+        self._live, self._go = live, threading.Event()
+
+    def __enter__(self) -> None:
+        inside = threading.Event()
+        self._live.core.engine.worker.call(lambda engine: (inside.set(), self._go.wait(20)))
+        assert inside.wait(10)
+
+    def __exit__(self, *exc: object) -> None:
+        self._go.set()
+
+
+def ask(live: Live, tokens: int = 150, **options: Any) -> Reply:
+    return live.ask("POST", "/v1/completions", BODY | {"max_tokens": tokens} | options)
+
+
+def ids(reply: Reply) -> list[int]:
+    assert reply.status == 200, reply
+    return list(reply.json()["choices"][0]["token_ids"])
+
+
+# --- loading, health, overload ---------------------------------------------------------------------------------------
+
+
+def test_while_the_model_loads_requests_are_asked_to_come_again(
+    serve: Callable[..., Live], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, load = threading.Event(), loading.load
+    monkeypatch.setattr(loading, "load", lambda *args: (go.wait(20), load(*args))[1])
+    live = serve(wait=False)
+    try:
+        assert live.ask("GET", "/health").status == 200  # it is not stuck
+        assert live.ask("GET", "/ready").status == 503
+        asked = [("POST", "/v1/chat/completions", CHAT), ("GET", "/v1/models", None), ("POST", "/pause", None)]
+        for method, path, body in asked:
+            reply = live.ask(method, path, body)
+            assert reply.status == 503 and int(reply.headers["retry-after"]) > 0, (path, reply)
+            assert "loading" in reply.json()["error"]["message"]
+    finally:
+        go.set()
+    live.until(lambda: live.ask("GET", "/ready").status == 200)
+    assert ask(live, 2).status == 200
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_server(tmp_path: Path) -> None:
+    from inference.server.app import create_app
+    from inference.server.running import serve
+
+    assert serve(create_app(Settings(model=str(tmp_path / "nothing"))), "127.0.0.1", 0) == 1
+    with pytest.raises(ModelNotFound, match="no such model"):
+        Live(Settings(model=str(tmp_path / "nothing")))
+
+
+def test_health_tells_a_stuck_engine(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
+    live = serve(patience=0.3)
+    assert live.ask("GET", "/health").json() == {"status": "ok"}
+    with Hold(live):
+        waiting = pool.submit(ask, live, 3)
+        live.until(lambda: live.ask("GET", "/health").status == 503, 5.0)
+        assert live.ask("GET", "/ready").status == 503
+    assert len(ids(waiting.result(10))) == 3
+    assert live.ask("GET", "/health").status == live.ask("GET", "/ready").status == 200
+
+
+def test_a_full_queue_says_when_to_come_again(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
+    live = serve(max_queue=4)
+    with Hold(live):
+        waiting = [pool.submit(ask, live, 3, n=2) for _ in range(2)]
+        live.until(lambda: live.core.engine.running == 4)
+        for options in ({}, {"stream": True}, {"n": 4}):
+            reply = ask(live, 3, **options)
+            assert reply.status == 429 and int(reply.headers["retry-after"]) > 0
+            assert reply.json()["error"]["type"] == "rate_limit_error"
+        assert live.ask("GET", "/health").status == 200
+    assert {len(ids(one.result(10))) for one in waiting} == {3}
+    assert ask(live, 3, n=4).status == 200
+    never = ask(live, 3, n=5)  # no waiting would help
+    assert never.status == 400 and "retry-after" not in never.headers
+
+
+# --- pausing ---------------------------------------------------------------------------------------------------------
+
+
+def started(live: Live, pool: ThreadPoolExecutor, **options: Any) -> Future[Reply]:
+    """A long request that has begun to generate."""
+    before = live.core.engine.worker.steps
+    running = pool.submit(ask, live, **options)
+    live.until(lambda: live.core.engine.worker.steps > before + 3)
+    return running
+
+
+def test_pausing_keeps_ends_or_awaits_what_runs(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
+    live = serve()
+    alone = ids(ask(live))
+
+    running = started(live, pool)
+    assert live.ask("POST", "/pause?mode=keep").json() == {"paused": True, "mode": "keep"}
+    steps = live.core.engine.worker.steps
+    time.sleep(0.1)
+    assert live.core.engine.worker.steps == steps and not running.done()
+    assert live.ask("GET", "/is_paused").json() == {"is_paused": True} and live.ask("GET", "/health").status == 200
+    assert live.ask("POST", "/resume").json() == {"paused": False}
+    assert ids(running.result(20)) == alone
+
+    for _ in range(3):  # it used to depend on who came first
+        running = started(live, pool)
+        assert live.ask("POST", "/pause").json() == {"paused": True, "mode": "abort"}
+        ended = running.result(5)
+        assert ended.json()["choices"][0]["finish_reason"] == "abort" and ids(ended) == alone[: len(ids(ended))]
+        later = pool.submit(ask, live)
+        live.until(lambda: live.core.engine.running == 1)
+        time.sleep(0.05)
+        assert not later.done()
+        live.ask("POST", "/resume")
+        assert ids(later.result(20)) == alone
+
+    running = started(live, pool)
+    assert live.ask("POST", "/pause?mode=wait").status == 200
+    assert ids(running.result(1)) == alone
+    assert live.ask("POST", "/pause?mode=wait").status == 200  # twice is once
+    live.ask("POST", "/resume")
+
+
+def test_pausing_comes_to_an_end_although_requests_keep_coming(
+    serve: Callable[..., Live], pool: ThreadPoolExecutor
+) -> None:
+    live, over = serve(), threading.Event()
+
+    def keep_asking(seed: int) -> int:
+        asked = 0
+        while not over.is_set():
+            assert len(ids(ask(live, 40, seed=seed))) == 40
+            asked += 1
+        return asked
+
+    busy = [pool.submit(keep_asking, seed) for seed in range(4)]
+    live.until(lambda: live.core.engine.running >= 3)
+    assert live.ask("POST", "/pause?mode=wait", timeout=10).status == 200
+    assert live.holds()["rows"] == 0
+    live.until(lambda: live.core.engine.running == 4)  # they wait inside
+    over.set()
+    live.ask("POST", "/resume")
+    assert min(one.result(20) for one in busy) >= 1
+
+
+def test_clients_that_leave_a_paused_server_free_what_they_held(serve: Callable[..., Live]) -> None:
+    live = serve()
+    gone = [
+        Connection(live.port).send(post("/v1/completions", BODY | {"max_tokens": 300, "stream": stream}))
+        for stream in (True, False)
+    ]
+    live.until(lambda: live.holds()["rows"] >= 1)
+    live.ask("POST", "/pause?mode=keep")
+    for connection in gone:
+        connection.reset()
+    live.until(lambda: not any(live.holds()[name] for name in ("rows", "requests", "listeners")), 5.0)
+
+
+# --- draining and stopping -------------------------------------------------------------------------------------------
+
+
+def test_draining_finishes_what_runs_and_refuses_the_rest(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
+    live = serve()
+    alone = ids(ask(live, 200))
+    running = [started(live, pool, tokens=200), started(live, pool, tokens=200, stream=True)]
+    live.uvicorn.should_exit = True
+    live.until(lambda: live.core.draining)
+    refused = ask(live, 2)
+    assert refused.status == 503 and int(refused.headers["retry-after"]) > 0
+    assert live.ask("GET", "/ready").status == 503 and live.ask("GET", "/health").status == 200
+    assert ids(running[0].result(20)) == alone
+    streamed = [choice for event in running[1].result(20).events() for choice in event["choices"]]
+    assert [token for choice in streamed for token in choice.get("token_ids", ())] == alone
+    assert streamed[-1]["finish_reason"] == "length"
+
+
+def test_what_takes_longer_than_the_drain_is_ended_with_what_it_has(
+    random_model_dir: Path, pool: ThreadPoolExecutor
+) -> None:
+    live = Live(Settings(model=str(random_model_dir)), drain_seconds=0)
+    live.ask("POST", "/pause?mode=keep")
+    running = pool.submit(ask, live, 490)
+    live.until(lambda: live.core.engine.running == 1)
+    live.stop()
+    ended = running.result(5)
+    assert ended.status == 200 and ended.json()["choices"][0]["finish_reason"] == "abort"
+
+
+KEY = "canary-0123456789-key"
+
+
+def test_a_process_keeps_its_key_to_itself_idles_and_drains(random_model_dir: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(f"{KEY}\n")
+    served = Served("--api-key-file", keys, model=str(random_model_dir))
+    port = served.ready()
+    assert served.status("/v1/models") == 401
+    wrong = KEY[:-1] + "x"
+    for request in (
+        post("/v1/completions", b"{" + KEY.encode(), Authorization=f"Bearer {KEY}"),
+        post(f"/v1/{KEY}?key={KEY}", {}, Authorization=f"Bearer {KEY}"),
+        post("/v1/completions", BODY, Authorization=f"Bearer {wrong}"),
+        f"GET /{KEY} HTTP/1.1\r\nAuthorization {KEY}\r\n\r\n".encode(),
+    ):
+        assert KEY.encode() not in Connection(port).send(request).rest()
+
+    body = BODY | {"max_tokens": 450, "stream": True}
+    gone = [Connection(port).send(post("/v1/completions", body, Authorization=f"Bearer {KEY}")) for _ in range(4)]
+    for connection in gone:
+        assert b"200 OK" in connection.socket.recv(1000)
+        connection.reset()
+    time.sleep(0.5)
+    start = _cpu_seconds(served.process.pid)
+    time.sleep(1.5)
+    assert _cpu_seconds(served.process.pid) - start < 0.15  # a busy loop would take all of it
+
+    running = Connection(port, 30.0).send(post("/v1/completions", body, Authorization=f"Bearer {KEY}"))
+    running.socket.recv(64)
+    served.process.send_signal(signal.SIGTERM)
+    assert b"data: [DONE]" in running.rest()
+    assert served.wait() == 0
+    assert KEY not in served.log and wrong not in served.log and "Shutting down" in served.log
+
+
+def _cpu_seconds(pid: int) -> float:
+    import os
+
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_process_ends_cleanly_while_its_model_loads(random_model_dir: Path) -> None:
+    served = Served(model=str(random_model_dir))
+    served.listening()
+    assert served.end(signal.SIGINT) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--host", "0.0.0.0"], "--api-key-file"),
+        (["--host", "::"], "--api-key-file"),
+        (["--host", "127.0.0.2"], "--api-key-file"),
+        (["--api-key-file", "SHORT"], "16 or more characters"),
+        (["--api-key-file", "EMPTY"], "16 or more characters"),
+        (["--api-key-file", "MISSING"], "MISSING"),
+        (["--adapter", "nameless"], "NAME=PATH"),
+    ],
+)
+def test_servers_that_should_not_run_do_not_start(tmp_path: Path, options: list[str], message: str) -> None:
+    (tmp_path / "SHORT").write_text("secret\n")
+    (tmp_path / "EMPTY").write_text("\n")
+    code = "import sys; from legos_train.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "serve", "--port", "0", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode != 0 and message in done.stderr and "Traceback" not in done.stderr
+    assert "secret" not in done.stderr and "Uvicorn running" not in done.stderr
