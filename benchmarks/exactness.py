@@ -92,9 +92,7 @@ def parity(repeats: int) -> Found:
                 ask(prompt + completion.tokens + rng.integers(3, vocab, 12).tolist(), adapter, 1)
     engine.abort_all()
     done += engine.step()
-    worst = max(
-        largest_difference(models[asked[c.request_id][1]], asked[c.request_id][0], c) for c in done if c.tokens
-    )
+    worst = max(largest_difference(models[asked[c.request_id][1]], asked[c.request_id][0], c) for c in done if c.tokens)
     cached = sum(c.cached_tokens > 0 for c in done)
     aborted = sum(c.finish_reason == "aborted" and bool(c.tokens) for c in done)
     return {

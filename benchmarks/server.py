@@ -9,6 +9,7 @@ Counted are the CPU seconds of the server's process (/proc/PID/stat), the client
 
 from __future__ import annotations
 
+import asyncio
 import os
 import statistics
 import sys
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -28,17 +29,18 @@ from benchmarks.measuring import Case, Found, compare, options, report
 from benchmarks.models import CONTEXT, save_model
 from benchmarks.servers import Server, ask_all, first_token, running
 from inference import Engine, Request
-from inference.loading import prepare_mlx
+from inference.loading import load, prepare_mlx
+from inference.worker import AsyncEngine
 
 PROMPT, NEW = 128, 64
+T = TypeVar("T")
 _servers: dict[str, Server] = {}
+_tokenizers: dict[str, Any] = {}
 _seeds = iter(range(1, 1 << 30))
 
 
 def prompts(folder: str, count: int, tokens: int = PROMPT) -> tuple[list[str], list[list[int]]]:
     """New texts of exactly so many tokens that begin differently, and their ids."""
-    from inference.loading import load
-
     if folder not in _tokenizers:
         _tokenizers[folder] = load(folder)[1]
     tokenizer = _tokenizers[folder]
@@ -54,14 +56,11 @@ def prompts(folder: str, count: int, tokens: int = PROMPT) -> tuple[list[str], l
     return texts, ids
 
 
-_tokenizers: dict[str, Any] = {}
-
-
-def spent(server: Server, work: Callable[[], Any]) -> float:
-    """CPU seconds that some work costs a server."""
+def spent(server: Server, work: Callable[[], T]) -> tuple[float, T]:
+    """CPU seconds that some work costs a server, and what the work brings."""
     before = server.cpu()
-    work()
-    return server.cpu() - before
+    found = work()
+    return server.cpu() - before, found
 
 
 def throughput(at_once: int, repeats: int) -> Found:
@@ -75,7 +74,8 @@ def throughput(at_once: int, repeats: int) -> Found:
         said: dict[str, list[str]] = {}
         for name in names:
             server = _servers[name]
-            sides[name].append(spent(server, lambda: said.update({name: ask_all(server, texts, NEW, at_once)})))
+            cost, said[name] = spent(server, partial(ask_all, server, texts, NEW, at_once))
+            sides[name].append(cost)
         # mlx-lm drops a space at the beginning of a completion
         same += [a.lstrip() == b.lstrip() for name in names[1:] for a, b in zip(said["ours"], said[name])]
         if round_ == 1:
@@ -87,36 +87,46 @@ def throughput(at_once: int, repeats: int) -> Found:
         "baseline_is": names[1],
         "baseline_variants": {name: count * NEW / seconds for name, seconds in tried.items()},
         "equal": sum(same) / len(same),
+        "connections reset": {name: _servers[name].resets for name in _servers},
         "must": {"the same text": sum(same) / len(same) > 0.99},
     }
 
 
 def http(repeats: int) -> Found:
-    """CPU time of our server over that of the engine alone in this process, 8 clients, 32 requests a round."""
+    """CPU time of our server over that of the engine in this process, both with 8 clients, 32 requests a round.
+
+    A client is a coroutine here, which asks again when it has its answer, as the server's clients do. (An engine that
+    gets its requests from one loop starts them together, and computes their prompts together, too.)
+    """
     server = _servers["ours"]
-    engine = Engine.load(server.model)
-    served, alone = [], []
+    asking, serving, alone = [], [], []
     for round_ in range(repeats + 1):
         texts, ids = prompts(server.model, 32)
-        cost = spent(server, lambda: ask_all(server, texts, NEW, 8))
-        start = time.process_time()
-        in_process(engine, ids, 8)
+        before = server.cpu_by_thread()
+        cost, _ = spent(server, partial(ask_all, server, texts, NEW, 8))
+        threads = {name: seconds - before.get(name, 0.0) for name, seconds in server.cpu_by_thread().items()}
+        own = asyncio.run(in_process(server.model, ids, 8))
         if round_:
-            served.append(cost)
-            alone.append(time.process_time() - start)
-    found = compare(served, alone, 32 * NEW)
-    return found | {"unit": "tokens per CPU second", "overhead": 1 / found["ratio"] - 1}
+            serving.append(cost)
+            asking.append(threads[server.main_thread])
+            alone.append(own)
+    found = compare(serving, alone, 32 * NEW)
+    more = {"of it in the HTTP thread": statistics.median(asking) / statistics.median(serving)}
+    return found | more | {"unit": "tokens per CPU second", "overhead": 1 / found["ratio"] - 1}
 
 
-def in_process(engine: Engine, ids: list[list[int]], at_once: int) -> None:
-    """The engine with the same requests; as many in flight as the server has clients."""
+async def in_process(model: str, ids: list[list[int]], at_once: int) -> float:
+    """CPU seconds of an engine with the same requests and as many clients."""
     waiting = [Request(p, max_tokens=NEW, temperature=0.0, park=True) for p in ids]
-    flying = 0
-    while waiting or flying:
-        while waiting and flying < at_once:
-            engine.submit(waiting.pop())
-            flying += 1
-        flying -= len(engine.step())
+    async with AsyncEngine(partial(Engine.load, model)) as engine:
+        start = time.process_time()
+
+        async def client() -> None:
+            while waiting:
+                await engine.complete(waiting.pop())
+
+        await asyncio.gather(*(client() for _ in range(at_once)))
+        return time.process_time() - start
 
 
 class Load:
@@ -193,26 +203,18 @@ def after_leaving(server: Server, stream: bool) -> float:
     texts, _ = prompts(server.model, 16, 24)
     connections = [server.connect() for _ in texts]
     for connection, text in zip(connections, texts):
-        body = f'{{"model": "{server.model}", "prompt": {_json(text)}, "max_tokens": {CONTEXT - 64}'
-        body += f', "temperature": 0.0, "stream": {str(stream).lower()}}}'
-        connection.request("POST", "/v1/completions", body.encode(), {"Content-Type": "application/json"})
+        server.send(connection, {"prompt": text, "max_tokens": CONTEXT - 64, "stream": stream})
     time.sleep(1.0)
     for connection in connections:
         connection.close()
     time.sleep(0.5)
     start = time.monotonic()
-    cost = spent(server, lambda: time.sleep(2.0))
+    cost, _ = spent(server, partial(time.sleep, 2.0))
     percent = 100 * cost / (time.monotonic() - start)
     until = time.monotonic() + 90  # the next measurement begins when this one's work is over
-    while spent(server, lambda: time.sleep(0.5)) > 0.05 and time.monotonic() < until:
+    while spent(server, partial(time.sleep, 0.5))[0] > 0.05 and time.monotonic() < until:
         pass
     return percent
-
-
-def _json(text: str) -> str:
-    import json
-
-    return json.dumps(text)
 
 
 CASES = {

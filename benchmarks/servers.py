@@ -33,7 +33,8 @@ class Server:
     """One server process on a port of its own."""
 
     def __init__(self, command: Sequence[str], log: Path, model: str) -> None:
-        self.model = model
+        self.model, self.log = model, log
+        self.resets = 0
         with socket.socket() as probe:
             probe.bind((HOST, 0))
             self.port: int = probe.getsockname()[1]
@@ -44,14 +45,13 @@ class Server:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
             )
-        self.log = log
 
     def wait(self, seconds: float = 120.0) -> None:
         """Until it answers a completion. RuntimeError when it does not."""
         until = time.monotonic() + seconds
         while self.process.poll() is None and time.monotonic() < until:
             with suppress(OSError, http.client.HTTPException, ValueError, KeyError):
-                self.complete(self.connect(), {"prompt": "a", "max_tokens": 1})
+                self.post(self.connect(), {"prompt": "a", "max_tokens": 1}).read()
                 return
             time.sleep(0.2)
         raise RuntimeError(f"the server does not answer; its log says: {self.log.read_text()[-2000:]}")
@@ -59,24 +59,50 @@ class Server:
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(HOST, self.port, timeout=120)
 
-    def post(self, connection: http.client.HTTPConnection, body: dict[str, Any]) -> http.client.HTTPResponse:
-        """Send a completion request with greedy decoding."""
+    def send(self, connection: http.client.HTTPConnection, body: dict[str, Any]) -> None:
+        """A completion request with greedy decoding."""
         content = json.dumps({"model": self.model, "temperature": 0.0, **body}).encode()
         connection.request("POST", "/v1/completions", content, {"Content-Type": "application/json"})
+
+    def post(self, connection: http.client.HTTPConnection, body: dict[str, Any]) -> http.client.HTTPResponse:
+        """Send a request and await the head of the answer. ValueError when that is an error."""
+        self.send(connection, body)
         answer = connection.getresponse()
         if answer.status != 200:
             raise ValueError(f"{answer.status}: {answer.read()[:300]!r}")
         return answer
 
     def complete(self, connection: http.client.HTTPConnection, body: dict[str, Any]) -> tuple[str, int]:
-        """The text of a completion and the number of its tokens."""
-        answer = json.loads(self.post(connection, body).read())
+        """The text of a completion and the number of its tokens; a connection that is reset is made anew."""
+        for _ in range(50):
+            try:
+                answer = json.loads(self.post(connection, body).read())
+                break
+            except (ConnectionError, http.client.RemoteDisconnected):
+                self.resets += 1  # mlx_lm.server has a short queue of connections
+                connection.close()
+                time.sleep(0.05)
+        else:
+            raise RuntimeError(f"{self.log.stem} resets every connection")
         return answer["choices"][0]["text"], answer["usage"]["completion_tokens"]
 
     def cpu(self) -> float:
         """CPU seconds of the process, its threads, and its children that have ended."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return sum(map(int, fields[11:15])) / TICKS
+
+    def cpu_by_thread(self) -> dict[str, float]:
+        """CPU seconds of each thread by its id."""
+        found = {}
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            with suppress(OSError):  # the thread has ended
+                found[task.name] = int((task / "schedstat").read_text().split()[0]) / 1e9
+        return found
+
+    @property
+    def main_thread(self) -> str:
+        """The id of the thread that the event loop runs in."""
+        return str(self.process.pid)
 
     def stop(self) -> None:
         self.process.terminate()

@@ -125,8 +125,8 @@ class Runner:
     def warm(self, arena: Any, rows: Sequence[Fed]) -> None:
         """Give new rows the keys and values of beginnings they share with each other, or with earlier prompts.
 
-        Sets `pos`, `pending` and `cached` of each row. A beginning shared by two prompts is computed once and kept; with
-        a cache of 0 bytes every prompt is computed in full.
+        Sets `pos`, `pending` and `cached` of each row. A beginning shared by two prompts is computed once and kept;
+        with a cache of 0 bytes every prompt is computed in full.
         """
         if not self.forward.batches or not self.prefixes.max_bytes:
             return

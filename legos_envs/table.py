@@ -35,8 +35,11 @@ class InvalidMove(ValueError):
 class Forfeit(Exception):
     """Thrown into the rules when an agent has used up its retries. Uncaught, it ends the episode as `"invalid"`."""
 
-    def __init__(self, reasons: Mapping[str, str]):
-        self.reasons = dict(reasons)
+    shares: dict[str, float]
+    """What rules want others to get for it, by agent, in place of the share that `Table.settle` gives by default."""
+
+    def __init__(self, reasons: Mapping[str, str], shares: Mapping[str, float] | None = None):
+        self.reasons, self.shares = dict(reasons), dict(shares or {})
         super().__init__("; ".join(f"{agent}: {reason}" for agent, reason in self.reasons.items()))
 
     @property
@@ -47,7 +50,11 @@ class Forfeit(Exception):
     @classmethod
     def joint(cls, forfeits: Iterable[Forfeit]) -> Forfeit:
         """The forfeits of several branches as one."""
-        return cls({agent: reason for forfeit in forfeits for agent, reason in forfeit.reasons.items()})
+        every = list(forfeits)
+        return cls(
+            {agent: reason for forfeit in every for agent, reason in forfeit.reasons.items()},
+            {agent: share for forfeit in every for agent, share in forfeit.shares.items()},
+        )
 
 
 class Unscored(Exception):
@@ -227,7 +234,7 @@ class Table:
 
         Opponents are the trainable agents of the same table that do not offend; when all offend at once, the other
         offenders. The default share makes the sum zero in either case; where the env is not zero-sum it is nothing,
-        because there another's mistake is nobody's gain.
+        because there another's mistake is nobody's gain. Who is named in `forfeit.shares` gets that instead.
         """
         env = self.env
         for offender in forfeit.agents:
@@ -241,7 +248,7 @@ class Table:
             if share is None:
                 share = -env.invalid_reward / len(others) if env.zero_sum and others else 0.0
             for other in others:
-                env._pay(other, share)
+                env._pay(other, forfeit.shares.get(other, share))
 
     def penalize(self, forfeit: Forfeit) -> None:
         """Gives `invalid_reward` to the offenders of a forfeit, and nobody else anything; their info says why.

@@ -13,6 +13,7 @@ import re
 import struct
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ class Adapters:
 
             try:
                 engine = await self.engine.call(lambda engine: engine)
-                prepared = await asyncio.to_thread(_aside, prepare, engine)
+                prepared = await _aside(prepare, engine)
                 digest = await asyncio.shield(self.engine.call(timed))
             except (AdapterError, ValueError) as error:
                 raise ServerError(400, f"the adapter is refused: {error}"[:500]) from error
@@ -122,13 +123,18 @@ class Adapters:
             return {"adapter": name, "version": number, "digest": digest, "mode": mode, "seconds": spent}
 
 
-def _aside(prepare: Callable[[Engine], Prepared], engine: Engine) -> Prepared:
-    """Prepare an adapter in a thread that is not the engine's, which goes on meanwhile."""
-    try:
-        return prepare(engine)
-    finally:
-        mx.synchronize()
-        mx.clear_streams()  # of this thread; see `Engine.close`
+async def _aside(prepare: Callable[[Engine], Prepared], engine: Engine) -> Prepared:
+    """Prepare an adapter in a thread of its own, while the engine goes on."""
+
+    def work() -> Prepared:
+        try:
+            return prepare(engine)
+        finally:
+            mx.synchronize()
+            mx.clear_streams()  # see `Engine.close`; MLX is of no use to this thread from here on, so it ends
+
+    with ThreadPoolExecutor(1) as thread:
+        return await asyncio.get_running_loop().run_in_executor(thread, work)
 
 
 def _scale_in(body: bytes) -> float:

@@ -39,6 +39,10 @@ earlier round who called what, how many dice matched and who lost. Never the oth
 By the order in which players go out, evenly spaced: -1 for the first, +1 for the winner, so -1 and +1 for two. With
 `one_round=True` +1 and -1 for bidder and caller, 0 for the others.
 
+A player whose retries are used up ends the match with `invalid_reward`. Who is out already keeps what its rank pays;
+the others still in get `invalid_opponent_reward`, or, where none is given, equal shares that make the sum zero (so
+they may get more than 1).
+
 ## End
 
 When one player has dice left (infos: `winner`, `rounds`); with `one_round=True` at the first call.
@@ -93,7 +97,7 @@ from legos_envs.game import GameEnv, State
 from legos_envs.game_graph import MAX_STATES
 from legos_envs.games.liars_dice_round import CALL, Hand, LiarsDiceGame, Round, dice_of, read_bid
 from legos_envs.play import Decision
-from legos_envs.table import Rules, Seat, Table
+from legos_envs.table import Forfeit, Rules, Seat, Table
 
 
 def likelihood(bid: str, own: Hand, total: int, faces: int, wild: bool) -> float:
@@ -208,8 +212,37 @@ class LiarsDice(GameEnv):
             "does. All dice are rolled anew, and who lost one bids first. Without dice you are out; the last player "
             f"wins. Reply with your move as {parsing.write_action('move', self.action_format)}.",
         )
-        left = [self.dice] * len(agents)
         out: list[int] = []
+        try:
+            rounds = yield from self._rounds(table, out)
+        except Forfeit as forfeit:
+            forfeit.shares |= self._shares(table, forfeit, out)
+            raise
+        table.note(rounds=rounds, winner=agents[out[-1]])
+        returns = [self._rank_reward(out.index(seat)) for seat in range(len(agents))]
+        for agent, value in zip(agents, returns):
+            table.reward(agent, value)
+        return tuple(returns)
+
+    def _rank_reward(self, rank: int) -> float:
+        """What the player who goes out as number `rank`, from 0, gets."""
+        steps = len(self.possible_agents) - 1
+        return (2 * rank - steps) / steps
+
+    def _shares(self, table: Table, forfeit: Forfeit, out: list[int]) -> dict[str, float]:
+        """Who is out keeps what its rank pays; the others still in share what is left to a sum of zero."""
+        places = [table.path + agent for agent in self.possible_agents]
+        paid = {places[seat]: self._rank_reward(rank) for rank, seat in enumerate(out)}
+        still_in = [place for place in places if place not in paid and place not in forfeit.agents]
+        share = table.env.invalid_opponent_reward
+        if share is None:
+            share = -(table.env.invalid_reward + sum(paid.values())) / len(still_in)
+        return paid | dict.fromkeys(still_in, share)
+
+    def _rounds(self, table: Table, out: list[int]) -> Rules[int]:
+        """Plays to the end and returns the number of rounds; puts seats into `out` in the order in which they go."""
+        agents = self.possible_agents
+        left = [self.dice] * len(agents)
         starter, number, (hands, _) = 0, 1, self.deal(table)
         while True:
             order = tuple([s for s in (*range(starter, len(left)), *range(starter)) if left[s]])
@@ -238,13 +271,7 @@ class LiarsDice(GameEnv):
                 out.append(loser)
                 if len(out) == len(agents) - 1:
                     out.append(order[won])
-                    break
-        table.note(rounds=number - 1, winner=agents[out[-1]])
-        steps = len(agents) - 1
-        returns = [(2 * out.index(seat) - steps) / steps for seat in range(len(agents))]
-        for agent, value in zip(agents, returns):
-            table.reward(agent, value)
-        return tuple(returns)
+                    return number - 1
 
     def _roll(self, table: Table, counts: tuple[int, ...]) -> tuple[Hand, ...]:
         rolled = table.rng.integers(1, self.faces + 1, sum(counts)).tolist()

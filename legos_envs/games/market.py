@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from legos_envs import arguments, parsing
@@ -183,7 +182,8 @@ class TradingGame(TextEnv):
         which = f" ({self._action('Accept player_1')} where several are open)" if players > 2 else ""
         down = ", or anything else, turns" if self.answers_count else " turns"
         lines.append(
-            f"{self._action('Accept')} takes an offer made to you{which}; {self._action('Deny')}{down} it down."
+            f"{self._action('Accept')} takes an offer made to you{which} if you own what it asks for; "
+            f"{self._action('Deny')}{down} it down."
         )
         if self.can_finish:
             lines.append(f"{self._action('Done')} when you want no more; when all say so in turn, the game ends.")
@@ -215,15 +215,11 @@ class TradingGame(TextEnv):
             lines.append(
                 f"Your open offer: {write_goods(own.give, self.kinds)} for {write_goods(own.get, self.kinds)}."
             )
-        lines.append(self._menus[bool(makers)])
+        takeable = [maker for maker in makers if market.covers(agent, market.offers[maker][0].get)]
+        accepts = ["Accept"] * len(takeable) if len(makers) == 1 else [f"Accept {maker}" for maker in takeable]
+        names = ["Offer: ... -> ...", *accepts, *["Deny"] * bool(makers), *["Done"] * self.can_finish]
+        lines.append(f"Write a message; it may end with {' or '.join(map(self._action, names))}")
         return "\n".join(lines)
-
-    @cached_property
-    def _menus(self) -> tuple[str, str]:
-        """The last line of a prompt, where no offer is open to the player and where one is."""
-        ends = ["Offer: ... -> ..."], ["Offer: ... -> ...", "Accept", "Deny"]
-        menus = [[self._action(name) for name in names + ["Done"] * self.can_finish] for names in ends]
-        return tuple([f"Write a message; it may end with {' or '.join(menu)}" for menu in menus])  # type: ignore[return-value]
 
     def _act(self, market: Market, agent: str, said: str) -> tuple[str, Action | None, list[str]]:
         """What a message says beside its action, the action, and lines about what it brought about."""

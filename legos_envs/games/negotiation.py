@@ -207,12 +207,11 @@ class Negotiation(TradingGame):
     @cached_property
     def _rules(self) -> dict[str, str]:
         """What each player is told at the start."""
-        aim = (
-            f"After {self.rounds} rounds your reward is the rise of what your goods are worth to you, "
-            "as a share of the start."
+        share = "(worth at the end - worth at the start) / worth at the start"
+        aim = f"There are {self.rounds} rounds. " + (
+            f"Your reward is {share}; worth counts all your goods, by your values."
             if self.outcome == "gain"
-            else f"After {self.rounds} rounds players are ranked by the rise of what their goods are worth to them, "
-            "as a share of the start."
+            else f"Players are ranked by {share}; worth counts all of a player's goods, by its own values."
         )
         told = {}
         for player in self.possible_agents:

@@ -34,7 +34,12 @@ class Expression(NamedTuple):
     operations: int
     """How many of `+ - * /` join two values in it."""
     key: str
-    """Equal for all ways to space it and to put parentheses that change nothing: its parts in the order of work."""
+    """Equal for all ways to space it, to put parentheses that change nothing and to order what is added or multiplied:
+    its parts in the order of work, those of sums and products sorted."""
+
+
+Part = tuple[str, tuple[str, ...]]
+"""An operator with the keys of what it joins, two or more for `+` and `*`; for a number, the number alone."""
 
 
 def read(text: str) -> Expression:
@@ -47,7 +52,7 @@ def read(text: str) -> Expression:
         raise BadExpression(f"it has {len(text)} characters; at most {MAX_CHARS} are read.")
     tokens = _tokens(text.translate(SPELLED).strip().removesuffix("= ?").removesuffix("=?").rstrip(" ="))
     values: list[Fraction] = []
-    order: list[str] = []
+    parts: list[Part] = []
     waiting: list[str] = []
     operations = 0
     value_next = True  # whether a number, and not an operator, is to come
@@ -56,8 +61,9 @@ def read(text: str) -> Expression:
         """Works out what is at least as strong as the operator that comes."""
         while waiting and STRENGTH[waiting[-1]] >= least:
             operator = waiting.pop()
-            order.append(operator)
             right = values.pop()
+            after = parts.pop()
+            parts.append((operator, (_key(after),)) if operator == "negate" else _joined(operator, parts.pop(), after))
             if operator == "negate":
                 values.append(-right)
                 continue
@@ -69,7 +75,7 @@ def read(text: str) -> Expression:
         if value_next:
             if sign.isdigit():
                 values.append(Fraction(int(sign)))
-                order.append(str(int(sign)))
+                parts.append((str(int(sign)), ()))
                 value_next = False
             elif sign in ("(", "-"):
                 waiting.append("(" if sign == "(" else "negate")
@@ -95,7 +101,20 @@ def read(text: str) -> Expression:
     (value,) = values
     if max(abs(value.numerator), value.denominator) >= LARGEST:
         raise BadExpression(f"its value must stay below {LARGEST:,}.")
-    return Expression(tokens, value, operations, " ".join(order))
+    return Expression(tokens, value, operations, _key(parts[0]))
+
+
+def _key(part: Part) -> str:
+    operator, joined = part
+    return f"({' '.join(joined)} {operator})" if joined else operator
+
+
+def _joined(operator: str, before: Part, after: Part) -> Part:
+    """Two parts as one. Sums of sums and products of products are one list, in an order of its own."""
+    if operator not in "+*":
+        return operator, (_key(before), _key(after))
+    joined = [key for part in (before, after) for key in (part[1] if part[0] == operator else (_key(part),))]
+    return operator, tuple(sorted(joined))
 
 
 def _tokens(text: str) -> tuple[str, ...]:

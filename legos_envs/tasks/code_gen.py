@@ -45,7 +45,9 @@ be read, or whose call the reference cannot take, is a wrong test. The same test
 hidden programs, each wrong on some call, one is caught when it fails a right test. So one wrong test of five costs a
 fifth, and tests that catch nothing are worth nothing.
 
-An agent with an invalid move (coder: says nothing) gets `invalid_reward`; the other one is paid as ever.
+An agent with an invalid move (coder: says nothing) gets `invalid_reward`; the other one is paid as ever. But a coder
+who is to be scored by a tester without a valid move gets 0 and ends with `info["trainable"]` False, so that nothing is
+learned from it.
 
 A program that breaks off, or takes more than `seconds` or 64 MiB for all calls together, fails them all.
 
@@ -172,8 +174,10 @@ class CodeGen(TextEnv):
         if code is not None:
             results, error = results_of(code, item.name, item.calls, self.seconds, self.sandbox)
             passed = sum(map(same, results, expected)) / len(expected)
-            score = passed if self.coder_scored_by == "reference" else self._by_tests(code, item, tests or [])
-            table.reward("coder_0", score)
+            by_tests = self.coder_scored_by == "tester"
+            table.reward("coder_0", self._by_tests(code, item, tests or []) if by_tests else passed)
+            if by_tests and tests is None:  # a zero for what nobody has tested: nothing is to be learned from it
+                table.note("coder_0", trainable=False)
             table.note("coder_0", passed=passed, error=error)
         if tests is not None:
             right, caught = self._worth(item, tests)

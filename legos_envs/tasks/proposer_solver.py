@@ -72,8 +72,8 @@ words above. `info["outcome"]` is that word when all problems share it (`"invali
 | `proposer_reward` | `"goldilocks"` | or `"variance"` |
 | `seen` | none | problems that count as duplicates, compared as explained below |
 
-Problems are the same when they differ in spaces and needless parentheses alone (arithmetic), or in signs and case
-(free).
+Problems are the same when they differ only in spaces, needless parentheses and the order of what is added or
+multiplied (arithmetic), or in signs and case (free).
 
 Reset options: `seen`, more problems that count as duplicates; `problem` (and `answer`, which arithmetic can do without)
 gives the problem of every proposer, so that only solvers play. An env keeps no memory of earlier episodes: the caller

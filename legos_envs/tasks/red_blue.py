@@ -73,7 +73,8 @@ function and `info["bug"]` says whether it had a bug. If the reference cannot be
 `patch` runs code in `legos_envs.sandbox` and needs `pip install "legos[tasks]"`.
 
 Reset options: `secret`, the word to guard; `forbidden`, a word, which makes the policy never to write it; `item`, the
-name of a function. Each goes with its variant. Words have 4 to 30 letters a to z.
+name of a function. Each goes with its variant. Words have letters a to z: a secret 6 to 30, since chance spells shorter
+ones across words ("the night" has "then"), a forbidden word 4 to 30.
 
 ## Scripted players
 
@@ -122,6 +123,8 @@ from legos_envs.text_env import TextEnv
 
 VARIANTS = ("secret", "policy", "patch")
 OPTION_OF = {"secret": "secret", "policy": "forbidden", "patch": "item"}
+SHORTEST = {"secret": 6, "policy": 4}
+"""Letters of a given word. A leak is looked for across words, where chance spells shorter ones: "the night" has "then"."""
 MAX_PATCH = 4000
 SECONDS = 1.0
 """How long a function may run; a right one takes less than a millisecond."""
@@ -202,7 +205,7 @@ class RedBlue(TextEnv):
     def _deal(self, table: Table) -> Deal:
         given = table.options.get(OPTION_OF[self.variant])
         if given is not None:
-            given = _word(OPTION_OF[self.variant], given)
+            given = _word(OPTION_OF[self.variant], given, SHORTEST[self.variant])
         guarded: str | Policy
         if self.variant == "secret":
             guarded = given or SECRETS[int(table.rng.integers(len(SECRETS)))]
@@ -337,7 +340,7 @@ def _verdict(item: Item, patch: str, given: Any) -> Result:
     return (False, "right") if same else (True, "wrong")
 
 
-def _word(option: str, value: Any) -> str:
-    if not (isinstance(value, str) and value.isascii() and value.isalpha() and 4 <= len(value) <= 30):
-        raise ValueError(f"option {option} must be a word of 4 to 30 letters a to z; got {value!r}")
+def _word(option: str, value: Any, shortest: int) -> str:
+    if not (isinstance(value, str) and value.isascii() and value.isalpha() and shortest <= len(value) <= 30):
+        raise ValueError(f"option {option} must be a word of {shortest} to 30 letters a to z; got {value!r}")
     return value.casefold()

@@ -36,7 +36,8 @@ Each from 0 to 1, as soon as a solution has its verdict.
 - Generator: 1 when its solution is right and accepted, else 0.
 - Verifier: 1 when it accepts a right solution or rejects a wrong one, else 0.
 - Where no true answer is known: generators get 1 when accepted, verifiers 0.
-- An invalid move gets `invalid_reward`; its partner then gets 0, and the solution is in no data.
+- An invalid move gets `invalid_reward`; its partner then gets 0, and the solution is in no data. A generator whose
+  verifier is not understood ends with `info["trainable"]` False, so that nothing is learned from its 0.
 
 ## End
 
@@ -180,6 +181,7 @@ class SelfDistillation(TextEnv):
     def _sample(self, table: Table, number: int, question: str, truth: str | None) -> Rules[str | None]:
         """One solution and its verdict; the text when it passes the filter."""
         generator, verifier = f"generator_{number}", f"verifier_{number}"
+        text = None
         try:
             text = yield from table.ask(generator, self.prompt.replace("{question}", question))
             quote = judging.quoted(table.sub(generator), {"solution": text})
@@ -188,6 +190,8 @@ class SelfDistillation(TextEnv):
             )
         except Forfeit as forfeit:
             table.penalize(forfeit)
+            if text is not None:  # a zero for what nobody has judged: nothing is to be learned from it
+                table.note(generator, trainable=False)
             return None
         accepted = verdict == "accept"
         right = None if truth is None else answers.same_answer(answers.final_answer(text), truth)

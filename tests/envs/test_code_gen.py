@@ -133,6 +133,18 @@ def test_an_invalid_move_costs_only_its_own_agent():
     assert play("", "none", coder_scored_by="tester").returns == {"coder_0": -1, "tester_0": -1}
 
 
+def test_nothing_is_learned_from_code_that_nobody_has_tested():
+    def learned(*said, **kwargs):
+        return [agent for agent, trajectory in play(*said, **kwargs).trajectories.items() if trajectory.trainable]
+
+    episode = play(CLAMP.reference, "no tests here", coder_scored_by="tester")
+    assert episode.returns == {"coder_0": 0, "tester_0": -1}
+    assert learned(CLAMP.reference, "no tests here", coder_scored_by="tester") == ["tester_0"]
+    for said, scorer in (((CLAMP.reference, "no tests here"), "reference"), (("", "no"), "tester"),
+                         ((CLAMP.reference, GOOD_TESTS), "tester")):  # fmt: skip
+        assert learned(*said, coder_scored_by=scorer) == ["coder_0", "tester_0"]
+
+
 def test_neither_sees_the_other_or_the_reference():
     env = legos_envs.make("CodeGen-v0")
     env.reset(seed=0, options={"item": "clamp"})

@@ -199,6 +199,35 @@ def test_an_eliminated_player_has_no_private_texts_and_is_not_asked():
     assert env.agent_selection == "player_2" and len(env.agents) == 3
 
 
+def forfeited(outs, players=4, **kwargs):
+    """What players get when 0, 1, ... are out, so many, and the next one forfeits."""
+    env = LiarsDice(num_players=players, dice=1, invalid_retries=0, **kwargs)
+    env.reset(seed=0, options={"dice": [[1]] * players})
+    for gone in range(outs):
+        env.step(f"[{players - gone}x6]")  # a lie
+        env.step("[call]")
+    assert env.agent_selection == f"player_{outs}"
+    env.step("[nonsense]")
+    assert env.ended and {info["outcome"] for info in env.infos.values()} == {"invalid"}
+    assert env.infos["player_0"]["offenders"] == [f"player_{outs}"]
+    return list(env._cumulative_rewards.values())
+
+
+def test_who_is_out_gains_nothing_by_anothers_forfeit():
+    """It got the share of an opponent, +0.5 of three, where its rank pays -1."""
+    assert forfeited(1, players=3) == [-1, -1, 2]
+    assert forfeited(0) == pytest.approx([-1, 1 / 3, 1 / 3, 1 / 3])
+    assert forfeited(1) == pytest.approx([-1, -1, 1, 1])
+    assert forfeited(2) == pytest.approx([-1, -1 / 3, -1, 7 / 3])
+    assert forfeited(0, players=2) == [-1, 1]
+
+
+def test_given_rewards_of_invalid_moves_hold_for_those_still_in():
+    assert forfeited(1, preset="spiral") == [-1, -1.5, 0.5, 0.5]
+    assert forfeited(1, invalid_reward=-3) == [-1, -3, 2, 2]
+    assert forfeited(1, invalid_opponent_reward=0) == [-1, -1, 0, 0]
+
+
 def test_bystanders_of_a_single_round_get_nothing():
     env = LiarsDice(num_players=3, dice=1, one_round=True)
     env.reset(seed=0, options={"dice": [[1], [1], [1]]})

@@ -143,6 +143,34 @@ def test_of_several_offers_one_must_be_named():
     assert env._market.stock["player_2"] == (2, 1)
 
 
+def menu(env):
+    return last(env).split("\n")[-1].partition("may end with ")[2].split(" or ")
+
+
+def test_accept_is_offered_for_what_can_be_covered_only():
+    """The prompt named `[Accept]` where it was an invalid move."""
+    env = started()
+    assert menu(env) == ["[Offer: ... -> ...]", "[Done]"]
+    env.step("[Offer: 1 Wood -> 3 Wheat]")
+    assert menu(env) == ["[Offer: ... -> ...]", "[Deny]", "[Done]"]
+    says(env, "No.", "[Offer: 1 Wood -> 2 Wheat]")
+    assert menu(env) == ["[Offer: ... -> ...]", "[Accept]", "[Deny]", "[Done]"]
+
+
+def test_of_several_offers_the_menu_names_those_that_can_be_covered():
+    stock = [[2, 0], [2, 0], [2, 0], [0, 2]]
+    env = started({"stock": stock, "values": [[1, 1]] * 4}, num_players=4, action_format="boxed")
+    for number in (1, 3, 2):
+        env.step(f"\\boxed{{Offer: 1 Wheat -> {number} Wood}}")
+    accepts = [r"\boxed{Accept player_0}", r"\boxed{Accept player_2}"]
+    assert menu(env) == [r"\boxed{Offer: ... -> ...}", *accepts, r"\boxed{Deny}", r"\boxed{Done}"]
+
+
+@pytest.mark.parametrize(("outcome", "reader"), [("gain", "Your reward is"), ("win_lose", "Players are ranked by")])
+def test_the_rules_state_the_reward(outcome, reader):
+    assert f"{reader} (worth at the end - worth at the start) / worth at the start;" in last(started(outcome=outcome))
+
+
 def test_talk_is_heard_by_all_and_own_words_stand_in_self_contained_prompts():
     for memory in ("chat", "state"):
         env = started(None, num_players=3, memory=memory)

@@ -41,9 +41,22 @@ def test_expressions(text, value, operations):
 
 
 def test_one_spelling_for_all_ways_to_space():
-    assert arithmetic.read("3*( 4+5 )").key == arithmetic.read(" (3 * ((4) + 05)) ").key == "3 4 5 + *"
-    assert arithmetic.read("3*4+5").key != arithmetic.read("3*(4+5)").key != arithmetic.read("(4+5)*3").key
+    assert arithmetic.read("3*( 4+5 )").key == arithmetic.read(" (3 * ((4) + 05)) ").key == "((4 5 +) 3 *)"
+    assert arithmetic.read("3*4+5").key != arithmetic.read("3*(4+5)").key
     assert arithmetic.read("-3-4").key == arithmetic.read("(-3)-4").key != arithmetic.read("-(3+4)").key
+
+
+def test_one_spelling_for_all_orders_of_sums_and_products():
+    """`(4+5)*3` after `3*(4+5)` was a new problem."""
+    for same in (
+        ["3*(4+5)", "(4+5)*3", "3*(5+4)", "(5+4)*3"],
+        ["1+2+3", "3+1+2", "1+(2+3)", "(3+2)+1"],
+        ["2*3*4/5", "4*2*3/5", "4*(3*2)/5"],
+        ["2+-3", "-3+2"],
+    ):
+        assert len({arithmetic.read(text).key for text in same}) == 1
+    other = ["3-4", "4-3", "3/4", "4/3", "3+4", "3*4", "3+4*5", "(3+4)*5", "8-(4-2)", "8-4-2", "12", "1+2", "-(3+4)", "-3+4"]
+    assert len({arithmetic.read(text).key for text in other}) == len(other)
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_an_honest_question_can_always_be_answered():
     """Its answer neither gives the word away nor breaks the rule, even where the word is one that is to be repeated."""
     for word in ECHOES:
         for option, variant in (("secret", "secret"), ("forbidden", "policy")):
-            for seed in range(3):
+            for seed in range(3 if option == "forbidden" or len(word) >= 6 else 0):
                 how = {"variant": variant, "probes": 6, "exchanges": 1, "seed": seed}
                 assert play("scripted:ask_nicely", "scripted:sound", {option: word}, **how).info["how"] == "kept"
 
@@ -389,7 +389,10 @@ def test_arguments_are_checked(kwargs, message):
 @pytest.mark.parametrize(
     ("variant", "options", "message"),
     [
-        ("secret", {"secret": "abc"}, "option secret must be a word of 4 to 30 letters a to z; got 'abc'"),
+        # Innocent talk holds a short one: "the night".
+        ("secret", {"secret": "then"}, "option secret must be a word of 6 to 30 letters a to z; got 'then'"),
+        ("secret", {"secret": "apple"}, "option secret must be a word of 6 to 30 letters a to z; got 'apple'"),
+        ("policy", {"forbidden": "abc"}, "option forbidden must be a word of 4 to 30 letters a to z; got 'abc'"),
         ("secret", {"secret": "two words"}, "option secret must be a word"),
         ("secret", {"secret": "häuser"}, "option secret must be a word"),
         ("policy", {"forbidden": 7}, "option forbidden must be a word"),

@@ -67,6 +67,12 @@ def test_invalid_moves_cost_the_offender_and_keep_the_sample_out():
     assert len(episode.info["accepted"]) == 1 and not episode.trajectories["verifier_0"].turns
 
 
+def test_nothing_is_learned_from_a_solution_without_a_verdict():
+    episode = play(["", "Answer: 5", "Answer: 6"], ["[accept]", "hm", "[accept]"])
+    learned = [agent for agent, trajectory in episode.trajectories.items() if trajectory.trainable]
+    assert learned == ["generator_0", "generator_2", "verifier_0", "verifier_1", "verifier_2"]
+
+
 def test_thoughts_are_not_kept_nor_shown():
     episode = play(["<think>SECRET</think>Answer: 5"], ["[accept]"])
     assert episode.info["accepted"][0]["completion"] == "Answer: 5"

@@ -126,6 +126,7 @@ def test_an_invalid_answer_leaves_the_offer_open():
 def test_what_one_cannot_cover_one_cannot_accept():
     env = started(invalid_retries=0)
     env.step("[Offer: 1 Wheat -> 10 Ore]")
+    assert "[Accept]" not in last(env).split("\n")[-1] and "[Deny]" in last(env).split("\n")[-1]
     env.step("[Accept]")
     assert env.ended and env.infos["player_1"]["outcome"] == "invalid" and owned(env) == [(9,) * 5] * 2
     assert env._cumulative_rewards == {"player_0": 1, "player_1": -1}

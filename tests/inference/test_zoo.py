@@ -185,8 +185,9 @@ def test_bfloat16(name: str, tolerance: float) -> None:
         assert path(made) != "numpy" and not getattr(made.engine._runner.forward, "own_decoder", False)
         check(made, tolerance)
         shapes = made.engine._bank.shapes
-        halves = {n: w.astype(mx.bfloat16) for n, w in zoo.adapter(shapes, 1, 3).items()}
-        made.engine.publish("a", halves, scale=1.5, version=9)
+        for adapter, (seed, rank, scale) in ADAPTERS.items():
+            halves = {n: w.astype(mx.bfloat16) for n, w in zoo.adapter(shapes, seed, rank).items()}
+            made.engine.publish(adapter, halves, scale=scale, version=9)
         assert max(made.error(c, r) for c, r in zip(run(made.engine, jobs()), jobs())) <= tolerance
 
 

@@ -14,6 +14,7 @@ from test_engine import close
 from test_zoo import ON_CPU, PATHS, PROMPTS, case, check, jobs, path, run
 
 from inference import AdapterError, Engine, Request, UnsupportedModel, runner
+from inference.kv import Arena
 from inference.loading import clone_structure, context_length
 
 
@@ -170,6 +171,18 @@ def test_rows_are_told_apart_in_flattened_input_or_not_at_all() -> None:
         for i, policy in enumerate(policies):
             bank.select([policy], 4)
             np.testing.assert_allclose(np.array(layer(x[i : i + 1]))[0], y[i], atol=1e-5)
+
+
+def test_a_layer_that_stores_nothing_is_left_out_of_copies_and_snapshots() -> None:
+    """Some designs attend to another layer's keys; which layers do is not known before the first write."""
+    arena, other = Arena(2), Arena(2)
+    fed = mx.random.normal((1, 2, 5, 4), key=mx.random.key(0))
+    arena.open(0, [0], 5)[1].update_and_fetch(fed, fed * 2)
+    arena.copy([(2, 0, 5)])
+    other.restore(arena.snapshot(2, 4), [1], 3)
+    assert other.layers[0].keys is None
+    assert mx.array_equal(other.layers[1].keys[1, :, :3], fed[0, :, :3])
+    assert mx.array_equal(other.layers[1].values[1, :, :3], fed[0, :, :3] * 2)
 
 
 def test_the_context_is_found_wherever_a_config_has_it() -> None:

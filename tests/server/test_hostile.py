@@ -6,6 +6,7 @@ template of the caller's, bodies that lie about their length, clients that vanis
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
@@ -270,6 +271,37 @@ def test_clients_that_vanish_are_no_longer_worked_for(
         go.set()
     live.until(lambda: not any(live.holds()[name] for name in ("requests", "rows", "listeners")), 5.0)
     assert engine.worker.steps - steps < 50  # of 450
+    good()
+
+
+def test_a_stream_that_ends_before_its_first_byte_is_no_longer_worked_for(live: Live, good: Callable[[], str]) -> None:
+    """The answer's head waits for a full buffer when the client goes: the stream is cancelled and never started."""
+    body = json.dumps({"prompt": "hi", "max_tokens": 450, "ignore_eos": True, "stream": True}).encode()
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    asgi = {"version": "3.0", "spec_version": "2.3"}
+    scope = {"type": "http", "asgi": asgi, "http_version": "1.1", "method": "POST", "scheme": "http", "path": COMPLETE,
+             "raw_path": COMPLETE.encode(), "query_string": b"", "root_path": "", "headers": headers}  # fmt: skip
+
+    async def request() -> None:
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+        full = asyncio.Event()
+
+        async def receive() -> Any:
+            for message in messages:
+                return message
+            await full.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            full.set()
+            await asyncio.sleep(60)
+
+        await live.app(scope, receive, send)
+
+    steps = live.core.engine.worker.steps
+    live.run(request())
+    live.until(lambda: not any(live.holds()[name] for name in ("requests", "rows", "listeners")), 5.0)
+    assert live.core.engine.worker.steps - steps < 50  # of 450
     good()
 
 

@@ -169,26 +169,20 @@ def test_pausing_keeps_ends_or_awaits_what_runs(serve: Callable[..., Live], pool
     live.ask("POST", "/resume")
 
 
-def test_pausing_comes_to_an_end_although_requests_keep_coming(
-    serve: Callable[..., Live], pool: ThreadPoolExecutor
-) -> None:
-    live, over = serve(), threading.Event()
-
-    def keep_asking(seed: int) -> int:
-        asked = 0
-        while not over.is_set():
-            assert len(ids(ask(live, 40, seed=seed))) == 40
-            asked += 1
-        return asked
-
-    busy = [pool.submit(keep_asking, seed) for seed in range(4)]
-    live.until(lambda: live.core.engine.running >= 3)
-    assert live.ask("POST", "/pause?mode=wait", timeout=10).status == 200
-    assert live.holds()["rows"] == 0
-    live.until(lambda: live.core.engine.running == 4)  # they wait inside
-    over.set()
+def test_requests_that_keep_coming_do_not_put_off_a_pause(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
+    live = serve()
+    running = started(live, pool)
+    with Hold(live):
+        pausing = pool.submit(live.ask, "POST", "/pause?mode=wait")
+        live.until(lambda: not live.core.gate.is_set())
+        later = [pool.submit(ask, live, 30, seed=seed) for seed in range(3)]
+        time.sleep(0.2)
+        assert live.core.engine.running == 1  # they wait at the gate
+    assert pausing.result(10).status == 200 and len(ids(running.result(1))) == 150
+    live.until(lambda: live.core.engine.running == 3)
+    assert live.holds()["rows"] == 0 and not any(one.done() for one in later)
     live.ask("POST", "/resume")
-    assert min(one.result(20) for one in busy) >= 1
+    assert [len(ids(one.result(20))) for one in later] == [30] * 3
 
 
 def test_clients_that_leave_a_paused_server_free_what_they_held(serve: Callable[..., Live]) -> None:
