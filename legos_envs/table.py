@@ -237,18 +237,22 @@ class Table:
         because there another's mistake is nobody's gain. Who is named in `forfeit.shares` gets that instead.
         """
         env = self.env
+        homes: dict[str, list[str]] = {}
         for offender in forfeit.agents:
-            home = offender.rpartition("/")[0]
-            others = [
-                a for a, seat in env.seats.items() if seat.trainable and a != offender and a.rpartition("/")[0] == home
-            ]
-            others = [a for a in others if a not in forfeit.agents] or others
-            env._pay(offender, env.invalid_reward)
-            share = env.invalid_opponent_reward
-            if share is None:
-                share = -env.invalid_reward / len(others) if env.zero_sum and others else 0.0
-            for other in others:
-                env._pay(other, forfeit.shares.get(other, share))
+            homes.setdefault(offender.rpartition("/")[0], []).append(offender)
+        for home, offenders in homes.items():
+            seats = [a for a, seat in env.seats.items() if seat.trainable and a.rpartition("/")[0] == home]
+            others = [agent for agent in seats if agent not in offenders]
+            # Of how many offences each opponent gets a share, and among how many one is shared.
+            offences, among = (len(offenders), len(others)) if others else (len(offenders) - 1,) * 2
+            gained = 0.0
+            if env.invalid_opponent_reward is not None:
+                gained = offences * env.invalid_opponent_reward
+            elif env.zero_sum and among:
+                gained = -env.invalid_reward * (offences / among)  # so that a joint forfeit of all pays exactly 0
+            gains = {agent: forfeit.shares.get(agent, gained) for agent in others or offenders}
+            for agent in dict.fromkeys([*offenders, *others]):
+                env._pay(agent, (env.invalid_reward if agent in offenders else 0.0) + gains.get(agent, 0.0))
 
     def penalize(self, forfeit: Forfeit) -> None:
         """Gives `invalid_reward` to the offenders of a forfeit, and nobody else anything; their info says why.

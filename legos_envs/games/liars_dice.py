@@ -27,12 +27,13 @@ number of dice in play. Exactly one die is lost a round.
 
 ## What each seat is told
 
-The rules, its own dice, how many dice everybody has, the bids of this round, the bids it may make, and of every
-earlier round who called what, how many dice matched and who lost. Never the others' dice.
+The rules, its own dice, how many dice everybody has, the bids of this round, the bids it may make (of more than 60 the
+lowest and the highest), and of every earlier round who called what, how many dice matched and who lost. Never the
+others' dice.
 
 ## Actions
 
-`[3x4]`, a bid of three fours, or `[call]`. `legal_actions` has them all; the prompt names the bids without brackets.
+`[3x4]`, a bid of three fours, or `[call]`. `legal_actions` has them all; the prompt names bids without brackets.
 
 ## Rewards
 

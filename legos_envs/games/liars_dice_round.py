@@ -13,6 +13,8 @@ from legos_envs.game import State
 from legos_envs.game_graph import MAX_STATES
 
 CALL = "call"
+MOST_LISTED = 60
+"""Above so many bids a player is told the lowest and the highest, not all: 15 players with 5 dice each have 450."""
 Hand = tuple[int, ...]
 Round = tuple[tuple[Hand, ...], tuple[str, ...]]
 """The sorted dice of every player, and the moves so far."""
@@ -113,11 +115,13 @@ class LiarsDiceGame:
     def view(self, state: Round, player: int) -> str:
         hands, moves = state
         seats = self.seats or range(len(self.counts))
-        legal = " ".join(higher(sum(self.counts), self.faces, moves[-1] if moves else None))
+        bids = higher(sum(self.counts), self.faces, moves[-1] if moves else None)
+        many = len(bids) > MOST_LISTED
+        legal = f"any bid from {bids[0]} to {bids[-1]}" if many else " ".join(bids)
         made = ", ".join([f"player {seats[i % len(seats)]} {move}" for i, move in enumerate(moves)])
         offered = f"Higher bids: {legal}. Or call." if legal else "No bid is higher; call."
         if not moves:
-            offered = f"Bid one of: {legal}."
+            offered = f"Make {legal}." if many else f"Bid one of: {legal}."
         return (
             f"You are player {seats[player]}. {dice_of(hands[player])} Dice in play: {sum(self.counts)}.\n"
             f"Bids: {made or 'none'}.\n{offered}"

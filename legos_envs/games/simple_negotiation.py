@@ -172,8 +172,8 @@ class SimpleNegotiation(TradingGame):
         return {
             player: f"You are {player} and trade with {other}. "
             "Only you know what you own and what a unit is worth to you; the same holds for the other. "
-            f"There are {self.turns} turns in all. The player with the larger gain wins: "
-            "worth at the end - worth at the start; worth counts all of a player's goods, by its own values."
+            f"There are {self.turns} turns in all. The player with the larger "
+            "(worth at the end - worth at the start) wins; worth counts all of a player's goods, by its own values."
             f"\n{how}"
             for player, other in ((first, second), (second, first))
         }

@@ -548,6 +548,28 @@ def test_mutant_fails_for_what_is_wrong_with_it(env, expected):
     assert sorted(check_env(env, episodes=40).failures) == sorted(expected)
 
 
+@pytest.mark.parametrize(
+    ("count", "text", "good"),
+    [
+        (61, "from 100 to 160", True),
+        (61, "from 100", False),
+        (61, "up to 160", False),
+        (60, "from 100 to 159", False),
+        (60, " ".join(map(str, range(100, 160))), True),
+    ],
+)
+def test_many_legal_actions_may_be_told_as_a_range(count, text, good):
+    class Numbers(TextEnv):
+        seats = {"player_0": Seat("player_0")}
+
+        def play(self, table):
+            said = yield from table.ask("player_0", text, legal=[str(100 + n) for n in range(count)], listed=False)
+            table.reward("player_0", int(said))
+
+    report = check_env(Numbers, episodes=3, only=("infos.legal",))
+    assert ("infos.legal" not in report.failures) == good
+
+
 def test_env_with_an_argument_that_does_not_pickle():
     def make(**kwargs):
         return KeepsLambda(judge=lambda text: text, **kwargs)

@@ -173,6 +173,19 @@ def test_prompts_of_one_round_are_information_sets():
             env.step(env.infos[env.agent_selection]["legal_actions"][seed % 2 - 1])
 
 
+def test_many_bids_are_told_as_a_range():
+    """15 players read 450 bids each turn."""
+    env = LiarsDice(num_players=15)
+    env.reset(seed=0)
+    assert env.observe("player_0")["messages"][-1]["content"].endswith("\nMake any bid from 1x1 to 75x6.")
+    assert len(env.infos["player_0"]["legal_actions"]) == 450
+    env.step("[65x5]")  # 61 are left
+    assert env.observe("player_1")["messages"][-1]["content"].endswith("bids: any bid from 65x6 to 75x6. Or call.")
+    env.step("[65x6]")  # 60 are left
+    said = env.observe("player_2")["messages"][-1]["content"].rpartition("\n")[2]
+    assert said.startswith("Higher bids: 66x1 66x2 ") and said.endswith(" 75x6. Or call.") and len(said.split()) == 64
+
+
 def test_nobody_sees_the_dice_of_others():
     seen = set()
     for other in ([1, 1], [2, 5], [3, 4]):
@@ -268,7 +281,14 @@ def test_careful_reads_every_kind_of_prompt(kwargs):
         assert episode.outcome != "invalid" and not math.fsum(episode.returns.values())
 
 
-@pytest.mark.parametrize("kwargs", [{"num_players": 3, "dice": 1}, {"one_round": True, "dice": 1, "faces": 4}])
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"num_players": 3, "dice": 1},
+        {"num_players": 11, "dice": 1, "one_round": True},
+        {"one_round": True, "dice": 1, "faces": 4},
+    ],
+)
 def test_variants_keep_the_laws(kwargs):
     fast = ("play.legal", "seed.process", "copy.pickle", "copy.deepcopy", "copy.restore", "action.last")
     check_env("LiarsDice-v0", episodes=6, skip=fast, raise_on_failure=True, **kwargs)

@@ -306,6 +306,17 @@ def test_who_both_forfeit_both_lose():
     assert records[0]["scores"] == [0.0, 0.0] and records[0]["forfeited"] == ["entrant_0", "entrant_1"]
 
 
+@pytest.mark.parametrize("entrants", range(2, 9))
+@pytest.mark.parametrize("kwargs", [{}, {"invalid_reward": -0.7}, {"invalid_reward": 0}])
+def test_when_all_forfeit_all_get_exactly_zero(entrants, kwargs):
+    """Rounding left some with -1e-16, shown as -0.0: unlike returns, of which an advantage can be made."""
+    episode = play(
+        HeadToHead(num_entrants=entrants, invalid_retries=0, **kwargs), dict.fromkeys(["answer", "judge"], "")
+    )
+    assert {str(value) for value in episode.info["records"][0]["returns"]} == {"0.0"}
+    assert {str(value) for value in episode.returns.values()} == {"0.0"}
+
+
 def test_a_match_whose_judge_fails_is_void_and_takes_back_what_it_paid():
     episode, records = matches(match_1__judge_0="hm")
     assert records[1]["ending"] == "unscored" and records[1]["returns"] == [0.0, 0.0] == records[1]["scores"]

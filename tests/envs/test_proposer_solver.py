@@ -55,7 +55,22 @@ def test_one_spelling_for_all_orders_of_sums_and_products():
         ["2+-3", "-3+2"],
     ):
         assert len({arithmetic.read(text).key for text in same}) == 1
-    other = ["3-4", "4-3", "3/4", "4/3", "3+4", "3*4", "3+4*5", "(3+4)*5", "8-(4-2)", "8-4-2", "12", "1+2", "-(3+4)", "-3+4"]
+    other = [
+        "3-4",
+        "4-3",
+        "3/4",
+        "4/3",
+        "3+4",
+        "3*4",
+        "3+4*5",
+        "(3+4)*5",
+        "8-(4-2)",
+        "8-4-2",
+        "12",
+        "1+2",
+        "-(3+4)",
+        "-3+4",
+    ]
     assert len({arithmetic.read(text).key for text in other}) == len(other)
 
 
@@ -277,7 +292,8 @@ def test_duplicates():
     assert play(ProposerSolver(seen=["3*(4+5)"])).outcome == "duplicate"
     assert play(ProposerSolver(seen=["(3)*((4+5))"])).outcome == "duplicate"
     assert play(ProposerSolver(), {"seen": ["3*(4 + 5)", "1+1"]}).outcome == "duplicate"
-    assert play(ProposerSolver(), {"seen": ["3*(5+4)", "not arithmetic"]}).outcome == "played"
+    assert play(ProposerSolver(), {"seen": ["(5+4)*3"]}).outcome == "duplicate"
+    assert play(ProposerSolver(), {"seen": ["3*5+4", "not arithmetic"]}).outcome == "played"
     env = ProposerSolver(domain="free")
     said = "Problem: What is nine times three?\nAnswer: 27"
     assert play(env, {"seen": ["what is NINE times three"]}, proposer=said).outcome == "duplicate"
