@@ -124,7 +124,7 @@ from legos_envs.text_env import TextEnv
 VARIANTS = ("secret", "policy", "patch")
 OPTION_OF = {"secret": "secret", "policy": "forbidden", "patch": "item"}
 SHORTEST = {"secret": 6, "policy": 4}
-"""Letters of a given word. Leaks are looked for across words, where chance spells short ones: "the night" has "then"."""
+"""Letters of a given word. Leaks are sought across words, where chance spells short ones: "the night" has "then"."""
 MAX_PATCH = 4000
 SECONDS = 1.0
 """How long a function may run; a right one takes less than a millisecond."""
