@@ -6,7 +6,7 @@ an *episode* the finished record of one `reset ... end`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,3 +79,85 @@ class Episode:
     @property
     def turns(self) -> int:
         return sum(len(trajectory.turns) for trajectory in self.trajectories.values())
+
+
+def episode_to_json(episode: Episode) -> dict[str, Any]:
+    """The episode as JSON values; `episode_from_json` gives an equal one back. Token fields that are None are left out.
+
+    Raises:
+        TypeError: `options` or an info holds something JSON cannot say.
+    """
+    return {
+        "env_id": episode.env_id,
+        "seed": episode.seed,
+        "options": episode.options,
+        "group": episode.group,
+        "truncated": episode.truncated,
+        "info": jsonable(episode.info),
+        "trajectories": [
+            {
+                "agent": t.agent,
+                "role": t.role,
+                "trainable": t.trainable,
+                "carry": t.carry,
+                "info": jsonable(t.info),
+                "turns": [_turn_to_json(turn) for turn in t.turns],
+            }
+            for t in episode.trajectories.values()
+        ],
+    }
+
+
+def _turn_to_json(turn: Turn) -> dict[str, Any]:
+    out: dict[str, Any] = {"observation": list(turn.observation), "action": turn.action, "reward": turn.reward}
+    for name in ("legal_actions", "prompt_tokens", "action_tokens", "logprobs"):
+        value = getattr(turn, name)
+        if value is not None:
+            out[name] = [v if isinstance(v, str) else (float(v) if name == "logprobs" else int(v)) for v in value]
+    for name in ("policy_version", "finish_reason"):
+        if getattr(turn, name) is not None:
+            out[name] = getattr(turn, name)
+    return out
+
+
+def episode_from_json(data: Mapping[str, Any]) -> Episode:
+    """The opposite of `episode_to_json`. Raises KeyError for a missing field."""
+    trajectories = {}
+    for t in data["trajectories"]:
+        turns = [
+            Turn(
+                tuple(turn["observation"]),
+                turn["action"],
+                turn["reward"],
+                None if "legal_actions" not in turn else tuple(turn["legal_actions"]),
+                None if "prompt_tokens" not in turn else tuple(turn["prompt_tokens"]),
+                None if "action_tokens" not in turn else tuple(turn["action_tokens"]),
+                None if "logprobs" not in turn else tuple(turn["logprobs"]),
+                turn.get("policy_version"),
+                turn.get("finish_reason"),
+            )
+            for turn in t["turns"]
+        ]
+        trajectories[t["agent"]] = Trajectory(t["agent"], t["role"], t["trainable"], turns, t["carry"], t["info"])
+    return Episode(
+        data["env_id"], data["seed"], data["options"], trajectories, data["truncated"], data["group"], data["info"]
+    )
+
+
+def jsonable(value: Any) -> Any:
+    """Numpy numbers, tuples, sets and keys that are no text, as JSON has them.
+
+    Raises:
+        TypeError: there is no such form.
+    """
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {k if isinstance(k, str) else str(k): jsonable(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(v) for v in value]
+    if isinstance(value, set | frozenset):
+        return sorted(jsonable(v) for v in value)
+    if hasattr(value, "tolist"):
+        return jsonable(value.tolist())
+    raise TypeError(f"{type(value).__name__} has no JSON form: {value!r:.80}")

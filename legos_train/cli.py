@@ -7,12 +7,15 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from legos_train.stopping import Stopped
+
 VERBS = {
     "envs": ("legos_train.cli_envs", "list, show or check environments"),
     "train": ("legos_train.cli_train", "train a model by self-play"),
     "eval": ("legos_train.cli_eval", "measure a policy, without training"),
     "serve": ("legos_train.cli_serve", "serve a model over HTTP, with OpenAI's API"),
     "play": ("legos_train.cli_play", "play against a policy in the terminal"),
+    "view": ("legos_train.cli_view", "look at episodes, in the browser or the terminal"),
     "bootstrap": ("legos_train.cli_bootstrap", "remake the bundled model `tiny`"),
 }
 EXTRAS = {
@@ -48,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except Stopped as stopped:
+        return stopped.exit_code
     except (LookupError, ValueError, TypeError, RuntimeError, OSError) as error:
         if not explained(error):
             raise

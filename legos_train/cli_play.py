@@ -76,7 +76,7 @@ def _run(env: Any, who: dict[str, str], options: Any) -> int:
 def _play(env: Any, players: dict[str, Any], seed: int, name: str) -> legos_envs.Episode:
     if all(callable(player) for player in players.values()):
         return asyncio.run(legos_envs.play(env, players, seed))
-    from legos_train.rollout import EpisodeRequest, Rollouts
+    from legos_train.rollout import Play, Rollouts
 
-    (episode,) = Rollouts(lambda _: env).run([EpisodeRequest(name, seed, players)])
+    (episode,) = Rollouts(lambda _: env).run([Play(name, seed, players)])
     return episode

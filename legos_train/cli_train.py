@@ -5,68 +5,130 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from legos_train.config import ConfigError, TrainConfig, from_dict, load_toml, to_toml
+from legos_train.cli import parse_assignments
+from legos_train.config import ConfigError, TrainConfig, from_dict, read_toml, to_toml
+from legos_train.presets import preset, preset_names
 
 HELP = """Train a model by self-play. Plain `legos train` trains the bundled model on Kuhn poker.
 
-Besides the settings below: --config FILE.toml reads settings from a file; --resume goes on with --run-dir from its
-newest checkpoint; --dry-run prints the settings with an estimate of memory and time and trains nothing."""
+--env ID                 the environment; several times for several, ID=2 draws one twice as often
+--arg NAME=VALUE         a constructor argument of the environment
+--actor ROLE=MODEL       who answers for a role: policy, base, random, a run directory, an endpoint
+--preset NAME            settings of a task, see below; --smoke makes it a small run of `tiny`
+--config FILE.toml       settings from a file, on top of the preset
+--server URL             generate on `legos serve`; several, separated by commas
+--wandb PROJECT          log to Weights & Biases too
+--resume                 go on with --run-dir from its newest checkpoint
+--dry-run                print the settings with an estimate of memory and time; train nothing
+
+presets: {presets}"""
+ALIASES = {"--server": "--server.urls", "--wandb": "--logs.wandb", "--trackio": "--logs.trackio"}
 
 
 def run(arguments: Sequence[str]) -> int:
-    rest = list(arguments)
-    resume, dry_run = _take(rest, "--resume"), _take(rest, "--dry-run")
-    base = load_toml(Path(path)) if (path := _take_value(rest, "--config")) else TrainConfig()
-    if resume and (kept := _run_dir(rest)) and (kept / "config.toml").exists() and not path:
-        base = load_toml(kept / "config.toml")
-    config = parse(rest, base)
+    rest = [
+        f"{ALIASES.get(a.partition('=')[0], a.partition('=')[0])}{''.join(a.partition('=')[1:])}" for a in arguments
+    ]
+    resume, dry_run, smoke = (take_flag(rest, flag) for flag in ("--resume", "--dry-run", "--smoke"))
+    names, files = take_values(rest, "--preset"), take_values(rest, "--config")
+    data: dict[str, Any] = {}
+    for name in names:
+        data = merged(data, preset(name, smoke=smoke))
+    for file in files:
+        data = merged(data, read_toml(Path(file)))
+    kept = _run_dir(rest)
+    if resume and not data and kept and (kept / "config.toml").exists():
+        data = read_toml(kept / "config.toml")
+    if envs := take_values(rest, "--env"):
+        data["env"] = [_env(word) for word in envs]
+        if names or files:
+            data.pop("env_args", None)
+    if assignments := take_values(rest, "--arg"):
+        data["env_args"] = {**data.get("env_args", {}), **parse_assignments(assignments, "--arg")}
+    for word in take_values(rest, "--actor"):
+        role, sign, model = word.partition("=")
+        if not sign or not role or not model:
+            raise ConfigError(f"--actor takes ROLE=MODEL, got {word!r}")
+        data["actors"] = merged(data.get("actors", {}), {role: {"model": model}})
+    config = parse(rest, from_dict(data, files[-1] if files else "settings"))
     if dry_run:
         from legos_train.preflight import estimate
 
         print(to_toml(config))
         print(estimate(config))
         return 0
-    from legos_train.train import train
+    from legos_train import train
 
-    train(config, resume=resume)
+    train(config=config, resume=resume)
     return 0
+
+
+def _env(word: str) -> dict[str, Any]:
+    name, sign, weight = word.rpartition("=")
+    if not sign:
+        return {"id": word}
+    try:
+        return {"id": name, "weight": float(weight)}
+    except ValueError:
+        raise ConfigError(f"--env takes ID or ID=WEIGHT, got {word!r}") from None
+
+
+def merged(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
+    """Nested settings with those of `top` in front."""
+    out = dict(base)
+    for key, value in top.items():
+        both = isinstance(value, dict) and isinstance(out.get(key), dict)
+        out[key] = merged(out[key], value) if both else value
+    return out
 
 
 def parse(arguments: Sequence[str], base: TrainConfig) -> TrainConfig:
     """Command-line settings over those of `base`; wrong usage exits with 2 and names the nearest flag."""
     import tyro
 
-    parsed = tyro.cli(TrainConfig, prog="legos train", description=HELP, args=list(arguments), default=base)
-    return from_dict(parsed.model_dump(), "command line")
+    parsed = tyro.cli(
+        TrainConfig,
+        prog="legos train",
+        description=HELP.format(presets=", ".join(preset_names())),
+        args=list(arguments),
+        default=base,
+    )
+    return from_dict(parsed.plain(), "command line")
 
 
-def _take(arguments: list[str], flag: str) -> bool:
+def take_flag(arguments: list[str], flag: str) -> bool:
+    """Whether a flag is there; it is taken out."""
     found = flag in arguments
     while flag in arguments:
         arguments.remove(flag)
     return found
 
 
-def _take_value(arguments: list[str], flag: str) -> str | None:
-    for i, argument in enumerate(arguments):
-        if argument.startswith(f"{flag}="):
+def take_values(arguments: list[str], flag: str) -> list[str]:
+    """The values of every `FLAG VALUE` and `FLAG=VALUE`, which are taken out; exits with 2 when a value is missing."""
+    found: list[str] = []
+    i = 0
+    while i < len(arguments):
+        name, sign, value = arguments[i].partition("=")
+        if name != flag:
+            i += 1
+        elif sign:
+            found.append(value)
             del arguments[i]
-            return argument.partition("=")[2]
-        if argument == flag:
-            if i + 1 == len(arguments):
-                print(f"legos train: {flag} takes a file", file=sys.stderr)
-                raise SystemExit(2)
-            value = arguments[i + 1]
+        elif i + 1 < len(arguments):
+            found.append(arguments[i + 1])
             del arguments[i : i + 2]
-            return value
-    return None
+        else:
+            print(f"legos train: {flag} takes a value", file=sys.stderr)
+            raise SystemExit(2)
+    return found
 
 
 def _run_dir(arguments: Sequence[str]) -> Path | None:
-    rest = [a.replace("--run_dir", "--run-dir") for a in arguments]
-    value = _take_value(rest, "--run-dir")
-    return None if value is None else Path(value)
+    values = take_values([a.replace("--run_dir", "--run-dir") for a in arguments], "--run-dir")
+    return Path(values[-1]) if values else None
 
 
 __all__ = ["ConfigError", "parse", "run"]

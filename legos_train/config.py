@@ -1,6 +1,7 @@
-"""Every setting of a training run: one typed model per concern. The command line and the TOML file are these fields.
+"""Every setting of a training run. The command line and the TOML file are these fields; see settings.py for sections.
 
-Precedence: defaults, then the file, then the command line. An unknown key is an error that names the nearest one.
+Precedence: defaults, then the preset, then the file, then the command line. An unknown key is an error that names the
+nearest one.
 """
 
 from __future__ import annotations
@@ -8,140 +9,63 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError, field_validator, model_validator
+from tyro.conf import Suppress
+
+from legos_train.settings import (
+    ActorEntry,
+    Async,
+    Average,
+    Checkpoint,
+    Credit,
+    Curriculum,
+    EnvEntry,
+    Evaluation,
+    Filter,
+    League,
+    Logs,
+    Lora,
+    Loss,
+    Monitor,
+    Optim,
+    Replay,
+    Sampling,
+    Section,
+    Server,
+)
+
+GROUP_CREDIT = ("grpo", "hierarchical_grpo", "rloo", "per_role_norm", "turn_level", "agent_turn", "gigpo", "maxrl")
 
 
 class ConfigError(ValueError):
     """A setting is unknown, of the wrong type or out of range; the message names it."""
 
 
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", validate_assignment=True, frozen=True)
-
-
-class Lora(Section):
-    """LoRA (arXiv 2106.09685) on all linear layers."""
-
-    rank: int = Field(16, ge=1, le=512)
-    """Rank of every adapter matrix pair."""
-    scale: float = Field(8.0, gt=0)
-    """What the product B A is multiplied with (mlx-lm's `scale`, PEFT's alpha / rank)."""
-
-
-class Sampling(Section):
-    """How actions are sampled during training."""
-
-    temperature: float = Field(1.0, ge=0)
-    top_p: float = Field(1.0, gt=0, le=1)
-    max_tokens: int | None = Field(None, ge=1)
-    """Most tokens of one action; by default 12 with the bundled model, which only names a move, else 512."""
-
-
-class Optim(Section):
-    """AdamW (arXiv 1711.05101) and its schedule."""
-
-    lr: float = Field(2e-4, gt=0)
-    """Peak learning rate."""
-    lr_end: float = Field(0.1, ge=0, le=1)
-    """Share of the peak left at the last step; the decay is linear."""
-    warmup: int = Field(0, ge=0)
-    """Steps of linear warm-up."""
-    beta1: float = Field(0.0, ge=0, lt=1)
-    """Adam's first-moment decay. 0: no momentum that goes on pushing after the opponent has changed."""
-    beta2: float = Field(0.999, gt=0, lt=1)
-    eps: float = Field(1e-8, gt=0)
-    """Adam's epsilon. Around the size of a gradient's entries it turns Adam into SGD near a fixed point: steps shrink
-    with the gradient, and the last iterate can settle."""
-    weight_decay: float = Field(0.0, ge=0)
-    grad_clip: float = Field(0.3, gt=0)
-    """Largest global norm of the gradient."""
-    epochs: int = Field(1, ge=1)
-    """Passes over the episodes of one step."""
-    minibatches: int = Field(1, ge=1)
-    """Optimiser updates per pass."""
-
-
-class Loss(Section):
-    """The objective at every sampled token."""
-
-    name: Literal["ppo", "importance_sampling"] = "ppo"
-    clip_low: float = Field(0.2, gt=0)
-    clip_high: float = Field(0.2, gt=0)
-    aggregation: Literal["token", "sequence", "constant"] = "sequence"
-    """What the sum over tokens is divided by: tokens; tokens of each turn, then turns; or turns only."""
-    entropy: float = Field(0.0, ge=0)
-    """Weight of a full-vocabulary entropy bonus."""
-    kl: float = Field(0.2, ge=0)
-    """Weight of the KL divergence to the frozen base model, at the first step."""
-    kl_end: float | None = Field(0.05, ge=0)
-    """The same at the last step, reached geometrically; none keeps `kl`."""
-    kl_estimator: Literal["auto", "exact", "k3"] = "auto"
-    """Whole-vocabulary KL at every visited token, or the k3 estimate from the sampled one; auto: by vocabulary size."""
-
-
-class Credit(Section):
-    """Who gets credit for an outcome."""
-
-    name: Literal["rae", "grpo", "hierarchical_grpo", "same_prompt", "constant"] = "same_prompt"
-    decay: float = Field(0.95, ge=0, lt=1)
-    """Decay of RAE's moving baseline."""
-    gamma: float = Field(1.0, gt=0, le=1)
-    """Discount by turns from the end."""
-    pseudo_count: float = Field(2.0, ge=0)
-    """`same_prompt`: how many games the role's RAE baseline counts for."""
-    std: bool = False
-    """Group credit: divide by the group's standard deviation."""
-    singleton: Literal["zero", "rae"] = "rae"
-    """Group credit: the advantage of an agent without peers."""
-    root_peers: Literal["group", "batch"] = "group"
-    """`hierarchical_grpo`: who the agents at the root are compared with."""
-
-
-class Average(Section):
-    """The weight average that is published at the end, and evaluated beside the last weights."""
-
-    kind: Literal["ema", "uniform", "none"] = "ema"
-    decay: float = Field(0.98, ge=0, lt=1)
-    start: float = Field(0.25, ge=0, lt=1)
-    """`uniform`: share of the run that is left out."""
-
-
-class Evaluation(Section):
-    every: int = Field(10, ge=0)
-    """Steps between evaluations; 0: only before the first and after the last. Games with many positions: see docs."""
-    games: int = Field(256, ge=2)
-    """Games against random play, where no exact value can be computed."""
-
-
-class Checkpoint(Section):
-    every: int = Field(50, ge=0)
-    """Steps between checkpoints; 0 writes one at the end only."""
-    keep: int = Field(2, ge=1)
-
-
 class TrainConfig(Section):
     """One training run."""
 
-    env: str = "KuhnPoker-v0"
-    """An id of `legos envs list`, or `module:Name-v0`, or `file.py:Name-v0`."""
+    env: Annotated[tuple[EnvEntry, ...], Suppress] = (EnvEntry(id="KuhnPoker-v0"),)
+    """The environments: an id, a list of ids, or tables `[[env]]` with id, weight and args."""
     env_args: dict[str, Any] = Field(default_factory=dict)
-    """Constructor arguments of the environment."""
+    """Constructor arguments, for a run with one environment."""
+    actors: Annotated[dict[str, ActorEntry], Suppress] = Field(default_factory=dict)
+    """Who answers for a role: tables `[actors.ROLE]` or `[actors."ENV/ROLE"]`."""
     model: str = "tiny"
     """`tiny`, a model directory in mlx-lm's layout, or a hub name."""
+    init_adapter: Path | None = None
+    """Adapter weights to start from: an adapter directory or a run directory."""
     renderer: Literal["auto", "chatml", "qwen3", "llama3", "deepseek", "plain"] = "auto"
     """How conversations become tokens; `auto` takes the model's own chat template."""
-    system: dict[str, str] = Field(default_factory=dict)
-    """System prompts by role."""
     train_roles: tuple[str, ...] = ()
     """Roles whose actions are trained on; empty: every seat that the environment declares trainable."""
     steps: int = Field(250, ge=1)
     """Optimiser steps (one batch of episodes each)."""
     batch_size: int = Field(512, ge=1)
     """Episodes per step."""
-    group_size: int = Field(1, ge=1)
-    """Episodes started from one seed, for group credit."""
+    group_size: int | None = Field(None, ge=1)
+    """Episodes started from one seed, for group credit; by default 8 for group credit, else 1."""
     seed: int = Field(0, ge=0)
     run_dir: Path | None = None
     """Where the run is kept; by default a new directory below `runs/`."""
@@ -158,20 +82,62 @@ class TrainConfig(Section):
     optim: Optim = Optim()
     loss: Loss = Loss()
     credit: Credit = Credit()
+    filter: Filter = Filter()
+    league: League = League()
+    asynchronous: Async = Async()
+    replay: Replay = Replay()
+    curriculum: Curriculum = Curriculum()
+    monitor: Monitor = Monitor()
     average: Average = Average()
     eval: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
-    wandb: str | None = None
-    """Project name: also log to Weights & Biases (needs the extra `wandb`)."""
+    logs: Logs = Logs()
+    server: Server = Server()
+
+    @field_validator("env", mode="before")
+    @classmethod
+    def _entries(cls, value: Any) -> Any:
+        if isinstance(value, str | dict | EnvEntry):
+            value = [value]
+        if isinstance(value, list | tuple):
+            return tuple({"id": entry} if isinstance(entry, str) else entry for entry in value)
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrainConfig:
+        if not self.env:
+            raise ValueError("env is empty: name at least one environment")
+        labels = [entry.label for entry in self.env]
+        if twice := {label for label in labels if labels.count(label) > 1}:
+            raise ValueError(f"two environments are called {sorted(twice)[0]!r}; give each table [[env]] its own name")
+        if self.env_args and len(self.env) > 1:
+            raise ValueError("env_args is for runs with one environment; with several, give args in each table [[env]]")
+        if self.batch_size % self.grouped:
+            raise ValueError(f"batch_size ({self.batch_size}) must be a multiple of group_size ({self.grouped})")
+        return self
+
+    @property
+    def envs(self) -> tuple[EnvEntry, ...]:
+        """The environments with `env_args` merged in."""
+        if not self.env_args:
+            return self.env
+        only = self.env[0]
+        return (only.model_copy(update={"args": {**only.args, **self.env_args}}),)
+
+    @property
+    def title(self) -> str:
+        """The names of the environments, for people."""
+        return " + ".join(entry.label for entry in self.env)
+
+    @property
+    def grouped(self) -> int:
+        """Episodes per group: `group_size` or its default."""
+        return self.group_size or (8 if self.credit.name in GROUP_CREDIT and self.batch_size % 8 == 0 else 1)
 
     @property
     def action_tokens(self) -> int:
         """Most tokens of one action."""
         return self.sampling.max_tokens or (12 if self.model == "tiny" else 512)
-
-    def model_post_init(self, context: Any) -> None:
-        if self.batch_size % self.group_size:
-            raise ValueError(f"batch_size ({self.batch_size}) must be a multiple of group_size ({self.group_size})")
 
 
 def load_toml(path: Path) -> TrainConfig:
@@ -180,13 +146,17 @@ def load_toml(path: Path) -> TrainConfig:
     Raises:
         ConfigError: the file is missing, is not TOML, or a key is unknown or wrong.
     """
+    return from_dict(read_toml(path), str(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The plain values of a TOML file; raises `ConfigError` when it is missing or no TOML."""
     try:
-        data = tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text())
     except OSError as error:
         raise ConfigError(f"cannot read the config file {str(path)!r}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{str(path)!r} is not valid TOML: {error}") from error
-    return from_dict(data, str(path))
 
 
 def from_dict(data: dict[str, Any], where: str = "config") -> TrainConfig:
@@ -200,10 +170,13 @@ def from_dict(data: dict[str, Any], where: str = "config") -> TrainConfig:
 def _explain(error: Any) -> str:
     path = ".".join(str(part) for part in error["loc"])
     if error["type"] != "extra_forbidden":
-        return f"{path}: {error['msg']}, got {error['input']!r}"
+        message = error["msg"].removeprefix("Value error, ")
+        return f"{path}: {message}, got {error['input']!r}" if path else message
     section: Any = TrainConfig
     for part in error["loc"][:-1]:
-        section = section.model_fields[part].annotation
+        fields = getattr(section, "model_fields", {})
+        section = fields[part].annotation if part in fields else section
+        section = {"env": EnvEntry, "actors": ActorEntry}.get(str(part), section)
     known = list(section.model_fields)
     near = difflib.get_close_matches(str(error["loc"][-1]), known, 1)
     return f"unknown key {path!r}" + (f", did you mean {near[0]!r}?" if near else f"; accepted: {', '.join(known)}")
@@ -213,8 +186,4 @@ def to_toml(config: TrainConfig) -> str:
     """The whole config as TOML; settings that are None are left out, which means the same."""
     import tomli_w
 
-    return tomli_w.dumps(_without_none(config.model_dump(mode="json")))
-
-
-def _without_none(value: Any) -> Any:
-    return {k: _without_none(v) for k, v in value.items() if v is not None} if isinstance(value, dict) else value
+    return tomli_w.dumps(config.plain())

@@ -13,7 +13,7 @@ import numpy as np
 from pettingzoo import AECEnv
 
 from legos_envs import Episode, GameEnv, InfoSet, exact, parsing
-from legos_train.rollout import EpisodeRequest, ModelPlayer, Player, Rollouts
+from legos_train.rollout import ModelPlayer, Play, Player, Rollouts
 
 
 def action_probabilities(
@@ -82,7 +82,7 @@ def solvable(env: AECEnv) -> bool:
         and getattr(env.game, "solvable", True)
         and env.memory == "state"
         and getattr(env, "num_rounds", 1) == 1
-        and getattr(env, "rounds", 1) == 1
+        and getattr(env.game, "rounds", 1) == 1
     )
 
 
@@ -104,9 +104,20 @@ def outcome_of(episode: Episode, agent: str) -> str:
 
 
 def head_to_head(
-    rollouts: Rollouts, env_id: str, seats: Sequence[str], policy: Player, opponent: Player, games: int, seed: int
+    rollouts: Rollouts,
+    env_id: str,
+    seats: Sequence[str],
+    policy: Player,
+    opponent: Player,
+    games: int,
+    seed: int,
+    *,
+    others: Mapping[str, Player] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Plays `games` games, the policy in every seat in turn on the same seeds, and counts.
+
+    `others`: who plays the seats that are in nobody's competition, such as judges, as in `Play.players`.
 
     Returns `games`, `seats` (mean return by seat), `mean`, `ci95` (bootstrap over seeds: the seats played on one seed
     belong together), and the share of each of `OUTCOMES`. Seeds with an unscored game count in the shares alone.
@@ -116,8 +127,12 @@ def head_to_head(
     """
     rounds = max(1, math.ceil(games / len(seats)))
     requests = [
-        EpisodeRequest(
-            env_id, seed + n, {a: policy if a == seat else opponent for a in seats} | {"*": opponent}, salt=2 * n + k
+        Play(
+            env_id,
+            seed + n,
+            {"*": opponent, **(others or {})} | {a: policy if a == seat else opponent for a in seats},
+            options or {},
+            salt=2 * n + k,
         )
         for n in range(rounds)
         for k, seat in enumerate(seats)

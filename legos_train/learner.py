@@ -1,4 +1,4 @@
-"""One optimiser step: schedules, gradient, guards, AdamW, weight averages.
+"""One optimiser step: schedules, guards, minibatches, weight averages.
 
 What hurts users most is training that silently does nothing, so that is an error here: a gradient of exactly zero under
 non-zero advantages, and an adapter that a step leaves unchanged.
@@ -10,17 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
-import mlx.optimizers as optim
 import numpy as np
 from mlx import nn
 
+from legos_train.backend import MLXBackend
 from legos_train.batch import Batch
 from legos_train.config import TrainConfig
-from legos_train.lora import LoRASettings
 from legos_train.loss import LossSettings
-from legos_train.policy import FULL_ROW_VOCABULARY, Policy, Weights, clip_grads, loss_and_grad
-
-MAX_SKIPPED = 5
+from legos_train.policy import FULL_ROW_VOCABULARY, Policy, Weights
 
 
 class TrainingError(RuntimeError):
@@ -28,24 +25,25 @@ class TrainingError(RuntimeError):
 
 
 class Learner:
-    """The policy, its optimiser and its averages; `step` counts optimiser steps done (the policy version)."""
+    """The policy being trained and its averages; `step` counts optimiser steps done (the policy version).
+
+    `kl_factor` multiplies the scheduled KL weight; the collapse monitor raises it.
+    """
 
     def __init__(self, model: nn.Module, config: TrainConfig):
         self.config = config
-        self.policy = Policy(model, LoRASettings(rank=config.lora.rank, scale=config.lora.scale), seed=config.seed)
-        self.optimizer = optim.AdamW(
-            learning_rate=config.optim.lr,
-            betas=[config.optim.beta1, config.optim.beta2],
-            eps=config.optim.eps,
-            weight_decay=config.optim.weight_decay,
-            bias_correction=True,
-        )
-        self.optimizer.init(self.policy.trainable())
+        self.backend = MLXBackend(model, config)
         self.step = 0
         self.skipped = 0
+        self.kl_factor = 1.0
         self._average: Weights = {name: mx.zeros_like(w) for name, w in self.policy.trainable().items()}
         self._average_weight = 0.0
-        mx.eval(self.policy.trainable(), self.optimizer.state, self._average)
+        self._magnet: Weights | None = None
+        mx.eval(self._average)
+
+    @property
+    def policy(self) -> Policy:
+        return self.backend.policy
 
     # --- schedules ---------------------------------------------------------------------------------------------------
 
@@ -56,12 +54,14 @@ class Learner:
         return o.lr * (1 - (1 - o.lr_end) * done) * min(1.0, step / (o.warmup + 1))
 
     def kl_weight(self, step: int) -> float:
-        """From `kl` to `kl_end`, geometrically; linearly when one of them is zero."""
+        """From `kl` to `kl_end`, geometrically or linearly (always so when one of them is zero)."""
         first, last = self.config.loss.kl, self.config.loss.kl_end
         if last is None:
-            return first
+            return first * self.kl_factor
         done = (step - 1) / max(self.config.steps - 1, 1)
-        return first * (last / first) ** done if first and last else first + (last - first) * done
+        geometric = self.config.loss.kl_schedule == "geometric" and first and last
+        weight = first * (last / first) ** done if geometric else first + (last - first) * done
+        return weight * self.kl_factor
 
     def settings(self, step: int) -> LossSettings:
         loss = self.config.loss
@@ -73,6 +73,7 @@ class Learner:
             clip_low=loss.clip_low,
             clip_high=loss.clip_high,
             aggregation=loss.aggregation,
+            constant=loss.constant,
             kl_weight=self.kl_weight(step),
             kl=kl,
             entropy_weight=loss.entropy,
@@ -89,23 +90,21 @@ class Learner:
         """
         config, step = self.config, self.step + 1
         settings = self.settings(step)
-        self.optimizer.learning_rate = self.learning_rate(step)
         before = self.policy.trainable()
         if not before:
             raise TrainingError(f"step {step}: no LoRA weight is trainable (all are frozen): nothing would be learned")
         numbers: dict[str, Any] = {}
-        updates = idle = 0
+        updates = idle = skipped = 0
         for epoch in range(config.optim.epochs):
             for part in batch.minibatches(config.optim.minibatches, seed=_mix(config.seed, step, epoch)):
-                _, grads, seen = loss_and_grad(
-                    self.policy, part, settings, max_tokens=config.max_batch_tokens, policy_version=self.step
-                )
+                seen = self.backend.forward_backward(part, settings, self.step)
                 numbers = numbers or seen
                 if not seen["finite"]:
+                    skipped += 1
                     self._skip(step)
                     continue
                 if seen["grad_norm"] == 0.0:
-                    if np.any(part.advantages != 0.0):
+                    if np.any(part.advantages != 0.0) and settings.loss != "sft" and not seen.get("masked"):
                         raise TrainingError(
                             f"step {step}: the gradient is exactly zero although {np.count_nonzero(part.advantages)} "
                             f"of {len(part)} advantages are not. Nothing would be learned: check that LoRA weights "
@@ -113,9 +112,7 @@ class Learner:
                         )
                     idle += 1
                     continue
-                clipped, _ = clip_grads(grads, config.optim.grad_clip)
-                self.policy.load(self.optimizer.apply_gradients(clipped, self.policy.trainable()))
-                mx.eval(self.policy.trainable(), self.optimizer.state)
+                self.backend.optim_step(self.learning_rate(step))
                 self.skipped = 0
                 updates += 1
         change = adapter_change(before, self.policy.trainable())
@@ -124,17 +121,26 @@ class Learner:
                 f"step {step}: the adapter did not change after {updates} update(s) with learning rate "
                 f"{self.learning_rate(step):.2e}. Nothing would be learned"
             )
-        self.step = step
-        self._fold_average()
+        self.finish(step)
         numbers.update(
             lr=self.learning_rate(step), kl_weight=settings.kl_weight, adapter_change=change, updates=updates, idle=idle
         )
+        numbers["skipped"] = skipped
         numbers.setdefault("kl", 0.0)
         return numbers
 
+    def finish(self, step: int) -> None:
+        """Counts a step, whether it could train or not; averages and the magnet move on."""
+        self.step = step
+        self._fold_average()
+        every = self.config.loss.magnet_every
+        if every and step % every == 0:
+            self._magnet = dict(self.policy.trainable())
+            self.policy.anchor(self._magnet)
+
     def _skip(self, step: int) -> None:
         self.skipped += 1
-        if self.skipped > MAX_SKIPPED:
+        if self.skipped > self.config.optim.max_skipped:
             raise TrainingError(
                 f"step {step}: {self.skipped} updates in a row had a loss or gradient that is not finite; "
                 "the last checkpoint is intact. Try a smaller learning rate"
@@ -169,52 +175,37 @@ class Learner:
 
     def arrays(self) -> dict[str, Weights]:
         """All arrays of the state, by the name of the checkpoint file they belong in."""
-        return {
-            "adapter": self.policy.trainable(),
-            "optimizer": _flat(self.optimizer.state),
-            "average": dict(self._average),
-        }
+        out = {**self.backend.arrays(), "average": dict(self._average)}
+        if self._magnet is not None:
+            out["magnet"] = dict(self._magnet)
+        return out
 
     def state(self) -> dict[str, Any]:
-        return {"step": self.step, "skipped": self.skipped, "average_weight": self._average_weight}
+        return {
+            "step": self.step,
+            "skipped": self.skipped,
+            "average_weight": self._average_weight,
+            "kl_factor": self.kl_factor,
+        }
 
     def restore(self, arrays: Mapping[str, Weights], state: Mapping[str, Any]) -> None:
         """Comes back to `arrays()` and `state()`, bit for bit."""
-        self.policy.load(arrays["adapter"])
-        state_now = _flat(self.optimizer.state)
-        if set(state_now) != set(arrays["optimizer"]):
-            raise TrainingError("the optimiser state of the checkpoint is of another optimiser or other weights")
-        self.optimizer.state = _nested(arrays["optimizer"])
+        try:
+            self.backend.restore(arrays)
+        except ValueError as error:
+            raise TrainingError(str(error)) from error
         self._average = dict(arrays["average"])
         self.step, self.skipped, self._average_weight = state["step"], state["skipped"], state["average_weight"]
+        self.kl_factor = state["kl_factor"]
+        if "magnet" in arrays:
+            self._magnet = dict(arrays["magnet"])
+            self.policy.anchor(self._magnet)
 
 
 def adapter_change(before: Mapping[str, mx.array], after: Mapping[str, mx.array]) -> float:
     """The largest absolute change of any weight."""
     changes = mx.stack([mx.max(mx.abs(after[name] - value)) for name, value in before.items()])
     return float(np.asarray(mx.max(changes)))
-
-
-def _flat(state: Mapping[str, Any]) -> Weights:
-    """The optimiser's state as named arrays: `WEIGHT/moment`, and its own numbers such as `step`."""
-    flat: Weights = {}
-    for name, value in state.items():
-        flat.update(
-            {f"{name}/{part}": array for part, array in value.items()} if isinstance(value, dict) else {name: value}
-        )
-    return flat
-
-
-def _nested(flat: Mapping[str, mx.array]) -> dict[str, Any]:
-    """The opposite of `_flat`. MLX's own `tree_unflatten` would split the weights' names at their dots."""
-    state: dict[str, Any] = {}
-    for key, array in flat.items():
-        name, slash, part = key.partition("/")
-        if slash:
-            state.setdefault(name, {})[part] = array
-        else:
-            state[key] = array
-    return state
 
 
 def _mix(*numbers: int) -> int:

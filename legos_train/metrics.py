@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from legos_envs import Episode
-from legos_train.storage import write_text
+from legos_train.metrics_file import MetricsFile
+
+__all__ = ["MetricsFile", "Progress", "episode_metrics", "sparkline"]
 
 
-def episode_metrics(episodes: Sequence[Episode]) -> dict[str, Any]:
+def episode_metrics(episodes: Sequence[Episode], *, by_env: bool = False) -> dict[str, Any]:
     """Reward by role, how episodes ended, and the length and variety of what was said.
 
     `invalid_rate` is the share of trained actions with a list of legal ones that stated none of them, by exact text;
-    `prompts` the number of distinct prompts.
+    `prompts` the number of distinct prompts. `by_env`: roles are called `ENV/ROLE`, for runs with several envs.
     """
     rewards: dict[str, list[float]] = {}
     outcomes: Counter[str] = Counter()
@@ -34,7 +33,8 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, Any]:
             if "unscored" in (episode.outcome, trajectory.info.get("ending")):
                 unscored += 1
                 continue  # its zero is no return
-            rewards.setdefault(trajectory.role, []).append(trajectory.total)
+            role = f"{episode.env_id}/{trajectory.role}" if by_env else trajectory.role
+            rewards.setdefault(role, []).append(trajectory.total)
             for turn in trajectory.turns:
                 if turn.action_tokens is None or not trajectory.trainable:
                     continue
@@ -54,53 +54,6 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, Any]:
         "prompts": len(prompts),
         "invalid_rate": invalid / listed if listed else 0.0,
     }
-
-
-class MetricsFile:
-    """`metrics.jsonl`: append-only while running; cut back to the checkpoint on resume, so no step stands twice."""
-
-    def __init__(self, path: Path, resumed_from: int | None):
-        self.path, self._resumed_from = path, resumed_from
-        if path.exists():
-            write_text(
-                path, "".join(line for line in self.lines(path) if json.loads(line)["step"] <= (resumed_from or 0))
-            )
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
-
-    @staticmethod
-    def lines(path: Path) -> list[str]:
-        """All whole lines; a line torn by a crash is left out."""
-        if not path.exists():
-            return []
-        return [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-
-    @classmethod
-    def read(cls, path: Path) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in cls.lines(path)]
-
-    def write(self, record: Mapping[str, Any]) -> None:
-        row = dict(record)
-        if self._resumed_from is not None:
-            row["resumed_from"], self._resumed_from = self._resumed_from, None
-        self._file.write(json.dumps(_finite(row)) + "\n")
-        self._file.flush()
-
-    def sync(self) -> None:
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN: non-finite numbers become null."""
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
-    if isinstance(value, (float, np.floating)):
-        return float(value) if np.isfinite(value) else None
-    return int(value) if isinstance(value, np.integer) else value
 
 
 class Progress:

@@ -32,12 +32,13 @@ from legos_envs.records import Episode, Trajectory, Turn
 
 from .batch import Batch, pack
 from .decoder import site_hidden
+from .gradients import Weights, clip_grads, grad_norm, loss_and_grad, prepare
 from .logprob_cache import LogprobCache
 from .lora import LoRASettings, Switch, add_lora, share
-from .loss import LossSettings, distribution, metrics, objective
+from .loss import distribution
 from .shared_prefix import has_plain_cache, hidden_states
 
-Weights = dict[str, mx.array]
+__all__ = ["FULL_ROW_VOCABULARY", "Policy", "Weights", "clip_grads", "grad_norm", "loss_and_grad", "prepare"]
 
 FULL_ROW_VOCABULARY = 8192  # up to this size the reference cache keeps whole distributions
 MIN_PREFIX = 8  # a shorter shared prefix saves less than a second pass through the layers costs
@@ -117,6 +118,17 @@ class Policy:
         """Logits (K, V) at the sites of the batch."""
         return self._forward(batch, self.path)
 
+    def logprobs(self, batch: Batch, *, max_tokens: int | None = None) -> NDArray[np.float32]:
+        """Log-probabilities (M,) of the sampled tokens under the policy as it is now, without a gradient.
+
+        `max_tokens` bounds what is computed at a time, as in `loss_and_grad`.
+        """
+        out = np.empty(len(batch), dtype=np.float32)
+        for part, places in batch.parts(max_tokens):
+            logprobs, _ = distribution(self.forward(part).astype(mx.float32))
+            out[places] = np.array(logprobs[mx.array(part.position), mx.array(part.target)])
+        return out
+
     def _forward(self, batch: Batch, path: str) -> mx.array:
         prefix = batch.prefix if batch.distinct_rows > 1 and batch.prefix >= MIN_PREFIX else 0
         if path == "sites":
@@ -157,6 +169,10 @@ class Policy:
         self._anchor = None if weights is None else self._checked(weights)
         self.clear()
 
+    def anchor_weights(self) -> Weights | None:
+        """What `anchor` was last given: state to keep in a checkpoint. None: the base model."""
+        return None if self._anchor is None else dict(self._anchor)
+
     def clear(self) -> None:
         """Forget the cached reference log-probabilities. Needed after the base model's arrays were changed."""
         self._cache.clear()
@@ -192,68 +208,6 @@ class Policy:
                 yield
             finally:
                 self.model.update(tree_unflatten(list(current.items())))
-
-
-def loss_and_grad(
-    policy: Policy,
-    batch: Batch,
-    settings: LossSettings,
-    *,
-    max_tokens: int | None = None,
-    policy_version: int | None = None,
-) -> tuple[float, Weights, dict[str, float]]:
-    """Loss of the batch, its gradient by weight name, and numbers to log.
-
-    `max_tokens` bounds what is computed at a time, see `Batch.micro`; the result does not depend on it beyond rounding.
-    `numbers["finite"]` is 1.0, or 0.0 when the loss or the gradient is not finite: the caller decides what to do then.
-    The other numbers are those of `loss.metrics` plus loss, grad_norm, entropy, kl (when there is a reference).
-    Raises ValueError for a batch without sampled tokens.
-    """
-    if not len(batch):
-        raise ValueError(f"the batch has no sampled tokens to train on; dropped turns: {batch.counters.dropped}")
-
-    def compute(part: Batch, reference: mx.array | None) -> tuple[mx.array, dict[str, mx.array]]:
-        return objective(policy.forward(part), part, settings, reference)
-
-    differentiate = nn.value_and_grad(policy.model, compute)
-    total = 0.0
-    grads: Weights = {}
-    sums: dict[str, float] = {}
-    new: list[NDArray[np.float32]] = []
-    order: list[NDArray[np.int64]] = []
-    for part, places in batch.parts(max_tokens):
-        reference = policy.reference(part, full=settings.kl == "exact") if settings.kl_weight else None
-        (loss, seen), tree = differentiate(part, reference)
-        flat: Weights = dict(tree_flatten(tree))
-        grads = {name: grads[name] + value for name, value in flat.items()} if grads else flat
-        mx.eval(loss, seen, grads)
-        total += loss.item()
-        new.append(np.array(seen.pop("new")))
-        order.append(places)
-        for name, value in seen.items():
-            sums[name] = sums.get(name, 0.0) + value.item()
-    logprobs = np.empty(len(batch), dtype=np.float32)
-    logprobs[np.concatenate(order)] = np.concatenate(new)
-    norm = grad_norm(grads)
-    numbers = {"loss": total, "grad_norm": norm, **sums, **metrics(logprobs, batch, settings, policy_version)}
-    numbers["finite"] = float(np.isfinite(total) and np.isfinite(norm))
-    return total, grads, numbers
-
-
-def grad_norm(grads: Mapping[str, mx.array]) -> float:
-    """The Euclidean norm over all gradients together."""
-    squares = [mx.sum(grad.astype(mx.float32) ** 2) for grad in grads.values()]
-    return float(np.sqrt(np.array(mx.stack(squares), dtype=np.float64).sum())) if squares else 0.0
-
-
-def clip_grads(grads: Mapping[str, mx.array], max_norm: float) -> tuple[Weights, float]:
-    """Gradients scaled down to `max_norm` if they are longer, and their norm before. Not finite: unchanged."""
-    if not max_norm > 0:
-        raise ValueError(f"max_norm must be positive, got {max_norm}")
-    norm = grad_norm(grads)
-    if not np.isfinite(norm) or norm <= max_norm:
-        return dict(grads), norm
-    return {name: grad * (max_norm / norm) for name, grad in grads.items()}, norm
 
 
 def _probe_batch() -> Batch:

@@ -22,8 +22,8 @@ def estimate(config: TrainConfig) -> str:
     """
     from legos_train.trainer import Trainer
 
-    size = min(config.batch_size, max(SAMPLE, config.group_size))
-    size -= size % config.group_size
+    size = min(config.batch_size, max(SAMPLE, config.grouped))
+    size -= size % config.grouped
     small = config.model_copy(update={"batch_size": size})
     mx.reset_peak_memory()
     trainer = Trainer(small)

@@ -12,7 +12,7 @@ from legos_train.evaluate import action_probabilities
 from legos_train.storage import write_text
 
 if TYPE_CHECKING:
-    from legos_train.train import Result
+    from legos_train.loop import Result
     from legos_train.trainer import Trainer
 
 NAMES = {
@@ -59,7 +59,7 @@ def write_report(
     path: Path, config: TrainConfig, result: Result, records: Sequence[Mapping[str, Any]], trainer: Trainer
 ) -> None:
     """Writes `report.html`: before and after, learning curves, and what the policy does in each situation."""
-    title = f"{config.env}: {config.model}, {config.steps} steps, seed {config.seed}"
+    title = f"{config.title}: {config.model}, {config.steps} steps, seed {config.seed}"
     parts = [f"<h1>{html.escape(title)}</h1>", _table(["", "before", "last", "average", "best"], summary_rows(result))]
     curves: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for key in result.last:
@@ -93,13 +93,15 @@ def write_report(
 
 def _strategy(trainer: Trainer) -> list[str]:
     """Action probabilities before and after, in every information set of a small game."""
-    infos = trainer.info_sets
+    if len(trainer.arena.envs) > 1:
+        return []
+    infos = trainer.course.info_sets
     if infos is None or len(infos) > MANY_ROWS:
         return []
     columns = {}
     for name, adapter in (("before", None), ("last", "policy"), ("average", "average")):
         if adapter is None or adapter in trainer.engine.adapters():
-            players = [trainer.player(role, adapter) for role, _ in trainer.roles.values()]
+            players = [trainer.player(agent, adapter) for agent in trainer.roles]
             columns[name], _ = action_probabilities(trainer.env, players, infos)  # type: ignore[arg-type]
     rows = [
         [info.view, move, *(f"{columns[name][info][move]:.3f}" for name in columns)]

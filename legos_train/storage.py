@@ -1,72 +1,82 @@
-"""Files that survive a crash: atomic writes, the run directory and its lock."""
+"""The run directory: who owns it, its small files, and what an error of the file system means for the user."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
+
+from legos_train import fsops
+from legos_train.crash import CRASH_POINTS, crashpoint
+
+__all__ = [
+    "CRASH_POINTS",
+    "RunDirectory",
+    "RunError",
+    "crashpoint",
+    "explain_os_error",
+    "new_run_directory",
+    "write_bytes",
+    "write_text",
+]
+
+_POINTS = {"config.toml": "config", "start.json": "start", "report.html": "report", "result.json": "result"}
+_LEFT_BEHIND = re.compile(r"\.tmp-\d+-.+")
+
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full; free space",
+    errno.EDQUOT: "the disk quota is used up; free space",
+    errno.EFBIG: "the file is larger than this process may write (ulimit -f); raise the limit",
+    errno.EMFILE: "this process has too many open files (ulimit -n); raise the limit",
+    errno.ENFILE: "the system has too many open files; close some programs",
+    errno.EROFS: "the file system is read-only; choose another --run-dir or remount it",
+    errno.EIO: "the disk reported an error (EIO); check it",
+}
 
 
 class RunError(RuntimeError):
     """The run directory cannot be used as asked; the message says what to do."""
 
 
-def fsync(path: Path) -> None:
-    """Makes a file, or the entries of a directory, durable (macOS needs F_FULLFSYNC for that)."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        if hasattr(fcntl, "F_FULLFSYNC"):
-            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-        else:
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
+def write_bytes(path: Path, data: bytes, points: str = "file") -> None:
     """Replaces a file in one step: after a crash it holds the old content or the new, never a part.
 
     Args:
-        write: is given a temporary path in the same directory and writes the content there.
+        points: the crash points passed are `{points}.written` and `{points}.renamed`.
+
+    Raises:
+        OSError: it could not be written; the old content stands.
     """
     temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
     try:
-        write(temporary)
-        fsync(temporary)
-        os.replace(temporary, path)
+        fsops.write_file(temporary, data, torn=f"{points}.torn")
+        crashpoint(f"{points}.written")
+        fsops.rename(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # not there, or swept when the directory is next opened; the first error says more
+            fsops.unlink(temporary)
         raise
-    fsync(path.parent)
+    crashpoint(f"{points}.renamed")
+    fsops.sync_directory(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
     """Replaces a text file in one step."""
-
-    def write(temporary: Path) -> None:
-        temporary.write_text(text, encoding="utf-8")
-
-    write_atomic(path, write)
-
-
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    write_bytes(path, text.encode(), _POINTS.get(path.name, "file"))
 
 
 def explain_os_error(error: OSError, doing: str) -> str:
     """What went wrong with a file, in words that say what to do."""
-    if error.errno == errno.ENOSPC:
-        return (
-            f"the disk is full while {doing} ({error.filename}); nothing written before is lost. Free space, --resume"
-        )
-    return f"{error.strerror or error} while {doing} ({error.filename})"
+    remedy = _REMEDIES.get(error.errno or 0)
+    if remedy is None:
+        return f"{error.strerror or error} while {doing} ({error.filename})"
+    return f"{remedy}, then go on with --resume: nothing written before is lost (while {doing}: {error.filename})"
 
 
 class RunDirectory:
@@ -101,7 +111,20 @@ class RunDirectory:
                 f"the run directory {str(self.path)!r} is in use by another process; "
                 "wait for it or give another --run-dir"
             ) from None
+        crashpoint("run.locked")
+        try:
+            self._sweep()
+        except OSError:
+            self._lock.close()
+            raise
         return self
+
+    def _sweep(self) -> None:
+        """Removes what a killed process left half written; no other process can be writing now."""
+        for name in fsops.names(self.path):
+            if _LEFT_BEHIND.fullmatch(name) and (self.path / name).is_file():
+                fsops.unlink(self.path / name)
+        crashpoint("run.swept")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._lock is not None:

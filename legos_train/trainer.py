@@ -1,33 +1,40 @@
-"""One run, step by step: who plays, what is learned, how it is measured and kept."""
+"""One run, step by step: what is played, what is learned, how it is measured and kept."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import legos_envs
 from inference import Engine, fastblas, load
 from inference.render import Renderer
-from legos_envs import Episode, exact
+from legos_envs import Episode
 from legos_envs.table import keyed_generator
-from legos_train import checkpoint
-from legos_train.batch import pack
+from legos_train import checkpoint, filters, settings
+from legos_train.actors import Job
+from legos_train.arena import Arena, EpisodeRequest
+from legos_train.batch import Batch, pack
+from legos_train.building import arena_of, identity_of, make_credit, make_league
 from legos_train.config import ConfigError, TrainConfig
-from legos_train.credit import make_credit
-from legos_train.evaluate import exact_metrics, head_to_head, solvable
+from legos_train.crash import crashpoint
+from legos_train.credit import Advantages
+from legos_train.generation import LocalGenerator, Publisher
+from legos_train.league import League
 from legos_train.learner import Learner, TrainingError
+from legos_train.measuring import Course, Measurer
 from legos_train.metrics import episode_metrics
-from legos_train.rollout import EpisodeRequest, ModelPlayer, Rollouts
+from legos_train.monitor import CollapseMonitor
+from legos_train.remote import RemoteEngine
+from legos_train.replay import Record, ReplayBuffer
+from legos_train.response import respond
+from legos_train.rollout import ModelPlayer
 
 POLICY, AVERAGE = "policy", "average"
-HIGHER_IS_BETTER = {"nash_conv": False, "no_loss": True, "optimal_move": True, "vs_random": True}
-MANY_POSITIONS = 500
-"""Games with more information sets than this are evaluated before the first step and after the last only."""
 
 
 @dataclass(slots=True)
@@ -41,104 +48,240 @@ class Best:
 
 
 class Trainer:
-    """One run. `legos_train.train.train` is the loop around it; tests and notebooks may call `step` themselves."""
+    """One run. `legos_train.train` is the loop around it; tests and notebooks may call `step` themselves.
 
-    def __init__(self, config: TrainConfig):
+    The measuring engine is always in this process. Episodes come from `generator`: that same engine, servers, or (set
+    by `overlap.py`) another process or thread.
+    """
+
+    def __init__(self, config: TrainConfig, arena: Arena | None = None):
         self.config = config
-        self.env = legos_envs.make(config.env, **config.env_args)
-        self.env.reset(seed=0)
-        self.roles = {agent: (info["role"], info.get("trainable", True)) for agent, info in self.env.infos.items()}
-        known = {role for role, _ in self.roles.values()}
-        if unknown := set(config.train_roles) - known:
-            raise ConfigError(f"train_roles names {sorted(unknown)}; {config.env} has the roles {sorted(known)}")
-        if unknown := set(config.system) - known:
-            raise ConfigError(f"system names the roles {sorted(unknown)}; {config.env} has {sorted(known)}")
+        self.arena = arena_of(config, arena)
         model, tokenizer, _ = load(config.model)
         fastblas.set_threads(config.threads)
         self.engine = Engine(model, tokenizer, max_rows=config.max_rows)
         self.renderer = Renderer(tokenizer, config.renderer)
         self.learner = Learner(model, config)
-        self.credit = make_credit(config.credit.name, **credit_options(config))
-        self.rollouts = Rollouts(lambda name: legos_envs.make(name, **config.env_args), config.batch_size)
-        self.info_sets = exact.info_sets(self.env.game) if solvable(self.env) else None  # type: ignore[attr-defined]
-        self._publish(POLICY, self.learner.policy.trainable())
+        if config.init_adapter is not None:
+            self._warm_start(config.init_adapter)
+        self.credit = make_credit(config, self.arena)
+        self.league = self.arena.league = make_league(config, self.arena, self.learner.policy.trainable())
+        self.monitor = CollapseMonitor(config.monitor)
+        self.replay = ReplayBuffer(config.replay)
+        self.measurer = Measurer(self.arena, self.engine, self.renderer, config.context, config.eval.games, config.seed)
+        self.local = self._generator(self.engine)
+        self.generator: Publisher = self.local
+        self.arena.generator = self.local
+        if config.server.urls:
+            self.generator = self.arena.generator = self._generator(self._servers())
+        self.check: Callable[[], None] = lambda: None
         self.best: Best | None = None
+        self.stop_reason: str | None = None
+        self._publish_all()
+
+    def _servers(self) -> RemoteEngine:
+        engine = RemoteEngine(self.config.server.urls, self.config.server.api_key_env)
+        engine.check(identity_of(self.config.model, self.engine.tokenizer, self.learner.policy.vocabulary))
+        return engine
+
+    def _generator(self, engine: Engine | RemoteEngine) -> LocalGenerator:
+        return LocalGenerator(
+            engine,
+            self.renderer,
+            {name: slot.make for name, slot in self.arena.envs.items()},
+            scale=self.config.lora.scale,
+            context=self.config.context,
+            concurrency=self.config.batch_size,
+            check=self._check,
+        )
+
+    def _check(self) -> None:
+        self.check()
+
+    def use(self, generator: Publisher) -> None:
+        """Takes episodes from somewhere else from now on; it is given the current weights and closed at the end."""
+        self.generator = generator
+        self._publish_all()
+
+    def _warm_start(self, path: Path) -> None:
+        from inference.loading import read_adapter
+        from legos_train.policies import locate
+
+        folder = path if (path / "adapter_config.json").exists() else locate(str(path))[1]
+        found = read_adapter(folder or path)
+        factor = found.scale / self.config.lora.scale  # the product B A is scaled; B alone takes the difference
+        weights = {n: w * factor if n.endswith("lora_b") and factor != 1 else w for n, w in found.weights.items()}
+        try:
+            self.learner.policy.load(weights)
+        except ValueError as error:
+            raise ConfigError(
+                f"init_adapter {str(path)!r} does not fit this run's adapter: {error}; set lora.rank as it was there"
+            ) from error
+
+    # --- what tests and reports look at, of the first env ------------------------------------------------------------
+
+    @property
+    def course(self) -> Course:
+        return next(iter(self.measurer.courses.values()))
+
+    @property
+    def env(self) -> Any:
+        return self.course.env
+
+    @property
+    def roles(self) -> dict[str, tuple[str, bool]]:
+        """agent -> (role, declared trainable)."""
+        return self.course.slot.seats
+
+    def player(self, agent: str, adapter: str | None = POLICY) -> ModelPlayer:
+        return self.measurer.player(self.course, agent, adapter)
 
     # --- playing -----------------------------------------------------------------------------------------------------
 
-    def player(self, role: str, adapter: str | None = POLICY, temperature: float | None = None) -> ModelPlayer:
-        s = self.config.sampling
-        return ModelPlayer(
-            self.engine,
-            self.renderer,
-            adapter,
-            s.temperature if temperature is None else temperature,
-            s.top_p,
-            self.config.action_tokens,
-            self.config.system.get(role),
-            self.config.context,
-        )
-
-    def players(self, adapter: str | None = POLICY) -> dict[str, Any]:
-        """Seats the env declares trainable are played by the adapter; the others by the base model, greedily."""
-        return {
-            agent: self.player(role, adapter) if trainable else self.player(role, None, 0.0)
-            for agent, (role, trainable) in self.roles.items()
-        }
-
     def play(self, step: int) -> list[Episode]:
-        """The episodes of a step, all by the current policy."""
-        config = self.config
-        rng = keyed_generator(config.seed, f"episodes of step {step}")
-        seeds = rng.integers(2**31, size=config.batch_size // config.group_size).tolist()
-        players = self.players()
-        requests = [
-            EpisodeRequest(config.env, seed, players, group=f"{step}/{g}", salt=g * config.group_size + k)
-            for g, seed in enumerate(seeds)
-            for k in range(config.group_size)
-        ]
-        episodes = self.rollouts.run(requests)
-        for episode in episodes:
-            scored = episode.outcome != "unscored"  # a judge that failed is no reward; metrics count these episodes
-            for trajectory in episode.trajectories.values():
-                if not scored or (config.train_roles and trajectory.role not in config.train_roles):
-                    trajectory.trainable = False
-        return episodes
+        """The episodes of a step, all by the current policy, marked for what is trained on."""
+        self.arena.step = step
+        self.fill_payoffs()
+        requests = self.arena.get_batch()
+        if not requests:
+            raise TrainingError(f"step {step}: get_batch returned no episodes to play")
+        return self._played(requests)
+
+    def _played(self, requests: Sequence[EpisodeRequest]) -> list[Episode]:
+        retries = self.config.filter.draw_retries
+        self.redrawn = 0
+        if retries and type(self.arena).generate_rollouts is Arena.generate_rollouts:
+            episodes, self.redrawn = filters.retry(self.arena.jobs(requests), self._run, retries)
+            return episodes
+        return asyncio.run(self.arena.generate_rollouts(requests))
+
+    def _run(self, jobs: Sequence[Job]) -> list[Episode]:
+        assert self.arena.generator is not None
+        return self.arena.generator.run(jobs)
+
+    def fill_payoffs(self) -> None:
+        """Plays the games between members that `psro` needs for its payoff matrix, in the first env."""
+        if self.league is None:
+            return
+        slot = next(iter(self.arena.envs.values()))
+        for pair in self.league.missing_pairs():
+            number = keyed_generator(self.config.seed, f"payoffs of {pair[0]} and {pair[1]}")
+            seats = slot.trained[:2]
+            players = self.arena.players(slot)
+            for agent, member in zip(seats, pair, strict=True):
+                players[agent] = self.arena.opponent(slot, agent, member)
+            seeds = number.integers(2**31, size=self.league.pair_games).tolist()
+            jobs = [Job(slot.name, s, players, {}, slot.options, None, k, ()) for k, s in enumerate(seeds)]
+            episodes = [e for e in self.local.run(jobs) if e.outcome != "unscored"]
+            self.league.record_pair(*pair, [[e.trajectories[a].total for a in seats] for e in episodes])
 
     # --- learning ----------------------------------------------------------------------------------------------------
 
     def step(self) -> dict[str, Any]:
-        """One optimiser step; returns the metrics record."""
-        began = time.perf_counter()
+        """One step in synchronous mode: play, learn, publish; returns the metrics record."""
         number = self.learner.step + 1
-        episodes = self.play(number)
-        played = time.perf_counter()
-        advantages = self.credit.assign(episodes)
-        batch = pack(episodes, advantages, max_tokens=self.config.context, policy_version=self.learner.step)
+        crashpoint("loop.step_begun")
+        began = time.perf_counter()
+        if self.replay.due(self.learner.step):
+            episodes = self.play(number)
+            self.take_in(episodes, self.learner.step)
+        crashpoint("loop.step_played")
+        return self.learn(time.perf_counter() - began)
+
+    def take_in(self, episodes: Sequence[Episode], version: int) -> None:
+        """Filters, stores and credit see fresh episodes once; the replay buffer keeps them with their advantages."""
+        config, step = self.config, self.learner.step + 1
+        self.arena.step = step
+        plans = [_plan(episode) for episode in episodes]
+        if self.league is not None:
+            self.league.observe(episodes, plans)
+        learned = self.arena.learn(episodes)
+        left_out = filters.keep_best(episodes, config.filter.keep)
+        kept = list(episodes)
+        if config.filter.draws:
+            kept = filters.keep_draws(kept, config.filter.draws, keyed_generator(config.seed, f"draws of step {step}"))
+        advantages = self.credit.assign(kept)
+        crashpoint("loop.credited")
+        self.replay.add(Record(list(episodes), kept, advantages, version, {**learned}))
+        self.left_out = {"filtered": left_out, "draws": len(episodes) - len(kept), "redrawn": self.redrawn}
+
+    redrawn = 0
+    left_out: dict[str, int] = {}
+
+    def learn(self, seconds_play: float) -> dict[str, Any]:
+        """One optimiser step on what the replay buffer gives; publishes; returns the metrics record."""
+        number = self.learner.step + 1
+        started = time.perf_counter()
+        records, dropped = self.replay.take(self.learner.step)
+        kept = [episode for record in records for episode in record.kept]
+        advantages: list[Advantages] = [a for record in records for a in record.advantages]
+        self.batch = batch = self._pack(kept, advantages)
         packed = time.perf_counter()
-        numbers = self.learner.update(batch)
+        numbers = self._update(batch)
         learned = time.perf_counter()
+        crashpoint("loop.updated")
         if numbers["updates"]:
             self.publish(batch.context(0))
+        self._snapshot()
+        crashpoint("loop.published")
         done = time.perf_counter()
-        return {
+        fresh = records[-1]
+        record = {
             "step": number,
-            **episode_metrics(episodes),
+            **episode_metrics(fresh.episodes, by_env=len(self.arena.envs) > 1),
             **numbers,
             "distinct_rows": batch.counters.distinct_rows,
             "action_tokens": batch.counters.action_tokens,
             "zero_advantages": batch.counters.zero_advantage_share,
-            "dropped": dict(batch.counters.dropped),
-            "tokens_per_second": batch.counters.action_tokens / (played - began),
-            "seconds": done - began,
-            "seconds_play": played - began,
-            "seconds_pack": packed - played,
+            "dropped": {**batch.counters.dropped, **dropped},
+            "left_out": dict(self.left_out),
+            "tokens_per_second": batch.counters.action_tokens / max(seconds_play, 1e-9),
+            "seconds": seconds_play + done - started,
+            "seconds_play": seconds_play,
+            "seconds_pack": packed - started,
             "seconds_learn": learned - packed,
             "seconds_publish": done - learned,
         }
+        if fresh.numbers:
+            record["curriculum"] = fresh.numbers
+        if self.league is not None and self.league.members:
+            record["league"] = self.league.metrics()
+        if alarms := self.monitor.check(record):
+            record["alarms"] = [respond(self, alarm) for alarm in alarms]
+        self.last_record = fresh
+        return record
+
+    last_record: Record | None = None
+
+    def _pack(self, episodes: Sequence[Episode], advantages: Sequence[Advantages]) -> Batch:
+        config = self.config
+        stale = config.replay.max_staleness if config.replay.reuse > 1 else config.asynchronous.max_off_policy_steps
+        options: dict[str, Any] = {}
+        if config.loss.skip_forced:
+            options["skip_forced"] = config.loss.skip_forced
+        if config.loss.mask_truncated:
+            options["mask_truncated"] = True
+        if config.loss.entropy_over == "legal":
+            options["legal"] = self.renderer.encode
+        return pack(
+            episodes,
+            advantages,
+            max_tokens=config.context,
+            policy_version=self.learner.step,
+            max_staleness=max(stale, config.replay.reuse - 1),
+            **options,
+        )
+
+    def _update(self, batch: Batch) -> dict[str, Any]:
+        """Trains, or, when nothing in the batch can be trained on, lets the step pass and says so."""
+        if len(batch):
+            return self.learner.update(batch)
+        self.learner.finish(self.learner.step + 1)
+        nothing = {"loss": 0.0, "grad_norm": 0.0, "entropy": 0.0, "kl": 0.0, "updates": 0, "idle": 1, "empty": 1}
+        return {**nothing, "lr": self.learner.learning_rate(self.learner.step), "kl_weight": 0.0, "skipped": 0}
 
     def publish(self, probe: Sequence[int]) -> None:
-        """Gives the engine the new weights and proves on one prompt that it serves them.
+        """Gives the engines the new weights and proves on one prompt that they are served.
 
         Raises:
             TrainingError: the engine's logits are what they were before.
@@ -152,29 +295,38 @@ class Trainer:
                 "it still serves the old ones"
             )
 
+    def republish(self) -> None:
+        """Publishes the current weights again, after they were put back to earlier ones."""
+        self._publish(POLICY, self.learner.policy.trainable())
+
     def _publish(self, name: str, weights: Mapping[str, Any]) -> None:
+        """To the measuring engine, and to wherever episodes come from if that is somewhere else."""
         self.engine.publish(name, weights, scale=self.config.lora.scale, version=self.learner.step)
+        if name != AVERAGE and self.generator is not self.local:
+            self.generator.publish(name, weights, self.learner.step)
+
+    def _publish_all(self) -> None:
+        self._publish(POLICY, self.learner.policy.trainable())
+        if self.league is not None:
+            for name, weights in self.league.weights.items():
+                self._publish(name, weights)
+            if not self.learner.step and self.league.snapshot_due(0):
+                self._snapshot()
+
+    def _snapshot(self) -> None:
+        step = self.learner.step
+        if self.league is None or not self.league.snapshot_due(step) or f"step_{step}" in self.league.weights:
+            return
+        weights = dict(self.learner.policy.trainable())
+        for name in self.league.add(f"step_{step}", weights):
+            self.generator.unpublish(name)
+        self._publish(f"step_{step}", weights)
 
     # --- measuring ---------------------------------------------------------------------------------------------------
 
     def measure(self, adapter: str | None) -> dict[str, float]:
-        """Exact numbers where the game can be solved; else the mean return against random play on fixed seeds."""
-        if self.info_sets is not None:
-            players = [self.player(role, adapter) for role, _ in self.roles.values()]
-            return exact_metrics(self.env, players, self.info_sets)  # type: ignore[arg-type]
-        from legos_envs.policies import RandomPolicy
-
-        seats = [agent for agent, (_, trainable) in self.roles.items() if trainable]
-        found = head_to_head(
-            self.rollouts,
-            self.config.env,
-            seats,
-            self.player(self.roles[seats[0]][0], adapter),
-            RandomPolicy(),
-            self.config.eval.games,
-            self.config.seed,
-        )
-        return {"vs_random": found["mean"], "invalid": found["invalid"]}
+        """Exact numbers where a game can be solved; else by games on fixed seeds. See measuring.py."""
+        return self.measurer.measure(adapter)
 
     def evaluate(self) -> dict[str, float]:
         """Measures the last weights and, as `NAME_average`, the weight average; keeps track of the best."""
@@ -182,21 +334,21 @@ class Trainer:
         if self.config.average.kind != "none" and self.learner.step:
             self._publish(AVERAGE, self.learner.average())
             found["average"] = self.measure(AVERAGE)
-        key = next(k for k in HIGHER_IS_BETTER if k in found["last"])
-        sign = 1 if HIGHER_IS_BETTER[key] else -1
+        key, sign = self.measurer.key(found["last"])
         for kind, numbers in found.items():
             if self.learner.step and (self.best is None or sign * numbers[key] > sign * self.best.numbers[key]):
                 weights = self.learner.policy.trainable() if kind == "last" else self.learner.average()
-                self.best = Best(self.learner.step, kind, numbers, weights)
+                self.best = Best(self.learner.step, kind, numbers, dict(weights))
         averaged = {f"{name}_average": value for name, value in found.get("average", {}).items()}
         return {**found["last"], **averaged}
 
     @property
     def evaluates_often(self) -> bool:
-        return self.info_sets is None or len(self.info_sets) <= MANY_POSITIONS
+        return self.measurer.often
 
     def drop_caches(self) -> None:
         self.engine.drop_caches()
+        self.generator.drop_caches()
         self.learner.policy.clear()
 
     # --- keeping -----------------------------------------------------------------------------------------------------
@@ -208,8 +360,19 @@ class Trainer:
         if self.best is not None:
             arrays["best"] = self.best.weights
             best = {"step": self.best.step, "kind": self.best.kind, "numbers": self.best.numbers}
-        state = {"learner": self.learner.state(), "credit": self.credit.state_dict(), "best": best}
-        checkpoint.save(root, self.learner.step, arrays, state, self.config.checkpoint.keep)
+        if self.league is not None:
+            arrays |= {f"league_{name}": weights for name, weights in self.league.weights.items()}
+        state = {
+            "learner": self.learner.state(),
+            "credit": self.credit.state_dict(),
+            "best": best,
+            "arena": self.arena.state_dict(),
+            "monitor": self.monitor.state_dict(),
+            "league": self.league.state_dict() if self.league is not None else None,
+            "league_settings": self.league.settings.plain() if self.league is not None else None,
+        }
+        files = {"replay.jsonl": self.replay.dump()}
+        checkpoint.save(root, self.learner.step, arrays, state, self.config.checkpoint.keep, files=files)
         self.drop_caches()
 
     def resume(self, root: Path) -> int:
@@ -217,31 +380,33 @@ class Trainer:
         found = checkpoint.load_newest(root)
         if found is None:
             return 0
-        arrays, state = found
+        arrays, state, files = found.arrays, found.state, found.files
         self.learner.restore(arrays, state["learner"])
         self.credit.load_state_dict(state["credit"])
+        self.arena.load_state_dict(state["arena"])
+        self.monitor.load_state_dict(state["monitor"])
+        self.replay.load(files["replay.jsonl"])
+        if state["league"] is not None:
+            if self.league is None:  # the monitor had put it in
+                self.league = self.arena.league = League(self.config.league, self.config.seed)
+            self.league.settings = settings.League(**state["league_settings"])
+            kept = {name.removeprefix("league_"): w for name, w in arrays.items() if name.startswith("league_")}
+            self.league.load_state_dict(state["league"], kept)
         if state["best"] is not None:
             self.best = Best(**state["best"], weights=arrays["best"])
-        self._publish(POLICY, self.learner.policy.trainable())
+        self._publish_all()
         return self.learner.step
 
     def close(self) -> None:
-        self.engine.close()
+        self.measurer.close()
+        if self.generator is not self.local:
+            self.generator.close()
+        self.local.close()
 
 
-def credit_options(config: TrainConfig) -> dict[str, Any]:
-    """The options that the chosen credit method takes."""
-    c = config.credit
-    options: dict[str, dict[str, Any]] = {
-        "rae": {"decay": c.decay, "gamma": c.gamma},
-        "same_prompt": {"decay": c.decay, "gamma": c.gamma, "k": c.pseudo_count},
-        "grpo": {"std": c.std, "singleton": c.singleton, "decay": c.decay},
-        "hierarchical_grpo": {
-            "std": c.std,
-            "singleton": c.singleton,
-            "decay": c.decay,
-            "root_peers": c.root_peers,
-        },
-        "constant": {},
-    }
-    return options[c.name]
+def _plan(episode: Episode) -> dict[str, str]:
+    """Which seats league opponents had: agent -> member."""
+    return {a: t.info["member"] for a, t in episode.trajectories.items() if "member" in t.info}
+
+
+__all__ = ["AVERAGE", "POLICY", "Best", "Trainer"]

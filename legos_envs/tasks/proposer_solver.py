@@ -109,7 +109,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -153,6 +153,7 @@ class Proposal(NamedTuple):
     verdict: str = "played"
 
 
+@lru_cache(1 << 14)  # a run passes the same problems as `seen` again and again
 def key(problem: str, domain: str) -> str:
     """What two spellings of one problem share."""
     if domain == "free":

@@ -1,4 +1,4 @@
-"""The arrays of a batch, and how to take it apart: into parts that fit in memory, into minibatches."""
+"""The arrays of a batch, and how to take it apart into minibatches and into parts that fit in memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-PART_OVERHEAD = 512  # tokens whose computation costs about as much as one more forward and backward pass
+from .splitting import row_chunks
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -16,7 +16,12 @@ Floats = NDArray[np.float32]
 
 @dataclass(slots=True)
 class Counters:
-    """What went into a batch, for logs. `dropped` says why turns of trainable agents are not in it."""
+    """What went into a batch, for logs. `dropped` says why turns of trainable agents are not in it.
+
+    `action_tokens` and `turns` count forced tokens too, which `forced_tokens` says are not in the arrays;
+    `forced_turns`: turns of nothing else. With legal tokens asked for, `without_legal`: turns that name no legal
+    action; `off_legal`: tokens sampled where no legal action could be written any more.
+    """
 
     turns: int = 0
     untrained_turns: int = 0
@@ -25,7 +30,11 @@ class Counters:
     distinct_prompts: int = 0
     action_tokens: int = 0
     zero_advantages: int = 0
-    dropped: dict[str, int] = field(default_factory=lambda: {"too_long": 0, "stale": 0, "empty": 0})
+    forced_tokens: int = 0
+    forced_turns: int = 0
+    without_legal: int = 0
+    off_legal: int = 0
+    dropped: dict[str, int] = field(default_factory=lambda: {"too_long": 0, "stale": 0, "empty": 0, "cut": 0})
 
     @property
     def zero_advantage_share(self) -> float:
@@ -41,9 +50,11 @@ class Batch:
     lies among them. rows, cols (K,): where the hidden state of a site is; `keys` (K): the bytes of the tokens up to and
     with that column, equal for equal contexts in any batch. Per sampled token: position (M,) its site; row (M,) the row
     its turn is in (the site may be in another row that begins alike); target (M,) its token id; old_logprobs (M,);
-    advantages (M,); sequence (M,) the turn it belongs to; sequence_length (M,) how many tokens that turn has;
-    trajectory (M,); version (M,) the policy version that sampled it (-1: unknown).
+    advantages (M,); sequence (M,) the turn it belongs to; sequence_length (M,) how many tokens that turn has, forced
+    ones that were left out included; trajectory (M,); version (M,) the policy version that sampled it (-1: unknown);
+    legal (M,) which of `legal_sets` could have been sampled there (-1: any token).
     `total_tokens`, `total_sequences` are what losses are divided by: those of the whole batch in a part from `micro`.
+    `start_logprobs` (M,): of the policy at the start of the optimiser step, see `with_start`.
     """
 
     tokens: Ints
@@ -61,9 +72,12 @@ class Batch:
     sequence_length: Ints
     trajectory: Ints
     version: Ints
-    total_tokens: int
-    total_sequences: int
+    legal: Ints
+    total_tokens: float
+    total_sequences: float
     counters: Counters
+    legal_sets: tuple[tuple[int, ...], ...] = ()
+    start_logprobs: Floats | None = None
 
     def __len__(self) -> int:
         """M, the number of sampled tokens."""
@@ -83,21 +97,28 @@ class Batch:
         """How many sampled tokens each site has, shape (K,)."""
         return np.bincount(self.position, minlength=len(self.rows)).astype(np.int32)
 
+    def with_start(self, logprobs: NDArray) -> Batch:
+        """The batch with `start_logprobs` (M,); `policy.prepare` computes them. Raises ValueError for another shape."""
+        if logprobs.shape != self.target.shape:
+            raise ValueError(f"start log-probabilities must have the shape {self.target.shape}, got {logprobs.shape}")
+        return replace(self, start_logprobs=np.asarray(logprobs, dtype=np.float32))
+
     def token_weights(self, aggregation: str, constant: float = 1.0) -> Floats:
         """Weights w (M,) such that the loss of the batch is `sum(w * loss per token)`.
 
         `"token"`: mean over tokens. `"sequence"`: mean over turns of the mean over the turn's tokens. `"constant"`: sum
         over the turn's tokens divided by `constant`, mean over turns (Dr. GRPO, arXiv 2503.20783). Parts from `micro`
-        carry the weights they have in the whole batch. Raises ValueError for any other name.
+        carry the weights they have in the whole batch, and a token weighs the same whether forced tokens beside it were
+        left out or not: leaving them out saves work, it is not another objective. Raises ValueError for any other name.
         """
         if aggregation == "token":
-            return np.full(len(self), 1.0 / max(self.total_tokens, 1), dtype=np.float32)
+            return np.full(len(self), 1.0 / (self.total_tokens or 1), dtype=np.float32)
         if aggregation == "sequence":
-            return (1.0 / (self.sequence_length * float(max(self.total_sequences, 1)))).astype(np.float32)
+            return (1.0 / (self.sequence_length * float(self.total_sequences or 1))).astype(np.float32)
         if aggregation == "constant":
             if not constant > 0:
                 raise ValueError(f"the constant losses are divided by must be positive, got {constant!r}")
-            return np.full(len(self), 1.0 / (constant * max(self.total_sequences, 1)), dtype=np.float32)
+            return np.full(len(self), 1.0 / (constant * (self.total_sequences or 1)), dtype=np.float32)
         raise ValueError(f"aggregation must be 'token', 'sequence' or 'constant', got {aggregation!r}")
 
     def select(self, keep: NDArray[np.bool_]) -> Batch:
@@ -107,7 +128,14 @@ class Batch:
         per_token = {name: getattr(self, name)[keep] for name in _PER_TOKEN}
         contexts = [tuple(self.tokens[row, : self.lengths[row]].tolist()) for row in used]
         part = arrange(contexts, local.astype(np.int32), cols, per_token, self.counters)
-        return replace(part, total_tokens=self.total_tokens, total_sequences=self.total_sequences)
+        start = None if self.start_logprobs is None else self.start_logprobs[keep]
+        return replace(
+            part,
+            total_tokens=self.total_tokens,
+            total_sequences=self.total_sequences,
+            legal_sets=self.legal_sets,
+            start_logprobs=start,
+        )
 
     def micro(self, max_tokens: int | None = None) -> Iterator[Batch]:
         """Parts that together hold every sampled token once; their gradients add up to that of the whole batch.
@@ -121,20 +149,7 @@ class Batch:
 
     def parts(self, max_tokens: int | None = None) -> Iterator[tuple[Batch, NDArray[np.int64]]]:
         """As `micro`, each part with the places of its sampled tokens among the M of this batch."""
-        if max_tokens is not None and max_tokens < 1:
-            raise ValueError(f"max_tokens must be at least 1, got {max_tokens!r}")
-        chunks: list[list[int]] = []
-        for first, end, prefix in self._families():
-            rows = first + np.argsort(self.lengths[first:end], kind="stable")
-            widths = self.lengths[rows] - prefix
-            ends = _cuts(widths, prefix + PART_OVERHEAD)
-            chunks.append([])
-            for place, (row, width) in enumerate(zip(rows.tolist(), widths.tolist(), strict=True)):
-                # widths ascend: this row is the widest of its chunk
-                full = max_tokens is not None and prefix + (len(chunks[-1]) + 1) * width > max_tokens
-                if chunks[-1] and (full or place in ends):
-                    chunks.append([])
-                chunks[-1].append(row)
+        chunks = row_chunks(self, max_tokens)
         if len(chunks) == 1:
             yield self, np.arange(len(self))
             return
@@ -142,38 +157,11 @@ class Batch:
             keep = np.isin(self.row, chunk)
             yield self.select(keep), np.flatnonzero(keep)
 
-    def _families(self) -> list[tuple[int, int, int]]:
-        """Runs of rows (first, end, their shared prefix). Rows are sorted, so rows that begin alike stand together."""
-        count = self.distinct_rows
-        same = (self.tokens[1:] == self.tokens[:-1]) & (
-            np.arange(self.tokens.shape[1]) < np.minimum(self.lengths[1:], self.lengths[:-1])[:, None]
-        )
-        common = np.append(same, np.zeros((len(same), 1), dtype=bool), axis=1).argmin(axis=1)  # row i with row i + 1
-        limit = np.full(count, self.tokens.shape[1], dtype=np.int64)
-        np.minimum.at(limit, self.rows, self.cols)  # a site must stay out of the prefix
-
-        def shared(first: int, end: int) -> int:
-            return int(min(common[first : end - 1].min(initial=self.tokens.shape[1]), limit[first:end].min()))
-
-        def cost(first: int, end: int) -> int:
-            prefix = shared(first, end)
-            return prefix + int(self.lengths[first:end].sum()) - (end - first) * prefix
-
-        done, todo = [], [(0, count)]
-        while todo:
-            first, end = todo.pop()
-            if end - first > 1:
-                middle = first + 1 + int(common[first : end - 1].argmin())
-                if cost(first, middle) + cost(middle, end) + PART_OVERHEAD < cost(first, end):
-                    todo += [(middle, end), (first, middle)]
-                    continue
-            done.append((first, end, shared(first, end) if end > first else 0))
-        return done
-
     def minibatches(self, count: int, seed: int) -> Iterator[Batch]:
         """`count` batches of whole turns drawn at random without replacement, each with totals of its own.
 
-        For several optimiser steps on one batch. Fewer come out when there are fewer turns than `count`.
+        For several optimiser steps on one batch. Fewer come out when there are fewer turns than `count`. Forced tokens
+        that were left out count in every minibatch by its share of the others.
         """
         if count < 1:
             raise ValueError(f"count must be at least 1, got {count!r}")
@@ -181,12 +169,17 @@ class Batch:
         if count == 1 or len(turns) < 2:
             yield self
             return
+        c = self.counters
+        per_token = c.action_tokens / max(c.action_tokens - c.forced_tokens, 1)
+        per_turn = c.turns / max(c.turns - c.forced_turns, 1)
         for part in np.array_split(np.random.default_rng(seed).permutation(turns), min(count, len(turns))):
             chosen = self.select(np.isin(self.sequence, part))
-            yield replace(chosen, total_tokens=len(chosen), total_sequences=len(part))
+            yield replace(chosen, total_tokens=len(chosen) * per_token, total_sequences=len(part) * per_turn)
 
 
-_PER_TOKEN = ("target", "old_logprobs", "advantages", "sequence", "sequence_length", "trajectory", "version")
+_PER_TOKEN = (
+    "target", "old_logprobs", "advantages", "sequence", "sequence_length", "trajectory", "version", "legal",
+)  # fmt: skip
 
 
 def arrange(
@@ -237,29 +230,6 @@ def arrange(
         counters=counters,
         **per_token,
     )
-
-
-def _cuts(widths: Ints, overhead: int) -> set[int]:
-    """Where to cut rows of ascending widths (n,) so that parts of `overhead + rows * widest` cost least together.
-
-    One long row must not make hundreds of short ones long. Dynamic programming over the distinct widths.
-    """
-    if not len(widths):
-        return set()
-    ends = np.append(np.flatnonzero(np.diff(widths)) + 1, len(widths))  # after the last row of each width
-    starts, least = [0], [0]
-    cut_before: list[int] = []
-    for end in ends.tolist():
-        costs = np.array(least) + overhead + (end - np.array(starts)) * int(widths[end - 1])
-        best = int(costs.argmin())
-        cut_before.append(best)
-        starts.append(end)
-        least.append(int(costs[best]))
-    cuts, place = set(), len(cut_before)
-    while place:
-        place = cut_before[place - 1]
-        cuts.add(starts[place])
-    return cuts - {0}
 
 
 def _common_prefix(tokens: Ints, limit: int) -> int:

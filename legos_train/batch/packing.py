@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from legos_envs.records import Episode, Turn
 
 from .arrays import Batch, Counters, arrange
+from .legal import Encode, LegalTokens
 
 
 def pack(
@@ -22,19 +23,33 @@ def pack(
     max_tokens: int | None = None,
     policy_version: int | None = None,
     max_staleness: int | None = None,
+    mask_truncated: bool = False,
+    skip_forced: float = 0.0,
+    legal: Encode | None = None,
 ) -> Batch:
     """Lay out the turns of all trainable agents. `advantages`: per episode, agent -> (turns,), as credit gives them.
 
     Left out and counted: turns of untrained agents, turns of more than `max_tokens` tokens (prompt and action; never
     cut, a cut turn is another turn), turns sampled more than `max_staleness` versions before `policy_version`, turns
-    without action tokens. Raises ValueError when a trainable agent's turn has no tokens or log-probabilities, when they
+    without action tokens, and with `mask_truncated` turns that the token limit ended ("cut").
+
+    skip_forced: sampled tokens that the sampler gave a probability above 1 minus this are left out, and with them what
+        no other token needs of the rows. Every other token weighs what it would weigh anyway. A token left out has a
+        policy gradient of at most `skip_forced` times its advantage per logit, and takes no part in KL and entropy.
+    legal: text of an action -> its token ids as the sampler would write it; fills `Batch.legal` from what the turns say
+        is legal. A turn that does not say so may sample anything.
+
+    Raises ValueError when a trainable agent's turn has no tokens or log-probabilities, when they
     disagree in length or are not finite, or when its advantages are missing; the message names the turn.
     """
     if len(episodes) != len(advantages):
         raise ValueError(f"{len(episodes)} episodes but advantages for {len(advantages)}")
+    if not 0.0 <= skip_forced < 1.0:
+        raise ValueError(f"skip_forced must be at least 0 and below 1, got {skip_forced!r}")
     if max_staleness is not None and policy_version is None:
         raise ValueError("max_staleness needs policy_version, the version staleness is counted from")
     counters = Counters()
+    known = LegalTokens(legal) if legal else None
     contexts: dict[tuple[int, ...], int] = {}
     prompts: set[tuple[int, ...]] = set()
     sampled: list[_Sampled] = []
@@ -45,15 +60,21 @@ def pack(
                 continue
             if not trajectory.turns:
                 continue
-            values = _advantages_of(given, agent, episode, len(trajectory.turns))
+            given_values = _advantages_of(given, agent, episode, len(trajectory.turns))
             rows: list[list[_Sampled]] = []
-            for place, (turn, value) in enumerate(zip(trajectory.turns, values, strict=True)):
+            for place, (turn, value) in enumerate(zip(trajectory.turns, given_values, strict=True)):
                 new = _sample(turn, value, (index, number), partial(_where, place, agent, episode))
                 size = len(new.prompt) + len(new.action)
                 reason = _dropped(turn, size, max_tokens, policy_version, max_staleness) if new.action else "empty"
+                if reason is None and mask_truncated and turn.finish_reason == "length":
+                    reason = "cut"
                 if reason:
                     counters.dropped[reason] += 1
-                elif rows and new.continues(rows[-1][-1]):
+                    continue
+                if known:
+                    new.legal = known.along(turn.legal_actions or (), new.action)
+                    counters.without_legal += not turn.legal_actions
+                if rows and new.continues(rows[-1][-1]):
                     rows[-1].append(new)
                 else:
                     rows.append([new])
@@ -74,20 +95,35 @@ def pack(
     def per_token(values: Iterable[float], kind: type[np.generic] = np.int32) -> NDArray:
         return np.repeat(np.array(list(values), dtype=kind), sizes)
 
-    batch = arrange(
-        list(contexts),
-        per_token(new.row for new in sampled),
-        (per_token(len(new.prompt) - 1 for new in sampled) + within).astype(np.int32),
-        {
-            "target": np.array([token for new in sampled for token in new.action], dtype=np.int32),
-            "old_logprobs": np.array([value for new in sampled for value in new.logprobs], dtype=np.float32),
-            "advantages": per_token((new.advantage for new in sampled), np.float32),
-            "sequence": per_token(range(len(sampled))),
-            "sequence_length": per_token(sizes),
-            "trajectory": per_token(_dense([new.trajectory for new in sampled])),
-            "version": per_token(new.version for new in sampled),
-        },
-        counters,
+    values = {
+        "target": np.array([token for new in sampled for token in new.action], dtype=np.int32),
+        "old_logprobs": np.array([value for new in sampled for value in new.logprobs], dtype=np.float32),
+        "advantages": per_token((new.advantage for new in sampled), np.float32),
+        "sequence": per_token(range(len(sampled))),
+        "sequence_length": per_token(sizes),
+        "trajectory": per_token(_dense([new.trajectory for new in sampled])),
+        "version": per_token(new.version for new in sampled),
+        "legal": np.array([index for new in sampled for index in new.legal], dtype=np.int32)
+        if known
+        else np.full(counters.action_tokens, -1, dtype=np.int32),
+    }
+    rows_of = per_token(new.row for new in sampled)
+    cols = (per_token(len(new.prompt) - 1 for new in sampled) + within).astype(np.int32)
+    texts = list(contexts)
+    if known:
+        counters.off_legal = int((values["legal"] == known.nothing).sum())
+    if skip_forced:
+        keep = values["old_logprobs"].astype(np.float64) <= math.log1p(-skip_forced)
+        counters.forced_tokens = int((~keep).sum())
+        counters.forced_turns = len(sampled) - len(np.unique(values["sequence"][keep]))
+        values = {name: array[keep] for name, array in values.items()}
+        used, rows_of = np.unique(rows_of[keep], return_inverse=True)
+        texts, rows_of, cols = [texts[row] for row in used], rows_of.astype(np.int32), cols[keep]
+    batch = replace(
+        arrange(texts, rows_of, cols, values, counters),
+        total_tokens=counters.action_tokens,
+        total_sequences=len(sampled),
+        legal_sets=known.sets if known else (),
     )
     counters.distinct_rows = batch.distinct_rows
     return batch
@@ -103,6 +139,7 @@ class _Sampled:
     advantage: float
     version: int
     trajectory: tuple[int, int]
+    legal: Sequence[int] = ()
     row: int = -1
 
     def continues(self, earlier: _Sampled) -> bool:

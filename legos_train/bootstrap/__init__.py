@@ -11,6 +11,7 @@ with equal probability. Register an environment and run this again, and the new 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
@@ -24,7 +25,12 @@ TOKENIZER_DIALOGUES = 12_000
 
 
 def bootstrap(
-    out_dir: str | Path, steps: int = STEPS, seed: int = 0, progress: Report | bool = True, threads: int = 1
+    out_dir: str | Path,
+    steps: int = STEPS,
+    seed: int = 0,
+    progress: Report | bool = True,
+    threads: int = 1,
+    stream: Callable[[int], Iterator[texts.Dialogue]] = texts.stream,
 ) -> Path:
     """Make a model folder from nothing: tokenizer, chat template, configuration, weights.
 
@@ -37,6 +43,7 @@ def bootstrap(
         progress: True shows progress on stderr, False is silent; or a function called after each step with the step,
             `steps` and the losses by kind of token.
         threads: BLAS threads; the result depends on it. At this size a second one gains nothing.
+        stream: what the model reads, by seed.
 
     Returns:
         The folder, which `mlx_lm.load` and `transformers.AutoTokenizer` read.
@@ -56,13 +63,13 @@ def bootstrap(
     if (folder / "config.json").exists():
         raise FileExistsError(f"{folder} holds a model already (config.json); name an empty or new folder")
     fastblas.enable(threads)
-    sample = islice(texts.stream(seed + 1_000_000), TOKENIZER_DIALOGUES)
+    sample = islice(stream(seed + 1_000_000), TOKENIZER_DIALOGUES)
     trained = tokenizer.train_tokenizer(text for dialogue in sample for text in dialogue.texts())
     encoder = tokenizer.ChatEncoder(trained)
     config = pretrain.model_config(trained.get_vocab_size())
     model = pretrain.new_model(config, seed)
     with nullcontext(progress if callable(progress) else None) if progress is not True else progress_report() as report:
-        pretrain.pretrain(model, encoder, steps=steps, seed=seed, report=report)
+        pretrain.pretrain(model, encoder, steps=steps, seed=seed, report=report, dialogues=stream(seed))
 
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save_tokenizer(trained, folder)

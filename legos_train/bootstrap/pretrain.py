@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import islice
 from random import Random
 from typing import Any, cast
@@ -102,11 +103,12 @@ def pretrain(
     batch_size: int = 16,
     peak: float = 1.5e-3,
     report: Report | None = None,
+    dialogues: Iterator[texts.Dialogue] | None = None,
 ) -> None:
-    """Train `model` in place on `texts.stream(seed)`. Raises FloatingPointError when the loss is not finite."""
+    """Train `model` in place on `dialogues`, by default `texts.stream(seed)`. Raises FloatingPointError when the loss is not finite."""
     optimizer = AdamW(learning_rate=peak, betas=[0.9, 0.98], weight_decay=0.01)
     rng = Random(f"rows {seed}")
-    dialogues = texts.stream(seed)
+    dialogues = texts.stream(seed) if dialogues is None else dialogues
     pool: list[texts.Dialogue] = list(islice(dialogues, 16 * batch_size))
 
     def draw() -> texts.Dialogue:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from legos_envs.records import Episode, Trajectory
+from legos_envs.records import Episode, Trajectory, Turn
 
 Advantages = dict[str, NDArray[np.float64]]
 
@@ -69,6 +69,11 @@ def trained(episode: Episode) -> Iterator[Trajectory]:
         yield trajectory
 
 
+def prompt_key(turn: Turn) -> Hashable:
+    """What the agent read; equal messages have equal keys."""
+    return tuple([tuple(sorted(message.items())) for message in turn.observation])
+
+
 def turn_discounts(turns: int, gamma: float) -> NDArray[np.float64]:
     """`gamma ** (turns - 1 - t)` for t = 0 .. turns - 1: the last turn weighs 1, earlier ones less. Shape (turns,)."""
     return gamma ** np.arange(turns - 1, -1, -1, dtype=np.float64)
@@ -84,9 +89,28 @@ def returns_to_go(trajectory: Trajectory, gamma: float) -> NDArray[np.float64]:
     return out
 
 
+EPSILON = 1e-6  # added to a standard deviation, so that equal returns give 0
+
+
 def mean(values: Sequence[float]) -> float:
     """The mean with an exactly rounded sum, so that it does not depend on the order of the values."""
     return math.fsum(values) / len(values)
+
+
+def moments(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and the population standard deviation plus `EPSILON`; the order of the values does not matter."""
+    centre = mean(values)
+    return centre, mean([(value - centre) ** 2 for value in values]) ** 0.5 + EPSILON
+
+
+def group_of(episode: Episode, instead: str) -> int | str:
+    """The group of an episode. Raises ValueError, which names what to use `instead`, when it has none."""
+    if episode.group is None:
+        raise ValueError(
+            f"an episode of {episode.env_id} (seed {episode.seed}) has no group, so there is nothing to compare it "
+            f"with; start several episodes per seed with the same `group`, or use {instead}"
+        )
+    return episode.group
 
 
 def check_unit(name: str, value: float) -> float:

@@ -12,7 +12,7 @@ from legos_envs.records import Episode
 from .common import Advantages, Stateless, trained
 
 
-class Constant(Stateless):
+class ConstantCredit(Stateless):
     """Every trained turn weighs `value`. With 1.0 the policy gradient is the gradient of log-likelihood."""
 
     name = "constant"

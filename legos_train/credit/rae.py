@@ -65,7 +65,7 @@ class Baselines:
         self._count = {(env_id, role): int(count) for env_id, role, _, count in state}
 
 
-class RAE:
+class RAECredit:
     """`A = R - b(env id, role)`, times `gamma` to the number of the agent's own turns that follow.
 
     `decay` of the moving average in [0, 1); `gamma` in [0, 1], 1 gives every turn of a trajectory the same advantage.

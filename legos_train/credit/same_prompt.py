@@ -23,11 +23,21 @@ from numpy.typing import NDArray
 
 from legos_envs.records import Episode, Trajectory
 
-from .common import Advantages, check_choice, check_method, check_unit, mean, returns_to_go, trained, turn_discounts
+from .common import (
+    Advantages,
+    check_choice,
+    check_method,
+    check_unit,
+    mean,
+    prompt_key,
+    returns_to_go,
+    trained,
+    turn_discounts,
+)
 from .rae import Baselines, Key
 
 
-class SamePrompt:
+class SamePromptCredit:
     """Leave-one-episode-out mean of the same prompt, shrunk to the role's baseline.
 
     `k`: pseudo-counts of the role baseline, at least 0 (0: the prompt's mean alone; the role baseline where a prompt
@@ -64,8 +74,7 @@ class SamePrompt:
                 targets = self.targets(trajectory)
                 prompts: list[Hashable] = []
                 for turn, target in zip(trajectory.turns, targets, strict=True):
-                    messages = tuple(tuple(sorted(message.items())) for message in turn.observation)
-                    prompt = (episode.env_id, trajectory.role, messages)
+                    prompt = (episode.env_id, trajectory.role, prompt_key(turn))
                     prompts.append(prompt)
                     every[prompt].append(float(target))
                     own[index, prompt].append(float(target))

@@ -8,30 +8,21 @@ import random
 import numpy as np
 import pytest
 
-from legos_envs.records import Episode, Trajectory, Turn
-from legos_train.credit import GRPO, METHODS, RAE, Constant, CreditAssigner, HierarchicalGRPO, SamePrompt, make_credit
-
-
-def episode(agents, *, env="G", group=None, seed=0):
-    """agents: {agent: (role, [(prompt, reward), ...])}; a role that ends in `*` is not trained."""
-    trajectories = {}
-    for agent, (role, turns) in agents.items():
-        made = [Turn(({"role": "user", "content": prompt},), "x", reward) for prompt, reward in turns]
-        trajectories[agent] = Trajectory(agent, role.rstrip("*"), not role.endswith("*"), made)
-    return Episode(env, seed, {}, trajectories, group=group)
-
-
-def match(result, turns=(2, 1), **options):
-    """A zero-sum match: `first` gets `result`, at its last of two turns; `second` the opposite."""
-    seats = (("first", result), ("second", -result))
-    return episode(
-        {s: (s, [(f"{s}{t}", r if t == n - 1 else 0.0) for t in range(n)]) for (s, r), n in zip(seats, turns)},
-        **options,
-    )
+from legos_train.credit import (
+    METHODS,
+    ConstantCredit,
+    CreditAssigner,
+    GRPOCredit,
+    HierarchicalGRPOCredit,
+    RAECredit,
+    SamePromptCredit,
+    make_credit,
+)
+from tests.train.credit_episodes import episode, match, random_batch
 
 
 def test_rae_by_hand():
-    rae = RAE(decay=0.5)
+    rae = RAECredit(decay=0.5)
     a, b = rae.assign([match(1.0), match(-1.0)])
     # Nothing is known before the first batch, so A = R, the same for every turn.
     assert a["first"].tolist() == [1.0, 1.0] and a["second"].tolist() == [-1.0]
@@ -45,7 +36,7 @@ def test_rae_by_hand():
 
 
 def test_rae_is_the_papers_update_for_one_return_a_batch():
-    rae, ema = RAE(), 0.0
+    rae, ema = RAECredit(), 0.0
     for n, result in enumerate([1.0, -1.0, 2.0, 0.5], start=1):
         rae.assign([match(result)])
         ema = 0.95 * ema + 0.05 * result
@@ -56,7 +47,7 @@ def test_rae_fold_is_the_mean_over_all_orders():
     from itertools import permutations
 
     returns, start, decay = [1.0, -2.0, 0.25], 0.4, 0.8
-    rae = RAE(decay)
+    rae = RAECredit(decay)
     rae.assign([match(start)])
     rae.assign([match(r) for r in returns])
     ends = []
@@ -70,7 +61,7 @@ def test_rae_fold_is_the_mean_over_all_orders():
 
 def test_advantage_is_return_minus_baseline_not_twice_the_return():
     """An ancestor computes 2R - b: it agrees with R - b at R = 0 only."""
-    rae = RAE()
+    rae = RAECredit()
     for _ in range(200):
         rae.assign([match(1.0)])
     (out,) = rae.assign([match(1.0)])
@@ -78,7 +69,7 @@ def test_advantage_is_return_minus_baseline_not_twice_the_return():
 
 
 def test_rae_keeps_env_and_role_apart_and_skips_untrained():
-    rae = RAE()
+    rae = RAECredit()
     rae.assign([match(1.0, env="A"), match(5.0, env="B")])
     assert rae.baselines.as_dict() == {
         "A": {"first": pytest.approx(1.0), "second": pytest.approx(-1.0)},
@@ -90,43 +81,43 @@ def test_rae_keeps_env_and_role_apart_and_skips_untrained():
 
 
 def test_gamma_discounts_by_turns_from_the_end():
-    (out,) = RAE(gamma=0.5).assign([match(4.0, turns=(3, 1))])
+    (out,) = RAECredit(gamma=0.5).assign([match(4.0, turns=(3, 1))])
     assert out["first"].tolist() == [1.0, 2.0, 4.0] and out["second"].tolist() == [-4.0]
 
 
 def test_grpo_by_hand():
     batch = [match(1.0, group=0), match(-1.0, group=0), match(3.0, group=0), match(7.0, group=1), match(5.0, group=1)]
-    out = GRPO().assign(batch)
+    out = GRPOCredit().assign(batch)
     assert [float(o["first"][0]) for o in out] == [0.0, -2.0, 2.0, 1.0, -1.0]
-    scaled = GRPO(std=True).assign(batch)
+    scaled = GRPOCredit(std=True).assign(batch)
     std = (8 / 3) ** 0.5
     assert [float(o["first"][0]) for o in scaled[:3]] == pytest.approx([0.0, -2 / std, 2 / std], abs=1e-5)
-    equal = GRPO(std=True).assign([match(1.0, group=0), match(1.0, group=0)])
+    equal = GRPOCredit(std=True).assign([match(1.0, group=0), match(1.0, group=0)])
     assert [o["first"].tolist() for o in equal] == [[0.0, 0.0]] * 2
 
 
 def test_grpo_over_both_seats_of_a_zero_sum_match_subtracts_nothing():
-    out = GRPO(per_role=False).assign([match(1.0, group=0), match(-1.0, group=0), match(1.0, group=0)])
+    out = GRPOCredit(per_role=False).assign([match(1.0, group=0), match(-1.0, group=0), match(1.0, group=0)])
     assert [float(o["first"][0]) for o in out] == [1.0, -1.0, 1.0]
 
 
 def test_same_group_number_in_two_envs_is_two_groups():
-    out = GRPO(singleton="zero").assign([match(1.0, group=0, env="A"), match(3.0, group=0, env="B")])
+    out = GRPOCredit(singleton="zero").assign([match(1.0, group=0, env="A"), match(3.0, group=0, env="B")])
     assert [float(o["first"][0]) for o in out] == [0.0, 0.0]
 
 
 def test_a_group_of_one_gets_zero_or_the_rae_advantage():
-    assert GRPO().assign([match(1.0, group=0)])[0]["first"].tolist() == [0.0, 0.0]
-    warm = GRPO(singleton="rae", decay=0.5)
+    assert GRPOCredit().assign([match(1.0, group=0)])[0]["first"].tolist() == [0.0, 0.0]
+    warm = GRPOCredit(singleton="rae", decay=0.5)
     assert warm.assign([match(1.0, group=0)])[0]["first"].tolist() == [1.0, 1.0]
     assert warm.assign([match(3.0, group=0)])[0]["first"].tolist() == [2.0, 2.0]
 
 
 def test_an_episode_without_a_group_is_an_error():
     with pytest.raises(ValueError, match=r"has no group.*credit 'rae'"):
-        GRPO().assign([match(1.0)])
+        GRPOCredit().assign([match(1.0)])
     with pytest.raises(ValueError, match=r"root_peers='batch'"):
-        HierarchicalGRPO().assign([match(1.0)])
+        HierarchicalGRPOCredit().assign([match(1.0)])
 
 
 def tree(proposer, *solvers, group=0):
@@ -140,7 +131,7 @@ def tree(proposer, *solvers, group=0):
 
 
 def test_hierarchical_grpo_by_hand():
-    out = HierarchicalGRPO().assign([tree(0.2, [1, 1, 0], [0, 1]), tree(0.6, [1, 0]), tree(4.0, group=1)])
+    out = HierarchicalGRPOCredit().assign([tree(0.2, [1, 1, 0], [0, 1]), tree(0.6, [1, 0]), tree(4.0, group=1)])
     third = 1 / 3
     assert [float(out[0][f"p0/solver_{i}"][0]) for i in range(3)] == pytest.approx([third, third, -2 * third])
     assert [float(out[0][f"p1/solver_{i}"][0]) for i in range(2)] == [-0.5, 0.5]
@@ -148,12 +139,12 @@ def test_hierarchical_grpo_by_hand():
     assert [float(out[1][f"p0/solver_{i}"][0]) for i in range(2)] == [0.5, -0.5]  # another episode is another table
     assert [float(o["proposer"][0]) for o in out] == pytest.approx([-0.2, 0.2, 0.0])  # the last is alone in its group
     assert float(out[0]["p0/critic"][0]) == 0.0
-    over_batch = HierarchicalGRPO(root_peers="batch").assign([tree(0.2), tree(0.6), tree(4.0, group=1)])
+    over_batch = HierarchicalGRPOCredit(root_peers="batch").assign([tree(0.2), tree(0.6), tree(4.0, group=1)])
     assert [float(o["proposer"][0]) for o in over_batch] == pytest.approx([-1.4, -1.0, 2.4])
 
 
 def test_hierarchical_grpo_with_the_rae_fallback():
-    credit = HierarchicalGRPO(root_peers="batch", singleton="rae", decay=0.5)
+    credit = HierarchicalGRPOCredit(root_peers="batch", singleton="rae", decay=0.5)
     credit.assign([tree(1.0, [1, 0])])
     (out,) = credit.assign([tree(1.0, [1, 0])])
     assert float(out["p0/critic"][0]) == 0.0 and float(out["proposer"][0]) == 0.0  # 5 - 5 and 1 - 1 by now
@@ -166,9 +157,9 @@ def one_turn(prompt, reward, role="p"):
 
 def test_same_prompt_by_hand():
     batch = [one_turn("K", 3.0), one_turn("K", 1.0), one_turn("K", 2.0), one_turn("Q", 10.0)]
-    out = [float(o["p"][0]) for o in SamePrompt(k=0).assign(batch)]
+    out = [float(o["p"][0]) for o in SamePromptCredit(k=0).assign(batch)]
     assert out == pytest.approx([3 - 1.5, 1 - 2.5, 2 - 2.0, 10 - 0.0])  # Q is alone: the role baseline, 0 so far
-    credit = SamePrompt(k=2, decay=0.5)
+    credit = SamePromptCredit(k=2, decay=0.5)
     credit.assign([one_turn("K", 4.0)])
     out = [float(o["p"][0]) for o in credit.assign(batch)]
     # Role baseline 4 worth two observations: (1 + 2 + 8) / 4, (3 + 2 + 8) / 4, (3 + 1 + 8) / 4, and 4 alone.
@@ -178,32 +169,32 @@ def test_same_prompt_by_hand():
 def test_same_prompt_keeps_roles_and_envs_apart():
     batch = [one_turn("K", 1.0), one_turn("K", 5.0, role="q"), one_turn("K", 3.0)]
     batch[2].env_id = "other"
-    out = SamePrompt(k=0).assign(batch)
+    out = SamePromptCredit(k=0).assign(batch)
     assert [float(next(iter(o.values()))[0]) for o in out] == [1.0, 5.0, 3.0]
 
 
 def test_same_prompt_leaves_the_whole_episode_out():
     """Both seats of a sealed bid may read the same words; the other seat's result is not independent of mine."""
     bids = episode({"a": ("bidder", [("bid", 1.0)]), "b": ("bidder", [("bid", -1.0)])})
-    (alone,) = SamePrompt(k=0).assign([bids])
+    (alone,) = SamePromptCredit(k=0).assign([bids])
     assert alone["a"].tolist() == [1.0] and alone["b"].tolist() == [-1.0]
     other = episode({"a": ("bidder", [("bid", 4.0)]), "b": ("bidder", [("bid", -2.0)])})
-    first, _ = SamePrompt(k=0).assign([bids, other])
+    first, _ = SamePromptCredit(k=0).assign([bids, other])
     assert first["a"].tolist() == [0.0] and first["b"].tolist() == [-2.0]  # minus the mean of 4 and -2
 
 
 def test_same_prompt_targets():
     played = episode({"p": ("p", [("a", 1.0), ("b", 0.0), ("c", 4.0)])})
-    assert SamePrompt(gamma=0.5).assign([played])[0]["p"].tolist() == [2.0, 2.0, 4.0]
-    assert SamePrompt().assign([played])[0]["p"].tolist() == [5.0, 4.0, 4.0]
-    assert SamePrompt(gamma=0.5, target="return").assign([played])[0]["p"].tolist() == [1.25, 2.5, 5.0]
+    assert SamePromptCredit(gamma=0.5).assign([played])[0]["p"].tolist() == [2.0, 2.0, 4.0]
+    assert SamePromptCredit().assign([played])[0]["p"].tolist() == [5.0, 4.0, 4.0]
+    assert SamePromptCredit(gamma=0.5, target="return").assign([played])[0]["p"].tolist() == [1.25, 2.5, 5.0]
     played.trajectories["p"].carry = 10.0
-    assert SamePrompt(target="return").assign([played])[0]["p"].tolist() == [15.0] * 3
-    assert SamePrompt().assign([played])[0]["p"].tolist() == [5.0, 4.0, 4.0]
+    assert SamePromptCredit(target="return").assign([played])[0]["p"].tolist() == [15.0] * 3
+    assert SamePromptCredit().assign([played])[0]["p"].tolist() == [5.0, 4.0, 4.0]
 
 
 def test_constant():
-    (out,) = Constant(0.5).assign([match(1.0)])
+    (out,) = ConstantCredit(0.5).assign([match(1.0)])
     assert out["first"].tolist() == [0.5, 0.5] and out["second"].tolist() == [0.5]
 
 
@@ -213,23 +204,6 @@ EVERY = [
     {"name": "hierarchical_grpo", "singleton": "rae", "root_peers": "batch"},
     {"name": "same_prompt", "gamma": 0.9, "target": "return"},
 ]
-
-
-def random_batch(seed, size=24):
-    rng = random.Random(seed)
-    batch = []
-    for i in range(size):
-        agents = {
-            f"{table}{role}_{k}": (
-                role,
-                [(rng.choice("abc"), rng.gauss(0, 1) * 10 ** rng.randint(-3, 3)) for _ in range(rng.randint(1, 3))],
-            )
-            for table in ("", "t0/", "t0/u/")
-            for role in ("x", "y")
-            for k in range(rng.randint(1, 3))
-        }
-        batch.append(episode(agents, env=rng.choice("GH"), group=rng.randrange(4), seed=i))
-    return batch
 
 
 @pytest.mark.parametrize("options", EVERY, ids=str)
@@ -281,63 +255,4 @@ def test_errors_say_what_to_do():
         with pytest.raises(ValueError, match=next(iter(options))):
             make_credit(name, **options)
     with pytest.raises(ValueError, match=r"agent 'first' of G \(seed 0\) has the return nan"):
-        RAE().assign([match(float("nan"))])
-
-
-# --- the variance of the policy gradient, without a model -----------------------------------------------------------
-
-
-def kuhn_batch(rng, games, shift):
-    """Episodes of Kuhn poker at the uniform policy, in which the second player pays the first `shift` besides."""
-    batch = []
-    for i in range(games):
-        cards, history, turns = rng.sample(range(3), 2), "", ([], [])
-        while history not in ("pp", "bp", "bb", "pbp", "pbb"):
-            seat = len(history) % 2
-            action = rng.choice("pb")
-            turns[seat].append((f"{cards[seat]}{history}", action))
-            history += action
-        if history in ("bp", "pbp"):  # the one who passed after a bet folds
-            value = 1.0 if history == "bp" else -1.0
-        else:
-            value = (2.0 if history.endswith("bb") else 1.0) * (1 if cards[0] > cards[1] else -1)
-        made = {}
-        for seat, payoff in enumerate((value + shift, -value - shift)):
-            moves = [Turn(({"role": "user", "content": p},), a) for p, a in turns[seat]]
-            if moves:
-                moves[-1].reward = payoff
-            made[f"p{seat}"] = Trajectory(f"p{seat}", f"p{seat}", True, moves)
-        batch.append(Episode("Kuhn", i, {}, made, group=0))
-    return batch
-
-
-def gradient_variance(credit, batches):
-    """Variance, summed over the 12 information sets, of the gradient of the mean over games of A log softmax."""
-    gradients = []
-    for batch in batches:
-        gradient = {}
-        for played, advantages in zip(batch, credit.assign(batch), strict=True):
-            for agent, values in advantages.items():
-                for turn, advantage in zip(played.trajectories[agent].turns, values, strict=True):
-                    score = 0.5 if turn.action == "b" else -0.5  # d log pi / d logit of betting, at the uniform policy
-                    key = (agent, turn.observation[0]["content"])
-                    gradient[key] = gradient.get(key, 0.0) + score * advantage / len(batch)
-        gradients.append(gradient)
-    keys = sorted({key for g in gradients for key in g})
-    table = np.array([[g.get(key, 0.0) for key in keys] for g in gradients])
-    return table[len(table) // 4 :].var(axis=0).sum()  # the first quarter lets moving baselines warm up
-
-
-def test_baselines_reduce_the_variance_of_the_gradient():
-    rng = random.Random(0)
-    batches = [kuhn_batch(rng, 64, shift=2.0) for _ in range(70)]
-    plain = gradient_variance(_NoBaseline(), batches)
-    assert plain / gradient_variance(RAE(), batches) >= 2.5
-    assert plain / gradient_variance(GRPO(), batches) >= 2.5
-    assert gradient_variance(GRPO(per_role=False), batches) == pytest.approx(plain)  # the joint mean is exactly 0
-    assert gradient_variance(SamePrompt(k=2), batches) < gradient_variance(RAE(), batches)
-
-
-class _NoBaseline:
-    def assign(self, episodes):
-        return [{t.agent: np.full(len(t.turns), t.total) for t in e.trajectories.values() if t.turns} for e in episodes]
+        RAECredit().assign([match(float("nan"))])

@@ -13,9 +13,8 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from legos_train import checkpoint
+from legos_train import checkpoint, train
 from legos_train.storage import RunDirectory, RunError
-from legos_train.train import train
 
 from .helpers import digest, small
 

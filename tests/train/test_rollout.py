@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 import legos_envs
 from inference import Engine
 from inference.render import Renderer
 from legos_envs.policies import RandomPolicy
-from legos_train.rollout import EpisodeRequest, ModelPlayer, Rollouts
+from legos_train.rollout import ModelPlayer, Play, Rollouts
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def test_together_equals_alone(player, env, kwargs) -> None:
     def play(requests, concurrency):
         return Rollouts(lambda name: legos_envs.make(name, **kwargs), concurrency).run(requests)
 
-    requests = [EpisodeRequest(env, seed // 2, {"*": player}, salt=seed % 2) for seed in range(40)]
+    requests = [Play(env, seed // 2, {"*": player}, salt=seed % 2) for seed in range(40)]
     together = play(requests, 64)
     few = play(requests, 3)
     alone = [play([request], 1)[0] for request in requests[:8]]
@@ -50,14 +52,14 @@ def test_together_equals_alone(player, env, kwargs) -> None:
 
 
 def test_salt_makes_different_games_of_one_seed(player) -> None:
-    requests = [EpisodeRequest("Nim-v0", 1, {"*": player}, salt=salt) for salt in range(20)]
+    requests = [Play("Nim-v0", 1, {"*": player}, salt=salt) for salt in range(20)]
     episodes = Rollouts(legos_envs.make).run(requests)
     assert len({tuple(t.action for t in e.trajectories["player_0"].turns) for e in episodes}) > 3
 
 
 def test_models_and_code_at_one_table_and_progress(player) -> None:
     seen: list[int] = []
-    requests = [EpisodeRequest("TicTacToe-v0", s, {"player_0": player, "*": RandomPolicy()}) for s in range(12)]
+    requests = [Play("TicTacToe-v0", s, {"player_0": player, "*": RandomPolicy()}) for s in range(12)]
     episodes = Rollouts(legos_envs.make, concurrency=5).run(requests, on_done=seen.append)
     assert len(episodes) == 12 and seen[-1] == 12 and seen == sorted(seen)
     for episode in episodes:
@@ -69,7 +71,7 @@ def test_overflow_is_the_seats_invalid_move(player) -> None:
     import dataclasses
 
     cramped = dataclasses.replace(player, context=40)
-    (episode,) = Rollouts(legos_envs.make).run([EpisodeRequest("Nim-v0", 0, {"player_0": cramped, "*": player})])
+    (episode,) = Rollouts(legos_envs.make).run([Play("Nim-v0", 0, {"player_0": cramped, "*": player})])
     assert episode.outcome == "invalid" and not episode.truncated
     assert episode.info["offenders"] == ["player_0"]
     turns = episode.trajectories["player_0"].turns
@@ -78,12 +80,35 @@ def test_overflow_is_the_seats_invalid_move(player) -> None:
 
 def test_a_seat_without_a_player_is_named(player) -> None:
     with pytest.raises(KeyError, match="nobody plays 'player_1'"):
-        Rollouts(legos_envs.make).run([EpisodeRequest("Nim-v0", 0, {"player_0": player})])
+        Rollouts(legos_envs.make).run([Play("Nim-v0", 0, {"player_0": player})])
 
 
-def test_asynchronous_policies_are_refused_by_name(player) -> None:
+def test_coroutine_policies_play_beside_the_engine(player) -> None:
     async def slow(decision):
-        return "[1]"
+        await asyncio.sleep(0.001)
+        return f"[{decision.legal_actions[0].strip('[]')}]"
 
-    with pytest.raises(TypeError, match="asynchronous"):
-        Rollouts(legos_envs.make).run([EpisodeRequest("Nim-v0", 0, {"*": slow})])
+    rollouts = Rollouts(legos_envs.make)
+    try:
+        episodes = rollouts.run([Play("Nim-v0", s, {"player_0": player, "*": slow}) for s in range(6)])
+    finally:
+        rollouts.close()
+    assert len(episodes) == 6
+    assert all(t.action_tokens is None and t.action for e in episodes for t in e.trajectories["player_1"].turns)
+
+
+def test_a_policy_that_fails_costs_its_games_only() -> None:
+    async def broken(decision):
+        if decision.episode_seed % 3 == 0:
+            raise OSError("no route")
+        return decision.legal_actions[0]
+
+    rollouts, done, failed = Rollouts(legos_envs.make), {}, {}
+    try:
+        games = [Play("Nim-v0", s, {"player_0": RandomPolicy(), "*": broken}) for s in range(9)]
+        for _ in rollouts.stream(games, lambda i, e, d: done.update({i: e}), lambda i, e: failed.update({i: e})):
+            pass
+    finally:
+        rollouts.close()
+    assert sorted(failed) == [0, 3, 6] and all(isinstance(e, OSError) for e in failed.values())
+    assert sorted(done) == [1, 2, 4, 5, 7, 8]

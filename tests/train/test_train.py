@@ -12,10 +12,10 @@ import pytest
 
 from inference import Engine
 from legos_envs import exact
-from legos_train import learner as learner_module
+from legos_train import backend as backend_module
+from legos_train import train
 from legos_train.batch import pack
 from legos_train.learner import TrainingError
-from legos_train.train import train
 from legos_train.trainer import Trainer
 
 from .helpers import small
@@ -75,7 +75,7 @@ def test_weights_that_the_loss_does_not_reach_are_an_error(monkeypatch: pytest.M
 
 def test_an_update_that_changes_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = Trainer(small())
-    monkeypatch.setattr(trainer.learner.optimizer, "apply_gradients", lambda grads, weights: weights)
+    monkeypatch.setattr(trainer.learner.backend.optimizer, "apply_gradients", lambda grads, weights: weights)
     with pytest.raises(TrainingError, match="adapter did not change"):
         trainer.step()
     trainer.close()
@@ -110,17 +110,17 @@ def test_equal_rewards_are_no_error_and_train_nothing(monkeypatch: pytest.Monkey
 def test_steps_that_are_not_finite_are_skipped_counted_and_then_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = Trainer(small(steps=20))
     before = trainer.learner.policy.trainable()
-    real = learner_module.loss_and_grad
+    real = backend_module.loss_and_grad
 
     def poisoned(*args, **kwargs):
         loss, grads, numbers = real(*args, **kwargs)
         return loss, {k: v * float("nan") for k, v in grads.items()}, {**numbers, "finite": 0.0}
 
-    monkeypatch.setattr(learner_module, "loss_and_grad", poisoned)
+    monkeypatch.setattr(backend_module, "loss_and_grad", poisoned)
     with pytest.raises(TrainingError, match="not finite"):
         for _ in range(20):
             trainer.step()
-    assert trainer.learner.skipped == learner_module.MAX_SKIPPED + 1
+    assert trainer.learner.skipped == trainer.config.optim.max_skipped + 1
     after = trainer.learner.policy.trainable()
     assert all(mx.array_equal(before[name], after[name]).item() for name in before), "poison reached the weights"
     trainer.close()
@@ -174,7 +174,7 @@ def test_the_exact_numbers_are_those_of_the_sampled_play() -> None:
 
     trainer = Trainer(small(batch_size=512))
     infos = exact.info_sets(trainer.env.game)  # type: ignore[attr-defined]
-    players = [trainer.player(role) for role, _ in trainer.roles.values()]
+    players = [trainer.player(agent) for agent in trainer.roles]
     known, leftover = action_probabilities(trainer.env, players, infos)  # type: ignore[arg-type]
     assert max(leftover.values()) < 0.05
     views = {trainer.env.observation_in(info)["messages"][0]["content"]: info for info in infos}  # type: ignore[attr-defined]
@@ -228,6 +228,6 @@ def test_wandb_is_imported_only_when_asked_for_and_gets_every_step(tmp_path: Pat
         init=lambda **given: seen.update(given) or session, Settings=lambda **given: types.SimpleNamespace(**given)
     )
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    train(small(tmp_path / "run", wandb="project"), quiet=True)
+    train(small(tmp_path / "run", logs={"wandb": "project"}), quiet=True)
     assert [row.get("step") for row in logged] == [1, 2, None]
     assert seen["project"] == "project" and seen["settings"].save_code is False

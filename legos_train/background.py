@@ -1,0 +1,74 @@
+"""Coroutines beside a synchronous loop: a thread with an event loop, and a queue of what came out of it."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Awaitable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Background:
+    """Runs awaitables in one event loop on a thread of its own.
+
+    `call` waits for one; `submit` labels one, and `ready` hands out the labels with their results or exceptions.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._out: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
+        self.pending = 0
+        self._thread = threading.Thread(target=self._run, name="legos-background", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def call(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """The coroutine's result, or its exception raised here."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout)
+
+    def submit(self, label: Any, awaitable: Awaitable[Any]) -> Future[Any]:
+        """Starts an awaitable; `ready` will say how it ended. Cancelled ones are never reported."""
+        self.pending += 1
+        future = asyncio.run_coroutine_threadsafe(_await(awaitable), self._loop)
+        future.add_done_callback(lambda done: self._out.put((label, done)))
+        return future
+
+    def ready(self, timeout: float) -> list[tuple[Any, Any]]:
+        """(label, result or exception) of everything that has ended; waits up to `timeout` seconds for the first."""
+        found: list[tuple[Any, Any]] = []
+        try:
+            entry = self._out.get(timeout=timeout) if timeout else self._out.get_nowait()
+            while True:
+                self.pending -= 1
+                label, done = entry
+                if not done.cancelled():
+                    found.append((label, done.exception() or done.result()))
+                entry = self._out.get_nowait()
+        except queue.Empty:
+            return found
+
+    def close(self) -> None:
+        """Cancels what still runs and ends the thread."""
+
+        async def cancel() -> None:
+            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        if self._thread.is_alive():
+            self.call(cancel())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+async def _await(awaitable: Awaitable[T]) -> T:
+    return await awaitable

@@ -1,0 +1,69 @@
+"""`legos view DIR`: look at the episodes of a run or an evaluation, in the browser or in the terminal."""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+from legos_train.cli import parser
+
+
+def run(arguments: Sequence[str]) -> int:
+    p = parser(
+        "view",
+        "Look at the episodes in DIR/rollouts.jsonl: who saw what, every token's probability, rewards and credit.\n"
+        "Writes DIR/view.html, one file that needs no network, and opens it.",
+    )
+    p.add_argument("dir", nargs="+", type=Path, metavar="DIR", help="a run or an evaluation; several are compared")
+    p.add_argument("--no-open", action="store_true", help="only write the page (or, with --watch, only serve it)")
+    p.add_argument("--last", type=int, default=5000, metavar="N", help="the newest N of each (5000); 0: all")
+    p.add_argument("--watch", action="store_true", help="serve the page on this machine; new episodes appear in it")
+    p.add_argument("--port", type=int, default=0, help="port of --watch (a free one)")
+    p.add_argument("--terminal", action="store_true", help="replay one episode turn by turn in the terminal")
+    p.add_argument("--episode", type=int, metavar="N", help="which one: its line in the log (the last)")
+    options = p.parse_args(arguments)
+    if options.last < 0:
+        p.error(f"--last must be at least 0, got {options.last}")
+    if not 0 <= options.port <= 65535:
+        p.error(f"--port must be from 0 to 65535, got {options.port}")
+    if options.terminal and options.watch:
+        p.error("--terminal and --watch exclude each other")
+    if options.terminal and len(options.dir) > 1:
+        p.error("--terminal replays an episode of one DIR")
+    if options.episode is not None and not options.terminal:
+        p.error("--episode goes with --terminal")
+    newest = options.last or None
+    if options.terminal:
+        from legos_train.viewer import read_log, replay
+
+        lines, _ = read_log(options.dir[0])
+        replay(lines, options.episode)
+        return 0
+    if options.watch:
+        return _watch(options.dir, options.port, newest, show=not options.no_open)
+    from legos_train.viewer import write_page
+
+    path, remarks = write_page(options.dir, newest)
+    for remark in remarks:
+        print(remark, file=sys.stderr)
+    print(f"wrote {path}")
+    if not options.no_open and not webbrowser.open(path.resolve().as_uri()):
+        print("no browser found here; open the file yourself (--no-open only writes)")
+    return 0
+
+
+def _watch(folders: Sequence[Path], port: int, newest: int | None, *, show: bool) -> int:
+    from legos_train.viewer import serve
+
+    with serve(folders, port, newest) as server:
+        address = f"http://127.0.0.1:{server.server_port}/"
+        print(f"watching at {address} (Ctrl-C ends it)", flush=True)
+        if show:
+            webbrowser.open(address)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print()
+    return 0

@@ -1,0 +1,89 @@
+"""Groups by agent and turn: AT-GRPO, Zhao et al. 2025, "Stronger together", arXiv 2510.11062.
+
+In a dialogue the prompts of different roles, and of one role at different turns, are different questions, so a group
+that mixes them compares what cannot be compared. Peers of a turn are the turns with the same number (counted from 0
+among the agent's own) of the same role in the episodes of the group; the credited value is the return-to-go
+`G_t = r_t + gamma * G_{t+1}`. The paper samples several answers to one prompt at every turn; here whole episodes are
+sampled, so that peers share the seed and the turn number, not the words that were said before.
+
+Games end at different times, so late turns may have no peer: `singleton="zero"` gives them 0, `singleton="rae"`
+`G_t - b` with a moving baseline per (env id, role) of the trajectories' mean return-to-go.
+
+Order: the whole batch is scored, then folded into the baselines. Cold start: the fallback's baseline is 0.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from legos_envs.records import Episode, Trajectory
+
+from .common import (
+    Advantages,
+    check_choice,
+    check_method,
+    check_unit,
+    group_of,
+    mean,
+    moments,
+    returns_to_go,
+    trained,
+)
+from .rae import Baselines, Key
+
+
+class AgentTurnCredit:
+    """Return-to-go minus the mean over (group, role, turn number); divided by the standard deviation with `std`."""
+
+    name = "agent_turn"
+
+    def __init__(self, *, std: bool = False, gamma: float = 1.0, singleton: str = "zero", decay: float = 0.95) -> None:
+        self.std = std
+        self.gamma = check_unit("gamma", gamma)
+        self.singleton = check_choice("singleton", singleton, ("zero", "rae"))
+        self.baselines = Baselines(decay)
+
+    def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
+        """See `CreditAssigner.assign`. Raises ValueError for an episode without a group."""
+        every: dict[Hashable, list[float]] = defaultdict(list)
+        seen: dict[Key, list[float]] = defaultdict(list)
+        rows: list[list[tuple[Trajectory, list[float], Hashable]]] = []
+        for episode in episodes:
+            row: list[tuple[Trajectory, list[float], Hashable]] = []
+            for trajectory in trained(episode):
+                targets = returns_to_go(trajectory, self.gamma).tolist()
+                key: Hashable = (episode.env_id, group_of(episode, "credit 'turn_level'"), trajectory.role)
+                for number, target in enumerate(targets):
+                    every[key, number].append(target)
+                seen[episode.env_id, trajectory.role].append(mean(targets))
+                row.append((trajectory, targets, key))
+            rows.append(row)
+        scales = {key: moments(values) for key, values in every.items()}
+        out: list[Advantages] = []
+        for episode, row in zip(episodes, rows, strict=True):
+            advantages: Advantages = {}
+            for trajectory, targets, peers in row:
+                alone = self.baselines(episode.env_id, trajectory.role) if self.singleton == "rae" else None
+                values = np.zeros(len(targets))
+                for number, target in enumerate(targets):
+                    if len(every[peers, number]) > 1:
+                        centre, spread = scales[peers, number]
+                        values[number] = (target - centre) / (spread if self.std else 1.0)
+                    elif alone is not None:
+                        values[number] = target - alone
+                advantages[trajectory.agent] = values
+            out.append(advantages)
+        if self.singleton == "rae":
+            self.baselines.fold(seen)
+        return out
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"method": self.name, "baselines": self.baselines.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        check_method(state, self.name)
+        self.baselines.load_state_dict(state["baselines"])

@@ -1,0 +1,52 @@
+"""MaxRL: "Maximum likelihood reinforcement learning", arXiv 2602.02710.
+
+`A = (r - mean) / mean` over the peers of a trajectory. For a reward of 0 or 1 the mean estimates the probability of
+success p, and dividing by it turns the gradient of p into that of log p: a task that succeeds rarely weighs as much as
+one that succeeds often, where GRPO without std weighs it by p (1 - p).
+
+Peers are the same role in one group. What is not a success counts as 0: returns below 0 are taken as 0, because a
+likelihood has no degrees of failure, and because a mean near 0 of mixed signs would make the quotient as large as it
+likes, and a negative one turn its sign round. So the mean is never negative; where it is 0 nothing succeeded, and all
+advantages are 0: there is nothing to make more likely. A trajectory without a peer is its own mean and gets 0 as well.
+Every advantage lies between -1 and n - 1, with n peers.
+
+Order: the batch alone decides. Cold start: none; nothing is remembered.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from legos_envs.records import Episode, Trajectory
+
+from .common import Advantages, Stateless, group_of, mean, trained
+
+
+class MaxRLCredit(Stateless):
+    """Reward relative to the mean of the role in its group, in units of that mean; for rewards of at least 0."""
+
+    name = "maxrl"
+
+    def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
+        """See `CreditAssigner.assign`. Raises ValueError for an episode without a group."""
+        returns: dict[Hashable, list[float]] = defaultdict(list)
+        rows: list[list[tuple[Trajectory, float, Hashable]]] = []
+        for episode in episodes:
+            row = []
+            for trajectory in trained(episode):
+                key: Hashable = (episode.env_id, group_of(episode, "credit 'rae'"), trajectory.role)
+                reward = max(trajectory.total, 0.0)
+                returns[key].append(reward)
+                row.append((trajectory, reward, key))
+            rows.append(row)
+        means = {key: mean(values) for key, values in returns.items()}
+        return [
+            {
+                t.agent: np.full(len(t.turns), (reward - means[key]) / means[key] if means[key] > 0 else 0.0)
+                for t, reward, key in row
+            }
+            for row in rows
+        ]

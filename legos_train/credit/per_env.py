@@ -1,0 +1,56 @@
+"""Another credit method for some of a run's environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from legos_envs.records import Episode
+
+from .common import Advantages, CreditAssigner, check_method
+
+
+class PerEnv:
+    """Gives the episodes of each env id (`Episode.env_id`) to the assigner of that id, all others to `default`.
+
+    Each assigner sees its episodes of a batch together, in the order of the batch, also where it serves several ids.
+    One that has no episode in a batch is not called.
+    """
+
+    name = "per_env"
+
+    def __init__(self, default: CreditAssigner, by_env: Mapping[str, CreditAssigner]) -> None:
+        self.default = default
+        self.by_env = dict(by_env)
+
+    def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
+        """See `CreditAssigner.assign`."""
+        batches: dict[int, tuple[CreditAssigner, list[int]]] = {}
+        for index, episode in enumerate(episodes):
+            assigner = self.by_env.get(episode.env_id, self.default)
+            batches.setdefault(id(assigner), (assigner, []))[1].append(index)
+        out: list[Advantages] = [{} for _ in episodes]
+        for assigner, indices in batches.values():
+            for index, advantages in zip(indices, assigner.assign([episodes[i] for i in indices]), strict=True):
+                out[index] = advantages
+        return out
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of all assigners; one that serves several ids is written, and read, once per id."""
+        return {
+            "method": self.name,
+            "default": self.default.state_dict(),
+            "by_env": {env_id: self.by_env[env_id].state_dict() for env_id in sorted(self.by_env)},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Raises ValueError when the state is of another method or names other env ids."""
+        check_method(state, self.name)
+        if set(state["by_env"]) != set(self.by_env):
+            raise ValueError(
+                f"credit state has methods of its own for {sorted(state['by_env'])} but this run for "
+                f"{sorted(self.by_env)}; resume with the environments and credit methods of the checkpoint"
+            )
+        self.default.load_state_dict(state["default"])
+        for env_id, assigner in self.by_env.items():
+            assigner.load_state_dict(state["by_env"][env_id])

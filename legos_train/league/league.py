@@ -1,0 +1,269 @@
+"""The pool, who plays whom, and what came of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from legos_envs.ratings import Skill, openskill_ratings
+from legos_envs.records import Episode
+from legos_train import settings
+from legos_train.filters import competing
+from legos_train.league.matchmaking import check_seats, draw, seat, sides_of
+from legos_train.league.mixtures import Mixture, mixtures
+from legos_train.league.nash import require_scipy
+from legos_train.league.payoffs import Against, Pairs
+from legos_train.league.pool import misfit, snapshots_for
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+LEARNER = "learner"
+"""What the learner is called in ratings."""
+
+
+class League:
+    """Members, their payoffs and ratings, and the matchmaking over them.
+
+    Args:
+        settings: the section `[league]`.
+        seed: the run's seed; all draws are keyed by it, the step and the number of the episode.
+        symmetric: all seats play the same game (one role), so that `psro` needs one mixture for both seats. False:
+            a mixture for each of two sides, from the payoffs by seat.
+
+    Attributes:
+        pool: names of the snapshots, oldest first.
+        weights: their LoRA weights by name. Not part of `state_dict`; the trainer saves and restores them.
+        ratings: OpenSkill (mu, sigma) by name, the learner's under `LEARNER`. Empty when openskill is not installed.
+
+    Raises:
+        ValueError: `fixed` without opponents, or an opponent given twice.
+        ImportError: `psro` without scipy.
+    """
+
+    def __init__(self, settings: settings.League, seed: int, symmetric: bool = False):
+        self.settings, self.seed, self.symmetric = settings, seed, symmetric
+        opponents = settings.opponents
+        if settings.mode == "fixed" and not opponents:
+            raise ValueError('league.mode = "fixed" plays against league.opponents only; name one, such as "random"')
+        if len(set(opponents)) < len(opponents) or LEARNER in opponents:
+            raise ValueError(f"league.opponents must be different words, none of them {LEARNER!r}; got {opponents}")
+        if settings.mode == "psro":
+            require_scipy()
+        self.pool: list[str] = []
+        self.weights: dict[str, dict[str, mx.array]] = {}
+        self.ratings: dict[str, Skill] = {}
+        self.against, self.pairs = Against(), Pairs()
+        self._mixtures: tuple[Mixture, Mixture] | None = None
+        self._rated = importlib.util.find_spec("openskill") is not None
+        if settings.mode != "mirror" and not self._rated:
+            warnings.warn('the league goes without ratings: pip install "legos[tasks]" for openskill', stacklevel=2)
+
+    @property
+    def members(self) -> list[str]:
+        """Everybody who may be drawn: snapshots from old to new, then the configured opponents."""
+        return [] if self.settings.mode == "mirror" else [*self.pool, *self.settings.opponents]
+
+    def snapshot_due(self, step: int) -> bool:
+        """Whether the weights after `step` optimiser steps (0: before the first) belong into the pool."""
+        if self.settings.mode in ("mirror", "fixed") or step < self.settings.start_from:
+            return False
+        return (step - self.settings.start_from) % self.settings.snapshot_every == 0
+
+    def add(self, name: str, weights: dict[str, mx.array]) -> list[str]:
+        """Puts a snapshot into the pool and returns the names of those that had to leave it.
+
+        It begins with the learner's rating. With `psro` the member with the least meta-weight leaves, else, and among
+        equals, the oldest.
+
+        Raises:
+            ValueError: the name is taken, or the weights do not fit those in the pool.
+        """
+        if name in self.members or name == LEARNER:
+            raise ValueError(f"there is a member called {name!r} already; members are {self.members}")
+        for other in self.weights.values():
+            if problem := misfit(weights, other):
+                raise ValueError(f"the snapshot {name!r} does not fit the pool: {problem}; use the same lora.rank")
+            break
+        evicted = []
+        while len(self.pool) >= self.settings.pool:
+            shares = self.mixture() if self.settings.mode == "psro" else {}
+            evicted.append(min(self.pool, key=lambda member: shares.get(member, 0.0)))  # the first of equals
+            self._remove(evicted[-1])
+        self.pool.append(name)
+        self.weights[name] = weights
+        if LEARNER in self.ratings:
+            self.ratings[name] = self.ratings[LEARNER]
+        self._mixtures = None
+        return evicted
+
+    def _remove(self, name: str) -> None:
+        self.pool.remove(name)
+        self.weights.pop(name, None)
+        self.against.scores.pop(name, None)
+        self.pairs.drop(name)
+        self._mixtures = None
+
+    def plan(
+        self, step: int, number: int, seats: Sequence[str], roles: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """Who plays the seats that are not the learner's: agent -> member. Empty is mirror play: all seats live.
+
+        The learner takes one side, all seats of one role; where all seats have one role, one seat. Episodes of a step
+        come in rounds, as many as there are sides: in a round the learner takes every side once, against the same
+        members. So over a batch every side, and every member from every side, comes equally often.
+
+        Args:
+            step: optimiser steps taken so far.
+            number: of the group (all its episodes share the plan) among those of this env in this step, from 0.
+            seats: the agents that are trained, in the env's order.
+            roles: the role of each; by default every agent has its own.
+        """
+        sides = sides_of(seats, roles)
+        if len(sides) < 2 or not self.members or step < self.settings.start_from:
+            return {}
+        latest = 0.0 if self.settings.mode == "fixed" else self.settings.latest
+        seating = seat(self.seed, step, number, len(sides), latest)
+        if seating is None:
+            return {}
+        plan: dict[str, str] = {}
+        for side, at in seating.opponents.items():
+            plan |= dict.fromkeys(sides[side], draw(self.mixture(side if len(sides) == 2 else None), at))
+        return plan
+
+    def observe(self, episodes: Sequence[Episode], plans: Sequence[Mapping[str, str]]) -> None:
+        """Learns from a batch: call it once per step, with the plan of every episode, in an order that is repeatable.
+
+        Mirror play and episodes that could not be scored tell nothing. Returns are compared side by side, a side of
+        several seats by its mean.
+
+        Raises:
+            ValueError: lengths differ, a plan names a seat that is not there, or the learner has none.
+        """
+        if len(episodes) != len(plans):
+            raise ValueError(f"observe takes one plan per episode; got {len(episodes)} episodes, {len(plans)} plans")
+        games = []
+        played = [(e, plan) for e, plan in zip(episodes, plans) if plan and e.outcome != "unscored"]
+        if played:
+            self.against.forget()
+        for episode, plan in played:
+            check_seats(episode, plan)
+            mine = [t for t in competing(episode) if t.agent not in plan]
+            if not mine:
+                raise ValueError(f"no seat is left for the learner: the plan {dict(plan)} takes all trainable seats")
+            by_member: dict[str, list[float]] = {}
+            for agent, member in plan.items():
+                if member in self.members:  # may have left the pool since it was planned
+                    by_member.setdefault(member, []).append(episode.trajectories[agent].total)
+            got = {LEARNER: fmean([t.total for t in mine])} | {m: fmean(r) for m, r in by_member.items()}
+            for member in by_member:
+                self.against.add(member, mine[0].role, got[LEARNER], got[member], episode.outcome == "invalid")
+            if by_member:
+                games.append(got)
+        if games and self._rated:
+            self.ratings |= openskill_ratings(games, self.ratings)
+        if self.settings.mode == "pfsp":
+            self._mixtures = None
+
+    @property
+    def pair_games(self) -> int:
+        """How many games each pair of `missing_pairs` stands for."""
+        return math.ceil(self.settings.payoff_games / 2)
+
+    def missing_pairs(self) -> list[tuple[str, str]]:
+        """Pairs whose payoff `psro` still needs: `(first side, second side)`, both orders; a member against itself
+        too, unless the game is symmetric."""
+        if self.settings.mode != "psro":
+            return []
+        every = [(a, b) for a in self.members for b in self.members if a != b or not self.symmetric]
+        return [pair for pair in every if self.pairs.games.get(pair, 0) < self.pair_games]
+
+    def record_pair(self, first: str, second: str, returns: Iterable[Sequence[float]]) -> None:
+        """Takes in games between members: `(return of the first side, return of the second side)` of each.
+
+        Raises:
+            ValueError: one of them is no member.
+        """
+        for name in (first, second):
+            if name not in self.members:
+                raise ValueError(f"{name!r} is no member of the league; members are {self.members}")
+        self.pairs.add(first, second, returns)
+        self._mixtures = None
+
+    def mixture(self, side: int | None = None) -> Mixture:
+        """How likely each member is to be the opponent. Empty without members.
+
+        `psro`: the equilibrium over the members whose payoffs among each other are known (one that has just joined
+        has weight 0 until its games are recorded); for side 0 or 1, or by default the mean of both.
+        """
+        if self._mixtures is None:
+            self._mixtures = mixtures(self.settings, self.members, self.against, self.pairs, self.symmetric)
+        first, second = self._mixtures
+        if side is not None:
+            return dict(self._mixtures[side])
+        return {name: (first[name] + second[name]) / 2 for name in first}
+
+    def metrics(self) -> dict[str, float]:
+        """For the log: members, recent win rates (mean and least), the learner's rating where there is one."""
+        if not self.members:
+            return {}
+        rates = [self.against.win_rate(name) for name in self.members]
+        out = {"members": float(len(rates)), "win_rate": fmean(rates), "least_win_rate": min(rates)}
+        if LEARNER in self.ratings:
+            out["rating"] = self.ratings[LEARNER].mu
+        return out
+
+    def fill_from(
+        self, run_dir: Path, like: Mapping[str, mx.array] | None = None, scale: float | None = None
+    ) -> list[str]:
+        """Fills the pool with snapshots of another run, evenly over its course; returns their names.
+
+        Args:
+            run_dir: see `legos_train.league.pool.read_run`.
+            like: this run's weights, to be told early when ranks or layers differ.
+            scale: this run's `lora.scale`; where the other run had another one its weights are made to mean the same.
+
+        Raises:
+            ValueError: nothing is there, it does not fit, or the mode keeps no pool.
+        """
+        if self.settings.mode in ("mirror", "fixed"):
+            raise ValueError(
+                f'league.pool_from fills a pool, which mode "{self.settings.mode}" has not; use fsp or psro'
+            )
+        chosen = snapshots_for(Path(run_dir), self.settings.pool - len(self.pool), like, scale)
+        for name, weights in chosen.items():
+            self.add(name, weights)
+        return list(chosen)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the weights, as JSON values."""
+        return {
+            "pool": list(self.pool),
+            "against": self.against.to_json(),
+            "pairs": self.pairs.to_json(),
+            "ratings": {name: list(skill) for name, skill in self.ratings.items()},
+        }
+
+    def load_state_dict(
+        self, state: Mapping[str, Any], weights: Mapping[str, dict[str, mx.array]] | None = None
+    ) -> None:
+        """The opposite of `state_dict`; `weights` by name become those of the pool.
+
+        Raises:
+            ValueError: weights are given, but not those of every snapshot.
+        """
+        pool = list(state["pool"])
+        if weights is not None:
+            if missing := [name for name in pool if name not in weights]:
+                raise ValueError(f"the checkpoint has no weights of the snapshots {missing}; it has {sorted(weights)}")
+            self.weights = {name: weights[name] for name in pool}
+        self.pool = pool
+        self.against.load(state["against"])
+        self.pairs.load(state["pairs"])
+        self.ratings = {name: Skill(*skill) for name, skill in state["ratings"].items()}
+        self._mixtures = None

@@ -1,0 +1,241 @@
+"""Self-play training: play a batch of episodes, assign credit, take one optimiser step, publish, repeat.
+
+Method: policy gradient with per-role baselines (SPIRAL, arXiv 2506.24119) on LoRA weights, PPO's clip (1707.06347), and
+a KL penalty to the frozen base model, which is what makes self-play settle on mixed equilibria (compare R-NaD,
+2206.15378, and magnetic mirror descent, 2206.05825).
+
+In synchronous mode, the default, one process alternates: everything that happens in a step is a function of the state
+at its start. Caches that depend on what happened to be computed together are dropped at every checkpoint, in every run,
+so that a resumed run repeats an uninterrupted one bit for bit. With `asynchronous.enabled` episodes are generated while
+the step before is still being learned from (overlap.py).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from legos_train.arena import Arena
+from legos_train.config import TrainConfig, load_toml, to_toml
+from legos_train.crash import crashpoint
+from legos_train.metrics import MetricsFile, Progress
+from legos_train.rollout_log import RolloutLog
+from legos_train.settings import EnvEntry
+from legos_train.stopping import Stopped, Stopping
+from legos_train.storage import RunDirectory, RunError, new_run_directory, write_text
+from legos_train.trackers import trackers
+from legos_train.trainer import POLICY, Trainer
+
+
+@dataclass(slots=True)
+class Result:
+    """What a run leaves behind: its directory and the exact or played numbers before and after.
+
+    `steps` is how many were done: fewer than asked for when the run was stopped (`stopped` says why).
+    """
+
+    run_dir: Path
+    steps: int
+    seconds: float
+    start: dict[str, float] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
+    average: dict[str, float] = field(default_factory=dict)
+    best: dict[str, float] = field(default_factory=dict)
+    published: str = "last"
+    stopped: str | None = None
+
+
+OnStep = Callable[[dict[str, Any]], None]
+
+
+def train(
+    arena: Arena | TrainConfig | None = None,
+    config: TrainConfig | None = None,
+    *,
+    resume: bool = False,
+    quiet: bool = False,
+    on_step: OnStep | None = None,
+) -> Result:
+    """Runs a training run to its end.
+
+    Args:
+        arena: actors and envs of the run; without one, or without envs in it, those of the config. A config given here
+            instead is taken as `config`.
+        config: the run; without a `run_dir` a new directory below `runs/` is made.
+        resume: go on from the newest checkpoint of `run_dir`; from the start when there is none; nothing to do when the
+            run is finished.
+        quiet: print nothing.
+        on_step: called with every metrics record.
+
+    Raises:
+        RunError: the run directory is in use, or holds another run.
+        TrainingError: training would have been for nothing; the message says why.
+        Stopped: SIGINT or SIGTERM came; the checkpoint of the last whole step is written.
+    """
+    if isinstance(arena, TrainConfig):
+        if config is not None:
+            raise TypeError("train takes an arena and a config, got two configs")
+        arena, config = None, arena
+    config = config or TrainConfig()
+    if arena is not None and arena.envs:
+        entries = tuple(EnvEntry(id=slot.name, weight=slot.weight) for slot in arena.envs.values())
+        config = config.model_copy(update={"env": entries})
+    path = config.run_dir or new_run_directory(Path("runs"), config.title, config.model, config.seed)
+    with RunDirectory(path) as run:
+        if run.started and not resume:
+            raise RunError(f"{str(path)!r} already holds a run; --resume goes on with it, or give another --run-dir")
+        if run.started:
+            _check_same(config, load_toml(path / "config.toml"))
+        if run.finished:
+            if not quiet:
+                print(f"{path} is finished; nothing to do")
+            return _read_result(path)
+        write_text(path / "config.toml", to_toml(config.model_copy(update={"run_dir": None})))
+        return _run(config, arena, run, resume, quiet, on_step)
+
+
+def _run(
+    config: TrainConfig, arena: Arena | None, run: RunDirectory, resume: bool, quiet: bool, on_step: OnStep | None
+) -> Result:
+    began = time.perf_counter()
+    trainer = Trainer(config, arena)
+    try:
+        start = trainer.resume(run.path / "checkpoints") if resume else 0
+        crashpoint("loop.resumed")
+        at = start if resume and start else None
+        file, log = MetricsFile(run.path / "metrics.jsonl", at), RolloutLog(run.path, at, config.logs, trainer.renderer)
+
+        def keep() -> None:
+            file.sync()
+            log.sync()
+            trainer.save_checkpoint(run.path / "checkpoints")
+            crashpoint("loop.checkpointed")
+
+        title = f"{config.title} with {config.model}, {config.credit.name} + {config.loss.name}, seed {config.seed}"
+        with (
+            Stopping() as stopping,
+            Progress(title, config.steps, start, quiet=quiet) as progress,
+            trackers(config, run.path) as track,
+        ):
+            progress.note(f"{title}; run directory {run.path}")
+            first = _first_numbers(trainer, run, start, progress)
+            trainer.check = stopping.check
+            try:
+                for record in _steps(trainer, start, stopping):
+                    number = record["step"]
+                    last = number == config.steps or trainer.stop_reason is not None
+                    often = config.eval.every and number % config.eval.every == 0 and trainer.evaluates_often
+                    if last or (often and not stopping.asked):
+                        record["eval"] = trainer.evaluate()
+                    crashpoint("loop.evaluated")
+                    log.write(trainer, record, last)
+                    file.write(record)
+                    crashpoint("loop.metrics_written")
+                    progress.update(record)
+                    track(record)
+                    if on_step:
+                        on_step(record)
+                    every = config.checkpoint.every
+                    if last or (every and number % every == 0):
+                        keep()
+                    if last:
+                        break
+                    stopping.check()
+            except Stopped:
+                # Raised between two steps, or while episodes are played: the learner's state is whole.
+                if trainer.learner.step > start:
+                    keep()
+                progress.note(f"stopped after step {trainer.learner.step}; --resume goes on from there")
+                raise
+            file.close()
+            log.close()
+            if trainer.stop_reason:
+                progress.note(f"stopped after step {trainer.learner.step}: {trainer.stop_reason}")
+        crashpoint("loop.finishing")
+        result = _finish(trainer, run, first, time.perf_counter() - began, quiet)
+        crashpoint("loop.finished")
+        return result
+    finally:
+        trainer.close()
+
+
+def _steps(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dict[str, Any]]:
+    """The metrics records of steps start + 1 ... as they are done."""
+    if trainer.config.asynchronous.enabled:
+        from legos_train.overlap import overlapped
+
+        yield from overlapped(trainer, start, stopping)
+        return
+    for _ in range(start, trainer.config.steps):
+        if stopping.asked:
+            return
+        yield trainer.step()
+
+
+def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Progress) -> dict[str, float]:
+    """What the policy was worth before the first step; measured once and kept in the run directory."""
+    path = run.path / "start.json"
+    if path.exists():
+        kept: dict[str, float] = json.loads(path.read_text())
+        return kept
+    if start:
+        return {}
+    numbers = trainer.measure(POLICY)
+    run.write_json("start.json", numbers)
+    trainer.drop_caches()
+    progress.note("before training: " + "  ".join(f"{k} {v:.3f}" for k, v in numbers.items()))
+    return numbers
+
+
+def _finish(trainer: Trainer, run: RunDirectory, first: dict[str, float], seconds: float, quiet: bool) -> Result:
+    from legos_train.report import print_table, write_report
+
+    config, policy = trainer.config, trainer.learner.policy
+    evaluation = trainer.evaluate()
+    last = {k: v for k, v in evaluation.items() if not k.endswith("_average")}
+    average = {k.removesuffix("_average"): v for k, v in evaluation.items() if k.endswith("_average")}
+    published = "average" if average else "last"
+    facts = {"env": config.title, "base_model": config.model, "step": trainer.learner.step}
+    current = policy.trainable()
+    policy.save(run.path / "last", {"legos": {**facts, "weights": "last"}})
+    best: dict[str, float] = {}
+    if trainer.best is not None:
+        top = trainer.best
+        best = {**top.numbers, "step": top.step}
+        policy.load(top.weights)
+        policy.save(run.path / "best", {"legos": {**facts, "step": top.step, "weights": f"best ({top.kind})"}})
+    policy.load(trainer.learner.average() if published == "average" else current)
+    policy.save(run.path / "adapter", {"legos": {**facts, "weights": published}})
+    policy.load(current)
+    records = MetricsFile.read(run.path / "metrics.jsonl")
+    spent = sum(r["seconds"] for r in records)
+    result = Result(
+        run.path, trainer.learner.step, max(seconds, spent), first, last, average, best, published, trainer.stop_reason
+    )
+    write_report(run.path, config, result, records, trainer)
+    run.write_json(
+        "result.json",
+        {"steps": result.steps, "seconds": result.seconds, "start": first, "last": last, "average": average}
+        | {"best": best, "published": published, "stopped": trainer.stop_reason},
+    )
+    if not quiet:
+        print_table(result)
+    return result
+
+
+def _read_result(path: Path) -> Result:
+    data = json.loads((path / "result.json").read_text())
+    return Result(path, **data)
+
+
+def _check_same(new: TrainConfig, old: TrainConfig) -> None:
+    """A resumed run goes on as it was."""
+    a, b = new.model_dump(exclude={"run_dir"}), old.model_dump(exclude={"run_dir"})
+    changed = [key for key in a if a[key] != b[key]]
+    if changed:
+        shown = "; ".join(f"{key}: was {b[key]!r}, now {a[key]!r}" for key in changed)
+        raise RunError(f"cannot resume with other settings ({shown}); leave them out, or start a new --run-dir")

@@ -1,0 +1,54 @@
+"""Policy-gradient losses as pure functions on arrays.
+
+Shapes: K sites (distinct contexts), V vocabulary, M sampled tokens; see batch/. All logarithms are natural, all
+log-probabilities at temperature 1. `old` are the log-probabilities the sampler recorded, `new` those of the policy
+being trained, `start` those of the policy at the start of the optimiser step, `A` the advantages, and
+`r = exp(new - old)` the probability ratio of a token.
+
+| name | loss of a token | source |
+|---|---|---|
+| `importance_sampling` | `-r A` | off-policy REINFORCE |
+| `ppo` | `-min(r A, clip(r, 1 - low, 1 + high) A)` | arXiv 1707.06347; high > low: DAPO, arXiv 2503.14476 |
+| `cispo` | `-stop_gradient(clip(r, 1 - low, 1 + high)) A new` | MiniMax-M1, arXiv 2506.13585 |
+| `gspo` | ppo with one ratio per turn, the geometric mean of r over its tokens | arXiv 2507.18071 |
+| `sft` | `-new`, whatever the advantage | negative log-likelihood |
+
+Samples that are stale, or whose engine computes otherwise than the trainer: with `truncate_ratio` C the ratio becomes
+`exp(new - start)` and the token weighs `min(exp(start - old), C)`; with `mask_ratio` turns whose geometric mean of
+`exp(start - old)` is too far from 1 leave the loss (IcePop's rule, arXiv 2510.18855, on whole turns).
+
+Penalties added to it, each weighted like the tokens themselves: KL to a reference policy, `"exact"` over the full
+vocabulary at each context or `"k3"` from the sampled token alone (Schulman, "Approximating KL divergence", 2020), and
+the negative entropy.
+"""
+
+from __future__ import annotations
+
+from .metrics import metrics
+from .objective import objective
+from .penalties import bonus, distribution, entropy, entropy_top, entropy_within, kl_exact, kl_k3, token_logprobs
+from .settings import LOSSES, LossSettings
+from .tokens import cispo, gspo, importance_sampling, inside, ppo, sft, truncated_weights, turn_means
+
+__all__ = [
+    "LOSSES",
+    "LossSettings",
+    "bonus",
+    "cispo",
+    "distribution",
+    "entropy",
+    "entropy_top",
+    "entropy_within",
+    "gspo",
+    "importance_sampling",
+    "inside",
+    "kl_exact",
+    "kl_k3",
+    "metrics",
+    "objective",
+    "ppo",
+    "sft",
+    "token_logprobs",
+    "truncated_weights",
+    "turn_means",
+]

@@ -1,0 +1,52 @@
+"""What a run does when the collapse monitor raises an alarm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from legos_train.monitor import Alarm
+    from legos_train.trainer import Trainer
+
+
+def respond(trainer: Trainer, alarm: Alarm) -> dict[str, Any]:
+    """Acts on an alarm as configured; returns what to log: the alarm and what was done.
+
+    `warn`: nothing. `raise_kl`: the KL weight is multiplied by `kl_factor`. `inject_opponents`: `random` joins the
+    league (or a league of fixed opponents begins). `rollback`: the best weights measured so far come back. `stop`: the
+    run ends after this step, with its checkpoint.
+    """
+    done = "none"
+    if alarm.action == "raise_kl":
+        trainer.learner.kl_factor *= trainer.config.monitor.kl_factor
+        done = f"KL weight now {trainer.learner.kl_weight(trainer.learner.step + 1):.3g}"
+    elif alarm.action == "inject_opponents":
+        done = _inject(trainer)
+    elif alarm.action == "rollback":
+        if trainer.best is None:
+            done = "nothing measured yet to go back to"
+        else:
+            trainer.learner.policy.load(trainer.best.weights)
+            trainer.drop_caches()
+            trainer.republish()
+            done = f"weights of step {trainer.best.step} are back"
+    elif alarm.action == "stop":
+        trainer.stop_reason = alarm.text
+        done = "stopping"
+    return {"name": alarm.name, "value": alarm.value, "limit": alarm.limit, "text": alarm.text, "done": done}
+
+
+def _inject(trainer: Trainer) -> str:
+    from legos_train.league import League
+    from legos_train.settings import League as Settings
+
+    if trainer.league is None:
+        settings = Settings(mode="fixed", opponents=("random",), latest=0.5)
+        trainer.league = trainer.arena.league = League(settings, trainer.config.seed)
+        return "half of the episodes are now against random play"
+    if "random" not in trainer.league.members:
+        trainer.league.settings = trainer.league.settings.model_copy(
+            update={"opponents": (*trainer.league.settings.opponents, "random")}
+        )
+        return "random play has joined the league"
+    return "random play is in the league already"

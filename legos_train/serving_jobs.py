@@ -1,0 +1,86 @@
+"""The generating side of asynchronous training: takes jobs and new weights, hands out episodes.
+
+The same loop runs in a thread of the trainer (`ThreadGenerator`) and in a process of its own (worker.py). New weights
+are taken between two engine steps, in the middle of a batch too: every turn records the version it was sampled from.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from legos_envs import Episode
+from legos_train.actors import Job
+from legos_train.generation import LocalGenerator
+
+
+@dataclass(slots=True)
+class Play:
+    """Jobs to play, under a number that comes back with their episodes."""
+
+    number: int
+    jobs: list[Job]
+
+
+@dataclass(slots=True)
+class Publish:
+    """New weights for a name; None takes the name away."""
+
+    name: str
+    weights: Any
+    version: int = 0
+
+
+@dataclass(slots=True)
+class Played:
+    """The answer to `Play`, or the error that ended it. `seconds`: how long playing took."""
+
+    number: int
+    episodes: list[Episode] = field(default_factory=list)
+    seconds: float = 0.0
+    error: BaseException | str | None = None
+
+
+Message = Play | Publish | None
+
+
+def serve_jobs(
+    generator: LocalGenerator, inbox: queue.Queue[Message], send: Callable[[Played], None], clock: Callable[[], float]
+) -> None:
+    """Works until the inbox gives None."""
+    waiting: list[Play] = []
+    while True:
+        message = waiting.pop(0) if waiting else inbox.get()
+        if message is None:
+            return
+        if isinstance(message, Publish):
+            _publish(generator, message)
+            continue
+        began = clock()
+        out: dict[int, Episode] = {}
+        ended = False
+        try:
+            for _ in generator.stream(message.jobs, out):
+                while not inbox.empty():
+                    early = inbox.get()
+                    if early is None:
+                        ended = True
+                    elif isinstance(early, Publish):
+                        _publish(generator, early)
+                    else:
+                        waiting.append(early)
+                if ended:
+                    return
+        except Exception as error:
+            send(Played(message.number, error=error))
+            continue
+        send(Played(message.number, [out[i] for i in range(len(message.jobs))], clock() - began))
+
+
+def _publish(generator: LocalGenerator, message: Publish) -> None:
+    if message.weights is None:
+        generator.unpublish(message.name)
+    else:
+        generator.publish(message.name, message.weights, message.version)

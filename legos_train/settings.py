@@ -1,0 +1,339 @@
+"""The sections of a training run's settings, one typed model per concern; `config.TrainConfig` puts them together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Section(BaseModel):
+    """Base of all settings. TOML has no null: the text "none" stands for it where a setting may be None."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nulls(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        optional = {name for name, field in cls.model_fields.items() if type(None) in get_args(field.annotation)}
+        return {k: None if v == "none" and k in optional else v for k, v in data.items()}
+
+    def plain(self) -> dict[str, Any]:
+        """The settings as values that TOML can hold; what is None by default and still None is left out."""
+        out: dict[str, Any] = {}
+        for name, field in type(self).model_fields.items():
+            value = _plain(getattr(self, name))
+            if value is not None:
+                out[name] = value
+            elif field.default is not None:
+                out[name] = "none"
+        return out
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Section):
+        return value.plain()
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+class EnvEntry(Section):
+    """One environment of the run: a table `[[env]]`, or `--env ID`."""
+
+    id: str
+    """An id of `legos envs list`, or `module:Name-v0`, or `file.py:Name-v0`."""
+    name: str = ""
+    """What it is called in metrics and by `[actors."NAME/role"]`; its id by default."""
+    weight: float = Field(1.0, gt=0)
+    """How often its episodes are drawn, relative to the other envs of the run."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Constructor arguments."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Passed to every `reset(options=...)`."""
+    train_roles: tuple[str, ...] | None = None
+    """Roles that are trained on; none: every seat that the environment declares trainable."""
+    credit: str | None = None
+    """A credit method for this env's episodes, instead of `credit.name`."""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.id
+
+
+class ActorEntry(Section):
+    """Who answers for a role: a table `[actors.ROLE]`. See `legos_train.Actor`."""
+
+    system_prompt: str = ""
+    temperature: float | None = Field(None, ge=0)
+    """None: `sampling.temperature`; 0 for a seat that is not trained."""
+    max_tokens: int | None = Field(None, ge=1)
+    model: str | None = None
+    """`policy`, `base`, a policy of `legos eval` (`random`, `optimal`, a run directory, an endpoint's URL). None: the
+    policy for seats that are trained, the base model for judges."""
+    trainable: bool = True
+
+
+class Lora(Section):
+    """LoRA (arXiv 2106.09685) on all linear layers."""
+
+    rank: int = Field(16, ge=1, le=512)
+    """Rank of every adapter matrix pair."""
+    scale: float = Field(8.0, gt=0)
+    """What the product B A is multiplied with (mlx-lm's `scale`, PEFT's alpha / rank)."""
+
+
+class Sampling(Section):
+    """How actions are sampled during training."""
+
+    temperature: float = Field(1.0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    max_tokens: int | None = Field(None, ge=1)
+    """Most tokens of one action; by default 12 with the bundled model, which only names a move, else 512."""
+
+
+class Optim(Section):
+    """AdamW (arXiv 1711.05101) and its schedule."""
+
+    lr: float = Field(2e-4, gt=0)
+    """Peak learning rate."""
+    lr_end: float = Field(0.1, ge=0, le=1)
+    """Share of the peak left at the last step; the decay is linear."""
+    warmup: int = Field(0, ge=0)
+    """Steps of linear warm-up."""
+    beta1: float = Field(0.0, ge=0, lt=1)
+    """Adam's first-moment decay. 0: no momentum that goes on pushing after the opponent has changed."""
+    beta2: float = Field(0.999, gt=0, lt=1)
+    eps: float = Field(1e-8, gt=0)
+    """Adam's epsilon. Around the size of a gradient's entries it turns Adam into SGD near a fixed point: steps shrink
+    with the gradient, and the last iterate can settle."""
+    weight_decay: float = Field(0.0, ge=0)
+    grad_clip: float = Field(0.3, gt=0)
+    """Largest global norm of the gradient."""
+    epochs: int = Field(1, ge=1)
+    """Passes over the episodes of one step."""
+    minibatches: int = Field(1, ge=1)
+    """Optimiser updates per pass."""
+    max_skipped: int = Field(5, ge=0)
+    """How many updates in a row may be skipped because they are not finite before the run stops."""
+    checkpoint_layers: bool = False
+    """Recompute each block in the backward pass instead of keeping what it computed: less memory, more time."""
+
+
+class Loss(Section):
+    """The objective at every sampled token."""
+
+    name: Literal["ppo", "importance_sampling", "gspo", "cispo", "sft"] = "ppo"
+    """`sft`: the log-likelihood of the actions of episodes that pass `filter` (training on survivors)."""
+    clip_low: float = Field(0.2, gt=0)
+    clip_high: float = Field(0.2, gt=0)
+    aggregation: Literal["token", "sequence", "constant"] = "sequence"
+    """What the sum over tokens is divided by: tokens; tokens of each turn, then turns; or turns times `constant`."""
+    constant: float = Field(1.0, gt=0)
+    truncate_ratio: float | None = Field(None, gt=0)
+    """Truncated importance sampling: the weight exp(logp at the start of the step - logp of the sampler) of a token,
+    cut off at this value, corrects for stale samples. None: no correction beyond the loss's own ratio."""
+    mask_ratio: tuple[float, float] | None = None
+    """Sequence mask (IcePop's rule on whole turns): turns whose geometric mean ratio lies outside are left out."""
+    mask_truncated: bool = False
+    """Leave out actions that were cut by the token limit."""
+    skip_forced: float = Field(0.0, ge=0, lt=1)
+    """Leave out tokens that the sampler gave a probability above 1 minus this: nothing is to be learned there."""
+    entropy: float = Field(0.0, ge=0)
+    """Weight of the entropy bonus."""
+    entropy_over: Literal["all", "legal", "top"] = "all"
+    """Entropy over the whole vocabulary, over the tokens that begin or continue a legal action, or over the
+    `entropy_top` likeliest tokens, renormalised."""
+    entropy_top: int = Field(16, ge=2)
+    kl: float = Field(0.2, ge=0)
+    """Weight of the KL divergence to the reference, at the first step."""
+    kl_end: float | None = Field(0.05, ge=0)
+    """The same at the last step; none keeps `kl`."""
+    kl_schedule: Literal["geometric", "linear"] = "geometric"
+    kl_estimator: Literal["auto", "exact", "k3"] = "auto"
+    """Whole-vocabulary KL at every visited token, or the k3 estimate from the sampled one; auto: by vocabulary size."""
+    magnet_every: int = Field(0, ge=0)
+    """Every so many steps the reference becomes the current policy (a moving magnet); 0: always the base model."""
+
+
+class Credit(Section):
+    """Who gets credit for an outcome."""
+
+    name: Literal[
+        "rae", "grpo", "hierarchical_grpo", "same_prompt", "constant",
+        "rloo", "per_role_norm", "turn_level", "agent_turn", "gigpo", "maxrl", "reinforce",
+    ] = "same_prompt"  # fmt: skip
+    decay: float = Field(0.95, ge=0, lt=1)
+    """Decay of RAE's moving baseline."""
+    gamma: float = Field(1.0, gt=0, le=1)
+    """Discount by turns from the end."""
+    pseudo_count: float = Field(2.0, ge=0)
+    """`same_prompt`: how many games the role's RAE baseline counts for."""
+    std: bool = False
+    """`grpo`, `hierarchical_grpo`, `agent_turn`, `gigpo`: divide by the group's standard deviation."""
+    per_role: bool = True
+    """`grpo`: compare within a role; off, all trained seats of the group together (a joint mean)."""
+    singleton: Literal["zero", "rae"] = "rae"
+    """Group credit: the advantage of an agent without peers."""
+    peers: Literal["table", "role"] = "table"
+    """`hierarchical_grpo`: compare agents of one role at one table, or also at the tables beside it, as tournaments
+    need, where every place of a match may be alone with its role."""
+    root_peers: Literal["group", "batch"] = "group"
+    """`hierarchical_grpo`: who the agents at the root are compared with."""
+    step_weight: float = Field(1.0, ge=0)
+    """`gigpo`: weight of the step advantage beside the episode's."""
+
+
+class Filter(Section):
+    """Which episodes are trained on."""
+
+    draws: float = Field(0.0, ge=0, le=1)
+    """Share of drawn episodes that is left out."""
+    draw_retries: int = Field(0, ge=0)
+    """A drawn episode is played again on another seed, up to so many times."""
+    keep: Literal["all", "winners", "positive"] = "all"
+    """`winners`: only trajectories with the best return of their episode, if it is better than the worst; `positive`:
+    only trajectories with a return above 0. What `loss.name = "sft"` is usually run with."""
+
+
+class League(Section):
+    """Who the learner plays against."""
+
+    mode: Literal["mirror", "fsp", "pfsp", "psro", "fixed"] = "mirror"
+    """`mirror`: itself in all seats. `fsp`: uniform over snapshots of itself; `pfsp`: weighted by how hard they are;
+    `psro`: the meta-Nash of the payoff matrix; `fixed`: only `opponents`."""
+    opponents: tuple[str, ...] = ()
+    """Players beside the snapshots: `random`, `optimal`, `scripted:NAME`, `base`, a run directory, an endpoint."""
+    latest: float = Field(0.2, ge=0, le=1)
+    """Share of episodes against the latest policy, by mirror play."""
+    snapshot_every: int = Field(5, ge=1)
+    pool: int = Field(25, ge=1)
+    """Most snapshots kept; the oldest goes first, with `psro` the one with the least weight."""
+    start_from: int = Field(0, ge=0)
+    """Step of the first snapshot; mirror play before."""
+    pfsp_power: float = Field(2.0, gt=0)
+    """`pfsp`: an opponent's weight is (1 - win rate against it) to this power."""
+    payoff_games: int = Field(16, ge=2)
+    """`psro`: games per pair of the pool to fill the payoff matrix."""
+    pool_from: Path | None = None
+    """Fill the pool from the checkpoints of another run."""
+
+
+class Async(Section):
+    """Generation and training at the same time."""
+
+    enabled: bool = False
+    backend: Literal["auto", "process", "thread"] = "auto"
+    """Where episodes are generated: a second process (CPU), or a thread of this one (Metal; two processes on one GPU
+    crash Macs). auto: process on CPU and CUDA, thread on Metal."""
+    max_off_policy_steps: int = Field(2, ge=0)
+    """How many optimiser steps may pass between sampling an episode and training on it; older ones are dropped."""
+    queue: int = Field(2, ge=1)
+    """Batches that may be generated ahead."""
+    in_flight: Literal["pin", "keep"] = "pin"
+    """At a publish, running requests finish on the weights they began with, or go on with the new ones."""
+
+
+class Replay(Section):
+    """Training on episodes more than once."""
+
+    reuse: int = Field(1, ge=1)
+    """How many steps an episode may be used in."""
+    max_staleness: int = Field(5, ge=0)
+    """In optimiser steps; older episodes are dropped before they are used."""
+    capacity: int = Field(8, ge=1)
+    """Batches kept."""
+
+
+class Curriculum(Section):
+    """An artifact store between episodes: problems, corpus passages, anything a task sampler passes to `reset`."""
+
+    sampler: str | None = None
+    """`proposed_problems`, `learnability`, `corpus`, or `module:function`; none: no artifact store."""
+    share: float = Field(0.5, ge=0, le=1)
+    """Share of the episodes that are drawn from the store once it has enough."""
+    low: float = Field(0.1, ge=0, le=1)
+    high: float = Field(0.9, ge=0, le=1)
+    """Learnability gate: artifacts whose pass rate lies outside are not drawn."""
+    max_age: int | None = Field(None, ge=1)
+    """Steps after which an artifact is no longer drawn."""
+    capacity: int = Field(10_000, ge=1)
+
+
+class Monitor(Section):
+    """Watches for collapse; every limit can be switched off with none."""
+
+    action: Literal["warn", "raise_kl", "inject_opponents", "rollback", "stop"] = "warn"
+    """What happens when a limit is crossed `patience` steps in a row."""
+    patience: int = Field(5, ge=1)
+    window: int = Field(10, ge=1)
+    """Steps that a running mean goes over."""
+    role_gap: float | None = None
+    """Largest difference between the mean returns of two roles."""
+    invalid: float | None = Field(0.3, ge=0, le=1)
+    entropy: float | None = Field(1e-3, ge=0)
+    """Least entropy of the next token."""
+    length: tuple[float, float] | None = None
+    """Least and most tokens per action, as multiples of the first steps' mean."""
+    zero_advantages: float | None = Field(0.95, ge=0, le=1)
+    kl: float | None = None
+    """Largest KL to the reference."""
+    kl_factor: float = Field(2.0, gt=1)
+    """`raise_kl`: what the KL weight is multiplied with."""
+
+
+class Average(Section):
+    """The weight average that is published at the end, and evaluated beside the last weights."""
+
+    kind: Literal["ema", "uniform", "none"] = "ema"
+    decay: float = Field(0.98, ge=0, lt=1)
+    start: float = Field(0.25, ge=0, lt=1)
+    """`uniform`: share of the run that is left out."""
+
+
+class Evaluation(Section):
+    every: int = Field(10, ge=0)
+    """Steps between evaluations; 0: only before the first and after the last. Games with many positions: see docs."""
+    games: int = Field(256, ge=2)
+    """Games against random play, where no exact value can be computed."""
+
+
+class Checkpoint(Section):
+    every: int = Field(50, ge=0)
+    """Steps between checkpoints; 0 writes one at the end only."""
+    keep: int = Field(2, ge=1)
+
+
+class Logs(Section):
+    """What is written besides metrics.jsonl."""
+
+    rollouts: int = Field(8, ge=0)
+    """Episodes per step kept in rollouts.jsonl, evenly over the batch."""
+    rollouts_every: int = Field(10, ge=1)
+    """Steps between such samples; the first and the last step are always kept."""
+    wandb: str | None = None
+    """Project name: also log to Weights & Biases (extra `wandb`; WANDB_MODE=offline keeps it on this machine)."""
+    trackio: str | None = None
+    """Project name: also log to trackio (install it yourself)."""
+    tensorboard: bool = False
+    """Also write TensorBoard event files into the run directory (needs tensorboardX or torch)."""
+
+
+class Server(Section):
+    """Generation by `legos serve` in other terminals or on other machines."""
+
+    urls: tuple[str, ...] = ()
+    api_key_env: str = "LEGOS_API_KEY"
+    """The environment variable that holds the key."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("urls"), str):
+            return {**data, "urls": tuple(data["urls"].split(","))}
+        return data

@@ -1,0 +1,113 @@
+// The list of episodes: filters above, and below only as many rows as can be seen.
+
+const HEIGHT = 58;
+const FILTERS = [["run", "run"], ["env", "environment"], ["outcome", "outcome"], ["role", "role"], ["player", "player"], ["step", "step"], ["trained", "trained"]];
+const state = { filters: { sort: "newest" }, found: [], view: null, turn: null };
+const drawn = new Map();
+
+function drawFilters() {
+  const selects = FILTERS.map(([name, label]) => {
+    let values = choices(name);
+    if (name === "outcome" && values.some((value) => LOST.has(value))) values = [LOST_FILTER, ...values];
+    if (name === "trained" && values.some((value) => value !== "trained")) values = ["not trained", ...values];
+    const chosen = state.filters[name] ?? "";
+    if (values.length < 2 && !chosen) return null;
+    const shown = (value) => (name === "run" ? header.runs[Number(value)].label : value);
+    return el("label", {}, label, el("select", { "data-filter": name, class: chosen ? "set" : null, onchange: (event) => filter({ [name]: event.target.value }) }, option("", "all", chosen === ""), ...values.map((value) => option(value, shown(value), value === chosen))));
+  });
+  const sort = el("select", { "data-filter": "sort", onchange: (event) => filter({ sort: event.target.value }) }, ...Object.entries(ORDERS).map(([name, [label]]) => option(name, label, name === state.filters.sort)));
+  byId("selects").replaceChildren(...selects.filter(Boolean), el("label", {}, "order", sort));
+  byId("text").value = state.filters.text ?? "";
+}
+
+function filter(change, redraw = false) {
+  Object.assign(state.filters, change);
+  if (redraw) drawFilters();
+  for (const node of document.querySelectorAll("#selects select")) node.classList.toggle("set", node.dataset.filter !== "sort" && node.value !== "");
+  refresh();
+  byId("list").scrollTop = 0;
+}
+
+function refresh() {
+  state.found = select(state.filters);
+  drawn.clear();
+  byId("rows").replaceChildren();
+  byId("rows").style.setProperty("height", `${state.found.length * HEIGHT}px`);
+  byId("none").hidden = state.found.length > 0;
+  byId("list").hidden = state.found.length === 0;
+  const older = header.runs.reduce((sum, run) => sum + run.older, 0);
+  const names = header.runs.map((run) => visible(run.label)).join(" and ");
+  byId("summary").textContent = `${names} \u00b7 ${state.found.length === rows.length ? "" : `${state.found.length.toLocaleString("en")} of `}${count(rows.length, "episode")}${older ? ` (${older.toLocaleString("en")} older ones left out)` : ""}${header.live ? " \u00b7 live" : ""}`;
+  draw();
+}
+
+function rowNode(at) {
+  const index = state.found[at];
+  const row = rows[index];
+  const worst = worstSeat(row, state.filters);
+  const lost = worst >= 0 && LOST.has(row.seats[worst].outcome);
+  const few = row.seats.slice(0, 3);
+  const seats = few.flatMap((seat, number) => {
+    const player = seat.player === "policy" ? "" : ` (${seat.player})`;
+    const kind = { good: "plus", bad: "minus" }[OUTCOMES[seat.outcome]] ?? "";
+    return [number ? " \u00b7 " : "", visible(`${seat.agent.split("/").pop()}${player} `), el("span", { class: kind }, visible(`${signed(seat.return)}${seat.outcome ? ` ${seat.outcome}` : ""}`))];
+  });
+  if (row.seats.length > few.length) seats.push(` \u00b7 ${row.seats.length - few.length} more`);
+  const where = [`step ${visible(row.step)}`, count(row.turns, "turn"), header.runs.length > 1 ? visible(header.runs[row.run].label) : null].filter(Boolean).join(" \u00b7 ");
+  const open = el("button", { type: "button", class: "open", onclick: () => goTo(index, null, null) }, el("span", { class: "first" }, el("b", {}, `#${row.n} ${visible(row.env)}`), el("span", { class: "soft" }, ` ${where}`)), el("span", { class: "soft" }, ...seats));
+  const node = el("li", { class: "row", "aria-posinset": at + 1, "aria-setsize": state.found.length }, open);
+  if (lost) {
+    const { by, value } = row.seats[worst].worst;
+    const what = { exact: `largest drop in exact value, ${signed(value)}`, advantage: `most negative advantage, ${signed(value)}`, last: "last turn" }[by];
+    node.append(el("button", { type: "button", class: "jump", title: `Go to the turn with the ${what}`, "aria-label": `Episode ${row.n}: go to the turn with the ${what}`, onclick: () => goWorst(index) }, by === "last" ? "\u2198 last" : `\u2198 ${signed(value)}`));
+  }
+  node.style.setProperty("transform", `translateY(${at * HEIGHT}px)`);
+  return node;
+}
+
+function draw() {
+  const list = byId("list");
+  const from = Math.max(0, Math.floor(list.scrollTop / HEIGHT) - 6);
+  const to = Math.min(state.found.length, Math.ceil((list.scrollTop + list.clientHeight) / HEIGHT) + 6);
+  for (const [at, node] of drawn) {
+    if (at < from || at >= to) {
+      node.remove();
+      drawn.delete(at);
+    }
+  }
+  for (let at = from; at < to; at++) {
+    if (!drawn.has(at)) {
+      const node = rowNode(at);
+      const after = [...drawn.entries()].find(([other]) => other > at);
+      byId("rows").insertBefore(node, after ? after[1] : null);
+      drawn.set(at, node);
+    }
+    drawn.get(at).classList.toggle("here", state.found[at] === state.view?.index);
+  }
+  const ordered = [...drawn.entries()].sort(([a], [b]) => a - b);
+  drawn.clear();
+  for (const [at, node] of ordered) drawn.set(at, node);
+}
+
+// Brings the open episode's row into sight.
+function follow() {
+  const at = state.found.indexOf(state.view?.index);
+  const list = byId("list");
+  if (at >= 0 && (at * HEIGHT < list.scrollTop || (at + 1) * HEIGHT > list.scrollTop + list.clientHeight)) {
+    list.scrollTop = at * HEIGHT - list.clientHeight / 2;
+  }
+  draw();
+}
+
+function focusRow(by) {
+  const active = document.activeElement?.closest?.(".row");
+  const now = [...drawn.entries()].find(([, node]) => node === active)?.[0];
+  if (now === undefined) return false;
+  const to = Math.max(0, Math.min(state.found.length - 1, now + by));
+  const list = byId("list");
+  if (to * HEIGHT < list.scrollTop) list.scrollTop = to * HEIGHT;
+  if ((to + 1) * HEIGHT > list.scrollTop + list.clientHeight) list.scrollTop = (to + 1) * HEIGHT - list.clientHeight;
+  draw();
+  drawn.get(to)?.querySelector(".open").focus({ preventScroll: true });
+  return true;
+}

@@ -1,0 +1,120 @@
+"""One line of `rollouts.jsonl`: an episode with what the trainer (or the evaluation) made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from legos_envs.records import Episode, episode_to_json
+
+Step = tuple[float, float]
+TOLERANCE = 1e-9
+
+
+def rollout_line(
+    episode: Episode,
+    *,
+    step: int,
+    policy_version: int,
+    env: str = "",
+    advantages: Mapping[str, Sequence[float]] | None = None,
+    trained: Mapping[str, bool] | None = None,
+    why_not: Mapping[str, str] | None = None,
+    players: Mapping[str, str] | None = None,
+    outcome: Mapping[str, str] | None = None,
+    exact: Mapping[str, Sequence[Step | None]] | None = None,
+    order: Sequence[str] | None = None,
+    decode: Callable[[int], str] | None = None,
+) -> dict[str, Any]:
+    """The line of an episode, as JSON values: write it with `json.dumps` and a newline.
+
+    Args:
+        episode: the finished record.
+        step: the optimiser step that the episode was played for; 0 for an evaluation.
+        policy_version: the version that the trainer was at. A turn's own version, where it has one, may be older.
+        env: the label of the env in this run; the episode's env id by default.
+        advantages: by agent, one number per turn: what credit gave it.
+        trained: by agent, whether its tokens entered a batch; nobody's did by default.
+        why_not: by agent that was not trained: "judge", "opponent: step_40", "stale", "draw filtered", ...
+        players: by agent, who played: "policy", "base", "league:step_40", "random", ...; "policy" by default.
+        outcome: by agent, "win", "loss", "draw", "invalid", ...; `seat_outcomes(episode)` by default.
+        exact: by agent, per turn its expected return before and after the turn, or None where that is unknown.
+        order: the agents in the order in which they were stepped, one entry per turn.
+        decode: the text of one token id. With it each turn gets `action_texts`, one string per action token, so that
+            nobody who reads the log needs the tokenizer.
+
+    Raises:
+        ValueError: an agent is unknown, or a list has not one entry per turn; the message names it.
+        TypeError: the episode holds something that JSON cannot say.
+    """
+    trajectories = episode.trajectories
+    perturn: dict[str, Mapping[str, Sequence[Any]] | None] = {"advantages": advantages, "exact": exact}
+    peragent: dict[str, Mapping[str, Any] | None] = {
+        "trained": trained,
+        "why_not": why_not,
+        "players": players,
+        "outcome": outcome,
+    }
+    for name, given in {**perturn, **peragent}.items():
+        if unknown := set(given or ()) - set(trajectories):
+            raise ValueError(f"{name} names {sorted(unknown)}; the agents are {list(trajectories)}")
+    for name, given in perturn.items():
+        for agent, values in (given or {}).items():
+            if len(values) != len(trajectories[agent].turns):
+                turns = len(trajectories[agent].turns)
+                raise ValueError(f"{name} of {agent!r} has {len(values)} entries; it made {turns} turns")
+    data = episode_to_json(episode)
+    if decode is not None:
+        for trajectory in data["trajectories"]:
+            for turn in trajectory["turns"]:
+                if "action_tokens" in turn:
+                    turn["action_texts"] = [decode(token) for token in turn["action_tokens"]]
+    line: dict[str, Any] = {
+        "step": int(step),
+        "policy_version": int(policy_version),
+        "env": env or episode.env_id,
+        "episode": data,
+        "advantages": {agent: [float(value) for value in values] for agent, values in (advantages or {}).items()},
+        "trained": {agent: bool((trained or {}).get(agent, False)) for agent in trajectories},
+        "why_not": dict(why_not or {}),
+        "players": {agent: (players or {}).get(agent, "policy") for agent in trajectories},
+        "outcome": dict(seat_outcomes(episode) if outcome is None else outcome),
+    }
+    if exact is not None:
+        line["exact"] = {
+            agent: [None if pair is None else [float(pair[0]), float(pair[1])] for pair in pairs]
+            for agent, pairs in exact.items()
+        }
+    if order is not None:
+        counts = {agent: len(trajectory.turns) for agent, trajectory in trajectories.items()}
+        if {agent: list(order).count(agent) for agent in {*counts, *order}} != counts:
+            raise ValueError(f"order must name each agent once per turn ({counts}); got {list(order)!r:.200}")
+        line["order"] = list(order)
+    return line
+
+
+def seat_outcomes(episode: Episode) -> dict[str, str]:
+    """How the episode ended for each agent, as far as its record says.
+
+    "truncated" for all where the turn limit ended it; "invalid" for who broke the rules; "win", "loss" or "draw" by
+    return for two trainable seats at one table. Seats for which none of this applies are left out.
+    """
+    if episode.truncated:
+        return dict.fromkeys(episode.trajectories, "truncated")
+    found: dict[str, str] = {}
+    tables: dict[str, list[str]] = {}
+    for agent, trajectory in episode.trajectories.items():
+        if trajectory.trainable:
+            tables.setdefault(trajectory.parent, []).append(agent)
+    for seats in tables.values():
+        if len(seats) == 2:
+            first, second = (episode.trajectories[agent].total for agent in seats)
+            if abs(first - second) <= TOLERANCE:
+                found |= dict.fromkeys(seats, "draw")
+            else:
+                found |= dict(zip(seats, ("win", "loss") if first > second else ("loss", "win")))
+    offenders = episode.info.get("offenders") or ()
+    for agent, trajectory in episode.trajectories.items():
+        if agent in offenders or trajectory.info.get("invalid"):
+            found[agent] = "invalid"
+    return found

@@ -1,0 +1,151 @@
+"""A game in the terminal, turn by turn."""
+
+from __future__ import annotations
+
+import math
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+from legos_train.viewer.compact import Json, compact
+from legos_train.viewer.log import LogError, LogLine
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+SHADES = ((0.05, "bold white on red"), (0.2, "red"), (0.5, "yellow"), (1.01, ""))
+HELP = "[Enter] next  [b] back  [w] worst turn  [a] all the rest  [q] quit"
+
+
+def replay(
+    lines: Sequence[LogLine],
+    episode: int | None = None,
+    *,
+    out: IO[str] | None = None,
+    ask: Callable[[], str] | None = None,
+) -> None:
+    """Shows an episode turn by turn: what the seat was told, its tokens coloured by probability, reward and credit.
+
+    Args:
+        lines: from `read_log`.
+        episode: the line number in the log, as the page shows it; the last episode by default.
+        out: a terminal, or a file or pipe, which gets plain text; standard output by default.
+        ask: called after each turn for a line of input, None where nobody answers: by default `input` where both
+            standard input and `out` are terminals.
+
+    Raises:
+        LogError: no such episode.
+    """
+    from rich.console import Console
+
+    chosen = {line.number: line for line in lines}.get(lines[-1].number if episode is None else episode)
+    if chosen is None:
+        raise LogError(f"there is no episode {episode}; this log has {lines[0].number} to {lines[-1].number}")
+    console = Console(file=out or sys.stdout, highlight=False, soft_wrap=True)
+    if ask is None and out is None and console.is_terminal and sys.stdin.isatty():
+        ask = input
+    row, body = compact(chosen)
+    _opening(console, row)
+    order = body["order"]
+    at, free = 0, ask is None
+    while at < len(order):
+        _turn(console, row, body, at)
+        at += 1
+        if free or at == len(order):
+            continue
+        console.print(HELP, style="dim", markup=False, end=" ")
+        try:
+            said = ask().strip().lower() if ask is not None else ""
+        except EOFError:
+            said = "q"
+        if said == "q":
+            return
+        if said == "b":
+            at = max(0, at - 2)
+        elif said == "w":
+            at = _worst(row, order)
+        free = said == "a"
+    _ending(console, row)
+
+
+def clean(text: Any) -> str:
+    """Text without control characters: those of a model could otherwise move the cursor or retitle the window."""
+    return "".join(
+        c if c in "\n\t" or not unicodedata.category(c).startswith("C") else f"\\u{ord(c):04x}" for c in str(text)
+    )
+
+
+def _opening(console: Console, row: Json) -> None:
+    console.rule(clean(f"episode {row['n']} · {row['env']} · step {row['step']} · seed {row['seed']}"), style="dim")
+    for seat in row["seats"]:
+        why = "trained" if seat["trained"] else f"not trained: {seat['why']}"
+        console.print(clean(f"  {seat['agent']}: {seat['player']}, {why}"), markup=False)
+
+
+def _turn(console: Console, row: Json, body: Json, at: int) -> None:
+    from rich.text import Text
+
+    seat, number = body["order"][at]
+    facts, turns = row["seats"][seat], body["seats"][seat]["turns"]
+    turn = turns[number]
+    title = f"{at + 1}/{len(body['order'])} · {facts['agent']} ({facts['player']}), turn {number + 1} of {len(turns)}"
+    console.print()
+    console.rule(Text(clean(title), style="bold"), align="left", style="dim")
+    if turn["kept"]:
+        console.print(f"({turn['kept']} messages as before)", style="dim")
+    for message in turn["messages"]:
+        console.print(Text(clean(message.get("content", "")), style="cyan" if message.get("role") != "user" else ""))
+    console.print(_said(turn))
+    console.print(Text(_numbers(turn), style="dim"))
+
+
+def _said(turn: Json) -> Text:
+    from rich.text import Text
+
+    said = Text("> ", style="bold green")
+    texts, logprobs = turn.get("texts"), turn.get("logprobs")
+    if texts and logprobs and len(texts) == len(logprobs):
+        for text, logprob in zip(texts, logprobs):
+            p = math.exp(logprob) if isinstance(logprob, int | float) else 0.0
+            said.append(clean(text), style=next((style for limit, style in SHADES if p < limit), ""))
+    else:
+        said.append(clean(turn["action"]), style="bold")
+    return said
+
+
+def _numbers(turn: Json) -> str:
+    parts = [f"reward {turn['reward']:+g}"]
+    if "advantage" in turn:
+        parts.append(f"advantage {turn['advantage']:+.3g}")
+    if "exact" in turn:
+        before, after = turn["exact"]
+        parts.append(f"exact value {before:+.3g} to {after:+.3g} ({after - before:+.3g})")
+    logprobs = [v for v in turn.get("logprobs", ()) if isinstance(v, int | float)]
+    if logprobs:
+        parts.append(f"{len(logprobs)} tokens, probability {math.exp(sum(logprobs)):.3g}")
+    if "version" in turn:
+        parts.append(f"policy version {turn['version']}")
+    if turn.get("finish") not in (None, "stop"):
+        parts.append(f"finish: {clean(turn['finish'])}")
+    return " · ".join(parts)
+
+
+def _worst(row: Json, order: list[list[int]]) -> int:
+    """The place of the turn to look at first: of who lost, else of anybody."""
+    seats = list(enumerate(row["seats"]))
+    lost = [(n, s) for n, s in seats if s["outcome"] in ("loss", "invalid") and s["worst"]] or seats
+    rank = {"exact": 0, "advantage": 1, "last": 2}
+    ranked = [
+        (rank[s["worst"]["by"]], s["worst"]["value"] or 0.0, n, s["worst"]["turn"]) for n, s in lost if s["worst"]
+    ]
+    return order.index([*min(ranked)[2:]])
+
+
+def _ending(console: Console, row: Json) -> None:
+    console.print()
+    console.rule("end", style="dim")
+    for seat in row["seats"]:
+        outcome = f" ({seat['outcome']})" if seat["outcome"] else ""
+        console.print(clean(f"  {seat['agent']}: {seat['return']:+g}{outcome}"), markup=False)

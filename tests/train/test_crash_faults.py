@@ -1,0 +1,257 @@
+"""Every system call that keeps a run fails in turn: what is on disk is the old or the new, and work goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from legos_train import checkpoint, fsops
+from legos_train.adapter_files import save_adapter
+from legos_train.metrics_file import MetricsFile
+from legos_train.storage import RunDirectory, explain_os_error, write_text
+
+ERRORS = (errno.ENOSPC, errno.EIO, errno.EMFILE, errno.EINTR)
+ALL, SHORT = "every call from here on", "a short write"
+
+
+def arrays(step: int) -> dict[str, dict[str, mx.array]]:
+    return {"adapter": {"a": mx.full((4,), step)}, "optimizer": {"m": mx.full((4,), step), "v": mx.array(step)}}
+
+
+def keep(root: Path, step: int, value: int | None = None) -> None:
+    value = step if value is None else value
+    checkpoint.save(root / "checkpoints", step, arrays(value), {"value": value}, 2, files={"store": bytes(value)})
+
+
+def kept(root: Path) -> Any:
+    found = checkpoint.load_newest(root / "checkpoints")
+    if found is None:
+        return None
+    value = found.state["value"]
+    assert found.files == {"store": bytes(value)}
+    assert {g: {n: a.tolist() for n, a in named.items()} for g, named in found.arrays.items()} == {
+        g: {n: a.tolist() for n, a in named.items()} for g, named in arrays(value).items()
+    }
+    return value
+
+
+def adapter(root: Path, value: int) -> None:
+    save_adapter(root / "adapter", {"a": mx.full((3,), value)}, {"value": value})
+
+
+def adapted(root: Path) -> Any:
+    import json
+
+    if not (root / "adapter").exists():
+        return None
+    weights = mx.load(str(root / "adapter" / "adapters.safetensors"))["a"].tolist()
+    config = json.loads((root / "adapter" / "adapter_config.json").read_text())
+    assert weights == [config["value"]] * 3, "the adapter mixes two versions"
+    return config["value"]
+
+
+def rows(root: Path) -> Any:
+    return tuple(row["step"] for row in MetricsFile.read(root / "metrics.jsonl"))
+
+
+def add_rows(root: Path, *steps: int, start: int | None = None) -> None:
+    file = MetricsFile(root / "metrics.jsonl", start)
+    try:
+        for step in steps:
+            file.write({"step": step})
+        file.sync()
+    finally:
+        file.close()
+
+
+def text(root: Path) -> Any:
+    return (root / "config.toml").read_text() if (root / "config.toml").exists() else None
+
+
+def enter(root: Path) -> None:
+    with RunDirectory(root):
+        write_text(root / "config.toml", "new")
+
+
+def leftover(root: Path) -> None:
+    (root / ".tmp-1-config.toml").write_text("half")
+    write_text(root / "config.toml", "old")
+
+
+Case = tuple[Callable[[Path], None], Callable[[Path], None], Callable[[Path], Any], set[Any]]
+CASES: dict[str, Case] = {
+    "first checkpoint": (lambda r: None, lambda r: keep(r, 1), kept, {None, 1}),
+    "next checkpoint, one pruned": (lambda r: (keep(r, 1), keep(r, 2)), lambda r: keep(r, 3), kept, {2, 3}),
+    "checkpoint of the same step": (lambda r: keep(r, 1), lambda r: keep(r, 1, 7), kept, {1, 7}),
+    "first adapter": (lambda r: None, lambda r: adapter(r, 1), adapted, {None, 1}),
+    "next adapter": (lambda r: adapter(r, 1), lambda r: adapter(r, 2), adapted, {1, 2}),
+    "rows": (
+        lambda r: add_rows(r, 1, 2),
+        lambda r: add_rows(r, 3, 4, start=2),
+        rows,
+        {(1, 2), (1, 2, 3), (1, 2, 3, 4)},
+    ),
+    "cut back": (lambda r: add_rows(r, 1, 2, 3), lambda r: add_rows(r, 2, start=1), rows, {(1, 2, 3), (1,), (1, 2)}),
+    "run directory": (leftover, enter, text, {"old", "new"}),
+}  # type: ignore[dict-item]
+
+
+class Faults:
+    """Stands at the gate: counts calls and fails the n-th."""
+
+    def __init__(self, at: int = 0, how: int | str = errno.EIO):
+        self.at, self.how, self.count, self.fired = at, how, 0, False
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        self.count += 1
+        hit = self.count == self.at or (self.how == ALL and 0 < self.at <= self.count)
+        if function is os.fsync and not hit:
+            return None
+        if not hit:
+            return function(*arguments)
+        self.fired = True
+        if self.how == SHORT:
+            return function(arguments[0], arguments[1][:3]) if function is os.write else function(*arguments)
+        if function is os.close:
+            function(*arguments)  # Linux closes it even when it reports an error
+        code = errno.EIO if self.how == ALL else int(self.how)
+        path = next((a for a in arguments if isinstance(a, str)), None)
+        raise OSError(code, os.strerror(code), path)
+
+
+@pytest.fixture(autouse=True)
+def _gate() -> Iterator[None]:
+    before = fsops.gate
+    yield
+    fsops.gate = before
+
+
+HOW: tuple[int | str, ...] = (*ERRORS, ALL, SHORT)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_call_fails_in_two_ways(tmp_path: Path, name: str) -> None:
+    """The ways take turns, so that each call meets two of the six here; all of them in the slow test."""
+    fail_each_call(tmp_path, name, lambda k: (HOW[k % 6], HOW[(k + 3) % 6]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_each_call_fails_in_every_way(tmp_path: Path, name: str) -> None:
+    fail_each_call(tmp_path, name, lambda k: HOW)
+
+
+def fail_each_call(tmp_path: Path, name: str, ways: Callable[[int], tuple[int | str, ...]]) -> None:
+    prepare, act, look, allowed = CASES[name]
+    fsops.gate = Faults()
+    (tmp_path / "before").mkdir()
+    prepare(tmp_path / "before")
+    shutil.copytree(tmp_path / "before", tmp_path / "counted")
+    fsops.gate = counted = Faults()
+    act(tmp_path / "counted")
+    total = counted.count
+    final = look(tmp_path / "counted")
+    assert final in allowed and total >= 6
+
+    seen = set()
+    for k in range(1, total + 1):
+        for how in ways(k):
+            root = tmp_path / f"{how}-{k}"
+            shutil.copytree(tmp_path / "before", root)
+            fsops.gate = faults = Faults(k, how)
+            failed = None
+            try:
+                act(root)
+            except OSError as error:
+                failed = error
+            assert faults.fired or how in (errno.EINTR, ALL), f"call {k} was not made"
+            fsops.gate = Faults()
+            if how in (errno.EINTR, SHORT):
+                assert failed is None, f"{how} at call {k} is no reason to fail: {failed!r}"
+            if failed is not None:
+                assert failed.filename, f"call {k}: the error names no file: {failed!r}"
+                assert str(failed.filename) in explain_os_error(failed, "saving")
+            state = look(root)
+            assert state in allowed, f"call {k} failing with {how} left {state!r}"
+            assert failed is not None or state == final, f"call {k} failed without a word and left {state!r}"
+            seen.add(state)
+            act(root)  # the process goes on
+            assert look(root) == final
+            hidden = [path.name for path in root.rglob(".tmp-*")] + [path.name for path in root.rglob(".gone-*")]
+            assert not hidden, f"the next save left {hidden} behind"
+            shutil.rmtree(root)
+    assert final in seen and len(seen) > 1
+
+
+def test_a_row_that_could_not_be_taken_back_is_taken_back_before_the_next(tmp_path: Path) -> None:
+    file = MetricsFile(tmp_path / "metrics.jsonl", None)
+    file.write({"step": 1})
+    calls = []
+
+    def gate(function: Callable[..., Any], *arguments: Any) -> Any:
+        calls.append(function)
+        if len(calls) > 1:  # the first half is on disk, the second and the way back fail
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return function(*arguments)
+
+    fsops.gate = gate
+    with pytest.raises(OSError, match="No space left"):
+        file.write({"step": 2})
+    fsops.gate = Faults()
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b'{"step": 1}\n{"step'
+    file.write({"step": 2})
+    file.close()
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b'{"step": 1}\n{"step": 2}\n'
+
+
+def test_a_prune_that_fails_does_not_fail_the_save(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep(tmp_path, 1)
+    keep(tmp_path, 2)
+
+    def gate(function: Callable[..., Any], *arguments: Any) -> Any:
+        if function is os.unlink:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), arguments[0])
+        return function(*arguments)
+
+    fsops.gate = gate
+    keep(tmp_path, 3)
+    assert "could not be removed" in capsys.readouterr().err
+    fsops.gate = Faults()
+    assert kept(tmp_path) == 3
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step_2", "step_3"]
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EACCES])
+def test_not_being_able_to_read_is_no_damage(tmp_path: Path, code: int) -> None:
+    keep(tmp_path, 1)
+
+    def gate(function: Callable[..., Any], *arguments: Any) -> Any:
+        if function is os.open:
+            raise OSError(code, os.strerror(code), arguments[0])
+        return function(*arguments)
+
+    fsops.gate = gate
+    with pytest.raises(OSError, match=os.strerror(code)):
+        checkpoint.load_newest(tmp_path / "checkpoints")
+    fsops.gate = Faults()
+    assert kept(tmp_path) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (errno.ENOSPC, "the disk is full; free space"),
+        (errno.EMFILE, "ulimit -n"),
+        (errno.EIO, "the disk reported an error"),
+    ],
+)
+def test_the_error_says_what_to_do(code: int, said: str) -> None:
+    message = explain_os_error(OSError(code, os.strerror(code), "run/x"), "saving")
+    assert said in message and "run/x" in message and "--resume" in message

@@ -1,0 +1,73 @@
+"""Snapshots from another run, and the benchmark's claim in small."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+import legos_envs
+from benchmarks.league import Tabular, train
+from legos_train import checkpoint, settings
+from legos_train.league import League
+
+
+def weights(value: float, rank: int = 1) -> dict[str, mx.array]:
+    return {"q.lora_a": mx.full((3, rank), value), "q.lora_b": mx.full((rank, 2), value)}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 40 steps: checkpoints at 10, 20, 30 (damaged) and 40, whose pool still has step 5; `last` is step 40."""
+    root = tmp_path_factory.mktemp("runs") / "kuhn"
+    root.mkdir()
+    (root / "config.toml").write_text("[lora]\nscale = 4.0\n")
+    for step in (10, 20, 30, 40):
+        arrays = {"adapter": weights(step), "optimizer": {"v": mx.zeros(2)}, "league_step_5": weights(5)}
+        checkpoint.save(root / "checkpoints", step, arrays, {}, keep=9)
+    (root / "checkpoints/step_30/adapter.safetensors").write_bytes(b"gone")
+    for name, value in (("last", 40), ("best", 33), ("adapter", 34)):
+        (root / name).mkdir()
+        mx.save_safetensors(str(root / name / "adapters.safetensors"), weights(value))
+    return root
+
+
+def test_a_pool_from_another_run(run: Path) -> None:
+    made = League(settings.League(mode="fsp"), 0)
+    names = made.fill_from(run, weights(0))
+    assert names == made.pool == [f"kuhn@{n}" for n in ("step_5", "step_10", "step_20", "step_40", "best", "adapter")]
+    assert [float(made.weights[n]["q.lora_a"][0, 0]) for n in names] == [5, 10, 20, 40, 33, 34]
+    assert set(made.weights[names[0]]) == {"q.lora_a", "q.lora_b"}  # no optimizer state
+
+
+def test_a_small_pool_takes_them_evenly_and_another_scale_is_made_up_for(run: Path) -> None:
+    made = League(settings.League(mode="psro", pool=3), 0)
+    assert made.fill_from(run, scale=8.0) == ["kuhn@step_5", "kuhn@step_20", "kuhn@adapter"]
+    a, b = (made.weights["kuhn@step_20"][f"q.lora_{x}"] for x in "ab")
+    assert float(a[0, 0]) == 20 and float(b[0, 0]) == 10  # 4 * 20 * 20 = 8 * 20 * 10
+
+
+def test_what_cannot_fill_a_pool(run: Path, tmp_path: Path) -> None:
+    made = League(settings.League(mode="fsp"), 0)
+    with pytest.raises(ValueError, match="is no directory"):
+        made.fill_from(tmp_path / "none")
+    with pytest.raises(ValueError, match="no snapshots"):
+        made.fill_from(tmp_path)
+    with pytest.raises(ValueError, match=r"q.lora_a has shape \(3, 1\) where this run has \(3, 8\).*lora.rank"):
+        made.fill_from(run, weights(0, rank=8))
+    assert made.pool == []
+    with pytest.raises(ValueError, match="mirror"):
+        League(settings.League(mode="mirror"), 0).fill_from(run)
+
+
+def test_psro_solves_biased_rps_where_mirror_play_cycles() -> None:
+    game = Tabular(legos_envs.make("MatrixGame-v0", game="biased_rps").unwrapped.game)
+    options = argparse.Namespace(
+        steps=160, batch=8, rate=0.5, snapshot_every=10, pool=25, latest=0.2, payoff_games=1000
+    )
+    mirror, psro = (train(game, mode, 7, options) for mode in ("mirror", "psro"))
+    assert mirror["median"] > 0.3 and mirror["worst"] > 0.5
+    assert psro["mixture"] <= 0.05
+    assert psro["members"] >= 3

@@ -1,0 +1,127 @@
+"""The collapse monitor: each limit, patience and running mean, one alarm per crossing, resume in the middle."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from legos_train.monitor import Alarm, CollapseMonitor
+from legos_train.settings import Monitor
+
+GOOD = {
+    "reward": {"attacker": 0.1, "defender": -0.1},
+    "invalid_rate": 0.01,
+    "entropy": 0.5,
+    "tokens_per_turn": 10.0,
+    "zero_advantages": 0.2,
+    "kl": 0.01,
+}
+ALL = {"role_gap": 0.8, "invalid": 0.3, "entropy": 0.1, "length": (0.5, 2.0), "zero_advantages": 0.9, "kl": 1.0}
+BAD = {
+    "role_gap": {"reward": {"attacker": 0.9, "defender": -0.9}},
+    "invalid": {"invalid_rate": 0.6},
+    "entropy": {"entropy": 0.001},
+    "length": {"tokens_per_turn": 50.0},
+    "zero_advantages": {"zero_advantages": 1.0},
+    "kl": {"kl": 3.0},
+}
+
+
+def monitor(**changes) -> CollapseMonitor:
+    return CollapseMonitor(Monitor(**{"patience": 3, "window": 2, **ALL, **changes}))
+
+
+def feed(watch: CollapseMonitor, records: list[dict]) -> list[tuple[int, Alarm]]:
+    return [(i, alarm) for i, record in enumerate(records) for alarm in watch.check({"step": i, **GOOD, **record})]
+
+
+@pytest.mark.parametrize("name", list(ALL))
+def test_each_limit_alone(name):
+    """Good steps are silent; the mean of 2 passes the limit at step 4 (5 when half of the jump is within)."""
+    found = feed(monitor(action="raise_kl"), [{}] * 4 + [BAD[name]] * 12)
+    assert [alarm.name for _, alarm in found] == [name]
+    step, alarm = found[0]
+    assert step in (6, 7) and alarm.action == "raise_kl"
+    value = {"role_gap": 1.8, "length": 5.0}.get(name, next(iter(BAD[name].values())))
+    assert alarm.value == pytest.approx(value)
+    assert alarm.limit == (2.0 if name == "length" else ALL[name])
+    assert f"step {step}" in alarm.text and name in alarm.text and "3 steps in a row" in alarm.text
+    assert feed(monitor(**{name: None}), [{}] * 4 + [BAD[name]] * 12) == []
+
+
+def test_short_answers_cross_the_other_bound():
+    ((_, alarm),) = feed(monitor(), [{}] * 4 + [{"tokens_per_turn": 1.0}] * 6)
+    assert (alarm.name, alarm.limit) == ("length", 0.5) and "below 0.5" in alarm.text
+
+
+def test_patience_counts_steps_in_a_row():
+    """Two beyond, one within, over and over: never three in a row (window 1)."""
+    assert feed(monitor(window=1), [BAD["kl"], BAD["kl"], {}] * 10) == []
+
+
+def test_a_running_mean_forgives_single_steps():
+    """Every fourth step at 3 nats, mean of 4 below the limit of 1."""
+    spikes = [{"kl": 3.0}, {}, {}, {}] * 8
+    assert feed(monitor(window=4, patience=1), spikes[1:]) == []
+    assert feed(monitor(window=1, patience=1), spikes[1:]) != []
+
+
+def test_one_alarm_per_crossing():
+    """No storm while it lasts; a new alarm only after `patience` steps within the limit."""
+    watch = monitor(window=1)
+    found = feed(watch, [{}] * 2 + [BAD["kl"]] * 40)
+    assert [step for step, _ in found] == [4] and watch.active == ("kl",)
+    assert feed(watch, [{}, {}] + [BAD["kl"]] * 9) == []  # too short a recovery
+    assert feed(watch, [{}] * 3) == [] and watch.active == ()
+    assert [step for step, _ in feed(watch, [BAD["kl"]] * 9)] == [2]
+
+
+def test_reset_starts_over():
+    watch = monitor(window=1)
+    feed(watch, [{}] * 2 + [BAD["kl"]] * 2)
+    watch.reset()
+    assert [step for step, _ in feed(watch, [BAD["kl"]] * 4)] == [2]
+
+
+def test_gaps_are_within_an_environment():
+    """Roles of different environments are not compared; one role has no gap."""
+    assert feed(monitor(), [{"reward": {"a/x": 5.0, "a/y": 5.1, "b/x": -5.0, "b/y": -5.0}}] * 6) == []
+    assert feed(monitor(), [{"reward": {"solver": 5.0}}] * 6) == []
+    assert len(feed(monitor(), [{"reward": {"a/x": 5.0, "a/y": -5.0, "b/x": 0.0, "b/y": 0.0}}] * 6)) == 1
+
+
+@pytest.mark.parametrize("kl", [None, float("nan"), float("inf"), "lots"])
+def test_numbers_that_are_missing_or_not_finite_are_left_out(kl):
+    watch = monitor(window=1, patience=2)
+    assert [step for step, _ in feed(watch, [BAD["kl"], {"kl": kl}, BAD["kl"]])] == [2]
+    assert watch.check({}) == []
+
+
+def test_defaults_are_silent_on_a_healthy_run():
+    assert feed(CollapseMonitor(Monitor()), [{}] * 50) == []
+
+
+@pytest.mark.parametrize("cut", [1, 5, 9, 12])
+def test_resume_in_the_middle(cut):
+    """Through JSON, at any step: the same alarms as without a break."""
+    records = [{}] * 4 + [{**BAD["kl"], **BAD["length"]}] * 6 + [{}] * 6 + [BAD["kl"]] * 6
+    whole = feed(monitor(), records)
+    assert len(whole) == 3
+    first, second = monitor(), monitor()
+    before = [(i, a) for i, a in feed(first, records[:cut])]
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    after = [(i + cut, a.name) for i, a in feed(second, records[cut:])]
+    assert [(i, a.name) for i, a in before] + after == [(i, a.name) for i, a in whole]
+    assert second.state_dict() == _through(records).state_dict()
+
+
+def _through(records: list[dict]) -> CollapseMonitor:
+    watch = monitor()
+    feed(watch, records)
+    return watch
+
+
+def test_a_state_of_other_numbers_is_refused():
+    with pytest.raises(ValueError, match=r"state is of \['kl'\]; this version watches"):
+        monitor().load_state_dict({"kl": {}})

@@ -1,0 +1,67 @@
+"""A headless Chromium for the tests of the page, watched: nothing may be loaded, logged, asked or thrown."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """The system's Chromium, driven by Playwright's wheel; one per file, for its event loop blocks `asyncio.run`.
+
+    Without one the tests are skipped, but fail where LEGOS_BROWSER_TESTS=required.
+    """
+    missing = pytest.fail if os.environ.get("LEGOS_BROWSER_TESTS") == "required" else pytest.skip
+    try:
+        from playwright.sync_api import sync_playwright
+    except ModuleNotFoundError:
+        missing("the page's browser tests need playwright: uv sync, or pip install playwright (no browser download)")
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        missing("the page's browser tests need Chromium: apt-get install chromium, or its path in CHROMIUM")
+    flags = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []  # it refuses root otherwise
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=path, args=flags)
+        yield running
+        running.close()
+
+
+class Watched:
+    """A page and what happened on it that must not: console lines, errors, dialogs, requests besides the page's own."""
+
+    def __init__(self, browser: Any, **options: Any):
+        self.context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
+        self.context.set_default_timeout(10_000)
+        self.page = self.context.new_page()
+        self.incidents: list[str] = []
+        self.page.on("console", lambda message: self.incidents.append(f"console: {message.text}"))
+        self.page.on("pageerror", lambda error: self.incidents.append(f"error: {error}"))
+        self.page.on("dialog", lambda dialog: (self.incidents.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        self.page.on("popup", lambda popup: self.incidents.append(f"popup: {popup.url}"))
+        self.page.on("request", self._request)
+        self.home = ""
+
+    def _request(self, request: Any) -> None:
+        if not request.url.startswith(self.home):
+            self.incidents.append(f"request: {request.url}")
+
+    def open(self, url: str) -> Any:
+        self.home = url.partition("#")[0]
+        self.page.goto(url)
+        self.page.wait_for_selector("html[data-ready]")
+        return self.page
+
+
+@pytest.fixture
+def watched(browser: Any) -> Iterator[Watched]:
+    one = Watched(browser)
+    yield one
+    one.context.close()
+    assert one.incidents == []

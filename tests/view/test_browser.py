@@ -1,0 +1,417 @@
+"""The page in a real browser, clicked through."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legos_train.viewer import write_page
+from legos_train.viewer.compact import compact
+from legos_train.viewer.log import LogLine
+from tests.view.conftest import Watched
+from tests.view.made import some_lines, write_log
+from tests.view.payloads import PAYLOADS, poisoned
+
+LOST = ("loss", "invalid")
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[dict[str, Any]]:
+    return some_lines(60)
+
+
+@pytest.fixture(scope="module")
+def rows(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [compact(LogLine(n, line))[0] for n, line in enumerate(lines, 1)]
+
+
+@pytest.fixture(scope="module")
+def url(lines: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = write_log(tmp_path_factory.mktemp("view") / "kuhn", lines)
+    (folder / "config.toml").write_text("steps = 50\n")
+    (folder / "metrics.jsonl").write_text('{"step": 10, "loss": 0.125}\n')
+    return write_page([folder])[0].as_uri()
+
+
+def listed(page: Any) -> list[int]:
+    """Episode numbers of the rows in sight, from the top."""
+    found = page.eval_on_selector_all(".row b", "nodes => nodes.map(node => node.textContent)")
+    return [int(text.split()[0][1:]) for text in found]
+
+
+def choose(page: Any, **filters: str) -> str:
+    """Sets filters and returns what the page says it found."""
+    for name, value in filters.items():
+        page.select_option(f"[data-filter={name}]", value)
+    return str(page.inner_text("#summary"))
+
+
+def episode(rows: list[dict[str, Any]], env: str, at: int = 0) -> int:
+    return [row["n"] for row in rows if row["env"] == env][at]
+
+
+def test_a_thousand_episodes_open_in_three_seconds(
+    watched: Watched, lines: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    many = [lines[n % len(lines)] | {"step": n} for n in range(1000)]
+    path, _ = write_page([write_log(tmp_path, many)])
+    took = []
+    for _ in range(3):
+        start = time.monotonic()
+        page = watched.open(path.as_uri())
+        took.append(time.monotonic() - start)
+        print(took)
+        if took[-1] < 3:
+            break
+        page.goto("about:blank")
+    assert min(took) < 3, took
+    assert page.inner_text("#summary") == "test_a_thousand_episodes_open_0 · 1,000 episodes"
+    assert listed(page)[:3] == [1000, 999, 998] and page.locator(".row").count() < 40
+    page.evaluate("document.querySelector('#list').scrollTop = 1e7")
+    page.wait_for_selector("[aria-posinset='1000']")
+    assert listed(page)[-1] == 1 and page.locator(".row").count() < 40
+
+
+def test_filters_search_and_order(watched: Watched, url: str, rows: list[dict[str, Any]]) -> None:
+    page = watched.open(url)
+
+    def says(fits: list[dict[str, Any]]) -> str:
+        return f"kuhn · {len(fits)} of 60 episodes"
+
+    def by_seat(name: str, *values: Any) -> list[dict[str, Any]]:
+        return [row for row in rows if any(seat[name] in values for seat in row["seats"])]
+
+    assert choose(page, env="Debate-v0") == says([row for row in rows if row["env"] == "Debate-v0"])
+    assert choose(page, env="", step="20") == says([row for row in rows if row["step"] == 20])
+    assert choose(page, step="", outcome="draw") == says(by_seat("outcome", "draw"))
+    assert choose(page, outcome="loss or invalid") == says(by_seat("outcome", *LOST))
+    assert choose(page, outcome="", role="solver") == says(by_seat("role", "solver"))
+    assert choose(page, role="", player="league:step_10") == says(by_seat("player", "league:step_10"))
+    assert choose(page, player="", trained="not trained") == says(by_seat("trained", False))
+    assert choose(page, trained="not: judge") == says(by_seat("why", "judge"))
+    both = [
+        row for row in rows if any(s["player"] == "league:step_10" and s["outcome"] == "loss" for s in row["seats"])
+    ]
+    assert choose(page, trained="", player="league:step_10", outcome="loss") == says(both)
+    page.select_option("[data-filter=outcome]", "")
+    page.select_option("[data-filter=player]", "")
+    page.fill("#text", "YOUR CARD: K.")
+    page.wait_for_function("document.querySelector('#summary').textContent.includes(' of ')")
+    assert {row["env"] for row in rows if row["n"] in listed(page)} == {"KuhnPoker-v0"}
+    page.fill("#text", "no such words")
+    page.wait_for_selector("#none:not([hidden])")
+    page.click("#clear")
+    assert page.inner_text("#summary") == "kuhn · 60 episodes" and page.input_value("#text") == ""
+    assert listed(page)[0] == 60
+    choose(page, sort="oldest")
+    assert listed(page)[:3] == [1, 2, 3]
+    choose(page, sort="longest")
+    assert rows[listed(page)[0] - 1]["turns"] == max(row["turns"] for row in rows)
+    choose(page, sort="lowest")
+    assert min(s["return"] for s in rows[listed(page)[0] - 1]["seats"]) == min(
+        s["return"] for row in rows for s in row["seats"]
+    )
+
+
+def test_one_click_from_the_lost_games_to_the_turn_that_cost_most(
+    watched: Watched, url: str, rows: list[dict[str, Any]]
+) -> None:
+    page = watched.open(url)
+    page.click("#lost")
+    lost = [
+        (seat["worst"], row["n"], number)
+        for row in rows
+        for number, seat in enumerate(row["seats"])
+        if seat["outcome"] in LOST and seat["player"] == "policy" and seat["worst"]
+    ]
+    drops = sorted((w["value"], n, seat, w["turn"]) for w, n, seat in lost if w["by"] == "exact")
+    credit = sorted((w["value"], n, seat, w["turn"]) for w, n, seat in lost if w["by"] == "advantage")
+    assert drops and credit
+    value, n, seat, turn = drops[0]
+    assert listed(page)[0] == n
+    page.click(f"[aria-label^='Episode {n}: go to the turn with the largest drop in exact value']")
+    page.wait_for_selector(f"#turn-{seat}-{turn}.here")
+    assert page.evaluate("document.activeElement.id") == f"turn-{seat}-{turn}"
+    assert f"{value:.3g}".replace("-", "−") in page.inner_text(f"#turn-{seat}-{turn} .exact")
+    choose(page, env=rows[credit[0][1] - 1]["env"])
+    value, n, seat, turn = credit[0]
+    page.click(f"[aria-label^='Episode {n}: go to the turn with the most negative advantage']")
+    page.wait_for_selector(f"#turn-{seat}-{turn}.here")
+    assert f"advantage {value:.3g}".replace("-", "−") in page.inner_text(f"#turn-{seat}-{turn} header")
+
+
+def test_tables_within_tables_fold(watched: Watched, url: str, rows: list[dict[str, Any]]) -> None:
+    n = episode(rows, "ProposerSolver-v0")
+    page = watched.open(f"{url}#e=0.{n}")
+    assert page.locator(".table").count() == 2 and page.locator(".table[open]").count() == 2
+    inner = page.locator(".table[data-path='problem_0']")
+    assert inner.locator("> summary").inner_text().startswith("problem_0 · 4 seats")
+    assert inner.locator(".seats tbody tr").count() == 4
+    inner.locator("> summary").click()
+    assert not page.locator("#turn-1-0").is_visible() and page.locator("#turn-0-0").is_visible()
+    page.keyboard.press("f")
+    assert page.locator("#turn-1-0").is_visible()
+    page.keyboard.press("f")
+    assert not page.locator("#turn-1-0").is_visible()
+    page.goto(f"{url}#e=0.{n}&t=2.0")  # an address unfolds what it leads to
+    page.wait_for_selector("#turn-2-0.here")
+    assert page.locator("#turn-2-0").is_visible()
+
+
+def test_a_seats_view_hides_what_the_others_saw(
+    watched: Watched, url: str, rows: list[dict[str, Any]], lines: list[dict[str, Any]]
+) -> None:
+    n = episode(rows, "KuhnPoker-v0")
+    cards = [
+        t["turns"][0]["observation"][0]["content"].split("Your card: ")[1][0]
+        for t in lines[n - 1]["episode"]["trajectories"]
+    ]
+    page = watched.open(f"{url}#e=0.{n}")
+    shown = page.inner_text("#main")
+    assert all(f"Your card: {card}" in shown for card in cards)
+    left, right = page.locator("#turn-0-0").bounding_box(), page.locator("#turn-1-0").bounding_box()
+    assert left["y"] == right["y"] and left["x"] + left["width"] <= right["x"]
+    page.select_option("#seat", "1")
+    page.wait_for_selector("#turn-0-0", state="detached")
+    shown = page.inner_text("#main")
+    assert f"Your card: {cards[1]}" in shown and f"Your card: {cards[0]}" not in shown
+    page.click(".seats button[aria-pressed=true]")
+    page.wait_for_selector("#turn-0-0")
+    page.keyboard.press("1")
+    page.wait_for_selector("#turn-1-0", state="detached")
+    assert f"Your card: {cards[0]}" in page.inner_text("#main")
+    assert page.locator("#turn-0-0 pre").first.evaluate("node => getComputedStyle(node).fontFamily").count("mono")
+
+
+def test_every_token_tells_its_numbers(
+    watched: Watched, url: str, rows: list[dict[str, Any]], lines: list[dict[str, Any]]
+) -> None:
+    row = next(row for row in rows if row["env"] == "TicTacToe-v0" and not row["seats"][1]["trained"])
+    line = lines[row["n"] - 1]
+    page = watched.open(f"{url}#e=0.{row['n']}")
+    trajectory = line["episode"]["trajectories"][1]
+    for at, turn in enumerate(trajectory["turns"]):
+        texts = page.eval_on_selector_all(f"#turn-1-{at} .tok", "nodes => nodes.map(node => node.textContent)")
+        assert texts == turn["action_texts"]
+        kinds = page.eval_on_selector_all(f"#turn-1-{at} .tok", "nodes => nodes.map(node => node.classList[1])")
+        bounds = (0.02, 0.1, 0.3, 0.6, 0.9)
+        assert kinds == [f"p{sum(2.718281828**logprob >= b for b in bounds)}" for logprob in turn["logprobs"]]
+    page.hover("#turn-1-0 .tok")
+    told = page.inner_text("#tip")
+    first = trajectory["turns"][0]
+    assert f"probability {2.718281828 ** first['logprobs'][0]:.3g}" in told
+    assert f"policy version {first['policy_version']}" in told and "not trained: opponent: step_10" in told
+    page.hover("#turn-0-0 .tok")
+    advantage = line["advantages"]["player_0"][0]
+    told = page.inner_text("#tip")
+    assert f"advantage {advantage:+.3g}".replace("-", "−") in told and told.endswith("\ntrained")
+    page.focus("#turn-0-0 .tokens")
+    page.keyboard.press("End")
+    assert page.inner_text("#spoken").startswith('"<|end|>"') and page.locator(".tok.now").inner_text() == "<|end|>"
+    page.keyboard.press("Escape")
+    colours = set()
+    for mode in ("probability", "advantage", "version", "trained"):
+        page.goto(f"{url}#e=0.{row['n']}")
+        page.select_option("#colour", mode)
+        assert page.inner_text(".legend").startswith("Token colour")
+        colours.add(page.evaluate("getComputedStyle(document.querySelector('#turn-0-0 .tok')).background"))
+    assert len(colours) >= 3 and "(the tooltip says why)" in page.inner_text(".legend")
+
+
+def test_rewards_and_credit_of_each_trajectory(
+    watched: Watched, url: str, rows: list[dict[str, Any]], lines: list[dict[str, Any]]
+) -> None:
+    row = next(row for row in rows if row["env"] == "TicTacToe-v0" and row["step"] == 10)
+    page = watched.open(f"{url}#e=0.{row['n']}")
+    for number, (seat, cells) in enumerate(zip(row["seats"], page.locator(".seats tbody tr").all())):
+        told = cells.inner_text()
+        assert seat["agent"] in told and seat["outcome"] in told
+        assert f"{seat['return']:+g}".replace("-", "−") in told
+        assert ("trained" if seat["trained"] else f"not trained: {seat['why']}") in told
+        given = lines[row["n"] - 1]["advantages"].get(seat["agent"])
+        if given:
+            assert f"{sum(given) / len(given):+.3g}".replace("-", "−") in told
+        cells.locator(".steps button").nth(1).click()
+        page.wait_for_selector(f"#turn-{number}-1.here")
+    assert "Metrics of step 10" in page.inner_text("#main")
+    page.click("text=Metrics of step 10")
+    assert '"loss": 0.125' in page.inner_text(".facts[open] pre")
+
+
+def test_the_keyboard_goes_everywhere(watched: Watched, url: str, rows: list[dict[str, Any]]) -> None:
+    page = watched.open(url)
+
+    def here() -> str:
+        return str(page.evaluate("location.hash"))
+
+    page.keyboard.press("j")
+    assert here() == "#e=0.60"
+    page.keyboard.press("j")
+    assert here() == "#e=0.59"
+    page.keyboard.press("k")
+    assert here() == "#e=0.60"
+    row = rows[59]
+    for _ in range(2):
+        page.keyboard.press("n")
+    second = [place for turn in (0, 1) for place in enumerate(row["seats"])][1][0] if len(row["seats"]) > 1 else 0
+    assert here().startswith("#e=0.60&t=") and here() != "#e=0.60&t=0.0", second
+    page.keyboard.press("p")
+    assert here() == "#e=0.60&t=0.0"
+    page.keyboard.press("w")
+    assert page.locator(".turn.here").count() == 1
+    page.keyboard.press("c")
+    assert page.evaluate("document.body.dataset.colour") == "advantage"
+    page.keyboard.press("t")
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    page.keyboard.press("?")
+    assert page.locator("#keys").is_visible() and "next episode" in page.inner_text("#keys")
+    page.keyboard.press("Escape")
+    assert not page.locator("#keys").is_visible()
+    page.keyboard.press("l")
+    assert page.evaluate("document.activeElement.className") == "open"
+    before = page.evaluate("document.activeElement.textContent")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.textContent") != before
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".turn")
+    page.keyboard.press("/")
+    page.keyboard.type("jkw")
+    assert page.input_value("#text") == "jkw"
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    page.wait_for_function("location.hash === ''")
+    assert page.inner_text("#main h2") == "Choose an episode"
+
+
+NAMED = "button, select, input, summary, [tabindex='0'], [role=search], nav, main"
+NAMELESS = f"""() => [...document.querySelectorAll("{NAMED}")]
+    .filter((node) => !node.closest("[hidden]") && !(node.getAttribute("aria-label") || node.labels?.[0]?.textContent ||
+      node.textContent || node.getAttribute("aria-labelledby"))).map((node) => node.outerHTML.slice(0, 120))"""
+PALE = """() => {
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map((v) => v / (colour.startsWith("color(") ? 1 : 255))
+      .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const colour = getComputedStyle(node).backgroundColor;
+      if (!/, 0\\)$|\\/ 0/.test(colour)) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const found = new Set();
+  const written = "h1, h2, p, b, span:not(.tok), td, th, button:enabled, summary, pre, label";
+  for (const node of document.querySelectorAll(written)) {
+    if (!node.textContent.trim() || !node.getClientRects().length || node.closest(".steps")) continue;
+    const [a, b] = [light(getComputedStyle(node).color), light(behind(node))].sort((x, y) => y - x);
+    const told = `${node.tagName}.${node.className} ${getComputedStyle(node).color} on ${behind(node)}`;
+    if ((a + 0.05) / (b + 0.05) < 4.5) found.add(told);
+  }
+  return [...found];
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_names_and_contrast(browser: Any, url: str, rows: list[dict[str, Any]], scheme: str) -> None:
+    watched = Watched(browser, color_scheme=scheme)
+    page = watched.open(f"{url}#e=0.{episode(rows, 'Debate-v0')}")
+    page.wait_for_selector(".turn")
+    assert page.evaluate(NAMELESS) == []
+    assert page.evaluate(PALE) == []
+    red = int(page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0]"))
+    assert (red > 200) == (scheme == "light")
+    watched.context.close()
+    assert watched.incidents == []
+
+
+def test_narrow_screens(watched: Watched, url: str, rows: list[dict[str, Any]]) -> None:
+    watched.page.set_viewport_size({"width": 360, "height": 640})
+    page = watched.open(url)
+    assert page.locator("#side").is_visible() and not page.locator("#main").is_visible()
+    page.click(".row .open")
+    page.wait_for_selector(".turn")
+    assert not page.locator("#side").is_visible()
+    for env in ("Tournament-v0", "TicTacToe-v0"):
+        page.goto(f"{url}#e=0.{episode(rows, env)}")
+        page.wait_for_selector(".turn")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert page.evaluate("document.querySelector('.panes').scrollWidth") <= 360
+    above, below = page.locator("#turn-0-0").bounding_box(), page.locator("#turn-1-0").bounding_box()
+    assert above["x"] == below["x"] and above["y"] + above["height"] <= below["y"]
+    page.click(".back")
+    assert page.locator("#side").is_visible()
+
+
+def test_two_runs_are_compared(watched: Watched, lines: list[dict[str, Any]], tmp_path: Path) -> None:
+    folders = [write_log(tmp_path / "a", lines[:5]), write_log(tmp_path / "b", lines[5:8])]
+    page = watched.open(write_page(folders)[0].as_uri())
+    assert page.inner_text("#summary") == "a and b · 8 episodes"
+    assert choose(page, run="1") == "a and b · 3 of 8 episodes"
+    page.click(".row .open")
+    page.wait_for_selector(".turn")
+    assert page.evaluate("location.hash").startswith("#e=1.") and page.inner_text(".head").endswith("· b")
+
+
+def test_long_episodes_are_filled_when_they_come_near(watched: Watched, tmp_path: Path) -> None:
+    line = some_lines(1, ("KuhnPoker-v0",))[0]
+    first, second = line["episode"]["trajectories"]
+    turn = first["turns"][0]
+    turn |= {"action_tokens": [1] * 300, "action_texts": ["word "] * 300, "logprobs": [-0.1] * 300}
+    for trajectory in (first, second):
+        trajectory["turns"] = [dict(turn) for _ in range(100)]
+    line["advantages"] = line["exact"] = {}
+    page = watched.open(write_page([write_log(tmp_path, [line])])[0].as_uri() + "#e=0.1")
+    assert page.locator(".turn").count() == 200
+    page.wait_for_selector(".turn:not(.far)")
+    assert page.locator(".turn:not(.far)").count() < 60
+    page.goto(page.url + "&t=1.99")
+    page.wait_for_selector("#turn-1-99.here .tok")
+    assert page.locator("#turn-1-99 .tok").count() == 300
+
+
+VISIT_ALL = """async () => {
+  const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
+  const count = JSON.parse(document.getElementById("data").textContent.split("\\n")[0]).rows.length;
+  let tokens = 0;
+  for (let n = 1; n <= count; n++) {
+    location.hash = `#e=0.${n}&t=0.1`;
+    await settled();
+    document.querySelectorAll("#main details").forEach((node) => { node.open = true; });
+    await settled();
+    for (const token of document.querySelectorAll("#turn-0-0 .tok")) {
+      token.dispatchEvent(new PointerEvent("pointerover", { bubbles: true }));
+      tokens += 1;
+    }
+    location.hash = `#e=0.${n}&s=1`;
+    await settled();
+  }
+  const odd = "script, iframe, object, embed, svg, video, link, base, img, body [style*=url], meta, style, a";
+  const names = [...document.querySelectorAll("*")].flatMap((node) => node.getAttributeNames());
+  return { tokens, odd: [...document.querySelectorAll(odd)].map((node) => node.tagName).sort(),
+    handlers: names.filter((name) => name.startsWith("on") || ["src", "href", "srcdoc"].includes(name)),
+    pwned: window.__pwned ?? null };
+}"""
+
+
+def test_a_hundred_payloads_in_every_text_field_run_nothing(watched: Watched, tmp_path: Path) -> None:
+    assert len(set(PAYLOADS)) == 100
+    folder = write_log(tmp_path / "<img src=x onerror=window.__pwned=1>", [poisoned(text) for text in PAYLOADS])
+    (folder / "config.toml").write_text("\n".join(PAYLOADS))
+    (folder / "metrics.jsonl").write_text(json.dumps({"step": 0, PAYLOADS[0]: PAYLOADS[1]}) + "\n")
+    page = watched.open(write_page([folder])[0].as_uri())
+    found = page.evaluate(VISIT_ALL)
+    assert found["tokens"] == 100 * 3
+    assert found["pwned"] is None and found["handlers"] == []
+    assert found["odd"] == ["META"] * 4 + ["SCRIPT"] * 2 + ["STYLE"]
+    page.fill("#text", "window.__pwned")
+    page.wait_for_function("document.querySelectorAll('.row').length > 5")
+    page.click("#lost")
+    page.evaluate("document.querySelector('#list').scrollTop = 1e6")
+    page.wait_for_selector("[aria-posinset='100']")
+    page.go_back()
+    assert page.evaluate("window.__pwned ?? null") is None
