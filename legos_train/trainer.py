@@ -222,6 +222,8 @@ class Trainer:
         crashpoint("loop.updated")
         if numbers["updates"]:
             self.publish(batch.context(0))
+        else:  # the same weights, under the version that the next episodes are counted from
+            self.republish()
         self._snapshot()
         crashpoint("loop.published")
         done = time.perf_counter()

@@ -55,7 +55,8 @@ def _seat(trajectory: Json, data: Json, shared: Json) -> tuple[Json, Json]:
     advantages = _of(data, "advantages", agent) or []
     exact = _of(data, "exact", agent) or []
     trained = bool(_of(data, "trained", agent))
-    turns, before = [], []
+    turns: list[Json] = []
+    before: Sequence[Json] = []
     for number, turn in enumerate(trajectory["turns"]):
         turns.append(
             _turn(turn, before, trajectory["turns"][number - 1] if number else None)

@@ -78,7 +78,10 @@ def clean(text: Any) -> str:
 
 
 def _opening(console: Console, row: Json) -> None:
-    console.rule(clean(f"episode {row['n']} · {row['env']} · step {row['step']} · seed {row['seed']}"), style="dim")
+    from rich.text import Text
+
+    title = f"episode {row['n']} · {row['env']} · step {row['step']} · seed {row['seed']}"
+    console.rule(Text(clean(title)), style="dim")  # a plain string would be read as rich's markup
     for seat in row["seats"]:
         why = "trained" if seat["trained"] else f"not trained: {seat['why']}"
         console.print(clean(f"  {seat['agent']}: {seat['player']}, {why}"), markup=False)
@@ -104,7 +107,7 @@ def _turn(console: Console, row: Json, body: Json, at: int) -> None:
 def _said(turn: Json) -> Text:
     from rich.text import Text
 
-    said = Text("> ", style="bold green")
+    said = Text().append("> ", style="bold green")
     texts, logprobs = turn.get("texts"), turn.get("logprobs")
     if texts and logprobs and len(texts) == len(logprobs):
         for text, logprob in zip(texts, logprobs):
@@ -116,20 +119,24 @@ def _said(turn: Json) -> Text:
 
 
 def _numbers(turn: Json) -> str:
-    parts = [f"reward {turn['reward']:+g}"]
+    parts = [f"reward {_number(turn['reward'])}"]
     if "advantage" in turn:
-        parts.append(f"advantage {turn['advantage']:+.3g}")
+        parts.append(f"advantage {_number(turn['advantage'])}")
     if "exact" in turn:
         before, after = turn["exact"]
-        parts.append(f"exact value {before:+.3g} to {after:+.3g} ({after - before:+.3g})")
+        parts.append(f"exact value {_number(before)} to {_number(after)} ({_number(after - before)})")
     logprobs = [v for v in turn.get("logprobs", ()) if isinstance(v, int | float)]
     if logprobs:
         parts.append(f"{len(logprobs)} tokens, probability {math.exp(sum(logprobs)):.3g}")
     if "version" in turn:
         parts.append(f"policy version {turn['version']}")
     if turn.get("finish") not in (None, "stop"):
-        parts.append(f"finish: {clean(turn['finish'])}")
-    return " · ".join(parts)
+        parts.append(f"finish: {turn['finish']}")
+    return clean(" · ".join(parts))
+
+
+def _number(value: Any) -> str:
+    return f"{value:+.3g}" if isinstance(value, int | float) else str(value)
 
 
 def _worst(row: Json, order: list[list[int]]) -> int:
@@ -137,10 +144,9 @@ def _worst(row: Json, order: list[list[int]]) -> int:
     seats = list(enumerate(row["seats"]))
     lost = [(n, s) for n, s in seats if s["outcome"] in ("loss", "invalid") and s["worst"]] or seats
     rank = {"exact": 0, "advantage": 1, "last": 2}
-    ranked = [
-        (rank[s["worst"]["by"]], s["worst"]["value"] or 0.0, n, s["worst"]["turn"]) for n, s in lost if s["worst"]
-    ]
-    return order.index([*min(ranked)[2:]])
+    found = [(n, s["worst"]) for n, s in lost if s["worst"]]
+    _, _, seat, turn = min((rank[worst["by"]], worst["value"] or 0.0, n, worst["turn"]) for n, worst in found)
+    return order.index([seat, turn])
 
 
 def _ending(console: Console, row: Json) -> None:

@@ -194,6 +194,19 @@ def test_per_env_routes_by_env_id():
     assert firsts(credit.assign([match(4.0, env="A")])) == [1.0]
 
 
+def test_per_env_calls_each_method_once_a_batch_with_all_its_episodes():
+    class Spy(ConstantCredit):
+        def assign(self, episodes):
+            calls.append([e.env_id for e in episodes])
+            return super().assign(episodes)
+
+    calls: list[list[str]] = []
+    shared = Spy()
+    credit = PerEnv(Spy(), {"A": shared, "B": shared, "unused": Spy()})
+    credit.assign([match(1.0, env=env) for env in ("A", "x", "B", "y", "A")])
+    assert calls == [["A", "B", "A"], ["x", "y"]]
+
+
 def test_per_env_state():
     def fresh(**more):
         return PerEnv(RAECredit(), {"A": GRPOCredit(singleton="rae"), **more})

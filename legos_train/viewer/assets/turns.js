@@ -98,4 +98,4 @@ const near = new IntersectionObserver((entries) => {
     near.unobserve(target);
     target.fill?.();
   }
-}, { rootMargin: "800px" });
+}, { rootMargin: "800px", scrollMargin: "800px" });

@@ -1,0 +1,222 @@
+"""What survives when training is killed: `python -m benchmarks.kills --kills 100 [--stops 20] [--json out.json]`.
+
+Starts real `legos train` runs (Kuhn poker with `tiny`), sends SIGKILL to the process group at random times between 10 %
+and 90 % of the time an undisturbed run takes, and resumes with --resume, up to four kills to a run, until it is
+finished. Then every file that it leaves must be that of the undisturbed run, but for the times in it.
+
+* unreadable: checkpoints or adapters that were broken right after a kill;
+* lost: steps without a row in metrics.jsonl, and checkpoints that were there after a kill and not after the next;
+* doubled: steps with two rows;
+* different: files that are not those of the undisturbed run.
+
+With --stops, SIGINT and SIGTERM in turn instead: how long until the process has ended (bar: 5 s), how it ended, whether
+its checkpoints are whole, and whether the resumed run ends like the undisturbed one. Exit code 1 when anything is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from legos_train import checkpoint
+from legos_train.metrics_file import MetricsFile
+
+STEPS, EVERY = 12, 2
+FLAGS = ["--env", "KuhnPoker-v0", "--steps", str(STEPS), "--batch-size", "16", "--threads", "1", "--lora.rank", "4"]
+FLAGS += ["--eval.every", "4", "--checkpoint.every", str(EVERY), "--logs.rollouts-every", "2"]
+TIMES = ("seconds", "seconds_play", "seconds_pack", "seconds_learn", "seconds_publish", "tokens_per_second")
+KILLS_PER_RUN = 4
+LIMIT = 300.0  # seconds; a run that takes longer hangs
+
+
+def start(run: Path, resume: bool, extra: list[str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "legos_train.cli", "train", *FLAGS, *extra, "--run-dir", str(run)]
+    log = open(run.with_name(run.name + ".log"), "ab")  # noqa: SIM115 - the child's from here on
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    command += ["--resume"] if resume else []
+    with log:
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
+
+
+def finish(run: Path, resume: bool, extra: list[str]) -> float:
+    """Runs to the end; returns seconds."""
+    began = time.monotonic()
+    process = start(run, resume, extra)
+    try:
+        code = process.wait(LIMIT)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    if code:
+        raise SystemExit(f"legos train ended with {code}:\n{run.with_name(run.name + '.log').read_text()[-4000:]}")
+    return time.monotonic() - began
+
+
+def outcome(run: Path) -> dict[str, str]:
+    """Digest by file, without what depends on the clock."""
+    found = {}
+    for file in sorted(path for path in run.rglob("*") if path.is_file()):
+        name = str(file.relative_to(run))
+        if name in (".lock", "report.html"):  # the report draws seconds per step
+            continue
+        data = file.read_bytes()
+        if name == "metrics.jsonl":
+            unequal = {*TIMES, "resumed_from"}
+            rows = [{k: v for k, v in row.items() if k not in unequal} for row in MetricsFile.read(file)]
+            data = json.dumps(rows).encode()
+        elif name == "result.json":
+            data = json.dumps({k: v for k, v in json.loads(data).items() if k != "seconds"}).encode()
+        found[name] = hashlib.sha256(data).hexdigest()
+    return found
+
+
+def unreadable(run: Path) -> list[str]:
+    """Checkpoints and adapters that are not whole, before anything could repair them."""
+    import mlx.core as mx
+
+    faults = []
+    for directory in sorted((run / "checkpoints").glob("step_*")):
+        if problem := checkpoint.damage(directory):
+            faults.append(f"{directory.name}: {problem}")
+    for name in ("adapter", "last", "best"):
+        folder = run / name
+        if folder.exists():
+            try:
+                json.loads((folder / "adapter_config.json").read_text())
+                mx.eval(mx.load(str(folder / "adapters.safetensors")))
+            except (OSError, ValueError, RuntimeError) as error:
+                faults.append(f"{name}: {error}")
+    return faults
+
+
+def newest(run: Path) -> int:
+    return max((int(d.name[5:]) for d in (run / "checkpoints").glob("step_*") if d.name[5:].isdigit()), default=0)
+
+
+def disturb(run: Path, resume: bool, after: float, number: int, extra: list[str]) -> tuple[int, float]:
+    """Starts, waits, sends the signal; returns the exit status (0: it had finished before) and how long it took."""
+    process = start(run, resume, extra)
+    try:
+        process.wait(after)
+        return process.returncode, 0.0
+    except subprocess.TimeoutExpired:
+        pass
+    began = time.monotonic()
+    try:
+        if number == signal.SIGKILL:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+        process.wait(60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return process.returncode, time.monotonic() - began
+
+
+def compare(run: Path, reference: dict[str, str]) -> dict[str, list[Any]]:
+    steps = Counter(row["step"] for row in MetricsFile.read(run / "metrics.jsonl"))
+    found = outcome(run)
+    return {
+        "lost": [step for step in range(1, STEPS + 1) if not steps[step]],
+        "doubled": [step for step, count in steps.items() if count > 1],
+        "different": [name for name in sorted({*found, *reference}) if found.get(name) != reference.get(name)],
+    }
+
+
+def campaign(folder: Path, count: int, numbers: tuple[int, ...], seed: int, extra: list[str]) -> dict[str, Any]:
+    """Sends `count` signals to as many runs as that takes."""
+    began = time.monotonic()
+    whole = finish(folder / "reference", False, extra)
+    reference = outcome(folder / "reference")
+    rng = random.Random(seed)
+    faults: dict[str, list[Any]] = {"unreadable": [], "lost": [], "doubled": [], "different": []}
+    endings: Counter[int] = Counter()
+    slowest, sent, runs, at_step = 0.0, 0, 0, []
+    while sent < count:
+        run = folder / f"run{runs}"
+        runs += 1
+        seen = 0
+        for k in range(KILLS_PER_RUN):
+            number = numbers[sent % len(numbers)]
+            code, seconds = disturb(run, k > 0, rng.uniform(0.1, 0.9) * whole, number, extra)
+            if code == 0:
+                break
+            sent += 1
+            endings[code] += 1
+            slowest = max(slowest, seconds)
+            faults["unreadable"] += [f"{run.name}: {fault}" for fault in unreadable(run)]
+            if newest(run) < seen:
+                faults["lost"].append(f"{run.name}: checkpoint {seen}")
+            seen = newest(run)
+            at_step.append(len(MetricsFile.read(run / "metrics.jsonl")))
+            if sent == count:
+                break
+        finish(run, True, extra)
+        for kind, wrong in compare(run, reference).items():
+            faults[kind] += [f"{run.name}: {item}" for item in wrong]
+        print(f"{sent} of {count} signals, {runs} runs, {sum(map(len, faults.values()))} faults", file=sys.stderr)
+        if not any(item.startswith(f"{run.name}:") for wrong in faults.values() for item in wrong):
+            shutil.rmtree(run)
+    return {
+        "signals": sent,
+        "runs": runs,
+        "undisturbed_seconds": round(whole, 2),
+        "seconds": round(time.monotonic() - began, 1),
+        "exit_codes": {str(code): n for code, n in sorted(endings.items())},
+        "slowest_end_seconds": round(slowest, 2),
+        "rows_when_hit": {str(step): n for step, n in sorted(Counter(at_step).items())},
+        "files_compared": len(reference),
+        "faults": faults,
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=0, help="how many SIGKILLs")
+    parser.add_argument("--stops", type=int, default=0, help="how many SIGINTs and SIGTERMs")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--keep", type=Path, help="work here and leave runs with faults, instead of a temporary folder")
+    parser.add_argument("train", nargs="*", help="more flags for legos train, after --")
+    options = parser.parse_args(arguments)
+    kinds = {"kills": (signal.SIGKILL,), "stops": (signal.SIGINT, signal.SIGTERM)}
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        for kind, numbers in kinds.items():
+            if count := getattr(options, kind):
+                folder = (options.keep or Path(temporary)) / kind
+                folder.mkdir(parents=True)
+                results[kind] = campaign(folder, count, numbers, options.seed, options.train)
+    bad = False
+    print(
+        f"{'':8} {'signals':>8} {'runs':>6} {'unreadable':>11} {'lost':>6} {'doubled':>8} {'different':>10} {'end s':>7}"
+    )
+    for kind, found in results.items():
+        counts = {name: len(wrong) for name, wrong in found["faults"].items()}
+        bad = bad or any(counts.values()) or (kind == "stops" and found["slowest_end_seconds"] > 5)
+        print(
+            f"{kind:8} {found['signals']:8} {found['runs']:6} {counts['unreadable']:11} {counts['lost']:6} "
+            f"{counts['doubled']:8} {counts['different']:10} {found['slowest_end_seconds']:7}"
+        )
+    print(json.dumps(results))
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    return int(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""The programme in Python: actors, envs and requests of a user's own."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import legos_envs
+from legos_envs.policies import RandomPolicy
+from legos_train import Actor, Arena, EpisodeRequest, Trainer, train
+from legos_train.config import ConfigError
+
+from .helpers import small
+
+
+def test_two_envs_are_drawn_by_weight_and_their_numbers_kept_apart(tmp_path: Path) -> None:
+    envs = [{"id": "KuhnPoker-v0", "weight": 3.0}, {"id": "MatrixGame-v0", "name": "rps", "args": {"game": "rps"}}]
+    result = train(config=small(tmp_path / "run", env=envs, batch_size=64), quiet=True)
+    assert {"KuhnPoker-v0/nash_conv", "rps/nash_conv"} <= set(result.last)
+    from legos_train.metrics import MetricsFile
+
+    first, _ = MetricsFile.read(tmp_path / "run" / "metrics.jsonl")
+    assert set(first["reward"]) == {"KuhnPoker-v0/player_0", "KuhnPoker-v0/player_1", "rps/player_0", "rps/player_1"}
+    arena = Arena(seed=3, batch_size=4000)
+    arena.add_env("a", "KuhnPoker-v0", 3.0)
+    arena.add_env("b", "Nim-v0")
+    drawn = [request.env for request in arena.get_batch()]
+    assert drawn.count("a") / 4000 == pytest.approx(0.75, abs=0.03)
+
+
+def test_only_what_the_live_policy_said_is_trained(tmp_path: Path) -> None:
+    """One seat by a function, evaluation episodes beside: neither enters a batch, and the log says why."""
+    arena = Arena()
+    arena.add_env("nim", "Nim-v0")
+    arena.add_actor(Actor("player_1", model=RandomPolicy()))
+    trainer = Trainer(small(batch_size=8), arena)
+    try:
+        requests = [EpisodeRequest("nim")] * 3 + [EpisodeRequest("nim", train_roles=())] * 2
+        episodes = asyncio.run(arena.generate_rollouts(requests))
+        for episode in episodes[:3]:
+            assert episode.trajectories["player_0"].trainable
+            assert episode.trajectories["player_1"].info["untrained"] == "played by RandomPolicy"
+        assert all(not t.trainable for e in episodes[3:] for t in e.trajectories.values())
+        assert episodes[3].trajectories["player_0"].info["untrained"] == "role not trained"
+        record = trainer.step()
+        assert record["updates"] == 1
+        trained = [a for e in trainer.last_record.kept for a, t in e.trajectories.items() if t.trainable]  # type: ignore[union-attr]
+        assert set(trained) == {"player_0"}
+    finally:
+        trainer.close()
+
+
+def test_get_batch_of_a_user_decides_what_is_played(tmp_path: Path) -> None:
+    class Mine(Arena):
+        def get_batch(self) -> list[EpisodeRequest]:
+            seeds = self.rng.integers(1000, size=2).tolist()
+            return [EpisodeRequest("nim", seed=seed, options={}) for seed in seeds for _ in range(4)]
+
+    arena = Mine()
+    arena.add_env("nim", legos_envs.make("Nim-v0"))
+    trainer = Trainer(small(batch_size=8, credit={"name": "grpo"}, group_size=1), arena)
+    try:
+        episodes = trainer.play(1)
+        assert len(episodes) == 8 and len({e.seed for e in episodes}) == 2
+        assert len({e.group for e in episodes}) == 2, "equal requests are a group"
+        assert [e.seed for e in trainer.play(1)] == [e.seed for e in episodes], "a step draws the same each time"
+        assert trainer.step()["updates"] == 1
+    finally:
+        trainer.close()
+
+
+def test_an_arena_alone_plays_with_the_base_model() -> None:
+    arena = Arena()
+    arena.add_env("KuhnPoker-v0")
+    try:
+        (episode,) = asyncio.run(arena.generate_rollouts([EpisodeRequest("KuhnPoker-v0", seed=1)]))
+        assert episode.returns and not any(t.trainable for t in episode.trajectories.values())
+    finally:
+        arena.close()
+
+
+def test_a_judge_without_an_entry_is_the_base_at_temperature_0_and_never_trained() -> None:
+    trainer = Trainer(small(env="Debate-v0", batch_size=2, sampling={"max_tokens": 8}))
+    try:
+        slot = trainer.arena.slot("Debate-v0")
+        actor = trainer.arena.players(slot)["*untrained"]
+        assert (actor.model, actor.temperature, actor.trainable) == ("base", 0.0, False)
+        (episode, _) = trainer.play(1)
+        judges = [t for t in episode.trajectories.values() if t.role == "judge"]
+        assert judges and all(t.info["player"] == "base" and not t.trainable for t in judges)
+    finally:
+        trainer.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"actors": {"judge": {"model": "base"}}}, "has the roles"),
+        ({"env": "MatrixGame-v0", "train_roles": ("dealer",)}, "dealer"),
+        ({"actors": {"player_0": {"model": "nobody"}}}, "no policy 'nobody'"),
+    ],
+)
+def test_what_does_not_fit_is_said(changes: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        trainer = Trainer(small(batch_size=4, **changes))
+        try:
+            trainer.play(1)
+        finally:
+            trainer.close()
+
+
+def test_names_are_taken_once() -> None:
+    arena = Arena()
+    arena.add_env("kuhn", "KuhnPoker-v0")
+    with pytest.raises(ValueError, match="already has an env"):
+        arena.add_env("kuhn", "Nim-v0")
+    with pytest.raises(ValueError, match="positive"):
+        arena.add_env("nim", "Nim-v0", weight=0.0)
+    with pytest.raises(ConfigError, match="two environments are called"):
+        small(env=["Nim-v0", "Nim-v0"])
