@@ -10,7 +10,7 @@ finished. Then every file that it leaves must be that of the undisturbed run, bu
 * different: files that are not those of the undisturbed run.
 
 With --stops, SIGINT and SIGTERM in turn instead: how long until the process has ended (bar: 5 s), how it ended, whether
-its checkpoints are whole, and whether the resumed run ends like the undisturbed one. Exit code 1 when anything is wrong.
+its checkpoints are whole, and whether the resumed run ends like the undisturbed one. Exit code 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from legos_train import checkpoint
 from legos_train.metrics_file import MetricsFile
 
 STEPS, EVERY = 12, 2
-FLAGS = ["--env", "KuhnPoker-v0", "--steps", str(STEPS), "--batch-size", "16", "--threads", "1", "--lora.rank", "4"]
-FLAGS += ["--eval.every", "4", "--checkpoint.every", str(EVERY), "--logs.rollouts-every", "2"]
+FLAGS = ["--env", "KuhnPoker-v0", "--steps", str(STEPS), "--batch-size", "8", "--threads", "1", "--lora.rank", "4"]
+FLAGS += ["--eval.every", "6", "--checkpoint.every", str(EVERY), "--logs.rollouts", "2", "--logs.rollouts-every", "2"]
 TIMES = ("seconds", "seconds_play", "seconds_pack", "seconds_learn", "seconds_publish", "tokens_per_second")
 KILLS_PER_RUN = 4
 LIMIT = 300.0  # seconds; a run that takes longer hangs
@@ -137,11 +137,17 @@ def compare(run: Path, reference: dict[str, str]) -> dict[str, list[Any]]:
     }
 
 
-def campaign(folder: Path, count: int, numbers: tuple[int, ...], seed: int, extra: list[str]) -> dict[str, Any]:
+def campaign(
+    folder: Path,
+    whole: float,
+    reference: dict[str, str],
+    count: int,
+    numbers: tuple[int, ...],
+    seed: int,
+    extra: list[str],
+) -> dict[str, Any]:
     """Sends `count` signals to as many runs as that takes."""
     began = time.monotonic()
-    whole = finish(folder / "reference", False, extra)
-    reference = outcome(folder / "reference")
     rng = random.Random(seed)
     faults: dict[str, list[Any]] = {"unreadable": [], "lost": [], "doubled": [], "different": []}
     endings: Counter[int] = Counter()
@@ -168,7 +174,8 @@ def campaign(folder: Path, count: int, numbers: tuple[int, ...], seed: int, extr
         finish(run, True, extra)
         for kind, wrong in compare(run, reference).items():
             faults[kind] += [f"{run.name}: {item}" for item in wrong]
-        print(f"{sent} of {count} signals, {runs} runs, {sum(map(len, faults.values()))} faults", file=sys.stderr)
+        told = {kind: wrong for kind, wrong in faults.items() if wrong} or "no faults"
+        print(f"{sent} of {count} signals, {runs} runs, {told}", file=sys.stderr, flush=True)
         if not any(item.startswith(f"{run.name}:") for wrong in faults.values() for item in wrong):
             shutil.rmtree(run)
     return {
@@ -196,22 +203,23 @@ def main(arguments: list[str] | None = None) -> int:
     kinds = {"kills": (signal.SIGKILL,), "stops": (signal.SIGINT, signal.SIGTERM)}
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
+        root = options.keep or Path(temporary)
+        root.mkdir(parents=True, exist_ok=True)
+        whole = finish(root / "reference", False, options.train)
+        reference = outcome(root / "reference")
         for kind, numbers in kinds.items():
             if count := getattr(options, kind):
-                folder = (options.keep or Path(temporary)) / kind
-                folder.mkdir(parents=True)
-                results[kind] = campaign(folder, count, numbers, options.seed, options.train)
+                folder = root / kind
+                folder.mkdir()
+                results[kind] = campaign(folder, whole, reference, count, numbers, options.seed, options.train)
     bad = False
-    print(
-        f"{'':8} {'signals':>8} {'runs':>6} {'unreadable':>11} {'lost':>6} {'doubled':>8} {'different':>10} {'end s':>7}"
-    )
+    head = ("signals", "runs", "unreadable", "lost", "doubled", "different", "end s")
+    print(" ".join(f"{name:>10}" for name in ("", *head)))
     for kind, found in results.items():
         counts = {name: len(wrong) for name, wrong in found["faults"].items()}
         bad = bad or any(counts.values()) or (kind == "stops" and found["slowest_end_seconds"] > 5)
-        print(
-            f"{kind:8} {found['signals']:8} {found['runs']:6} {counts['unreadable']:11} {counts['lost']:6} "
-            f"{counts['doubled']:8} {counts['different']:10} {found['slowest_end_seconds']:7}"
-        )
+        cells = (kind, found["signals"], found["runs"], *counts.values(), found["slowest_end_seconds"])
+        print(" ".join(f"{cell:>10}" for cell in cells))
     print(json.dumps(results))
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")

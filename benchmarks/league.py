@@ -8,7 +8,8 @@ each move against the opponents of the batch, no regularisation, no averaging; l
 else is the `legos_train.league.League` of a training run: snapshots, plans, payoffs from sampled games, mixtures.
 
 Exploitability is NashConv / 2. `last` is the learner after the last step, `last 100` its median and worst over the last
-100 steps (a cycle shows here), `mixture` the pool averaged by `league.mixture` for each seat, in sequence form.
+100 steps (a cycle shows here), `average` all its iterates, which a language model cannot play, `mixture` the pool
+averaged by `league.mixture` for each seat. Averages are of realisation weights.
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ def train(game: Tabular, mode: str, seed: int, options: argparse.Namespace) -> d
     logits = keyed_generator(seed, "start").normal(size=cut + game.trees[1].size)
     players: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     path: list[float] = []
+    average = [np.zeros(tree.size) for tree in game.trees]
 
     def snapshot(step: int) -> None:
         if not league.snapshot_due(step):
@@ -134,11 +136,16 @@ def train(game: Tabular, mode: str, seed: int, options: argparse.Namespace) -> d
                 np.clip(moved, -BOUND, BOUND, out=moved)
         snapshot(step + 1)
         path.append(game.exploitability(*game.weights(logits)))
+        for total, weights in zip(average, mine):
+            total += weights / options.steps
     out = {"last": path[-1], "median": statistics.median(path[-100:]), "worst": max(path[-100:])}
+    out["average"] = game.exploitability(*average)
     mixtures = [league.mixture(side) for side in (0, 1)]
     if mixtures[0]:
-        mixed = [sum(share * players[name][i] for name, share in mixtures[i].items()) for i in (0, 1)]
-        out["mixture"] = game.exploitability(*mixed)
+        first, second = (
+            np.sum([share * players[name][i] for name, share in mixtures[i].items()], axis=0) for i in (0, 1)
+        )
+        out["mixture"] = game.exploitability(first, second)
         out["members"] = sum(share > 1e-9 for share in mixtures[0].values())
     return out
 
@@ -158,7 +165,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="keep the numbers here")
     options = parser.parse_args()
     rows = []
-    print("exploitability      seed    last  last 100: median  worst   mixture  (members in it)   bar")
+    print("exploitability      seed    last  last 100: median  worst  average   mixture  (members in it)   bar")
     for name in options.games:
         env_id, arguments = GAMES[name]
         game = Tabular(legos_envs.make(env_id, **arguments).unwrapped.game)
@@ -170,8 +177,9 @@ def main() -> None:
                 rows.append(row)
                 mixed = f"{row['mixture']:9.3f}  ({row['members']:2})" if "mixture" in row else "        -      "
                 met = row.get("mixture", row["worst"]) <= BAR
+                last = f"{row['last']:7.3f}  {row['median']:16.3f} {row['worst']:6.3f} {row['average']:8.3f}"
                 print(
-                    f"{name:11} {mode:7} {seed:4} {row['last']:7.3f}  {row['median']:16.3f} {row['worst']:6.3f} {mixed}"
+                    f"{name:11} {mode:7} {seed:4} {last} {mixed}"
                     f"  {'met' if met else 'not met':>14}  {row['cpu_seconds']:5.1f} s",
                     flush=True,
                 )

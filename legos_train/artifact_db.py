@@ -96,5 +96,11 @@ class Database:
         return self.changes, self.query("PRAGMA data_version")[0][0]
 
     def close(self) -> None:
+        """Closes the file; a second time does nothing."""
         with self.lock:
             self._db.close()
+
+    def __del__(self) -> None:
+        db = getattr(self, "_db", None)  # Python 3.13 warns of connections that are left open
+        if db is not None:
+            db.close()

@@ -13,7 +13,7 @@ over calling the model, none of them an approximation:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import numpy as np
@@ -25,29 +25,53 @@ from .batch import Batch
 
 def site_hidden(model: Any, batch: Batch, prefix: int) -> mx.array:
     """Hidden states (K, H) at the sites, after the final norm. The `prefix` columns that all rows share run once."""
-    body = model.model
-    tokens = mx.array(batch.tokens)
-    x = body.embed_tokens(tokens[:, prefix:])
-    head = body.embed_tokens(tokens[:1, :prefix]) if prefix else None
-    for index, block in enumerate(body.layers):
-        last = index == len(body.layers) - 1
-        normed = block.input_layernorm(x)
-        keys, values = _keys_and_values(block, normed, prefix)
-        if head is not None:
-            head_normed = block.input_layernorm(head)
-            head_keys, head_values = _keys_and_values(block, head_normed, 0)
-            keys, values = _continue(head_keys, keys), _continue(head_values, values)
-            if not last:
-                queries, seen = _queries(block, head_normed, 0), causal(prefix, prefix)
-                head = _finish(block, head, _attend(block.self_attn, queries, head_keys, head_values, seen))
-        if not last:
-            queries, seen = _queries(block, normed, prefix), causal(x.shape[1], keys.shape[2])
-            x = _finish(block, x, _attend(block.self_attn, queries, keys, values, seen))
+    state = embedded(model, batch, prefix)
+    for block in model.model.layers[:-1]:
+        state = through(block, state, prefix)
+    return at_sites(model, state, batch, prefix)
+
+
+State = tuple[mx.array, ...]
+"""What flows from block to block: the rows after the prefix (U, T - prefix, H), then, if there is a prefix, the prefix
+as one row (1, prefix, H)."""
+
+
+def embedded(model: Any, batch: Batch, prefix: int) -> State:
+    """The state before the first block."""
+    embed, tokens = model.model.embed_tokens, mx.array(batch.tokens)
+    return (embed(tokens[:, prefix:]), embed(tokens[:1, :prefix])) if prefix else (embed(tokens),)
+
+
+def through(block: Any, state: State, prefix: int) -> State:
+    """The state after a block that is not the last."""
+    x = state[0]
+    normed = block.input_layernorm(x)
+    keys, values = _keys_and_values(block, normed, prefix)
+    out: State = ()
+    if prefix:
+        head_normed = block.input_layernorm(state[1])
+        head_keys, head_values = _keys_and_values(block, head_normed, 0)
+        keys, values = _continue(head_keys, keys), _continue(head_values, values)
+        queries, seen = _queries(block, head_normed, 0), causal(prefix, prefix)
+        out = (_finish(block, state[1], _attend(block.self_attn, queries, head_keys, head_values, seen)),)
+    queries, seen = _queries(block, normed, prefix), causal(x.shape[1], keys.shape[2])
+    return (_finish(block, x, _attend(block.self_attn, queries, keys, values, seen)), *out)
+
+
+def at_sites(model: Any, state: State, batch: Batch, prefix: int) -> mx.array:
+    """Hidden states (K, H) at the sites after the last block and the final norm, from the state before that block."""
+    block, x = model.model.layers[-1], state[0]
+    normed = block.input_layernorm(x)
+    keys, values = _keys_and_values(block, normed, prefix)
+    if prefix:
+        head_keys, head_values = _keys_and_values(block, block.input_layernorm(state[1]), 0)
+        keys, values = _continue(head_keys, keys), _continue(head_values, values)
     columns, mask, slot = _slots(batch, prefix)
     queries = _queries_at(block, normed, columns, prefix)
     attended = _attend(block.self_attn, queries, keys, values, mx.array(mask)[:, None])
     rows = mx.array(batch.rows)
-    return body.norm(_finish(block, x[rows, mx.array(batch.cols - prefix)], attended[rows, mx.array(slot)]))
+    hidden = _finish(block, x[rows, mx.array(batch.cols - prefix)], attended[rows, mx.array(slot)])
+    return cast(mx.array, model.model.norm(hidden))
 
 
 def _slots(batch: Batch, prefix: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

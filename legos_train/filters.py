@@ -112,13 +112,13 @@ def retry(
     Returns:
         One episode per request, in their order, the last one played of each; and how many were played again in all.
     """
-    current, episodes, count = list(requests), list(play(requests)), 0
+    episodes, count = list(play(requests)), 0
     for attempt in range(1, retries + 1):
-        again = drawn_again(current, episodes, attempt)
+        again = drawn_again(requests, episodes, attempt)
         if not again:
             break
-        for i, request, episode in zip(again, again.values(), play(list(again.values()))):
-            current[i], episodes[i] = request, episode
+        for i, episode in zip(again, play(list(again.values()))):
+            episodes[i] = episode
         count += len(again)
     return episodes, count
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import numpy as np
-from mlx import nn
-from mlx.utils import tree_flatten
 from numpy.typing import NDArray
 
 from .batch import Batch
 from .loss import LossSettings, metrics, objective
+from .recompute import Outcome
 
 if TYPE_CHECKING:
     from .policy import Policy
@@ -53,10 +52,6 @@ def loss_and_grad(
             f"the batch has no sampled tokens to train on; dropped turns: {c.dropped}, forced tokens: {c.forced_tokens}"
         )
 
-    def compute(part: Batch, reference: mx.array | None) -> tuple[mx.array, dict[str, mx.array]]:
-        return objective(policy.forward(part), part, settings, reference)
-
-    differentiate = nn.value_and_grad(policy.model, compute)
     total = 0.0
     grads: Weights = {}
     sums: dict[str, float] = {}
@@ -64,15 +59,18 @@ def loss_and_grad(
     order: list[NDArray[np.int64]] = []
     for part, places in batch.parts(max_tokens):
         reference = policy.reference(part, full=settings.kl == "exact") if settings.kl_weight else None
-        (loss, seen), tree = differentiate(part, reference)
-        flat: Weights = dict(tree_flatten(tree))
+
+        def compute(logits: mx.array, part: Batch = part, reference: mx.array | None = reference) -> Outcome:
+            return objective(logits, part, settings, reference)
+
+        (loss, seen), flat = policy.value_and_grad(part, compute)
         grads = {name: grads[name] + value for name, value in flat.items()} if grads else flat
         mx.eval(loss, seen, grads)
-        total += loss.item()
+        total += float(loss.item())
         new.append(np.array(seen.pop("new")))
         order.append(places)
         for name, value in seen.items():
-            sums[name] = sums.get(name, 0.0) + value.item()
+            sums[name] = sums.get(name, 0.0) + float(value.item())
     logprobs = np.empty(len(batch), dtype=np.float32)
     logprobs[np.concatenate(order)] = np.concatenate(new)
     norm = grad_norm(grads)

@@ -123,17 +123,18 @@ def _run(
         ):
             progress.note(f"{title}; run directory {run.path}")
             first = _first_numbers(trainer, run, start, progress)
-            trainer.check = stopping.check
+            trainer.check, written = stopping.check, start
             try:
                 for record in _steps(trainer, start, stopping):
                     number = record["step"]
                     last = number == config.steps or trainer.stop_reason is not None
                     often = config.eval.every and number % config.eval.every == 0 and trainer.evaluates_often
-                    if last or (often and not stopping.asked):
+                    if last or often:
                         record["eval"] = trainer.evaluate()
                     crashpoint("loop.evaluated")
                     log.write(trainer, record, last)
                     file.write(record)
+                    written = number
                     crashpoint("loop.metrics_written")
                     progress.update(record)
                     track(record)
@@ -146,10 +147,11 @@ def _run(
                         break
                     stopping.check()
             except Stopped:
-                # Raised between two steps, or while episodes are played: the learner's state is whole.
-                if trainer.learner.step > start:
+                # Raised between two steps or while episodes are played: the learner's state is whole. Raised in an
+                # evaluation, the step has no row yet: the last checkpoint stands, and a resume plays the step again.
+                if trainer.learner.step == written > start:
                     keep()
-                progress.note(f"stopped after step {trainer.learner.step}; --resume goes on from there")
+                progress.note(f"stopped after step {trainer.learner.step}; --resume goes on from the last checkpoint")
                 raise
             file.close()
             log.close()
@@ -171,8 +173,7 @@ def _steps(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dict[st
         yield from overlapped(trainer, start, stopping)
         return
     for _ in range(start, trainer.config.steps):
-        if stopping.asked:
-            return
+        stopping.check()
         yield trainer.step()
 
 

@@ -72,9 +72,20 @@ class ThreadGenerator:
         self._thread.start()
 
     def _work(self) -> None:
+        generator = None
+        try:
+            generator = self._generator()
+            serve_jobs(generator, self._inbox, self._out.put, time.perf_counter)
+        except Exception as error:  # nobody waits for a thread: the learner hears of it from `collect`
+            self._out.put(Played(-1, error=error))
+        finally:
+            if generator is not None:
+                generator.close()
+
+    def _generator(self) -> LocalGenerator:
         trainer, config = self._trainer, self._trainer.config
-        engine = Engine(trainer.learner.policy.model, trainer.engine.tokenizer, max_rows=config.max_rows)
-        generator = LocalGenerator(
+        engine = Engine(trainer.base, trainer.engine.tokenizer, max_rows=config.max_rows)
+        return LocalGenerator(
             engine,
             Renderer(engine.tokenizer, config.renderer),
             {name: slot.make for name, slot in trainer.arena.envs.items()},
@@ -83,12 +94,6 @@ class ThreadGenerator:
             concurrency=config.batch_size,
             mode=config.asynchronous.in_flight,
         )
-        try:
-            serve_jobs(generator, self._inbox, self._out.put, time.perf_counter)
-        except Exception as error:  # nobody waits for a thread: the learner hears of it from `collect`
-            self._out.put(Played(-1, error=error))
-        finally:
-            generator.close()
 
     def submit(self, number: int, jobs: Sequence[Job]) -> None:
         self._inbox.put(Play(number, list(jobs)))
@@ -196,6 +201,9 @@ class ProcessGenerator:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._reader.join(timeout=5)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -255,7 +263,7 @@ def overlapped(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dic
         crashpoint("loop.step_played")
         fresh, stale = split_stale(played.episodes, trainer.learner.step, settings.max_off_policy_steps)
         trainer.take_in(fresh, trainer.learner.step)
-        record = trainer.learn(waited)
+        record = trainer.learn(waited, played.seconds)
         record["dropped"]["stale_episodes"] = stale
         record["seconds_generate"] = played.seconds
         yield record

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,14 @@ from numpy.typing import NDArray
 
 from legos_envs.records import Episode, Trajectory, Turn
 
+from . import recompute
 from .batch import Batch, pack
 from .decoder import site_hidden
 from .gradients import Weights, clip_grads, grad_norm, loss_and_grad, prepare
 from .logprob_cache import LogprobCache
 from .lora import LoRASettings, Switch, add_lora, share
 from .loss import distribution
+from .recompute import Outcome
 from .shared_prefix import has_plain_cache, hidden_states
 
 __all__ = ["FULL_ROW_VOCABULARY", "Policy", "Weights", "clip_grads", "grad_norm", "loss_and_grad", "prepare"]
@@ -48,11 +50,19 @@ class Policy:
     """Base model + LoRA. `model` is any mlx-lm model; it is not changed and its arrays are not copied.
 
     `seed` alone decides the initial LoRA weights. `cache_bytes` bounds the cache of reference log-probabilities. On the
+    `checkpoint_layers` computes each block again in the backward pass instead of keeping what it computed: less memory,
+    more time, the same gradients (path `"sites"` only; a note says so where another path is taken). On the
     CPU `mx.compile` is switched off for the process: there it compiles C++ for every new shape and gains nothing.
     """
 
     def __init__(
-        self, model: nn.Module, lora: LoRASettings | None = None, *, seed: int = 0, cache_bytes: int = 256 << 20
+        self,
+        model: nn.Module,
+        lora: LoRASettings | None = None,
+        *,
+        seed: int = 0,
+        cache_bytes: int = 256 << 20,
+        checkpoint_layers: bool = False,
     ) -> None:
         if mx.default_device().type == mx.DeviceType.cpu:
             mx.disable_compile()
@@ -63,6 +73,9 @@ class Policy:
         self._anchor: Weights | None = None
         self._cache = LogprobCache(cache_bytes)
         self.path = self._probe()
+        self.checkpoint_layers = checkpoint_layers
+        if checkpoint_layers and self.path != "sites":
+            self.notes.append(f"checkpoint_layers has no effect: path {self.path!r} keeps what every block computed")
 
     def trainable(self) -> Weights:
         """The LoRA weights by mlx-lm's names, `model.layers.0.self_attn.q_proj.lora_a` and so on."""
@@ -129,8 +142,15 @@ class Policy:
             out[places] = np.array(logprobs[mx.array(part.position), mx.array(part.target)])
         return out
 
+    def value_and_grad(self, batch: Batch, compute: Callable[[mx.array], Outcome]) -> tuple[Outcome, Weights]:
+        """`compute` maps the logits (K, V) to a loss and a dict of arrays; both, and the gradient by weight name."""
+        if self.checkpoint_layers and self.path == "sites":
+            return recompute.value_and_grad(self.model, batch, _prefix(batch), lambda h: compute(self._head(h)))
+        outcome, tree = nn.value_and_grad(self.model, lambda: compute(self.forward(batch)))()
+        return outcome, dict(tree_flatten(tree))
+
     def _forward(self, batch: Batch, path: str) -> mx.array:
-        prefix = batch.prefix if batch.distinct_rows > 1 and batch.prefix >= MIN_PREFIX else 0
+        prefix = _prefix(batch)
         if path == "sites":
             return self._head(site_hidden(self.model, batch, prefix))
         tokens, rows, cols = mx.array(batch.tokens), mx.array(batch.rows), mx.array(batch.cols)
@@ -208,6 +228,11 @@ class Policy:
                 yield
             finally:
                 self.model.update(tree_unflatten(list(current.items())))
+
+
+def _prefix(batch: Batch) -> int:
+    """How many columns to compute once for all rows."""
+    return batch.prefix if batch.distinct_rows > 1 and batch.prefix >= MIN_PREFIX else 0
 
 
 def _probe_batch() -> Batch:

@@ -59,6 +59,7 @@ class Trainer:
         self.arena = arena_of(config, arena)
         model, tokenizer, _ = load(config.model)
         fastblas.set_threads(config.threads)
+        self.base = model
         self.engine = Engine(model, tokenizer, max_rows=config.max_rows)
         self.renderer = Renderer(tokenizer, config.renderer)
         self.learner = Learner(model, config)
@@ -208,8 +209,13 @@ class Trainer:
     redrawn = 0
     left_out: dict[str, int] = {}
 
-    def learn(self, seconds_play: float) -> dict[str, Any]:
-        """One optimiser step on what the replay buffer gives; publishes; returns the metrics record."""
+    def learn(self, seconds_play: float, seconds_generate: float | None = None) -> dict[str, Any]:
+        """One optimiser step on what the replay buffer gives; publishes; returns the metrics record.
+
+        Args:
+            seconds_play: how long the learner waited for the episodes.
+            seconds_generate: how long generating them took, where that is something else.
+        """
         number = self.learner.step + 1
         started = time.perf_counter()
         records, dropped = self.replay.take(self.learner.step)
@@ -237,7 +243,7 @@ class Trainer:
             "zero_advantages": batch.counters.zero_advantage_share,
             "dropped": {**batch.counters.dropped, **dropped},
             "left_out": dict(self.left_out),
-            "tokens_per_second": batch.counters.action_tokens / max(seconds_play, 1e-9),
+            "tokens_per_second": batch.counters.action_tokens / max(seconds_generate or seconds_play, 1e-9),
             "seconds": seconds_play + done - started,
             "seconds_play": seconds_play,
             "seconds_pack": packed - started,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,7 +184,7 @@ _PER_TOKEN = (
 
 
 def arrange(
-    contexts: Sequence[tuple[int, ...]], rows: Ints, cols: Ints, per_token: Mapping[str, NDArray], counters: Counters
+    contexts: Sequence[tuple[int, ...]], rows: Ints, cols: Ints, per_token: Mapping[str, Any], counters: Counters
 ) -> Batch:
     """Build a batch from row tokens and, per sampled token, the row and column of the hidden state predicting it.
 

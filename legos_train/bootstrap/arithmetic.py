@@ -1,8 +1,8 @@
-"""Dialogues of `ProposerSolver-v0` on sums, for a base model that can write problems and solves some of them.
+"""Dialogues of `ProposerSolver-v0` with two digits, for a base model that can write problems and solves some of them.
 
-The proposer writes a sum of two to five digits, works it out term by term, and states the answer; solvers see the first
-line alone and answer at once. The more terms, the more often the solver whose replies the model reads is wrong, though
-never by much. So the base knows more than it says, and reinforcement learning has something to find:
+The proposer knows every answer. Solvers know sums, most differences, and the beginning of the times table: the larger a
+product, the more of their replies are wrong, though never by much. So the base knows more than it says, problems of
+every difficulty are there to be found, and reinforcement learning has something to do:
 
     python -m legos_train.bootstrap.arithmetic OUT_DIR --start hard
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -22,73 +22,73 @@ from legos_train.bootstrap.progress import Report
 from legos_train.bootstrap.texts import Dialogue, Exchange
 
 ENV = "ProposerSolver-v0"
-STEPS = 1200
-REPLIES = 20
-RIGHT = {2: 18, 3: 10, 4: 4, 5: 1}
-"""How many of `REPLIES` equally likely replies of a solver are right, by the number of terms."""
-STARTS: dict[str, Mapping[int, float]] = {
-    "hard": {2: 0.05, 3: 0.15, 4: 0.4, 5: 0.4},
-    "easy": {2: 0.85, 3: 0.1, 4: 0.03, 5: 0.02},
-}
-"""How many terms the proposer's problems have, as shares: most problems too hard for the solver, or most too easy."""
+STEPS = 1000
+DIGITS = range(2, 10)
+REPLIES = 200
+"""A solver's replies are equally likely entries of a list that long; the right one stands in it several times."""
+STARTS = {"hard": 0.6, "easy": -1.5}
+"""A proposer writes a problem in proportion to exp(START * its difficulty): hard ones mostly, or easy ones."""
 
 
-class Sum(NamedTuple):
-    """A problem: its text, and the totals after each term but the first, of which the last is the answer."""
+class Problem(NamedTuple):
+    """`a + b`, `a - b` or `a * b`, its answer, and how often a solver of the base model is right."""
 
-    problem: str
-    totals: tuple[int, ...]
+    text: str
+    answer: int
+    right: float
 
     @property
-    def answer(self) -> int:
-        return self.totals[-1]
+    def difficulty(self) -> float:
+        """0 for the easiest problems, about 4 for the hardest."""
+        return 4.0 * (1.0 - self.right) ** 2
 
 
-def draw_sum(rng: Random, terms: int) -> Sum:
-    """A sum and difference of `terms` digits from 1 to 9 whose totals never go below 0."""
-    total = rng.randrange(1, 10)
-    text, totals = str(total), []
-    for _ in range(terms - 1):
-        digit = rng.randrange(1, 10)
-        minus = digit <= total and rng.random() < 0.3
-        total += -digit if minus else digit
-        text += f" {'-' if minus else '+'} {digit}"
-        totals.append(total)
-    return Sum(text, tuple(totals))
+def _problems() -> tuple[Problem, ...]:
+    pairs = [(a, b) for a in DIGITS for b in DIGITS]
+    found = [Problem(f"{a} + {b}", a + b, 0.9) for a, b in pairs]
+    found += [Problem(f"{a} - {b}", a - b, 0.75) for a, b in pairs if a > b]
+    products = sorted({a * b for a, b in pairs})
+    odds = {n: 0.6 * (0.005 / 0.6) ** (i / (len(products) - 1)) for i, n in enumerate(products)}
+    return (*found, *(Problem(f"{a} * {b}", a * b, odds[a * b]) for a, b in pairs))
 
 
-def proposal(problem: Sum) -> str:
-    """What a proposer writes. The working stands below the problem's line, where solvers do not see it."""
-    return f"Problem: {problem.problem}\n{' '.join(map(str, problem.totals))}\nAnswer: {problem.answer}"
+PROBLEMS = _problems()
+"""All there are: 64 sums, 28 differences and 64 products of digits from 2 to 9."""
 
 
-def solutions(problem: Sum) -> tuple[str, ...]:
-    """What a solver may write, `REPLIES` equally likely replies: the answer, several times, and the numbers next to it."""
-    right = RIGHT[len(problem.totals) + 1]
-    near = sorted(range(problem.answer + REPLIES), key=lambda n: (abs(n - problem.answer), n))
-    return tuple(f"Answer: {n}" for n in [problem.answer] * (right - 1) + near[: REPLIES - right + 1])
+def proposal(problem: Problem) -> str:
+    """What a proposer writes."""
+    return f"Problem: {problem.text}\nAnswer: {problem.answer}"
+
+
+def solutions(problem: Problem) -> tuple[str, ...]:
+    """What a solver may write, equally likely entries: the answer as often as `right` says, and the numbers near it."""
+    right = max(1, round(problem.right * REPLIES))
+    near = sorted((n for n in range(problem.answer + 11) if n != problem.answer), key=lambda n: abs(n - problem.answer))
+    wrong = near[:10]
+    others = [wrong[i % len(wrong)] for i in range(REPLIES - right)]
+    return tuple(f"Answer: {n}" for n in [problem.answer] * right + others)
 
 
 def stream(seed: int, start: str = "hard") -> Iterator[Dialogue]:
     """Dialogues without end, a function of the arguments: a proposer and a solver by turns.
 
-    The proposer's problem has as many terms as `STARTS[start]` says; of the problems that solvers get all lengths are
-    equally likely, so that the base knows them all whichever it proposes.
+    The proposer's problems are drawn as `STARTS[start]` says, the solver's evenly, so that the base knows them all.
 
     Raises:
         ValueError: `start` is not known.
     """
     if start not in STARTS:
         raise ValueError(f"start must be one of {', '.join(map(repr, STARTS))}; got {start!r}")
-    rng = Random(f"sums {seed}")
-    lengths, shares = list(STARTS[start]), list(STARTS[start].values())
+    rng = Random(f"arithmetic {seed}")
+    odds = [2.718281828 ** (STARTS[start] * problem.difficulty) for problem in PROBLEMS]
+    replies = {problem: solutions(problem) for problem in PROBLEMS}
     env = legos_envs.make(ENV, num_solvers=1)
     while True:
-        problem = draw_sum(rng, rng.choices(lengths, shares)[0])
+        (problem,) = rng.choices(PROBLEMS, odds)
         yield _ask(Runner(env, rng.randrange(2**31)), (proposal(problem),), rng)
-        problem = draw_sum(rng, rng.choice(lengths))
-        options = {"problem": problem.problem, "answer": str(problem.answer)}
-        yield _ask(Runner(env, rng.randrange(2**31), options), solutions(problem), rng)
+        problem = rng.choice(PROBLEMS)
+        yield _ask(Runner(env, rng.randrange(2**31), {"problem": problem.text}), replies[problem], rng)
 
 
 def _ask(runner: Runner, replies: tuple[str, ...], rng: Random) -> Dialogue:

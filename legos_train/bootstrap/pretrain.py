@@ -105,7 +105,10 @@ def pretrain(
     report: Report | None = None,
     dialogues: Iterator[texts.Dialogue] | None = None,
 ) -> None:
-    """Train `model` in place on `dialogues`, by default `texts.stream(seed)`. Raises FloatingPointError when the loss is not finite."""
+    """Train `model` in place on `dialogues`, by default `texts.stream(seed)`.
+
+    Raises FloatingPointError when the loss is not finite.
+    """
     optimizer = AdamW(learning_rate=peak, betas=[0.9, 0.98], weight_decay=0.01)
     rng = Random(f"rows {seed}")
     dialogues = texts.stream(seed) if dialogues is None else dialogues

@@ -9,7 +9,7 @@ from typing import Any
 from legos_train.viewer.log import LogLine
 
 Json = dict[str, Any]
-SAID_ELSEWHERE = ("role", "trainable")
+SAID_ELSEWHERE = ("role", "trainable", "player", "untrained")
 
 
 def compact(line: LogLine, run: int = 0) -> tuple[Json, Json]:

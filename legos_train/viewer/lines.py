@@ -34,7 +34,7 @@ def rollout_line(
         policy_version: the version that the trainer was at. A turn's own version, where it has one, may be older.
         env: the label of the env in this run; the episode's env id by default.
         advantages: by agent, one number per turn: what credit gave it.
-        trained: by agent, whether its tokens entered a batch; nobody's did by default.
+        trained: by agent, whether its tokens entered a batch; by default those with advantages and no `why_not`.
         why_not: by agent that was not trained: "judge", "opponent: step_40", "stale", "draw filtered", ...
         players: by agent, who played: "policy", "base", "league:step_40", "random", ...; "policy" by default.
         outcome: by agent, "win", "loss", "draw", "invalid", ...; `seat_outcomes(episode)` by default.
@@ -63,6 +63,7 @@ def rollout_line(
             if len(values) != len(trajectories[agent].turns):
                 turns = len(trajectories[agent].turns)
                 raise ValueError(f"{name} of {agent!r} has {len(values)} entries; it made {turns} turns")
+    used = {a: a not in (why_not or {}) for a in advantages or ()} if trained is None else trained
     data = episode_to_json(episode)
     if decode is not None:
         for trajectory in data["trajectories"]:
@@ -75,7 +76,7 @@ def rollout_line(
         "env": env or episode.env_id,
         "episode": data,
         "advantages": {agent: [float(value) for value in values] for agent, values in (advantages or {}).items()},
-        "trained": {agent: bool((trained or {}).get(agent, False)) for agent in trajectories},
+        "trained": {agent: bool(used.get(agent, False)) for agent in trajectories},
         "why_not": dict(why_not or {}),
         "players": {agent: (players or {}).get(agent, "policy") for agent in trajectories},
         "outcome": dict(seat_outcomes(episode) if outcome is None else outcome),

@@ -7,6 +7,7 @@ before or the new one, and as the new one once `save` has returned.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,8 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from legos_train import checkpoint, fsops
+from legos_train import checkpoint, fsops, tensors
+from legos_train.adapter_files import save_adapter
 
 Node = dict[str, Any]
 Call = tuple[str, tuple[Any, ...], Any]
@@ -80,6 +82,9 @@ class Disk:
         elif name == "rename":
             (source, old), (target, new) = self.find(arguments[0]), self.find(arguments[1])
             target["now"][new] = source["now"].pop(old)
+        elif name == "_exchange":
+            (one, a), (other, b) = self.find(arguments[0]), self.find(arguments[1])
+            one["now"][a], other["now"][b] = other["now"][b], one["now"][a]
         elif name in ("unlink", "rmdir"):
             parent, file = self.find(arguments[0])
             del parent["now"][file]
@@ -113,15 +118,35 @@ def keep(root: Path, step: int) -> None:
     checkpoint.save(root, step, {"adapter": {"a": mx.full((8,), step)}}, {"step": step}, 1, files={"f": bytes(step)})
 
 
-def outcomes(tmp_path: Path, before: tuple[int, ...], skip: str | None = None) -> set[Any]:
-    """What loads after each possible loss: (calls done are all of them, step that is loaded)."""
+def loaded(root: Path) -> Any:
+    found = checkpoint.load_newest(root)
+    return found and found.state["step"]
+
+
+def keep_adapter(root: Path, step: int) -> None:
+    save_adapter(root / "adapter", {"a": mx.full((8,), step)}, {"step": step})
+
+
+def loaded_adapter(root: Path) -> Any:
+    """As another program reads it; None when there is no whole pair of one version."""
+    try:
+        step = json.loads((root / "adapter" / "adapter_config.json").read_bytes())["step"]
+        weights = tensors.from_bytes((root / "adapter" / "adapters.safetensors").read_bytes())["a"].tolist()
+    except (OSError, ValueError):
+        return None
+    return step if weights == [step] * 8 else "mixed"
+
+
+def outcomes(
+    tmp_path: Path, keep: Callable[[Path, int], None], load: Callable[[Path], Any], skip: str | None = None
+) -> set[Any]:
+    """What loads after each possible loss in the save of 9 over 4: (whether all calls were done, what is loaded)."""
     root = tmp_path / "live"
     root.mkdir()
-    for step in before:
-        keep(root, step)
+    keep(root, 4)
     disk_before = Disk(root)
     calls = [call for call in record(lambda: keep(root, 9)) if call[0] != skip]
-    assert len(calls) > 20
+    assert len(calls) > 15
     found = set()
     for k in range(len(calls) + 1):
         for names in ("safe", "all"):
@@ -132,8 +157,7 @@ def outcomes(tmp_path: Path, before: tuple[int, ...], skip: str | None = None) -
                     disk.apply(call)
                 after = tmp_path / f"{k}-{names}-{contents}"
                 disk.restart(after, names, contents)
-                loaded = checkpoint.load_newest(after)
-                found.add((k == len(calls), loaded and loaded.state["step"]))
+                found.add((k == len(calls), load(after)))
     return found
 
 
@@ -145,10 +169,14 @@ def _copy(node: Node) -> Node:
 
 
 def test_after_a_power_loss_the_one_before_or_the_new_one_is_whole(tmp_path: Path) -> None:
-    assert outcomes(tmp_path, before=(4,)) == {(False, 4), (False, 9), (True, 9)}
+    assert outcomes(tmp_path, keep, loaded) == {(False, 4), (False, 9), (True, 9)}
+
+
+def test_after_a_power_loss_the_adapter_is_the_old_or_the_new_pair(tmp_path: Path) -> None:
+    assert outcomes(tmp_path, keep_adapter, loaded_adapter) == {(False, 4), (False, 9), (True, 9)}
 
 
 def test_the_model_notices_a_missing_sync(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = outcomes(tmp_path, before=(4,), skip="fsync")
+    found = outcomes(tmp_path, keep, loaded, skip="fsync")
     assert (True, None) in found, "without any sync a save that returned can be lost, and the model sees it"
     capsys.readouterr()

@@ -18,6 +18,7 @@ from legos_train.curriculum import STORE, make_sampler
 from legos_train.curriculum.items import passage_key
 from legos_train.curriculum.proposed import ENOUGH, SEEN
 from legos_train.settings import Curriculum
+from tests.train.helpers import small
 
 
 def arena_with(env: str, sampler: str, args: dict | None = None, **settings):
@@ -346,3 +347,38 @@ def test_a_sampler_of_ones_own(monkeypatch):
 def test_a_sampler_without_its_environment_is_refused(sampler, kind):
     with pytest.raises(ConfigError, match=rf"it is for {kind} environments; the run has task \(Kuhn"):
         arena_with("KuhnPoker-v0", sampler)
+
+
+def test_a_run_comes_back_to_its_store(tmp_path):
+    """A trainer resumed from a checkpoint takes the same third step: same items, same records, same weights."""
+    from legos_train.trainer import Trainer
+
+    config = small(
+        tmp_path,
+        env="GSM8K-v0",
+        env_args={"size": 6},
+        steps=3,
+        batch_size=6,
+        credit={"name": "rae"},
+        sampling={"max_tokens": 4},
+        curriculum={"sampler": "learnability", "share": 1.0, "low": 0.0},
+        average={"kind": "none"},
+    )
+
+    def third(trainer: Trainer) -> tuple:
+        record = trainer.step()
+        weights = {name: np.asarray(w).tobytes() for name, w in trainer.learner.policy.trainable().items()}
+        return record["curriculum"], record["reward"], trainer.arena.stores[STORE].dump(), weights
+
+    first, second = Trainer(config), Trainer(config)
+    try:
+        assert first.step()["curriculum"]["tried"] > 0
+        first.step()
+        first.save_checkpoint(tmp_path / "checkpoints")
+        assert second.resume(tmp_path / "checkpoints") == 2
+        found = third(first)
+        assert third(second) == found and found[2]["last_id"] >= 3
+    finally:
+        for trainer in (first, second):
+            trainer.arena.stores[STORE].close()
+            trainer.close()

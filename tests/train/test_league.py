@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -113,7 +114,7 @@ def test_the_oldest_leaves_first() -> None:
         made.add("step_9", {"layer.lora_a": mx.zeros((2, 4)), "layer.lora_b": mx.zeros((4, 2))})
 
 
-def rps(made: League, payoffs: list[list[float]]) -> None:
+def rps(made: League, payoffs: Sequence[Sequence[float]]) -> None:
     for a, b in made.missing_pairs():
         value = payoffs[made.members.index(a)][made.members.index(b)]
         made.record_pair(a, b, [(value, -value)] * made.pair_games)
@@ -134,6 +135,7 @@ def test_psro_plays_the_meta_nash_and_drops_who_has_no_part_in_it(symmetric: boo
     assert met["step_2"] == 0 and met["step_1"] / 2000 == pytest.approx(0.5, abs=0.07)
     weights = {"layer.lora_a": mx.zeros((2, 1)), "layer.lora_b": mx.zeros((1, 2))}
     assert made.add("step_4", weights) == ["step_2"]
+    assert not any("step_2" in pair for pair in made.pairs.games)
     assert made.mixture()["step_4"] == 0 and made.mixture()["step_1"] == pytest.approx(0.5)
     assert len(made.missing_pairs()) == (6 if symmetric else 7)
     assert all("step_4" in pair for pair in made.missing_pairs())

@@ -62,6 +62,14 @@ def test_no_pure_deviation_gains(payoffs: np.ndarray) -> None:
     assert (square @ meta_nash(payoffs[:size, :size])).max() <= 1e-9
 
 
+def test_a_small_advantage_counts() -> None:
+    """Under HiGHS' own tolerance of 1e-7 the first row would do."""
+    payoffs = np.array([[1.0, -1.0], [1.0 + 5e-8, -1.0 + 5e-8], [-1, -1.0 + 2e-8]])
+    row, column = role_nash(payoffs)
+    value = row @ payoffs @ column
+    assert (payoffs @ column).max() - value <= 1e-9 and value - (row @ payoffs).min() <= 1e-9
+
+
 def test_large_noisy_payoffs() -> None:
     payoffs = np.random.default_rng(0).normal(size=(40, 40)) * 1e3
     square = (payoffs - payoffs.T) / 2

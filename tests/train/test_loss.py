@@ -149,6 +149,12 @@ def test_a_reference_of_the_wrong_kind_is_an_error():
 
 
 CASES = [
+    LossSettings(truncate_ratio=1.3, aggregation="sequence"),
+    LossSettings(loss="importance_sampling", truncate_ratio=1.3),
+    LossSettings(loss="gspo", truncate_ratio=1.1),
+    LossSettings(loss="importance_sampling", mask_ratio=(0.8, 1.3), kl_weight=0.7, entropy_weight=0.3),
+    LossSettings(entropy_weight=0.3, entropy_over="legal", aggregation="sequence"),
+    LossSettings(entropy_weight=0.3, entropy_over="top", entropy_top=2),
     *(
         LossSettings(loss=loss, aggregation=a, constant=2.0)
         for loss in LOSSES
@@ -167,10 +173,12 @@ def moved_batch():
     for _ in range(12):
         prompt, action = rng.integers(0, 4, 2).tolist(), rng.integers(0, 4, 3).tolist()
         spec.append((prompt, action, rng.normal(-1.4, 0.4, 3).tolist(), rng.normal()))
-    return make_batch(spec)
+    batch = make_batch(spec)
+    batch.legal = rng.integers(-1, 3, len(batch)).astype(np.int32)
+    return replace(batch, legal_sets=((), (1, 3), (0, 1, 2))).with_start(batch.old_logprobs + rng.normal(0, 0.3, 36))
 
 
-@pytest.mark.parametrize("settings", CASES, ids=lambda s: f"{s.loss}-{s.aggregation}-{s.kl_weight}-{s.entropy_weight}")
+@pytest.mark.parametrize("settings", CASES, ids=str)
 def test_gradients_match_finite_differences(settings):
     """A tiny softmax model, logits = features @ weights, entirely in float64."""
     batch = moved_batch()
@@ -210,6 +218,13 @@ def test_settings_out_of_range_are_errors():
         {"clip_high": -0.1},
         {"constant": 0.0},
         {"kl_weight": -1.0},
+        {"entropy_weight": -1.0},
+        {"entropy_over": "none"},
+        {"entropy_top": 1},
+        {"truncate_ratio": 0.0},
+        {"mask_ratio": (1.1, 2.0)},
+        {"skip_forced": 1.0},
+        {"mask_ratio": (0.5, 2.0), "loss": "sft"},
     ):
         with pytest.raises(ValueError, match=next(iter(bad))):
             LossSettings(**bad)
@@ -228,6 +243,8 @@ def test_metrics_by_hand():
     assert out["effective_sample_size"] == pytest.approx(16 / (4 * 5.5))
     assert out["mismatch_max"] == pytest.approx(LOG2) and out["mismatch_mean"] == pytest.approx(LOG2)
     assert out["staleness_max"] == 2 and out["staleness_mean"] == pytest.approx(2 / 3)
+    assert out["staleness"] == {"0": 2, "2": 1, "unknown": 1} and out["live_share"] == 0.25
+    assert "masked_share" not in out and "staleness" not in metrics(new, batch, LossSettings())
     assert out["advantage_mean"] == 0.25 and out["advantage_abs_mean"] == 0.75
     assert metrics(new, batch, LossSettings())["mismatch_mean"] == pytest.approx(0.75 * LOG2)
     with pytest.raises(ValueError, match="no sampled tokens"):

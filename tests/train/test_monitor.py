@@ -55,6 +55,14 @@ def test_short_answers_cross_the_other_bound():
     assert (alarm.name, alarm.limit) == ("length", 0.5) and "below 0.5" in alarm.text
 
 
+def test_lengths_are_compared_with_the_first_steps_mean():
+    """Window 2: the mean of 10 and 30 is 20, so that 38 is within twice of it and 42 is not."""
+    first = [{"tokens_per_turn": 10.0}, {"tokens_per_turn": 30.0}]
+    assert feed(monitor(), first + [{"tokens_per_turn": 38.0}] * 9) == []
+    ((_, alarm),) = feed(monitor(), first + [{"tokens_per_turn": 42.0}] * 9)
+    assert alarm.value == pytest.approx(2.1)
+
+
 def test_patience_counts_steps_in_a_row():
     """Two beyond, one within, over and over: never three in a row (window 1)."""
     assert feed(monitor(window=1), [BAD["kl"], BAD["kl"], {}] * 10) == []

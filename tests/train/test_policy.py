@@ -18,7 +18,7 @@ from legos_train import policy as policy_module
 from legos_train.batch import pack
 from legos_train.lora import LoRASettings
 from legos_train.loss import LossSettings, objective
-from legos_train.policy import Policy, clip_grads, grad_norm, loss_and_grad
+from legos_train.policy import Policy, clip_grads, grad_norm, loss_and_grad, prepare
 
 VOCABULARY = 64
 PREFIX = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
@@ -254,6 +254,7 @@ def test_numbers_do_not_depend_on_the_parts():
     settings = LossSettings(kl_weight=0.2)
     _, _, whole = loss_and_grad(policy, batch, settings, policy_version=2)
     _, _, parts = loss_and_grad(policy, batch, settings, max_tokens=40, policy_version=2)
+    assert whole.pop("staleness") == parts.pop("staleness") == {"2": len(batch)}
     assert whole == pytest.approx(parts, rel=1e-5, abs=1e-7)
     assert {"kl", "entropy", "clip_fraction", "staleness_mean", "loss"} <= whole.keys() and "mismatch_max" not in whole
     assert whole["kl"] > 0 and 0 < whole["entropy"] < np.log(VOCABULARY)
@@ -325,6 +326,80 @@ def test_anchor_moves_the_reference():
     assert close(policy.reference(batch), base)
     with pytest.raises(ValueError, match="missing"):
         policy.anchor({})
+
+
+def test_anchor_weights_are_state_that_comes_back():
+    """What a checkpoint keeps of a moving magnet: another policy given it measures the same KL, cached or not."""
+    policy, batch, settings = make_policy(), make_batch(), LossSettings(kl_weight=0.3)
+    assert policy.anchor_weights() is None
+    policy.reference(batch)  # of the base: must not be taken for the magnet's
+    policy.anchor(make_policy(seed=5).trainable())
+    kept = policy.anchor_weights()
+    again = make_policy()
+    again.anchor({name: mx.array(np.array(w)) for name, w in kept.items()})
+    results = [loss_and_grad(p, batch, settings) for p in (policy, policy, again)]
+    base = loss_and_grad(make_policy(), batch, settings)[2]
+    assert results[0][0] == results[1][0] == results[2][0] and results[0][2]["kl"] > 0
+    assert abs(results[0][2]["kl"] - base["kl"]) > 1e-3
+    assert all(mx.array_equal(g, results[2][1][name]) for name, g in results[0][1].items())
+
+
+@pytest.mark.parametrize("lora", [{}, {"num_layers": 1}, {"keys": ("mlp.up_proj",)}], ids=["all", "last", "some"])
+@pytest.mark.parametrize("prefix", [PREFIX, [5]], ids=["shared prefix", "short prefix"])
+def test_recomputed_blocks_give_the_same_gradient(prefix, lora):
+    policy, batch = make_policy(make_model(num_hidden_layers=3), **lora), make_batch(prefix=prefix)
+    settings = LossSettings(kl_weight=0.3, entropy_weight=0.1)
+    loss, grads, numbers = loss_and_grad(policy, batch, settings, max_tokens=80)
+    policy.checkpoint_layers = True
+    again, recomputed, same = loss_and_grad(policy, batch, settings, max_tokens=80)
+    assert again == loss and same == numbers and list(recomputed) == list(grads)
+    assert all(close(g, grads[name], 1e-6) for name, g in recomputed.items())
+    assert min(mx.abs(g).max().item() for g in recomputed.values()) > 0
+
+
+def test_recomputing_keeps_less_and_says_where_it_cannot():
+    model, batch = make_model(num_hidden_layers=8), make_batch()
+    peaks = []
+    for policy in (Policy(model), Policy(model, checkpoint_layers=True)):
+        assert not policy.notes
+        mx.reset_peak_memory()
+        before = mx.get_active_memory()
+        loss_and_grad(policy, batch, LossSettings())
+        peaks.append(mx.get_peak_memory() - before)
+    assert peaks[1] < 0.6 * peaks[0]
+    windowed = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
+    policy = Policy(make_model("llama", **windowed), checkpoint_layers=True)
+    assert policy.path == "plain" and "checkpoint_layers has no effect" in policy.notes[-1]
+    assert loss_and_grad(policy, batch, LossSettings())[2]["finite"]
+
+
+def test_logprobs_are_those_of_the_definition():
+    policy, batch = make_policy(), make_batch()
+    logits = naive_logits(policy.model, batch)
+    expected = (logits - mx.logsumexp(logits, axis=-1, keepdims=True))[mx.arange(len(batch)), mx.array(batch.target)]
+    for budget in (None, 40):
+        assert close(policy.logprobs(batch, max_tokens=budget), expected)
+
+
+@pytest.mark.parametrize("settings", [{"truncate_ratio": 1.5}, {"mask_ratio": (0.8, 1.2)}], ids=str)
+def test_prepared_or_not_the_first_update_is_the_same_and_later_ones_remember(settings):
+    policy, batch, settings = make_policy(), make_batch(), LossSettings(loss="importance_sampling", **settings)
+    noise = np.random.default_rng(0).normal(0, 0.5, len(batch))
+    batch.old_logprobs[:] = policy.logprobs(batch) + noise
+    ready = prepare(policy, batch, settings, max_tokens=40)
+    assert prepare(policy, batch, LossSettings()) is batch and prepare(policy, ready, settings) is ready
+    loss, grads, numbers = loss_and_grad(policy, batch, settings)
+    prepared, same, _ = loss_and_grad(policy, ready, settings, max_tokens=40)
+    assert prepared == pytest.approx(loss, rel=1e-4) and all(close(g, grads[n], 1e-4) for n, g in same.items())
+    assert 0 < numbers.get("masked_share", 0.5) < 1 and 0 < numbers.get("truncated_share", 0.5) < 1
+    policy.load({name: w + 0.05 for name, w in policy.trainable().items()})
+    later = loss_and_grad(policy, ready, settings)[2]
+    for name in ("masked_share", "truncated_share"):  # decided at the start
+        assert later.get(name) == numbers.get(name)
+    start = {turn: ready.start_logprobs[ready.sequence == turn].tolist() for turn in ready.sequence.tolist()}
+    for part in ready.minibatches(3, seed=0):
+        for turn in part.sequence.tolist():
+            assert part.start_logprobs[part.sequence == turn].tolist() == start[turn]
 
 
 def test_load_refuses_what_does_not_fit():

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import legos_envs
 from legos_envs.play import Decision, Runner
 from legos_envs.records import Episode
+from legos_train.viewer import serve
 from legos_train.viewer.lines import rollout_line
+from legos_train.viewer.log import LOG
 
 SAID = ("I think so.\nMy number: 42", "[0.5]", "Problem: 3 * (4 + 5)\nAnswer: 27", "27", "No.", "[pro]")
 VOCABULARY: list[str] = []
@@ -98,5 +102,22 @@ def some_lines(count: int, envs: tuple[str, ...] = ENVS) -> list[dict[str, Any]]
 
 def write_log(folder: Path, lines: Iterable[dict[str, Any]]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "rollouts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / LOG).write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
+
+
+def append(folder: Path, line: dict[str, Any]) -> None:
+    with (folder / LOG).open("a") as log:
+        log.write(json.dumps(line) + "\n")
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[int]:
+    with serve(folder) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()

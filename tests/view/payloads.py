@@ -68,7 +68,7 @@ def poisoned(text: str) -> dict[str, Any]:
             "trainable": True,
             "carry": 0.5,
             "info": {text: text, "role": text},
-            "turns": [turn(0), turn(1)],
+            "turns": [turn(0), turn(1)] if agent == text else [turn(0)],
         }
         for agent in agents
     ]
@@ -85,7 +85,7 @@ def poisoned(text: str) -> dict[str, Any]:
             "info": {text: [text, {text: text}], "outcome": text},
             "trajectories": trajectories,
         },
-        "advantages": {agent: [-1.0, 0.5] for agent in agents},
+        "advantages": {agents[0]: [-1.0, 0.5], agents[1]: [0.25]},
         "trained": {agents[0]: True},
         "why_not": dict.fromkeys(agents, text),
         "players": dict.fromkeys(agents, text),

@@ -13,7 +13,7 @@ from legos_train.viewer import write_page
 from legos_train.viewer.compact import compact
 from legos_train.viewer.log import LogLine
 from tests.view.conftest import Watched
-from tests.view.made import some_lines, write_log
+from tests.view.made import append, serving, some_lines, write_log
 from tests.view.payloads import PAYLOADS, poisoned
 
 LOST = ("loss", "invalid")
@@ -65,8 +65,9 @@ def episode(rows: list[dict[str, Any]], env: str, at: int = 0) -> int:
 def test_a_thousand_episodes_open_in_three_seconds(
     watched: Watched, lines: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    many = [lines[n % len(lines)] | {"step": n} for n in range(1000)]
-    path, _ = write_page([write_log(tmp_path, many)])
+    texts = [json.dumps(line) for line in lines]
+    (tmp_path / "rollouts.jsonl").write_text("".join(texts[n % len(texts)] + "\n" for n in range(1000)))
+    path, _ = write_page([tmp_path])
     took = []
     for _ in range(3):
         start = time.monotonic()
@@ -364,6 +365,23 @@ def test_two_runs_are_compared(watched: Watched, lines: list[dict[str, Any]], tm
     assert page.evaluate("location.hash").startswith("#e=1.") and page.inner_text(".head").endswith("· b")
 
 
+def test_new_games_appear_in_the_open_page(watched: Watched, tmp_path: Path, lines: list[dict[str, Any]]) -> None:
+    folder = write_log(tmp_path / "run", lines[:2])
+    with serving(folder) as port:
+        page = watched.open(f"http://127.0.0.1:{port}/")
+        assert page.inner_text("#summary") == "run · 2 episodes · live"
+        page.click(".row .open")
+        append(folder, lines[2])
+        page.wait_for_selector("[aria-setsize='3']")
+        assert page.inner_text("#summary") == "run · 3 episodes · live"
+        page.keyboard.press("k")
+        page.wait_for_selector("h2:has-text('#3')")
+        write_log(folder, lines[3:5])
+        page.wait_for_selector("[aria-setsize='2']")
+        page.wait_for_selector("html[data-ready]")
+        page.goto("about:blank")  # it would notice that the server ends
+
+
 def test_long_episodes_are_filled_when_they_come_near(watched: Watched, tmp_path: Path) -> None:
     line = some_lines(1, ("KuhnPoker-v0",))[0]
     first, second = line["episode"]["trajectories"]
@@ -388,14 +406,18 @@ VISIT_ALL = """async () => {
   for (let n = 1; n <= count; n++) {
     location.hash = `#e=0.${n}&t=0.1`;
     await settled();
-    document.querySelectorAll("#main details").forEach((node) => { node.open = true; });
+    for (const node of document.querySelectorAll("#main details")) {
+      node.open = n === 1 || node.textContent.length < 5000; // the settings are the same each time, and long
+    }
     await settled();
-    for (const token of document.querySelectorAll("#turn-0-0 .tok")) {
+    for (const token of [...document.querySelectorAll("#turn-0-0 .tok")].slice(0, 2)) {
       token.dispatchEvent(new PointerEvent("pointerover", { bubbles: true }));
       tokens += 1;
     }
-    location.hash = `#e=0.${n}&s=1`;
-    await settled();
+    if (n % 10 === 0) {
+      location.hash = `#e=0.${n}&s=1`;
+      await settled();
+    }
   }
   const odd = "script, iframe, object, embed, svg, video, link, base, img, body [style*=url], meta, style, a";
   const names = [...document.querySelectorAll("*")].flatMap((node) => node.getAttributeNames());
@@ -409,11 +431,13 @@ def test_a_hundred_payloads_in_every_text_field_run_nothing(watched: Watched, tm
     assert len(set(PAYLOADS)) == 100
     folder = write_log(tmp_path / "<img src=x onerror=window.__pwned=1>", [poisoned(text) for text in PAYLOADS])
     (folder / "config.toml").write_text("\n".join(PAYLOADS))
-    (folder / "metrics.jsonl").write_text(json.dumps({"step": 0, PAYLOADS[0]: PAYLOADS[1]}) + "\n")
+    watched.page.set_viewport_size({"width": 840, "height": 120})  # little to paint
     page = watched.open(write_page([folder])[0].as_uri())
     found = page.evaluate(VISIT_ALL)
-    assert found["tokens"] == 100 * 3
+    page.set_viewport_size({"width": 840, "height": 600})
+    assert found["tokens"] == 100 * 2
     assert found["pwned"] is None and found["handlers"] == []
+    assert "⟨U+2028⟩" in page.inner_text("#turn-0-0 .message") and "⟨U+0000⟩" in page.inner_text("#turn-0-0 .tokens")
     assert found["odd"] == ["META"] * 4 + ["SCRIPT"] * 2 + ["STYLE"]
     page.fill("#text", "window.__pwned")
     until(page, "document.querySelectorAll('.row').length > 5")

@@ -47,6 +47,12 @@ def test_a_line_holds_the_episode_and_what_became_of_it() -> None:
     assert episode_to_json(episode_from_json(line["episode"])) == episode_to_json(episode)
 
 
+def test_trained_by_default_is_who_got_credit_and_no_reason_against_it() -> None:
+    given = {"advantages": {"x": [1.0], "y": [2.0]}, "why_not": {"y": "stale"}}
+    assert rollout_line(game((1, -1)), step=0, policy_version=0, **given)["trained"] == {"x": True, "y": False}
+    assert rollout_line(game((1, -1)), step=0, policy_version=0)["trained"] == {"x": False, "y": False}
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [

@@ -1,12 +1,9 @@
-"""The page while a run goes on: what the server answers, to whom, and that new games appear in an open page."""
+"""The page's server: what it answers and to whom. (test_browser.py watches new games appear in an open page.)"""
 
 from __future__ import annotations
 
 import http.client
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +11,12 @@ import pytest
 
 from legos_train.viewer import LogError, serve
 from legos_train.viewer.log import LOG
-from tests.view.conftest import Watched
-from tests.view.made import some_lines, write_log
+from tests.view.made import append, serving, some_lines, write_log
 
 
 @pytest.fixture(scope="module")
 def lines() -> list[dict[str, Any]]:
     return some_lines(6, ("KuhnPoker-v0", "TicTacToe-v0"))
-
-
-@contextmanager
-def serving(folder: Path) -> Iterator[int]:
-    with serve(folder) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def ask(port: int, path: str, host: str | None = None, method: str = "GET") -> tuple[int, dict[str, str], str]:
@@ -43,11 +27,6 @@ def ask(port: int, path: str, host: str | None = None, method: str = "GET") -> t
         return answer.status, dict(answer.getheaders()), answer.read().decode()
     finally:
         connection.close()
-
-
-def append(folder: Path, line: dict[str, Any]) -> None:
-    with (folder / LOG).open("a") as log:
-        log.write(json.dumps(line) + "\n")
 
 
 def test_it_answers_its_own_address_only(tmp_path: Path, lines: list[dict[str, Any]]) -> None:
@@ -97,20 +76,3 @@ def test_it_hands_out_what_is_new(tmp_path: Path, lines: list[dict[str, Any]]) -
 def test_there_must_be_something_to_watch(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="does not exist"):
         serve(tmp_path / "none")
-
-
-def test_new_games_appear_in_the_open_page(watched: Watched, tmp_path: Path, lines: list[dict[str, Any]]) -> None:
-    folder = write_log(tmp_path / "run", lines[:2])
-    with serving(folder) as port:
-        page = watched.open(f"http://127.0.0.1:{port}/")
-        assert page.inner_text("#summary") == "run · 2 episodes · live"
-        page.click(".row .open")
-        append(folder, lines[2])
-        page.wait_for_selector("[aria-setsize='3']")
-        assert page.inner_text("#summary") == "run · 3 episodes · live"
-        page.keyboard.press("k")
-        page.wait_for_selector("h2:has-text('#3')")
-        write_log(folder, lines[3:5])
-        page.wait_for_selector("[aria-setsize='2']")
-        page.wait_for_selector("html[data-ready]")
-        watched.context.close()

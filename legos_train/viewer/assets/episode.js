@@ -99,7 +99,7 @@ function facts(view) {
   const pretty = (value) => JSON.stringify(value, null, 1);
   if (Object.keys(episode.info).length || Object.keys(episode.options).length) add("What the environment says about the episode", pretty({ options: episode.options, info: episode.info }));
   const seats = Object.fromEntries(row.seats.map((seat, index) => [seat.agent, episode.seats[index].info]));
-  if (Object.values(seats).some((info) => Object.keys(info).length)) add("\u2026 and about each seat", pretty(seats));
+  if (Object.values(seats).some((info) => Object.keys(info).length)) add("What it says about each seat", pretty(seats));
   const metrics = run.metrics[String(row.step)];
   if (metrics) add(`Metrics of step ${row.step}`, pretty(metrics));
   if (run.config) add("Settings of the run", run.config);

@@ -1,0 +1,160 @@
+"""Does a proposer find the edge of what solvers can do, and do solvers learn there? `ProposerSolver-v0` on arithmetic.
+
+    python -m benchmarks.proposer_solver --start hard --seeds 0 1 2 --json FILE
+
+Makes a small base model first (`legos_train.bootstrap.arithmetic`, kept in `--base`), on which most problems that it
+writes are too hard for it (`--start hard`) or too easy (`easy`). Then trains, and reports
+
+* the pass rate: the share of right solvers over the problems played in a step. It must begin outside of 0.35-0.65,
+  come to 0.5 +- 0.1 and stay there: the running mean of 10 steps is inside at every step of the last third;
+* solvers' accuracy on a fixed test set, all 156 problems with 8 answers each, before and after: the 95 % interval of
+  the gain, by bootstrap over problems, must exclude 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from legos_envs import Episode
+from legos_train.arena import EpisodeRequest
+from legos_train.bootstrap.arithmetic import PROBLEMS, STARTS, make_base
+from legos_train.config import TrainConfig, from_dict
+from legos_train.metrics import sparkline
+from legos_train.trainer import Trainer
+
+WINDOW = 10
+SETTINGS: dict[str, Any] = {
+    "env": "ProposerSolver-v0",
+    "env_args": {"num_solvers": 8},
+    "steps": 120,
+    "batch_size": 48,
+    "group_size": 1,
+    "sampling": {"max_tokens": 24},
+    "lora": {"rank": 8},
+    "credit": {"name": "hierarchical_grpo", "root_peers": "batch"},
+    "optim": {"lr": 5e-4, "lr_end": 1.0},
+    "loss": {"kl": 0.2, "kl_end": 0.2},
+    "average": {"kind": "none"},
+}
+
+
+class Watcher:
+    """A task sampler that changes nothing: it reports what was proposed, and how it went."""
+
+    def prepare(self, request: EpisodeRequest, rng: np.random.Generator, step: int) -> EpisodeRequest:
+        return request
+
+    def learn(self, episodes: Sequence[Episode], step: int) -> dict[str, float]:
+        proposers = [t for e in episodes for t in e.trajectories.values() if t.role == "proposer"]
+        rates = [t.info["solve_rate"] for t in proposers if t.info.get("solve_rate") is not None]
+        return {
+            "pass_rate": float(np.mean(rates)) if rates else float("nan"),
+            "played": len(rates) / len(proposers),
+            "problems": float(len({t.info.get("problem") for t in proposers})),
+            "proposer": float(np.mean([t.total for t in proposers])),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Takes what `state_dict` gave."""
+
+
+def accuracy(trainer: Trainer) -> np.ndarray:
+    """How often solvers are right on each problem of the fixed test set, (156,)."""
+    requests = [
+        EpisodeRequest("ProposerSolver-v0", seed=i, options={"problem": p.text}, train_roles=())
+        for i, p in enumerate(PROBLEMS)
+    ]
+    episodes = asyncio.run(trainer.arena.generate_rollouts(requests))
+    trainer.drop_caches()
+    return np.array([episode.info["solve_rate"] for episode in episodes])
+
+
+def interval(before: np.ndarray, after: np.ndarray, draws: int = 10_000) -> tuple[float, float]:
+    """95 % interval of the mean gain, by bootstrap over problems."""
+    picks = np.random.default_rng(0).integers(len(before), size=(draws, len(before)))
+    low, high = np.quantile((after - before)[picks].mean(1), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def run(config: TrainConfig) -> dict[str, Any]:
+    """One training run, step by step."""
+    trainer = Trainer(config)
+    trainer.arena.add_sampler(Watcher())
+    try:
+        before = accuracy(trainer)
+        began = time.process_time()
+        records = []
+        for _ in range(config.steps):
+            record = trainer.step()
+            records.append({**record["curriculum"], "kl": record["kl"], "entropy": record["entropy"]})
+            if len(records) % WINDOW == 0:
+                shown = {k: np.nanmean([r[k] for r in records[-WINDOW:]]) for k in records[-1]}
+                print(f"step {len(records)}  " + "  ".join(f"{k} {v:.3f}" for k, v in shown.items()), flush=True)
+        seconds = time.process_time() - began
+        after = accuracy(trainer)
+    finally:
+        trainer.close()
+    curve = np.array([r["pass_rate"] for r in records])
+    means = [float(np.nanmean(curve[i : i + WINDOW])) for i in range(len(curve) - WINDOW + 1)]
+    last = means[-(config.steps // 3) :]
+    return {
+        "pass_rate": [round(float(rate), 4) for rate in curve],
+        "start": float(np.nanmean(curve[:3])),
+        "last_third": [min(last), max(last)],
+        "accuracy": [float(before.mean()), float(after.mean())],
+        "gain_interval": interval(before, after),
+        "seconds": seconds,
+        "records": records,
+    }
+
+
+def passes(found: dict[str, Any]) -> dict[str, bool]:
+    """The parts of the bar."""
+    low, high = found["last_third"]
+    return {
+        "starts outside .35-.65": not 0.35 <= found["start"] <= 0.65,
+        "comes to .5 +- .1 and stays": low >= 0.4 and high <= 0.6,
+        "accuracy rises": found["gain_interval"][0] > 0,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--start", choices=list(STARTS), default="hard")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--base", type=Path, default=Path("runs/arithmetic"), help="where base models are kept")
+    parser.add_argument("--set", type=json.loads, default={}, help="other settings, as JSON")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    base = options.base / options.start
+    if not (base / "config.json").exists():
+        make_base(base, options.start)
+    results = []
+    for seed in options.seeds:
+        found = run(from_dict({**SETTINGS, "model": str(base), "seed": seed, **options.set}))
+        results.append({"seed": seed, "begin": options.start, **found})
+        (before, after), (low, high) = found["accuracy"], found["gain_interval"]
+        print(
+            f"{options.start}, seed {seed}: pass rate {found['start']:.3f} {sparkline(found['pass_rate'])} "
+            f"{found['last_third'][0]:.3f} to {found['last_third'][1]:.3f} in the last third; accuracy {before:.3f} -> "
+            f"{after:.3f} (gain {low:+.3f} to {high:+.3f}); {found['seconds']:.0f} CPU s"
+        )
+        for part, ok in passes(found).items():
+            print(f"  {'yes' if ok else 'NO '}  {part}", flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
