@@ -66,11 +66,11 @@ def loss_and_grad(
         (loss, seen), flat = policy.value_and_grad(part, compute)
         grads = {name: grads[name] + value for name, value in flat.items()} if grads else flat
         mx.eval(loss, seen, grads)
-        total += float(loss.item())
+        total += float(np.asarray(loss))
         new.append(np.array(seen.pop("new")))
         order.append(places)
         for name, value in seen.items():
-            sums[name] = sums.get(name, 0.0) + float(value.item())
+            sums[name] = sums.get(name, 0.0) + float(np.asarray(value))
     logprobs = np.empty(len(batch), dtype=np.float32)
     logprobs[np.concatenate(order)] = np.concatenate(new)
     norm = grad_norm(grads)

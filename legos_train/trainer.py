@@ -410,6 +410,9 @@ class Trainer:
         if self.generator is not self.local:
             self.generator.close()
         self.local.close()
+        if self.arena.from_config:
+            for store in self.arena.stores.values():
+                store.close()
 
 
 def _plan(episode: Episode) -> dict[str, str]:

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
-TOLERANCE = 1e-10  # the least that HiGHS accepts; of payoffs scaled to [-1, 1]
-ZOOM = 1e4
+TOLERANCE = 1e-10  # the least that HiGHS accepts, and absolute:
+SCALE = 1e3  # so the largest payoff is scaled to this
 
 
 def meta_nash(payoffs: Sequence[Sequence[float]] | NDArray[np.float64]) -> Vector:
@@ -78,35 +78,22 @@ def _matrix(payoffs: Sequence[Sequence[float]] | NDArray[np.float64]) -> NDArray
 
 def _maximin(table: NDArray[np.float64]) -> Vector:
     """(m,) the mixture of rows of (m, n) `table` whose worst column pays most."""
-    scaled = table / (float(np.abs(table).max()) or 1.0)
-    mixture = np.full(len(table), 1 / len(table))
-    for zoom in (1.0, ZOOM):
-        mixture = np.clip(mixture + _step(scaled, mixture, zoom), 0.0, None)
-        mixture /= mixture.sum()
-    return mixture
-
-
-def _step(table: NDArray[np.float64], mixture: Vector, zoom: float) -> Vector:
-    """(m,) the change of a mixture that lifts its worst column most; a linear program in `zoom` times that change.
-
-    Zoomed in, an error that the solver tolerates is that much smaller (iterative refinement, Gleixner et al. 2016).
-    """
     require_scipy()
     from scipy.optimize import linprog
 
     rows, columns = table.shape
-    paid = mixture @ table
+    scaled = table * (SCALE / (float(np.abs(table).max()) or 1.0))
     found = linprog(
         c=np.append(np.zeros(rows), -1.0),
-        A_ub=np.hstack([-table.T, np.ones((columns, 1))]),
-        b_ub=zoom * (paid - paid.min()),
+        A_ub=np.hstack([-scaled.T, np.ones((columns, 1))]),
+        b_ub=np.zeros(columns),
         A_eq=np.append(np.ones(rows), 0.0)[None],
-        b_eq=[0.0],
-        bounds=[*((-zoom * share, None) for share in mixture), (None, None)],
+        b_eq=[1.0],
+        bounds=[(0, None)] * rows + [(None, None)],
         method="highs-ds",
         options={"primal_feasibility_tolerance": TOLERANCE, "dual_feasibility_tolerance": TOLERANCE},
     )
     if found.x is None:
         raise RuntimeError(f"HiGHS found no equilibrium of a {rows} by {columns} matrix: {found.message}")
-    change: Vector = found.x[:rows] / zoom
-    return change
+    mixture = np.clip(found.x[:rows], 0.0, None)
+    return mixture / mixture.sum()

@@ -13,6 +13,7 @@ from legos_train.viewer.lines import rollout_line, seat_outcomes
 from legos_train.viewer.log import LOG, LogError, LogLine, read_log
 from legos_train.viewer.page import build, write_page
 from legos_train.viewer.terminal import replay
+from legos_train.viewer.truth import exact_values
 from legos_train.viewer.watch import serve
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "LogError",
     "LogLine",
     "build",
+    "exact_values",
     "read_log",
     "replay",
     "rollout_line",

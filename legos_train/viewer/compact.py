@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from legos_train.viewer.lines import TOLERANCE
 from legos_train.viewer.log import LogLine
 
 Json = dict[str, Any]
@@ -118,7 +119,7 @@ def worst_turn(turns: Sequence[Json]) -> Json | None:
         for n, t in enumerate(turns)
         if "exact" in t and all(map(_finite, t["exact"]))
     ]
-    if drops and min(drops)[0] < 0:
+    if drops and min(drops)[0] < -TOLERANCE:
         value, number = min(drops)
         return {"turn": number, "by": "exact", "value": value}
     given = [(t["advantage"], n) for n, t in enumerate(turns) if _finite(t.get("advantage"))]

@@ -179,6 +179,16 @@ def test_bit_rot_with_many_mutants(tmp_path: Path) -> None:
     rot(tmp_path, 3000)
 
 
+def test_even_a_space_in_the_manifest_is_noticed(tmp_path: Path) -> None:
+    manifest = keep(tmp_path, 2) / "manifest.json"
+    clean = manifest.read_bytes()
+    for harmed in (clean + b" ", clean.replace(b'"step": 2', b'"step":\t2'), clean.rstrip(), clean.replace(b" ", b"")):
+        manifest.write_bytes(harmed)
+        assert checkpoint.damage(tmp_path / "step_2") == "manifest.json is changed"
+    manifest.write_bytes(clean)
+    assert checkpoint.damage(tmp_path / "step_2") is None
+
+
 def test_lost_files_and_several_broken_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for step in (1, 2, 3):
         keep(tmp_path, step, keep=3)

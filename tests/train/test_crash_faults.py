@@ -190,6 +190,16 @@ def fail_each_call(tmp_path: Path, name: str, ways: Callable[[int], tuple[int | 
     assert final in seen and len(seen) > 1
 
 
+def test_half_a_row_is_taken_back_at_once(tmp_path: Path) -> None:
+    file = MetricsFile(tmp_path / "metrics.jsonl", None)
+    file.write({"step": 1})
+    fsops.gate = Faults(2, errno.ENOSPC)
+    with pytest.raises(OSError, match="No space left"):
+        file.write({"step": 2})
+    file.close()
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b'{"step": 1}\n'
+
+
 def test_a_row_that_could_not_be_taken_back_is_taken_back_before_the_next(tmp_path: Path) -> None:
     file = MetricsFile(tmp_path / "metrics.jsonl", None)
     file.write({"step": 1})

@@ -152,6 +152,13 @@ def test_one_click_from_the_lost_games_to_the_turn_that_cost_most(
     assert f"advantage {value:.3g}".replace("-", "−") in page.inner_text(f"#turn-{seat}-{turn} header")
 
 
+def test_the_worst_turn_of_an_episode_is_the_losers(watched: Watched, url: str, rows: list[dict[str, Any]]) -> None:
+    row = next(row for row in rows if row["env"] == "TicTacToe-v0" and row["seats"][1]["outcome"] == "loss")
+    page = watched.open(f"{url}#e=0.{row['n']}")
+    page.click("#worst")
+    page.wait_for_selector(f"#turn-1-{row['seats'][1]['worst']['turn']}.here")
+
+
 def test_tables_within_tables_fold(watched: Watched, url: str, rows: list[dict[str, Any]]) -> None:
     n = episode(rows, "ProposerSolver-v0")
     page = watched.open(f"{url}#e=0.{n}")
@@ -250,7 +257,7 @@ def test_rewards_and_credit_of_each_trajectory(
     assert '"loss": 0.125' in page.inner_text(".facts[open] pre")
 
 
-def test_the_keyboard_goes_everywhere(watched: Watched, url: str, rows: list[dict[str, Any]]) -> None:
+def test_the_keyboard_goes_everywhere(watched: Watched, url: str, lines: list[dict[str, Any]]) -> None:
     page = watched.open(url)
 
     def here() -> str:
@@ -262,11 +269,10 @@ def test_the_keyboard_goes_everywhere(watched: Watched, url: str, rows: list[dic
     assert here() == "#e=0.59"
     page.keyboard.press("k")
     assert here() == "#e=0.60"
-    row = rows[59]
     for _ in range(2):
         page.keyboard.press("n")
-    second = [place for turn in (0, 1) for place in enumerate(row["seats"])][1][0] if len(row["seats"]) > 1 else 0
-    assert here().startswith("#e=0.60&t=") and here() != "#e=0.60&t=0.0", second
+    (seat, turn) = compact(LogLine(60, lines[59]))[1]["order"][1]
+    assert here() == f"#e=0.60&t={seat}.{turn}"
     page.keyboard.press("p")
     assert here() == "#e=0.60&t=0.0"
     page.keyboard.press("w")

@@ -1,0 +1,40 @@
+"""A proposer writes arithmetic, eight solvers try; good problems are kept and come back to later solvers.
+
+    uv run examples/train_proposer_solver.py --model mlx-community/Qwen2.5-1.5B-Instruct-4bit
+"""
+
+import argparse
+from pathlib import Path
+
+from legos_train import Arena, ArtifactStore, Result, TrainConfig, train
+from legos_train.curriculum import ProposedProblems
+from legos_train.settings import Credit, Curriculum
+
+
+def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> Result:
+    arena = Arena()
+    arena.add_env("problems", "ProposerSolver-v0", args={"num_solvers": 8, "proposer_reward": "goldilocks"})
+    store = ArtifactStore(":memory:")  # part of every checkpoint
+    arena.add_store("problems", store)
+    arena.add_sampler(ProposedProblems.of(Curriculum(share=0.3, low=0.1, high=0.9), store, arena))
+    config = TrainConfig(
+        model=model,
+        steps=steps,
+        batch_size=4 if model == "tiny" else 32,
+        run_dir=run_dir,
+        # Solvers are compared with their siblings, proposers with the other proposers of the batch.
+        credit=Credit(name="hierarchical_grpo", root_peers="batch"),
+        eval={"games": 4},
+    )
+    result = train(arena, config)
+    print(f"{len(store)} problems kept")
+    store.close()
+    return result
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--model", default="tiny")
+    given = parser.parse_args()
+    main(given.steps, model=given.model)

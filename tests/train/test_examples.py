@@ -1,0 +1,61 @@
+"""Every example trains for two steps on the bundled model; every preset does so with `--smoke`."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from legos_train import train
+from legos_train.config import ConfigError, from_dict
+from legos_train.metrics import MetricsFile
+from legos_train.presets import preset, preset_names
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("train_*.py"))
+QUICK = {"train_redblue", "train_proposer_solver"}
+
+
+def parameters() -> list:
+    marks = {True: (), False: (pytest.mark.slow,)}
+    return [pytest.param(path, id=path.stem, marks=marks[path.stem in QUICK]) for path in EXAMPLES]
+
+
+@pytest.mark.parametrize("path", parameters())
+def test_an_example_trains(path: Path, tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert len(path.read_text().splitlines()) <= 60
+    module.main(2, tmp_path / "run")
+    records = MetricsFile.read(tmp_path / "run" / "metrics.jsonl")
+    assert [r["step"] for r in records] == [1, 2] and all(r["episodes"] for r in records)
+    assert (tmp_path / "run" / "adapter" / "adapters.safetensors").exists()
+
+
+def test_every_preset_is_a_config() -> None:
+    for name in preset_names():
+        config = from_dict(preset(name), name)
+        assert config.model != "tiny"
+        assert from_dict(preset(name, smoke=True), name).steps == 2
+    with pytest.raises(ConfigError, match="did you mean 'debate'"):
+        preset("debat")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_runs_small(name: str, tmp_path: Path) -> None:
+    config = from_dict({**preset(name, smoke=True), "run_dir": tmp_path / "run"}, name)
+    result = train(config=config, quiet=True)
+    assert result.steps == 2 and (tmp_path / "run" / "report.html").exists()
+
+
+def test_spirals_constants_are_the_papers() -> None:
+    config = from_dict(preset("spiral_fsp"))
+    assert (config.credit.name, config.credit.decay, config.credit.gamma, config.credit.std) == ("rae", 0.95, 1.0, False)
+    assert (config.loss.clip_low, config.loss.clip_high, config.loss.kl, config.optim.epochs) == (0.2, 0.2, 0.0, 2)
+    assert (config.optim.beta1, config.optim.beta2, config.optim.grad_clip, config.lora.rank) == (0.9, 0.95, 1.0, 64)
+    assert (config.batch_size, config.league.pool, config.league.snapshot_every) == (128, 25, 5)
+    assert (config.filter.draws, config.filter.draw_retries) == (1.0, 5)
+    assert from_dict(preset("spiral_async")).replay.max_staleness == 5
