@@ -189,6 +189,8 @@ class Arena:
         """Requests with seeds, groups and players settled. `first` numbers the first one within its step."""
         drawn = keyed_generator(self.seed, f"seeds of step {self.step} from {first}")
         groups: dict[str, int] = {}
+        numbers: dict[tuple[str, str], int] = {}  # groups by env, for the league's balance of seats
+        counts: dict[str, int] = {}
         out = []
         for place, request in enumerate(requests, start=first):
             slot = self.slot(request.env)
@@ -199,7 +201,9 @@ class Arena:
                 group: int | str = f"{self.step}/{groups.setdefault(same, len(groups))}"
             else:
                 group = request.group
-            number = groups.setdefault(f"group {group}", len(groups))
+            if (slot.name, str(group)) not in numbers:
+                numbers[slot.name, str(group)] = counts[slot.name] = counts.get(slot.name, -1) + 1
+            number = numbers[slot.name, str(group)]
             roles = request.train_roles if request.train_roles is not None else slot.train_roles
             if roles is None and self.train_roles:
                 roles = self.train_roles

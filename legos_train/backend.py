@@ -15,7 +15,7 @@ from legos_train.batch import Batch
 from legos_train.config import TrainConfig
 from legos_train.lora import LoRASettings
 from legos_train.loss import LossSettings
-from legos_train.policy import Policy, Weights, clip_grads, grad_norm, loss_and_grad
+from legos_train.policy import Policy, Weights, clip_grads, grad_norm, loss_and_grad, prepare
 
 Reduce = Callable[[Weights], Weights]
 
@@ -49,7 +49,7 @@ class MLXBackend:
     def __init__(self, model: nn.Module, config: TrainConfig):
         self.config = config
         settings = LoRASettings(rank=config.lora.rank, scale=config.lora.scale)
-        self.policy = Policy(model, settings, seed=config.seed, **_policy_options(config))
+        self.policy = Policy(model, settings, seed=config.seed, checkpoint_layers=config.optim.checkpoint_layers)
         o = config.optim
         self.optimizer = optim.AdamW(
             learning_rate=o.lr,
@@ -74,6 +74,10 @@ class MLXBackend:
             numbers["finite"] = float(math.isfinite(numbers["grad_norm"]))
         self._grads = grads
         return numbers
+
+    def prepare(self, batch: Batch, settings: LossSettings) -> Batch:
+        """The batch with the log-probabilities of the policy as it is now, for losses that correct for stale samples."""
+        return prepare(self.policy, batch, settings, max_tokens=self.config.max_batch_tokens)
 
     def optim_step(self, lr: float) -> None:
         """See `TrainerBackend`. The gradient is clipped to `optim.grad_clip` first.
@@ -113,10 +117,6 @@ class MLXBackend:
         if set(_flat(self.optimizer.state)) != set(arrays["optimizer"]):
             raise ValueError("the optimiser state of the checkpoint is of another optimiser or other weights")
         self.optimizer.state = _nested(arrays["optimizer"])
-
-
-def _policy_options(config: TrainConfig) -> dict[str, Any]:
-    return {"checkpoint_layers": True} if config.optim.checkpoint_layers else {}
 
 
 def _flat(state: Mapping[str, Any]) -> Weights:

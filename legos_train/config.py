@@ -116,6 +116,13 @@ class TrainConfig(Section):
             raise ValueError(f"batch_size ({self.batch_size}) must be a multiple of group_size ({self.grouped})")
         return self
 
+    def plain(self) -> dict[str, Any]:
+        """See `Section.plain`; environments that are no more than their id are written as that."""
+        out = super().plain()
+        entries = [e.id if e == EnvEntry(id=e.id) else _small(e) for e in self.env]
+        out["env"] = entries[0] if len(entries) == 1 and isinstance(entries[0], str) else entries
+        return {key: value for key, value in out.items() if value != {}}
+
     @property
     def envs(self) -> tuple[EnvEntry, ...]:
         """The environments with `env_args` merged in."""
@@ -138,6 +145,10 @@ class TrainConfig(Section):
     def action_tokens(self) -> int:
         """Most tokens of one action."""
         return self.sampling.max_tokens or (12 if self.model == "tiny" else 512)
+
+
+def _small(entry: EnvEntry) -> dict[str, Any]:
+    return {key: value for key, value in entry.plain().items() if value not in ("", {}, None)}
 
 
 def load_toml(path: Path) -> TrainConfig:

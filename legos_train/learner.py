@@ -77,6 +77,12 @@ class Learner:
             kl_weight=self.kl_weight(step),
             kl=kl,
             entropy_weight=loss.entropy,
+            entropy_over=loss.entropy_over,
+            entropy_top=loss.entropy_top,
+            truncate_ratio=loss.truncate_ratio,
+            mask_ratio=loss.mask_ratio,
+            mask_truncated=loss.mask_truncated,
+            skip_forced=loss.skip_forced,
         )
 
     # --- one step ----------------------------------------------------------------------------------------------------
@@ -95,6 +101,8 @@ class Learner:
             raise TrainingError(f"step {step}: no LoRA weight is trainable (all are frozen): nothing would be learned")
         numbers: dict[str, Any] = {}
         updates = idle = skipped = 0
+        if settings.needs_start:
+            batch = self.backend.prepare(batch, settings)
         for epoch in range(config.optim.epochs):
             for part in batch.minibatches(config.optim.minibatches, seed=_mix(config.seed, step, epoch)):
                 seen = self.backend.forward_backward(part, settings, self.step)
@@ -104,7 +112,7 @@ class Learner:
                     self._skip(step)
                     continue
                 if seen["grad_norm"] == 0.0:
-                    if np.any(part.advantages != 0.0) and settings.loss != "sft" and not seen.get("masked"):
+                    if np.any(part.advantages != 0.0) and seen["live_share"] > 0:
                         raise TrainingError(
                             f"step {step}: the gradient is exactly zero although {np.count_nonzero(part.advantages)} "
                             f"of {len(part)} advantages are not. Nothing would be learned: check that LoRA weights "

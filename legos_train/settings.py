@@ -218,7 +218,7 @@ class League(Section):
     """Step of the first snapshot; mirror play before."""
     pfsp_power: float = Field(2.0, gt=0)
     """`pfsp`: an opponent's weight is (1 - win rate against it) to this power."""
-    payoff_games: int = Field(16, ge=2)
+    payoff_games: int = Field(64, ge=2)
     """`psro`: games per pair of the pool to fill the payoff matrix."""
     pool_from: Path | None = None
     """Fill the pool from the checkpoints of another run."""

@@ -36,10 +36,9 @@ def browser() -> Iterator[Any]:
 class Watched:
     """A page and what happened on it that must not: console lines, errors, dialogs, requests besides the page's own."""
 
-    def __init__(self, browser: Any, **options: Any):
-        self.context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
-        self.context.set_default_timeout(10_000)
-        self.page = self.context.new_page()
+    def __init__(self, browser: Any):
+        self.page = browser.new_page()
+        self.page.set_default_timeout(10_000)
         self.incidents: list[str] = []
         self.page.on("console", lambda message: self.incidents.append(f"console: {message.text}"))
         self.page.on("pageerror", lambda error: self.incidents.append(f"error: {error}"))
@@ -58,10 +57,21 @@ class Watched:
         self.page.wait_for_selector("html[data-ready]")
         return self.page
 
+    def leave(self) -> None:
+        self.home = "about:blank"
+        self.page.goto("about:blank")
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Any) -> Watched:
+    return Watched(browser)
+
 
 @pytest.fixture
-def watched(browser: Any) -> Iterator[Watched]:
-    one = Watched(browser)
-    yield one
-    one.context.close()
-    assert one.incidents == []
+def watched(tab: Watched) -> Iterator[Watched]:
+    """The module's page, empty, in a window of 1280 x 800; whatever happened must have been nothing."""
+    tab.incidents.clear()
+    tab.page.set_viewport_size({"width": 1280, "height": 800})
+    yield tab
+    tab.leave()
+    assert tab.incidents == []
