@@ -122,6 +122,7 @@ def run(config: TrainConfig) -> dict[str, Any]:
         "pass_rate": [round(float(rate), 4) for rate in curve],
         "start": start,
         "end": end,
+        "means": means,
         "last_third": [min(last), max(last)],
         "accuracy": [float(before.mean()), float(after.mean())],
         "gain_interval": interval(before, after),
@@ -157,7 +158,7 @@ def main() -> None:
         results.append({"seed": seed, "begin": options.start, **found})
         (before, after), (low, high) = found["accuracy"], found["gain_interval"]
         print(
-            f"{options.start}, seed {seed}: pass rate {found['start']:.3f} {sparkline(found['pass_rate'])} "
+            f"{options.start}, seed {seed}: pass rate {found['start']:.3f} {sparkline(found['means'][::3])} "
             f"{found['end']:.3f}, in the last third {found['last_third'][0]:.3f} to {found['last_third'][1]:.3f}; "
             f"accuracy {before:.3f} -> {after:.3f} (gain {low:+.3f} to {high:+.3f}); {found['seconds']:.0f} CPU s"
         )

@@ -101,9 +101,23 @@ def train(
 def _run(
     config: TrainConfig, arena: Arena | None, run: RunDirectory, resume: bool, quiet: bool, on_step: OnStep | None
 ) -> Result:
+    with Stopping() as stopping:
+        return _stoppable(config, arena, run, resume, quiet, on_step, stopping)
+
+
+def _stoppable(
+    config: TrainConfig,
+    arena: Arena | None,
+    run: RunDirectory,
+    resume: bool,
+    quiet: bool,
+    on_step: OnStep | None,
+    stopping: Stopping,
+) -> Result:
     began = time.perf_counter()
     trainer = Trainer(config, arena)
     try:
+        stopping.check()
         start = trainer.resume(run.path / "checkpoints") if resume else 0
         crashpoint("loop.resumed")
         at = start if resume and start else None
@@ -117,7 +131,6 @@ def _run(
 
         title = f"{config.title} with {config.model}, {config.credit.name} + {config.loss.name}, seed {config.seed}"
         with (
-            Stopping() as stopping,
             Progress(title, config.steps, start, quiet=quiet) as progress,
             trackers(config, run.path) as track,
         ):

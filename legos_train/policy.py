@@ -15,11 +15,9 @@ the first whose answer is the model's own (`policy.path`; `policy.notes` says wh
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -31,6 +29,7 @@ from numpy.typing import NDArray
 from legos_envs.records import Episode, Trajectory, Turn
 
 from . import recompute
+from .adapter_files import save_adapter
 from .batch import Batch, pack
 from .decoder import site_hidden
 from .gradients import Weights, clip_grads, grad_norm, loss_and_grad, prepare
@@ -106,9 +105,7 @@ class Policy:
         return out
 
     def save(self, folder: str | os.PathLike[str], extra_config: Mapping[str, Any] | None = None) -> None:
-        """Write an adapter that `mlx_lm.load(base, adapter_path=folder)` reads, each file in one atomic step."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write an adapter that `mlx_lm.load(base, adapter_path=folder)` reads; both files change in one step."""
         config = {
             "fine_tune_type": "lora",
             "num_layers": self.lora.num_layers or len(self.model.layers),
@@ -120,12 +117,7 @@ class Policy:
             },
             **(extra_config or {}),
         }
-        weights = folder / f".{os.getpid()}.tmp.safetensors"  # mlx appends the suffix to any other name
-        mx.save_safetensors(str(weights), self.trainable(), metadata={"format": "mlx"})
-        text = folder / f".{os.getpid()}.tmp.json"
-        text.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        os.replace(text, folder / "adapter_config.json")
-        os.replace(weights, folder / "adapters.safetensors")  # last: a folder with weights is complete
+        save_adapter(folder, self.trainable(), config)
 
     def forward(self, batch: Batch) -> mx.array:
         """Logits (K, V) at the sites of the batch."""

@@ -69,9 +69,9 @@ def tab(browser: Any) -> Watched:
 
 @pytest.fixture
 def watched(tab: Watched) -> Iterator[Watched]:
-    """The module's page, empty, in a window of 1280 x 800; whatever happened must have been nothing."""
+    """The module's page, empty, in a small window (less to paint); whatever happened must have been nothing."""
     tab.incidents.clear()
-    tab.page.set_viewport_size({"width": 1280, "height": 800})
+    tab.page.set_viewport_size({"width": 1000, "height": 500})
     yield tab
     tab.leave()
     assert tab.incidents == []

@@ -4,6 +4,7 @@ const HEIGHT = 58;
 const FILTERS = [["run", "run"], ["env", "environment"], ["outcome", "outcome"], ["role", "role"], ["player", "player"], ["step", "step"], ["trained", "trained"]];
 const state = { filters: { sort: "newest" }, found: [], view: null, turn: null };
 const drawn = new Map();
+let typing = 0;
 
 function drawFilters() {
   const selects = FILTERS.map(([name, label]) => {
@@ -21,6 +22,7 @@ function drawFilters() {
 }
 
 function filter(change, redraw = false) {
+  clearTimeout(typing); // what was being typed would undo a button pressed at once after it
   Object.assign(state.filters, change);
   if (redraw) drawFilters();
   for (const node of document.querySelectorAll("#selects select")) node.classList.toggle("set", node.dataset.filter !== "sort" && node.value !== "");

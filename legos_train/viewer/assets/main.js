@@ -120,9 +120,9 @@ const KEYS = [
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) return;
-  const typing = event.target.closest?.("input, select, textarea");
-  if (typing && event.key !== "Escape") return;
-  if (typing) return event.target.blur();
+  const field = event.target.closest?.("input, select, textarea");
+  if (field && event.key !== "Escape") return;
+  if (field) return field.blur();
   if (event.key === "ArrowDown" || event.key === "ArrowUp") {
     if (focusRow(event.key === "ArrowDown" ? 1 : -1)) event.preventDefault();
     return;
@@ -157,10 +157,9 @@ async function live() {
   setTimeout(live, document.hidden ? 10000 : 2000);
 }
 
-let pause = 0;
 byId("text").addEventListener("input", (event) => {
-  clearTimeout(pause);
-  pause = setTimeout(() => filter({ text: event.target.value }), 150);
+  clearTimeout(typing);
+  typing = setTimeout(() => filter({ text: event.target.value }), 150);
 });
 byId("filters").addEventListener("submit", (event) => event.preventDefault());
 byId("list").addEventListener("scroll", () => requestAnimationFrame(draw), { passive: true });
