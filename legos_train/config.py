@@ -36,7 +36,7 @@ from legos_train.settings import (
     Server,
 )
 
-GROUP_CREDIT = ("grpo", "hierarchical_grpo", "rloo", "per_role_norm", "turn_level", "agent_turn", "gigpo", "maxrl")
+GROUP_CREDIT = ("grpo", "hierarchical_grpo", "rloo", "agent_turn", "gigpo", "maxrl")
 
 
 class ConfigError(ValueError):
