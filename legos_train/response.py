@@ -29,6 +29,7 @@ def respond(trainer: Trainer, alarm: Alarm) -> dict[str, Any]:
             trainer.learner.policy.load(trainer.best.weights)
             trainer.drop_caches()
             trainer.republish()
+            trainer.monitor.reset()
             done = f"weights of step {trainer.best.step} are back"
     elif alarm.action == "stop":
         trainer.stop_reason = alarm.text

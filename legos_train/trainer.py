@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -309,9 +310,10 @@ class Trainer:
 
     def _publish(self, name: str, weights: Mapping[str, Any]) -> None:
         """To the measuring engine, and to wherever episodes come from if that is somewhere else."""
-        self.engine.publish(name, weights, scale=self.config.lora.scale, version=self.learner.step)
+        version = self.learner.step if name in (POLICY, AVERAGE) else _snapshot_version(name)
+        self.engine.publish(name, weights, scale=self.config.lora.scale, version=version)
         if name != AVERAGE and self.generator is not self.local:
-            self.generator.publish(name, weights, self.learner.step)
+            self.generator.publish(name, weights, version)
 
     def _publish_all(self) -> None:
         self._publish(POLICY, self.learner.policy.trainable())
@@ -413,6 +415,12 @@ class Trainer:
         if self.arena.from_config:
             for store in self.arena.stores.values():
                 store.close()
+
+
+def _snapshot_version(name: str) -> int:
+    """The optimiser step of a league member, which its name ends with; 0 for `RUN@best` and the like."""
+    found = re.search(r"step_(\d+)$", name)
+    return int(found[1]) if found else 0
 
 
 def _plan(episode: Episode) -> dict[str, str]:

@@ -60,7 +60,7 @@ def poisoned(text: str) -> dict[str, Any]:
             "finish_reason": text,
         }
 
-    agents = [text, f"{text}/solver_0", f"deep/{text}/solver_1"]
+    agents = [text, f"deep/{text}/solver_0"]
     trajectories = [
         {
             "agent": agent,

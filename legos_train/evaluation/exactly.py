@@ -1,0 +1,180 @@
+"""Numbers without sampling noise, for games small enough to be walked through: from the policy's own probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pettingzoo import AECEnv
+
+from legos_envs import GameEnv, InfoSet, exact, parsing
+from legos_envs.game import Game
+
+if TYPE_CHECKING:
+    from legos_train.rollout import ModelPlayer
+
+Table = Mapping[InfoSet, Mapping[str, float]]
+"""The probability of every legal move, in every information set."""
+NOTHING = 1e-12
+
+
+def action_probabilities(
+    env: GameEnv, players: Sequence[ModelPlayer], info_sets: Sequence[InfoSet]
+) -> tuple[dict[InfoSet, dict[str, float]], dict[InfoSet, float]]:
+    """The models' own probabilities of the legal actions, each as the tokens `[move]` and the end of the turn.
+
+    Args:
+        players: who answers, by player number.
+
+    Returns:
+        The probabilities by information set, normalised over the legal moves, and the mass that is left over there:
+        the probability of answering with anything else.
+    """
+    by_player: dict[int, list[InfoSet]] = {}
+    for info in info_sets:
+        by_player.setdefault(info.player, []).append(info)
+    probabilities: dict[InfoSet, dict[str, float]] = {}
+    leftover: dict[InfoSet, float] = {}
+    for number, infos in by_player.items():
+        player = players[number]
+        end = player.renderer.end_id
+        prompts: list[Sequence[int]] = []
+        replies: list[Sequence[int]] = []
+        for info in infos:
+            prompt = player.renderer.start(env.observation_in(info)["messages"], player.system)
+            for move in info.legal:
+                prompts.append(prompt)
+                replies.append([*player.renderer.encode(parsing.write_action(move, env.action_format)), end])
+        engine: Any = player.engine  # one behind HTTP cannot score; who comes here has one in this process
+        scores = iter(engine.score(prompts, replies, adapter=player.adapter))
+        for info in infos:
+            mass = {move: math.exp(float(np.sum(next(scores)))) for move in info.legal}
+            total = sum(mass.values())
+            probabilities[info] = {move: p / total if total else 1 / len(mass) for move, p in mass.items()}
+            leftover[info] = max(0.0, 1.0 - total)
+    return probabilities, leftover
+
+
+def exact_metrics(
+    env: GameEnv, players: Sequence[ModelPlayer], info_sets: Sequence[InfoSet] | None = None
+) -> dict[str, float]:
+    """`policy_metrics` of models, and `illegal`: the mean probability of an answer that is no legal action."""
+    infos = exact.info_sets(env.game) if info_sets is None else info_sets
+    probabilities, leftover = action_probabilities(env, players, infos)
+    return {**policy_metrics(env, probabilities), "illegal": float(np.mean(list(leftover.values())))}
+
+
+def policy_metrics(env: GameEnv, policy: Table) -> dict[str, float]:
+    """The exact numbers of a policy given as probabilities per information set.
+
+    `nash_conv`: what both players together could gain by deviating (0 at an equilibrium). For games of perfect
+    information also `optimal_move` (mean probability of an optimal move where moves differ) and `no_loss` (probability
+    of not losing to uniformly random play).
+    """
+    numbers = {"nash_conv": float(exact.nash_conv(env.game, policy.__getitem__))}
+    if env.zero_sum and exact.graph_of(env.game).perfect_information:
+        numbers["optimal_move"] = float(exact.optimal_move_probability(env.game, policy.__getitem__))
+        numbers["no_loss"] = float(exact.no_loss_rate(env.game, policy.__getitem__))
+    return numbers
+
+
+def report(env: GameEnv, policy: Table) -> dict[str, Any]:
+    """`policy_metrics`, and by seat `value` (the return when all play the policy) and `best_response` (the return of
+    whoever plays the best answer to it from that seat); under `regret`, see `regrets`, the information sets with any."""
+    seats = env.possible_agents
+    values = exact.expected_returns(env.game, policy.__getitem__)
+    found = sorted(regrets(env.game, policy).items(), key=lambda item: -item[1].regret)
+    return {
+        **policy_metrics(env, policy),
+        "value": {seat: float(value) for seat, value in zip(seats, values)},
+        "best_response": {
+            seat: float(exact.best_response(env.game, policy.__getitem__, player)[0])
+            for player, seat in enumerate(seats)
+        },
+        "regret": [
+            {"seat": seats[info.player], "view": info.view, "best": one.best, "regret": one.regret, "reach": one.reach}
+            for info, one in found
+            if one.regret > NOTHING
+        ],
+    }
+
+
+def value_against(game: Game, policy: Table, opponent: Table, player: int) -> float:
+    """What `player` gets on average by `policy` when everybody else plays `opponent`."""
+    graph = exact.graph_of(game)
+    own, other = graph.probabilities(policy.__getitem__), graph.probabilities(opponent.__getitem__)
+    reached = graph.reach([own if i == player else other for i in range(game.num_players)])
+    return float(sum(mass * returns[player] for mass, returns in zip(reached, graph.returns) if returns))
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """`regret`: what the best move of an information set would add to the return on average over all deals, if its player
+    made for it and all else stayed (immediate counterfactual regret). `reach`: how often it is reached when all play
+    the policy. `best`: that move."""
+
+    regret: float
+    reach: float
+    best: str
+
+
+def regrets(game: Game, policy: Table) -> dict[InfoSet, Regret]:
+    """The regret of every information set. Zinkevich et al. 2007, "Regret Minimization in Games with Incomplete
+    Information", equation 7; by their theorem 3 the sum bounds NashConv, and it is 0 only at an equilibrium."""
+    graph = exact.graph_of(game)
+    table = graph.probabilities(policy.__getitem__)
+    values: list[tuple[float, ...]] = [()] * len(graph.states)
+    for node in reversed(range(len(graph.states))):  # parents come before children
+        at = graph.where[node]
+        values[node] = (
+            graph.returns[node]
+            if at < 0
+            else tuple(
+                sum(p * values[child][player] for p, child in zip(table[at], graph.children[node]))
+                for player in range(game.num_players)
+            )
+        )
+    everybody = graph.reach([table] * game.num_players)
+    without = [graph.reach([None if i == p else table for i in range(game.num_players)]) for p in range(game.num_players)]
+    found: dict[InfoSet, Regret] = {}
+    for at, info in enumerate(graph.infosets):
+        weights = [without[info.player][node] for node in graph.members[at]]
+        moves = [
+            sum(w * values[graph.children[node][move]][info.player] for w, node in zip(weights, graph.members[at]))
+            for move in range(len(info.legal))
+        ]
+        best = max(range(len(moves)), key=moves.__getitem__)
+        gain = moves[best] - sum(p * value for p, value in zip(table[at], moves))
+        reach = sum(everybody[node] for node in graph.members[at])
+        found[info] = Regret(max(0.0, float(gain)), float(reach), info.legal[best])
+    return found
+
+
+def solvable(env: AECEnv) -> bool:
+    """Whether exact numbers can be had: a `GameEnv` whose prompts are information sets, played for one round."""
+    return (
+        isinstance(env, GameEnv)
+        and getattr(env.game, "solvable", True)
+        and env.memory == "state"
+        and getattr(env, "num_rounds", 1) == 1
+        and getattr(env.game, "rounds", 1) == 1
+    )
+
+
+def code_table(env: Any, name: str) -> dict[InfoSet, Mapping[str, float]] | None:
+    """The table of `random`, `optimal` or a game's own `scripted:NAME`; None for other policies."""
+    if not solvable(env):
+        return None
+    infos = exact.info_sets(env.game)
+    scripted = getattr(env.game, "scripted", {})
+    own = set(env.scripted_players)
+    if name == "random" and "random" not in own:
+        return {info: exact.uniform(info) for info in infos}
+    if name == "optimal" and "optimal" not in own:
+        solution = exact.nash(env.game)
+        return {info: solution(info) for info in infos}
+    script = scripted.get(name.removeprefix("scripted:")) if name.startswith("scripted:") else None
+    return None if script is None else {info: script(info) for info in infos}

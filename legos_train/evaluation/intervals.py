@@ -1,0 +1,154 @@
+"""Intervals of means, how many games a difference needs, and pass@k. Pure functions of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+LEVEL = 0.975
+CELLS = 4_000_000  # of one block of resamples, which bounds the memory
+
+
+def bootstrap_interval(values: ArrayLike, seed: int, resamples: int = 2000) -> list[float]:
+    """95 % interval of the mean of independent values: the expanded percentile bootstrap (Hesterberg 2015, arXiv
+    1411.5279), whose quantiles are moved out as far as Student's t asks, so that few values give no false certainty.
+
+    Args:
+        values: (N,), one per seed: what was played on one seed belongs together and is averaged before.
+        seed: of the resamples.
+
+    Returns:
+        Its two ends; for N = 1 the value twice, which says nothing.
+
+    Raises:
+        ValueError: there are no values.
+    """
+    sample = np.asarray(values, float)
+    if sample.ndim != 1 or not len(sample):
+        raise ValueError(f"an interval needs at least one value; got an array of shape {sample.shape}")
+    return [float(end) for end in np.quantile(resampled_means(sample, seed, resamples), _levels(len(sample)))]
+
+
+def resampled_means(sample: NDArray[np.float64], seed: int, resamples: int) -> NDArray[np.float64]:
+    """(resamples,) means of samples drawn with replacement from (N,) values."""
+    rng = np.random.default_rng(seed)
+    n, block = len(sample), max(1, CELLS // len(sample))
+    return np.concatenate(
+        [
+            sample[rng.integers(0, n, (min(block, resamples - done), n))].mean(axis=1)
+            for done in range(0, resamples, block)
+        ]
+    )
+
+
+def _levels(n: int) -> tuple[float, float]:
+    """The quantiles to read off: of the normal distribution at t times sqrt(n / (n - 1))."""
+    if n < 2:
+        return 0.0, 1.0
+    tail = NormalDist().cdf(-student(n - 1) * math.sqrt(n / (n - 1)))
+    return tail, 1 - tail
+
+
+def student(degrees: int) -> float:
+    """The 97.5 % quantile of Student's t (Abramowitz and Stegun 26.7.5; tabulated where the series is poor)."""
+    few = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764}
+    if degrees in few:
+        return few[degrees]
+    z = NormalDist().inv_cdf(LEVEL)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return float(sum(term / degrees**power for power, term in enumerate(terms)))
+
+
+def needed(values: ArrayLike, difference: float | None = None, power: float = 0.8) -> int | None:
+    """How many independent values would tell their mean from 0.
+
+    That many that an effect as large as the one seen would be found with probability `power` at the 5 % level (two-sided
+    normal approximation). None where there is no effect, or no spread to judge by.
+
+    Args:
+        values: (N,) as of `bootstrap_interval`.
+        difference: the effect to be found; the mean by default.
+    """
+    sample = np.asarray(values, float)
+    effect = float(sample.mean()) if difference is None else difference
+    spread = float(sample.std(ddof=1)) if len(sample) > 1 else 0.0
+    if not effect or not spread:
+        return None
+    normal = NormalDist()
+    return math.ceil(((normal.inv_cdf(LEVEL) + normal.inv_cdf(power)) * spread / effect) ** 2)
+
+
+def advice(values: Sequence[float], interval: Sequence[float], per_value: int, what: str) -> str | None:
+    """What to say of a sample that is too small for the difference that it seems to show; None when it is not.
+
+    Args:
+        values: (N,), one per seed.
+        interval: its 95 % interval.
+        per_value: games behind each value.
+        what: the difference, in words.
+    """
+    n, mean = len(values), float(np.mean(values))
+    games = f"{n * per_value} games ({n} seeds)"
+    if n < 2:
+        return f"{what} of {mean:+.3g} rests on one seed: there is no interval. Play more games (-n)."
+    if np.ptp(values) == 0:
+        unseen = 1 - 0.05 ** (1 / n)
+        return (
+            f"all {n} seeds gave {mean:+.3g}: the interval of width 0 only says that other results are rarer than "
+            f"{unseen:.1%} (95 % confidence)."
+        )
+    if not interval[0] <= 0 <= interval[1]:
+        return None
+    wanted = needed(values)
+    if wanted is None:
+        return f"{what}: none was seen in {games}; the interval says how large it may still be."
+    detectable = (NormalDist().inv_cdf(LEVEL) + NormalDist().inv_cdf(0.8)) * float(np.std(values, ddof=1)) / n**0.5
+    return (
+        f"{what} of {mean:+.3g} is not told from 0 by {games}. If it is real, about {wanted * per_value} games would show "
+        f"it with 80 % probability; these could have shown {detectable:.2g}."
+    )
+
+
+def pass_at_k(samples: int, correct: int, k: int) -> float:
+    """The unbiased estimate that at least one of k answers is right, from `correct` right ones among `samples`.
+
+    `1 - C(n - c, k) / C(n, k)` (Chen et al. 2021, arXiv 2107.03374, equation 1).
+
+    Raises:
+        ValueError: not 1 <= k <= samples, or not 0 <= correct <= samples.
+    """
+    if not 1 <= k <= samples or not 0 <= correct <= samples:
+        raise ValueError(
+            f"pass@k needs 1 <= k <= samples and 0 <= correct <= samples; got k = {k}, {correct} of {samples}"
+        )
+    return 1.0 - math.comb(samples - correct, k) / math.comb(samples, k)
+
+
+def mean_and_pass(correct: Sequence[Sequence[bool]], seed: int) -> dict[str, float | list[float]]:
+    """mean@K and pass@k for k = 1, 2, 4, ... K, each with its interval over problems.
+
+    Args:
+        correct: per problem, whether each of its answers was right; K is the smallest number of answers.
+
+    Raises:
+        ValueError: no problem, or one without answers.
+    """
+    most = min(map(len, correct), default=0)
+    if not most:
+        raise ValueError("mean@k and pass@k need at least one problem with an answer each")
+    shares = [sum(c) / len(c) for c in correct]
+    out: dict[str, float | list[float]] = {"problems": len(correct), "samples": most}
+    out |= {f"mean@{most}": float(np.mean(shares)), f"mean@{most}_ci95": bootstrap_interval(shares, seed)}
+    for k in sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), most}):
+        each = [pass_at_k(len(c), sum(c), k) for c in correct]
+        out |= {f"pass@{k}": float(np.mean(each)), f"pass@{k}_ci95": bootstrap_interval(each, seed)}
+    return out

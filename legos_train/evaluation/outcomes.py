@@ -1,0 +1,57 @@
+"""How an episode ended for a seat, and which seats one policy takes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from legos_envs.records import Episode
+
+OUTCOMES = ("win", "draw", "loss", "invalid", "opponent_invalid", "truncated", "unscored")
+TIE = 1e-9
+
+
+def outcome_of(episode: Episode, agent: str, seats: Collection[str] | None = None) -> str:
+    """One of `OUTCOMES`, for one agent.
+
+    `invalid`: this agent's invalid action ended the episode, or its match within it; `opponent_invalid`: another's did.
+    `unscored`: a judge failed, so the episode or the agent's match is void. Else by return, against the best of the
+    rivals: the seats at the same table, or where it is alone there, all others. An agent without rivals wins by a right
+    answer (`info["correct"]`), else by a return above 0.
+
+    Args:
+        seats: those in competition; by default all that the record calls trainable, which a void match no longer is.
+    """
+    own = episode.trajectories[agent]
+    ending = own.info.get("ending")  # of a match inside the episode
+    if episode.outcome == "unscored" or ending == "unscored":
+        return "unscored"
+    if episode.truncated:
+        return "truncated"
+    if episode.outcome == "invalid":
+        return "invalid" if agent in episode.info.get("offenders", ()) else "opponent_invalid"
+    if ending == "forfeit":
+        return "invalid" if "reason" in own.info else "opponent_invalid"
+    if "invalid" in own.info:  # rules that went on without it
+        return "invalid"
+    rivals = [t for a, t in episode.trajectories.items() if a != agent and (t.trainable if seats is None else a in seats)]
+    if not rivals and isinstance(own.info.get("correct"), bool):
+        return "win" if own.info["correct"] else "loss"
+    here = [t for t in rivals if t.parent == own.parent]
+    best = max((t.total for t in here or rivals), default=0.0)
+    return "draw" if abs(own.total - best) <= TIE else "win" if own.total > best else "loss"
+
+
+def sides_of(infos: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """The groups of seats that one policy takes together: those of one entrant, where the env names entrants, else
+    single seats. Seats that the env does not train, such as judges, are in none.
+
+    Args:
+        infos: of an env after its reset.
+    """
+    sides: dict[str, list[str]] = {}
+    for agent, info in infos.items():
+        if info.get("trainable", True):
+            entrant = info.get("entrant")
+            sides.setdefault(f"seat {agent}" if entrant is None else f"entrant {entrant}", []).append(agent)
+    return [tuple(seats) for seats in sides.values()]

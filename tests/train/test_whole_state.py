@@ -1,0 +1,134 @@
+"""Everything that a run remembers is in its checkpoint: league, ratings, monitor, stores, replay, several envs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from legos_train import Trainer, train
+from legos_train.settings import League as LeagueSettings
+
+from .helpers import digest, small
+
+EVERYTHING: dict[str, Any] = {
+    "env": [{"id": "KuhnPoker-v0", "weight": 2.0}, {"id": "MatrixGame-v0", "args": {"game": "rps"}, "credit": "rae"}],
+    "steps": 6,
+    "batch_size": 12,
+    "league": {"mode": "pfsp", "snapshot_every": 1, "pool": 3, "opponents": ("random",)},
+    "replay": {"reuse": 2, "max_staleness": 4},
+    "filter": {"draws": 0.5, "draw_retries": 1},
+    "monitor": {"entropy": 100.0, "patience": 2, "window": 2, "action": "raise_kl"},
+    "loss": {"magnet_every": 2},
+    "checkpoint": {"every": 3, "keep": 9},
+    "logs": {"rollouts_every": 1, "rollouts": 2},
+}
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_a_run_with_everything_on_resumes_bit_for_bit(tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    train(config=small(whole, **EVERYTHING), quiet=True)
+
+    def stop(record: dict) -> None:
+        if record["step"] == 5:  # two steps after the checkpoint
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train(config=small(broken, **EVERYTHING), quiet=True, on_step=stop)
+    train(config=small(broken, **EVERYTHING), quiet=True, resume=True)
+
+    names = sorted(p.name for p in (whole / "checkpoints/step_6").iterdir())
+    assert {"adapter.safetensors", "magnet.safetensors", "replay.jsonl", "state.json"} <= set(names)
+    assert sum(name.startswith("league_") for name in names) == 3, "the pool is in the checkpoint"
+    for name in names:
+        if name != "manifest.json":
+            a, b = (run / "checkpoints/step_6" / name for run in (whole, broken))
+            assert digest(a) == digest(b), f"{name} differs after the resume"
+    assert digest(whole / "rollouts.jsonl") == digest(broken / "rollouts.jsonl")
+    state = json.loads((whole / "checkpoints/step_6/state.json").read_text())
+    assert state["learner"]["kl_factor"] > 1, "the monitor acted"
+    assert state["league"]["ratings"] and state["league"]["pool"]
+
+
+def test_only_the_learners_seat_is_trained_and_seats_are_balanced() -> None:
+    league = {"mode": "fixed", "opponents": ("random",)}
+    trainer = Trainer(small(batch_size=16, league=league))
+    try:
+        episodes = trainer.play(1)
+        live = [[a for a, t in e.trajectories.items() if t.trainable] for e in episodes]
+        assert all(len(agents) == 1 for agents in live)
+        seats = [agents[0] for agents in live]
+        assert seats.count("player_0") == seats.count("player_1") == 8
+        others = [t for e in episodes for t in e.trajectories.values() if not t.trainable]
+        assert all(t.info["untrained"] == "played by random" for t in others)
+        assert all(turn.action_tokens is None for t in others for turn in t.turns)
+        record = trainer.step()
+        assert record["league"]["members"] == 1 and record["updates"] == 1
+    finally:
+        trainer.close()
+
+
+def test_a_snapshot_plays_with_its_own_weights() -> None:
+    """After a step with a large learning rate, the opponent `step_0` still answers as the policy did before."""
+    trainer = Trainer(small(batch_size=16, steps=3, optim={"lr": 0.01}, league={"mode": "fsp", "snapshot_every": 5}))
+    try:
+        probe = tuple(next(t for e in trainer.play(1) for t in e.trajectories["player_0"].turns).prompt_tokens or ())
+        before = trainer.engine.next_logits([probe], "policy")
+        trainer.step()
+        assert np.allclose(trainer.engine.next_logits([probe], "step_0"), before, atol=1e-4)
+        assert not np.allclose(trainer.engine.next_logits([probe], "policy"), before, atol=1e-2)
+        (opponent,) = {t.info["player"] for e in trainer.play(2) for t in e.trajectories.values() if not t.trainable}
+        assert opponent == "league:step_0"
+    finally:
+        trainer.close()
+
+
+def test_psro_fills_its_payoff_matrix_by_playing() -> None:
+    league = {"mode": "psro", "snapshot_every": 1, "payoff_games": 4}
+    trainer = Trainer(small(batch_size=8, steps=2, league=league))
+    try:
+        trainer.step()
+        trainer.step()
+        trainer.fill_payoffs()
+        assert trainer.league is not None and not trainer.league.missing_pairs()
+        assert sum(trainer.league.mixture().values()) == pytest.approx(1.0)
+    finally:
+        trainer.close()
+
+
+def test_an_injected_league_and_a_rollback_survive_a_resume(tmp_path: Path) -> None:
+    monitor = {"entropy": 100.0, "patience": 1, "window": 1, "action": "inject_opponents"}
+    config = small(tmp_path, batch_size=8, steps=4, monitor=monitor)
+    trainer = Trainer(config)
+    try:
+        record = trainer.step()
+        assert record["alarms"][0]["name"] == "entropy" and "random play" in record["alarms"][0]["done"]
+        assert trainer.league is not None and trainer.league.members == ["random"]
+        trainer.save_checkpoint(tmp_path / "checkpoints")
+        after = trainer.step()
+    finally:
+        trainer.close()
+    again = Trainer(config)
+    try:
+        assert again.resume(tmp_path / "checkpoints") == 1
+        assert again.league is not None and again.league.settings == LeagueSettings(
+            mode="fixed", opponents=("random",), latest=0.5
+        )
+        repeated = again.step()
+        assert repeated["reward"] == after["reward"] and repeated["loss"] == after["loss"]
+    finally:
+        again.close()
+
+
+def test_stop_ends_the_run_with_its_checkpoint(tmp_path: Path) -> None:
+    monitor = {"entropy": 100.0, "patience": 2, "window": 1, "action": "stop"}
+    result = train(config=small(tmp_path / "run", batch_size=8, steps=9, monitor=monitor), quiet=True)
+    assert result.steps == 2 and "entropy" in (result.stopped or "")
+    assert (tmp_path / "run/checkpoints/step_2/manifest.json").exists()
