@@ -116,6 +116,7 @@ class Runner:
         _credit(trajectory, env._cumulative_rewards[agent])
         turn = Turn(decision.messages, text, legal_actions=decision.legal_actions, **tokens)
         trajectory.turns.append(turn)
+        self.episode.order.append(agent)
         env.step(text)
         self._finish_if_over()
         return turn

@@ -19,7 +19,8 @@ class Turn:
 
     `reward` is everything the agent received from this action until its next one (or the end). `prompt_tokens` (P,)
     is all the model read, `action_tokens` (L,) what it sampled (end token included when it was sampled),
-    `logprobs` (L,) natural logs under the sampling policy at temperature 1.
+    `logprobs` (L,) natural logs under the sampling policy at temperature 1. `policy_version` is the oldest that sampled a
+    token; `token_versions` (L,) is there when new weights were published in the middle of the action.
     """
 
     observation: tuple[Message, ...]
@@ -31,6 +32,7 @@ class Turn:
     logprobs: Sequence[float] | None = None
     policy_version: int | None = None
     finish_reason: str | None = None
+    token_versions: Sequence[int] | None = None
 
 
 @dataclass(slots=True)
@@ -66,6 +68,8 @@ class Episode:
     truncated: bool = False
     group: int | str | None = None
     info: dict[str, Any] = field(default_factory=dict)
+    order: list[str] = field(default_factory=list, compare=False)
+    """The agents in the order in which they were stepped; independent ones may come in any order."""
 
     @property
     def outcome(self) -> str | None:
@@ -94,6 +98,7 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
         "group": episode.group,
         "truncated": episode.truncated,
         "info": jsonable(episode.info),
+        "order": list(episode.order),
         "trajectories": [
             {
                 "agent": t.agent,
@@ -110,7 +115,7 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
 
 def _turn_to_json(turn: Turn) -> dict[str, Any]:
     out: dict[str, Any] = {"observation": list(turn.observation), "action": turn.action, "reward": turn.reward}
-    for name in ("legal_actions", "prompt_tokens", "action_tokens", "logprobs"):
+    for name in ("legal_actions", "prompt_tokens", "action_tokens", "logprobs", "token_versions"):
         value = getattr(turn, name)
         if value is not None:
             out[name] = [v if isinstance(v, str) else (float(v) if name == "logprobs" else int(v)) for v in value]
@@ -135,13 +140,13 @@ def episode_from_json(data: Mapping[str, Any]) -> Episode:
                 None if "logprobs" not in turn else tuple(turn["logprobs"]),
                 turn.get("policy_version"),
                 turn.get("finish_reason"),
+                None if "token_versions" not in turn else tuple(turn["token_versions"]),
             )
             for turn in t["turns"]
         ]
         trajectories[t["agent"]] = Trajectory(t["agent"], t["role"], t["trainable"], turns, t["carry"], t["info"])
-    return Episode(
-        data["env_id"], data["seed"], data["options"], trajectories, data["truncated"], data["group"], data["info"]
-    )
+    head = (data[name] for name in ("env_id", "seed", "options"))
+    return Episode(*head, trajectories, data["truncated"], data["group"], data["info"], data.get("order", []))
 
 
 def jsonable(value: Any) -> Any:

@@ -31,7 +31,11 @@ class Background:
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """The coroutine's result, or its exception raised here."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout)
+        return self.start(coroutine).result(timeout)
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Starts a coroutine whose result is for the holder of the future alone."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def submit(self, label: Any, awaitable: Awaitable[Any]) -> Future[Any]:
         """Starts an awaitable; `ready` will say how it ended. Cancelled ones are never reported."""

@@ -274,7 +274,8 @@ class Rollouts:
             prompt_tokens=prompt,
             action_tokens=completion.tokens,
             logprobs=completion.logprobs,
-            policy_version=completion.policy_version,
+            policy_version=min(completion.token_versions or [completion.policy_version]),
+            token_versions=completion.token_versions,
             finish_reason=completion.finish_reason,
         )
         return game

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inference.render import Renderer
+from legos_envs import Episode
 from legos_train.metrics_file import MetricsFile
 from legos_train.settings import Logs
 
@@ -22,6 +23,7 @@ class RolloutLog:
 
     def __init__(self, run: Path, resumed_from: int | None, settings: Logs, renderer: Renderer):
         self.settings, self.renderer = settings, renderer
+        self._truths: dict[str, Any] = {}
         self._file = MetricsFile(run / "rollouts.jsonl", resumed_from, marks=False) if settings.rollouts else None
 
     def write(self, trainer: Trainer, record: Mapping[str, Any], last: bool) -> None:
@@ -47,10 +49,23 @@ class RolloutLog:
                 env=episode.env_id,
                 advantages=advantages,
                 why_not=why,
+                exact=self._exact(trainer, episode),
+                order=episode.order,
                 players={a: t.info.get("player", "policy") for a, t in episode.trajectories.items()},
                 decode=lambda token: self.renderer.tokenizer.decode([token]),
             )
             self._file.write(json.loads(line) if isinstance(line, str) else line)
+
+    def _exact(self, trainer: Trainer, episode: Episode) -> dict[str, Any] | None:
+        """What each move was worth, in games that can be solved quickly."""
+        course = trainer.measurer.courses.get(episode.env_id)
+        if course is None or course.info_sets is None or episode.options:
+            return None
+        if episode.env_id not in self._truths:
+            from legos_train.viewer import exact_values
+
+            self._truths[episode.env_id] = exact_values(course.env)
+        return self._truths[episode.env_id](episode)
 
     def sync(self) -> None:
         if self._file is not None:

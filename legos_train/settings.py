@@ -143,7 +143,7 @@ class Loss(Section):
     mask_truncated: bool = False
     """Leave out actions that were cut by the token limit."""
     skip_forced: float = Field(0.0, ge=0, lt=1)
-    """Leave out tokens that the sampler gave a probability above 1 minus this: nothing is to be learned there."""
+    """Leave out the tokens at the end of an action that the sampler gave a probability above 1 minus this."""
     entropy: float = Field(0.0, ge=0)
     """Weight of the entropy bonus."""
     entropy_over: Literal["all", "legal", "top"] = "all"

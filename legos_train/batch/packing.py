@@ -33,9 +33,11 @@ def pack(
     cut, a cut turn is another turn), turns sampled more than `max_staleness` versions before `policy_version`, turns
     without action tokens, and with `mask_truncated` turns that the token limit ended ("cut").
 
-    skip_forced: sampled tokens that the sampler gave a probability above 1 minus this are left out, and with them what
-        no other token needs of the rows. Every other token weighs what it would weigh anyway. A token left out has a
-        policy gradient of at most `skip_forced` times its advantage per logit, and takes no part in KL and entropy.
+    skip_forced: the tokens at the end of an action that the sampler gave a probability above 1 minus this are left out,
+        and with them what no other token needs of the rows: after the one digit of a move all is closing bracket and
+        end, and prompts with different digits become one row. Forced tokens before stay: their row is there anyway, and
+        without the KL on them a policy was seen to drift away from "[". Every other token weighs what it would weigh
+        anyway. A token left out has a policy gradient of at most `skip_forced` times its advantage per logit.
     legal: text of an action -> its token ids as the sampler would write it; fills `Batch.legal` from what the turns say
         is legal. A turn that does not say so may sample anything.
 
@@ -102,7 +104,7 @@ def pack(
         "sequence": per_token(range(len(sampled))),
         "sequence_length": per_token(sizes),
         "trajectory": per_token(_dense([new.trajectory for new in sampled])),
-        "version": per_token(new.version for new in sampled),
+        "version": np.array([version for new in sampled for version in new.versions], dtype=np.int32),
         "legal": np.array([index for new in sampled for index in new.legal], dtype=np.int32)
         if known
         else np.full(counters.action_tokens, -1, dtype=np.int32),
@@ -113,7 +115,10 @@ def pack(
     if known:
         counters.off_legal = int((values["legal"] == known.nothing).sum())
     if skip_forced:
-        keep = values["old_logprobs"].astype(np.float64) <= math.log1p(-skip_forced)
+        free = values["old_logprobs"].astype(np.float64) <= math.log1p(-skip_forced)
+        last = np.full(len(sampled), -1)
+        np.maximum.at(last, values["sequence"][free], within[free])
+        keep = within <= last[values["sequence"]]
         counters.forced_tokens = int((~keep).sum())
         counters.forced_turns = len(sampled) - len(np.unique(values["sequence"][keep]))
         values = {name: array[keep] for name, array in values.items()}
@@ -137,7 +142,7 @@ class _Sampled:
     action: tuple[int, ...]
     logprobs: Sequence[float]
     advantage: float
-    version: int
+    versions: Sequence[int]
     trajectory: tuple[int, int]
     legal: Sequence[int] = ()
     row: int = -1
@@ -193,7 +198,10 @@ def _sample(turn: Turn, advantage: float, trajectory: tuple[int, int], where: Ca
     if not all(map(math.isfinite, logprobs)):
         raise ValueError(f"{where()} has a log-probability that is not finite: {list(logprobs)}")
     version = -1 if turn.policy_version is None else turn.policy_version
-    return _Sampled(prompt, action, logprobs, float(advantage), version, trajectory)
+    versions = [version] * len(action) if turn.token_versions is None else turn.token_versions
+    if len(versions) != len(action):
+        raise ValueError(f"{where()} has {len(action)} action tokens but {len(versions)} token versions")
+    return _Sampled(prompt, action, logprobs, float(advantage), versions, trajectory)
 
 
 def _dropped(turn: Turn, size: int, limit: int | None, version: int | None, staleness: int | None) -> str | None:

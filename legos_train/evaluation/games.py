@@ -1,0 +1,157 @@
+"""What is played: every policy in every seat on the same seeds; and what a finished game leaves behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from legos_envs.records import Episode, Trajectory, jsonable
+from legos_train.evaluation.outcomes import TIE, outcome_of
+
+Record = dict[str, Any]
+"""A finished game as JSON values, see `record`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """A policy against an opponent in an env.
+
+    Args:
+        policy, opponent: as the user wrote them.
+        sides: the seats that the policy takes together, one side after the other; the opponent has all others.
+        fixed: who takes other seats, by agent or role: judges.
+        identity: whatever else changes the games (sampling, the weights), as JSON values.
+
+    Attributes:
+        key: names the pairing in journals and on leaderboards: equal for equal games only.
+    """
+
+    env: str
+    policy: str
+    opponent: str
+    sides: tuple[tuple[str, ...], ...]
+    args: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    key: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        facts = [self.env, self.policy, self.opponent, self.sides, self.args, self.fixed, self.identity]
+        text = json.dumps(jsonable(facts), sort_keys=True)
+        object.__setattr__(self, "key", hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
+
+    def games(self, count: int, seed: int, samples: int = 1) -> Iterator[Game]:
+        """`count` games, rounded up to whole seeds: on each seed every side, `samples` times."""
+        for number in range(seed, seed + seeds_for(count, len(self.sides), samples)):
+            for sample in range(samples):
+                for side in range(len(self.sides)):
+                    yield Game(self, number, side, sample)
+
+
+def seeds_for(count: int, sides: int, samples: int = 1) -> int:
+    return max(1, math.ceil(count / (sides * samples)))
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    """One game: `side` is where the policy sits, `sample` counts repetitions of a seed with other random numbers."""
+
+    pairing: Pairing
+    seed: int
+    side: int
+    sample: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"{self.pairing.key}/{self.seed}/{self.side}/{self.sample}"
+
+    @property
+    def salt(self) -> int:
+        """Sides differ in it: were chance the same in both, a policy against itself would always break even."""
+        return self.sample * len(self.pairing.sides) + self.side
+
+    @property
+    def players(self) -> dict[str, str]:
+        """Policies by agent, role or `*`."""
+        own = self.pairing.sides[self.side]
+        seats = {agent: self.pairing.opponent for side in self.pairing.sides for agent in side}
+        return {"*": self.pairing.opponent, **self.pairing.fixed, **seats, **dict.fromkeys(own, self.pairing.policy)}
+
+
+def record(game: Game, episode: Episode, seated: Mapping[str, str]) -> Record:
+    """What is kept of a game.
+
+    `returns`, `roles` and `outcomes` by seat of the policy; `score`: its share of the rivals beaten, draws half, None
+    where nothing can be compared; `turns` of the policy; `usage` by policy; `correct` where the env says so.
+
+    Args:
+        seated: who played, by agent.
+    """
+    pairing, own = game.pairing, game.pairing.sides[game.side]
+    seats = [agent for side in pairing.sides for agent in side]
+    tables = episode.trajectories
+    outcomes = {agent: outcome_of(episode, agent, seats) for agent in own}
+    scores = [s for agent in own if (s := _score(tables, agent, outcomes[agent], seats, own)) is not None]
+    right = tables[own[0]].info.get("correct") if len(seats) == 1 else None
+    index = tables[own[0]].info.get("index") if len(seats) == 1 else None
+    return {
+        "key": game.key,
+        "env": pairing.env,
+        "policy": pairing.policy,
+        "opponent": pairing.opponent,
+        "seed": game.seed,
+        "side": game.side,
+        "sample": game.sample,
+        "problem": index if isinstance(index, int) else None,
+        "returns": {agent: float(tables[agent].total) for agent in own},
+        "roles": {agent: tables[agent].role for agent in own},
+        "outcomes": outcomes,
+        "score": sum(scores) / len(scores) if scores else None,
+        "correct": right if isinstance(right, bool) else None,
+        "turns": sum(len(tables[agent].turns) for agent in own),
+        "usage": usage_of(tables, seated),
+    }
+
+
+def _score(
+    tables: Mapping[str, Trajectory], agent: str, outcome: str, seats: Sequence[str], own: Sequence[str]
+) -> float | None:
+    if outcome == "unscored":
+        return None
+    here = tables[agent].parent
+    others = [a for a in seats if a not in own]
+    rivals = [a for a in others if tables[a].parent == here] or others
+    if not rivals:
+        return None
+    if outcome == "invalid" or (outcome == "opponent_invalid" and len(rivals) == 1):
+        return float(outcome != "invalid")
+    margins = [tables[agent].total - tables[a].total for a in rivals]
+    return sum(0.5 if abs(m) <= TIE else float(m > 0) for m in margins) / len(margins)
+
+
+def usage_of(tables: Mapping[str, Trajectory], seated: Mapping[str, str]) -> dict[str, dict[str, float]]:
+    """By policy: `actions`, and where known `prompt_tokens`, `completion_tokens` and `cost` in US dollars."""
+    found: dict[str, dict[str, float]] = {}
+    for agent, trajectory in tables.items():
+        for turn in trajectory.turns:
+            total = found.setdefault(seated[agent], {"actions": 0})
+            total["actions"] += 1
+            said = getattr(turn.action, "usage", None)
+            if turn.prompt_tokens is not None and turn.action_tokens is not None:
+                counts: dict[str, float] = {
+                    "prompt_tokens": len(turn.prompt_tokens),
+                    "completion_tokens": len(turn.action_tokens),
+                }
+            elif said is not None:
+                counts = {"prompt_tokens": said.prompt_tokens, "completion_tokens": said.completion_tokens}
+                if said.cost is not None:
+                    counts["cost"] = said.cost
+            else:
+                continue
+            for name, value in counts.items():
+                total[name] = total.get(name, 0) + value
+    return found

@@ -1,0 +1,125 @@
+"""The finished games of an evaluation, in memory and, where a folder is given, in its `rollouts.jsonl`.
+
+One line per game: what `legos view` shows, and under `game` what the evaluation counts. A line is one write, so a crash
+loses the game that was being written and no other; a torn last line is ignored and the next one begins anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from legos_envs.records import Episode
+from legos_train.evaluation.games import Record
+
+LOG = "rollouts.jsonl"
+
+
+class JournalError(ValueError):
+    """The folder cannot be used; the message says why."""
+
+
+class Journal:
+    """Keeps records by key; those of an earlier, interrupted evaluation in the same folder are there at once.
+
+    Args:
+        folder: where to keep them; None: in memory only.
+
+    Attributes:
+        unreadable: lines that hold no finished game, a torn one among them.
+
+    Raises:
+        JournalError: another process writes there, or the folder cannot be made.
+    """
+
+    def __init__(self, folder: Path | None):
+        self.folder = folder
+        self.records: dict[str, Record] = {}
+        self.unreadable = 0
+        self._file: IO[bytes] | None = None
+        if folder is None:
+            return
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = (folder / LOG).open("ab+")
+        except OSError as error:
+            raise JournalError(f"cannot keep games in {str(folder)!r}: {error.strerror}") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise JournalError(f"{str(folder)!r} is being written by another process; give another --out") from None
+        self._read(self._file)
+
+    def _read(self, file: IO[bytes]) -> None:
+        file.seek(0)
+        whole = True
+        for line in file:
+            whole = line.endswith(b"\n")
+            record = _record(line) if whole else None
+            if record is None:
+                self.unreadable += 1
+            else:
+                self.records[record["key"]] = record
+        if not whole:
+            file.write(b"\n")
+            file.flush()
+
+    def add(self, record: Record, line: Callable[[], Mapping[str, Any]]) -> None:
+        """Keeps a finished game; `line` makes what the viewer shows of it.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        self.records[record["key"]] = record
+        if self._file is not None:
+            self._file.write(json.dumps({**line(), "game": record}).encode() + b"\n")
+            self._file.flush()
+
+    def write_results(self, results: Mapping[str, Any]) -> None:
+        """Puts `results.json` beside the games, whole or not at all."""
+        if self.folder is not None:
+            new = self.folder / f".tmp-results-{os.getpid()}.json"
+            new.write_text(json.dumps(results, indent=2) + "\n")
+            new.replace(self.folder / "results.json")
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def _record(line: bytes) -> Record | None:
+    try:
+        data = json.loads(line)
+    except ValueError:
+        return None
+    record = data.get("game") if isinstance(data, dict) else None
+    return record if isinstance(record, dict) and isinstance(record.get("key"), str) else None
+
+
+def line_of(episode: Episode, record: Record, outcomes: Mapping[str, str], seated: Mapping[str, str]) -> dict[str, Any]:
+    """The viewer's line of a finished game; `outcomes` and `seated` (who played) by agent."""
+    from legos_train.viewer.lines import rollout_line
+
+    return rollout_line(
+        episode,
+        step=0,
+        policy_version=0,
+        env=record["env"],
+        players=seated,
+        outcome=outcomes,
+        why_not=dict.fromkeys(episode.trajectories, "evaluation"),
+    )

@@ -1,0 +1,118 @@
+"""Plays games beside policies that may fail: a failing one costs its own games only, which are tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import legos_envs
+from inference.types import InferenceError
+from legos_envs.records import Episode
+from legos_train.actors import UNTRAINED, seated
+from legos_train.evaluation.games import Game, record
+from legos_train.evaluation.journal import Journal, line_of
+from legos_train.evaluation.outcomes import outcome_of
+from legos_train.policies import Cast
+from legos_train.rollout import Play, Rollouts
+
+TOLERATED = (InferenceError, OSError)
+"""What an endpoint does; anything else is a fault of code, and is raised."""
+
+
+class Stage:
+    """Envs and players of an evaluation, shared by all its games.
+
+    Args:
+        cast: makes players of words.
+        journal: takes the finished games.
+        concurrency: games under way at once.
+        retries: how often games that failed are played again.
+        report: called with finished and wanted games now and then.
+    """
+
+    def __init__(
+        self,
+        cast: Cast,
+        journal: Journal,
+        *,
+        concurrency: int = 256,
+        retries: int = 1,
+        report: Callable[[int, int], None] | None = None,
+    ):
+        self.cast, self.journal, self.retries, self.report = cast, journal, retries, report
+        self.rollouts = Rollouts(legos_envs.make, concurrency=concurrency)
+        self._players: dict[tuple[str, str, str], Any] = {}
+
+    def play(self, games: Sequence[Game]) -> dict[str, str]:
+        """Plays what the journal does not have yet.
+
+        Returns:
+            By key of the game, why it could not be played.
+
+        Raises:
+            PolicyError: a word names no policy.
+        """
+        left = [game for game in games if game.key not in self.journal.records]
+        plays = [self._play(game) for game in left]  # an unknown word is told before anything is played
+        failures: dict[str, str] = {}
+        for round_ in range(self.retries + 1):
+            if round_:
+                self.cast.revive()
+            failures = self._round(left, plays, len(games))
+            plays = [p for p, game in zip(plays, left) if game.key in failures]
+            left = [game for game in left if game.key in failures]
+            if not left:
+                break
+        return failures
+
+    def _round(self, games: Sequence[Game], plays: Sequence[Play], wanted: int) -> dict[str, str]:
+        failures: dict[str, str] = {}
+
+        def done(index: int, episode: Episode, declared: Mapping[str, bool]) -> None:
+            self._keep(games[index], episode, declared)
+
+        def failed(index: int, error: BaseException) -> None:
+            if not isinstance(error, TOLERATED):
+                raise error
+            failures[games[index].key] = str(error)
+
+        count = -1
+        for _ in self.rollouts.stream(plays, done, failed):
+            if self.report is not None and (now := wanted - len(games) + len(failures)) != count:
+                count = now
+                self.report(sum(game.key in self.journal.records for game in games) + wanted - len(games), wanted)
+        return failures
+
+    def _keep(self, game: Game, episode: Episode, declared: Mapping[str, bool]) -> None:
+        who = {
+            agent: seated(game.players, agent, t.role, declared.get(agent, True))
+            for agent, t in episode.trajectories.items()
+        }
+        for trajectory in episode.trajectories.values():
+            for turn in trajectory.turns:
+                if turn.finish_reason is None:
+                    turn.finish_reason = getattr(turn.action, "finish_reason", None)
+        kept = record(game, episode, who)
+        seats = [agent for side in game.pairing.sides for agent in side]
+        self.journal.add(
+            kept, lambda: line_of(episode, kept, {a: outcome_of(episode, a, seats) for a in seats}, who)
+        )
+
+    def _play(self, game: Game) -> Play:
+        pairing = game.pairing
+        players = {seat: self._player(pairing.env, pairing.args, word) for seat, word in game.players.items()}
+        return Play(pairing.env, game.seed, players, args=pairing.args, salt=game.salt, label=pairing.env)
+
+    def _player(self, env: str, args: Mapping[str, Any], word: str) -> Any:
+        key = (env, repr(sorted(args.items())), word)
+        if key not in self._players:
+            self._players[key] = self.cast.player(word, env=legos_envs.make(env, **args))
+        return self._players[key]
+
+    def close(self) -> None:
+        self.rollouts.close()
+
+
+def judges(word: str) -> dict[str, str]:
+    """Who sits where the env trains nobody, unless a seat is given to somebody."""
+    return {UNTRAINED: word}

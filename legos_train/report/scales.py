@@ -1,0 +1,82 @@
+"""Axes: where ticks go and how numbers are written; running means with their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+Point = tuple[float, float]
+Z95 = 1.96
+"""Half a 95 % interval of a normal distribution, in standard errors."""
+
+
+def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
+    """Round numbers (1, 2 or 5 times a power of ten apart) from at most `low` to at least `high`; at least two."""
+    if not high > low:
+        pad = abs(low) * 0.1 or 1.0
+        low, high = low - pad, high + pad
+    rough = (high - low) / max(most - 1, 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * k for k in (1, 2, 5, 10) if power * k >= rough * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [k * step for k in range(first, last + 1)]
+
+
+def number(value: float) -> str:
+    """A number for an axis or a cell: three digits, thousands as k, no `-0`."""
+    size = abs(value)
+    if size >= 1e6:
+        return f"{value / 1e6:.3g}M"
+    if size >= 1e4:
+        return f"{value / 1e3:.3g}k"
+    if size >= 100:
+        return f"{value:.0f}"
+    if 0 < size < 1e-3:
+        return f"{value:.0e}".replace("e-0", "e-")
+    text = f"{value:.3g}"
+    return "0" if text in ("-0", "0") else text.replace("-", "−")
+
+
+def window_of(count: int) -> int:
+    """How many steps a running mean goes over: a tenth of the run, at most 20."""
+    return max(1, min(20, count // 10))
+
+
+def running_mean(
+    points: Sequence[Point], window: int, errors: Sequence[float | None] | None = None
+) -> tuple[list[Point], list[tuple[float, float, float]]]:
+    """Means over the last `window` points, and their 95 % intervals as (x, low, high).
+
+    Args:
+        errors: per point the standard error of its value; the error of the mean of m points is then
+            sqrt(sum e^2) / m. Without them it is the spread of the points in the window over sqrt(m), so that a window
+            needs two points before it has an interval.
+    """
+    means: list[Point] = []
+    bands: list[tuple[float, float, float]] = []
+    for k, (x, _) in enumerate(points):
+        first = max(0, k - window + 1)
+        values = [y for _, y in points[first : k + 1]]
+        mean = sum(values) / len(values)
+        means.append((x, mean))
+        error = _error(values, mean, None if errors is None else errors[first : k + 1])
+        if error is not None:
+            bands.append((x, mean - Z95 * error, mean + Z95 * error))
+    return means, bands
+
+
+def _error(values: Sequence[float], mean: float, errors: Sequence[float | None] | None) -> float | None:
+    if errors is not None:
+        known = [e for e in errors if e is not None]
+        return math.sqrt(sum(e * e for e in known)) / len(known) if len(known) == len(values) else None
+    if len(values) < 2:
+        return None
+    return math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values))
+
+
+def thinned(items: Sequence[T], most: int) -> list[T]:
+    """At most about `most` of the items, evenly, the last one among them."""
+    stride = -(-len(items) // most) if most else 1
+    return [item for k, item in enumerate(items) if (len(items) - 1 - k) % max(stride, 1) == 0]
