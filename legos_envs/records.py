@@ -145,8 +145,16 @@ def episode_from_json(data: Mapping[str, Any]) -> Episode:
             for turn in t["turns"]
         ]
         trajectories[t["agent"]] = Trajectory(t["agent"], t["role"], t["trainable"], turns, t["carry"], t["info"])
-    head = (data[name] for name in ("env_id", "seed", "options"))
-    return Episode(*head, trajectories, data["truncated"], data["group"], data["info"], data.get("order", []))
+    return Episode(
+        data["env_id"],
+        data["seed"],
+        data["options"],
+        trajectories,
+        data["truncated"],
+        data["group"],
+        data["info"],
+        data.get("order", []),
+    )
 
 
 def jsonable(value: Any) -> Any:

@@ -20,6 +20,7 @@ HELP = """Train a model by self-play. Plain `legos train` trains the bundled mod
 --config FILE.toml       settings from a file, on top of the preset
 --server URL             generate on `legos serve`; several, separated by commas
 --wandb PROJECT          log to Weights & Biases too
+--watch [PORT]           show episodes in the browser while training (this machine only)
 --resume                 go on with --run-dir from its newest checkpoint
 --dry-run                print the settings with an estimate of memory and time; train nothing
 
@@ -32,6 +33,7 @@ def run(arguments: Sequence[str]) -> int:
         f"{ALIASES.get(a.partition('=')[0], a.partition('=')[0])}{''.join(a.partition('=')[1:])}" for a in arguments
     ]
     resume, dry_run, smoke = (take_flag(rest, flag) for flag in ("--resume", "--dry-run", "--smoke"))
+    watch = _take_watch(rest)
     names, files = take_values(rest, "--preset"), take_values(rest, "--config")
     data: dict[str, Any] = {}
     for name in names:
@@ -61,7 +63,7 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     from legos_train import train
 
-    train(config=config, resume=resume)
+    train(config=config, resume=resume, watch=watch)
     return 0
 
 
@@ -124,6 +126,17 @@ def take_values(arguments: list[str], flag: str) -> list[str]:
             print(f"legos train: {flag} takes a value", file=sys.stderr)
             raise SystemExit(2)
     return found
+
+
+def _take_watch(arguments: list[str]) -> int | None:
+    """The port of `--watch [PORT]`, 0 for any; None when it is not there."""
+    for i, argument in enumerate(arguments):
+        name, sign, value = argument.partition("=")
+        if name == "--watch":
+            following = arguments[i + 1] if i + 1 < len(arguments) and not sign else value
+            del arguments[i : i + 1 + (not sign and following.isdecimal())]
+            return int(following) if following.isdecimal() else 0
+    return None
 
 
 def _run_dir(arguments: Sequence[str]) -> Path | None:

@@ -13,9 +13,11 @@ the step before is still being learned from (overlap.py).
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,42 @@ class Result:
 OnStep = Callable[[dict[str, Any]], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a run is gone through, as opposed to what it is: the arguments of `train` that are no settings."""
+
+    resume: bool = False
+    quiet: bool = False
+    on_step: OnStep | None = None
+    watch: int | None = None
+
+
+class Watch:
+    """The live viewer of a run, on a thread, from the first episodes in its log on."""
+
+    def __init__(self, path: Path, port: int | None):
+        self.path, self.port = path, port
+        self._server: ThreadingHTTPServer | None = None
+
+    def begin(self, say: Callable[[str], None]) -> None:
+        """Starts serving if that was asked for and has not begun; `say` is told the address."""
+        if self.port is None or self._server is not None or not (self.path / "rollouts.jsonl").exists():
+            return
+        from legos_train.viewer import serve
+
+        self._server = serve([self.path], self.port)
+        threading.Thread(target=self._server.serve_forever, name="legos-watch", daemon=True).start()
+        say(f"watch it at http://127.0.0.1:{self._server.server_port}/")
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+
 def train(
     arena: Arena | TrainConfig | None = None,
     config: TrainConfig | None = None,
@@ -59,6 +97,7 @@ def train(
     resume: bool = False,
     quiet: bool = False,
     on_step: OnStep | None = None,
+    watch: int | None = None,
 ) -> Result:
     """Runs a training run to its end.
 
@@ -70,6 +109,7 @@ def train(
             run is finished.
         quiet: print nothing.
         on_step: called with every metrics record.
+        watch: a port of this machine (0: any) on which a browser sees the run's episodes as they are written.
 
     Raises:
         RunError: the run directory is in use, or holds another run.
@@ -95,32 +135,18 @@ def train(
                 print(f"{path} is finished; nothing to do")
             return _read_result(path)
         write_text(path / "config.toml", to_toml(config.model_copy(update={"run_dir": None})))
-        return _run(config, arena, run, resume, quiet, on_step)
+        with Stopping() as stopping:
+            return _run(config, arena, run, Manner(resume, quiet, on_step, watch), stopping)
 
 
-def _run(
-    config: TrainConfig, arena: Arena | None, run: RunDirectory, resume: bool, quiet: bool, on_step: OnStep | None
-) -> Result:
-    with Stopping() as stopping:
-        return _stoppable(config, arena, run, resume, quiet, on_step, stopping)
-
-
-def _stoppable(
-    config: TrainConfig,
-    arena: Arena | None,
-    run: RunDirectory,
-    resume: bool,
-    quiet: bool,
-    on_step: OnStep | None,
-    stopping: Stopping,
-) -> Result:
+def _run(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Manner, stopping: Stopping) -> Result:
     began = time.perf_counter()
     trainer = Trainer(config, arena)
     try:
         stopping.check()
-        start = trainer.resume(run.path / "checkpoints") if resume else 0
+        start = trainer.resume(run.path / "checkpoints") if manner.resume else 0
         crashpoint("loop.resumed")
-        at = start if resume and start else None
+        at = start or None
         file, log = MetricsFile(run.path / "metrics.jsonl", at), RolloutLog(run.path, at, config.logs, trainer.renderer)
 
         def keep() -> None:
@@ -131,8 +157,9 @@ def _stoppable(
 
         title = f"{config.title} with {config.model}, {config.credit.name} + {config.loss.name}, seed {config.seed}"
         with (
-            Progress(title, config.steps, start, quiet=quiet) as progress,
+            Progress(title, config.steps, start, quiet=manner.quiet) as progress,
             trackers(config, run.path) as track,
+            Watch(run.path, manner.watch) as watch,
         ):
             progress.note(f"{title}; run directory {run.path}")
             first = _first_numbers(trainer, run, start, progress)
@@ -151,8 +178,9 @@ def _stoppable(
                     crashpoint("loop.metrics_written")
                     progress.update(record)
                     track(record)
-                    if on_step:
-                        on_step(record)
+                    watch.begin(progress.note)
+                    if manner.on_step:
+                        manner.on_step(record)
                     every = config.checkpoint.every
                     if last or (every and number % every == 0):
                         keep()
@@ -171,7 +199,7 @@ def _stoppable(
             if trainer.stop_reason:
                 progress.note(f"stopped after step {trainer.learner.step}: {trainer.stop_reason}")
         crashpoint("loop.finishing")
-        result = _finish(trainer, run, first, time.perf_counter() - began, quiet)
+        result = _finish(trainer, run, first, time.perf_counter() - began, manner.quiet)
         crashpoint("loop.finished")
         return result
     finally:

@@ -1,0 +1,35 @@
+"""What leaves Legos: adapters for PEFT and the hub, rollouts as data sets, environments for verifiers.
+
+`legos export FORMAT ...` (cli_export.py) is the command line of these functions.
+
+    peft.py        mlx-lm adapter <-> PEFT adapter
+    hub.py         a folder with adapter and model card, and pushing it when asked to
+    rows.py        rollouts.jsonl -> JSONL or Parquet, one row per turn or per episode
+    verifiers.py   an environment as a package for verifiers v1 (prime-rl)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class ExportError(ValueError):
+    """It cannot be exported as asked; the message says why and what to do."""
+
+
+def fresh_folder(out: Path, *, overwrite: bool = False) -> Path:
+    """Makes the folder that an export writes into.
+
+    Raises:
+        ExportError: there is something in it already, and `overwrite` is off.
+        OSError: it cannot be made.
+    """
+    if out.exists() and not out.is_dir():
+        raise ExportError(f"{str(out)!r} is a file; give a folder")
+    if out.is_dir() and any(out.iterdir()) and not overwrite:
+        raise ExportError(f"{str(out)!r} is not empty; give another folder, or --overwrite to replace files in it")
+    out.mkdir(parents=True, exist_ok=True)
+    return out
+
+
+__all__ = ["ExportError", "fresh_folder"]

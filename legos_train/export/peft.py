@@ -1,0 +1,223 @@
+"""mlx-lm's LoRA layout to PEFT's and back.
+
+    mlx-lm (`adapters.safetensors`)              PEFT (`adapter_model.safetensors`)
+    model.layers.0.self_attn.q_proj.lora_a       base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight
+      (in, r)                                      (r, in)
+    ....lora_b (r, out)                          ....lora_B.weight (out, r)
+    lora_parameters.scale                        lora_alpha / r
+    num_layers, counted from the last            layers_to_transform, only when the first layers are left out
+
+Both mean `W + scale * (A B)^T` (Hu et al. 2021, arXiv 2106.09685). The bits of the matrices are only moved. The PEFT
+file carries mlx-lm's config and header as text in its metadata, so that the way back gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from legos_train.export import ExportError, fresh_folder, tensor_file
+from legos_train.export.tensor_file import Matrix
+
+WEIGHTS, CONFIG = "adapters.safetensors", "adapter_config.json"
+PEFT_WEIGHTS = "adapter_model.safetensors"
+_LAYER = re.compile(r"model\.layers\.(\d+)\.([\w.]+)")
+_QUANTIZED = re.compile(r"mlx-community/|\d-?bit\b|[-_.](q\d|int\d|awq|gptq|dwq|mxfp\d|nvfp\d)", re.IGNORECASE)
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+Layers = dict[str, tuple[Matrix, Matrix]]
+"""Layer path -> A (in, r), B (r, out), as mlx-lm has them."""
+
+
+def to_peft(adapter: Path, out: Path, base_model: str, *, overwrite: bool = False) -> list[str]:
+    """Writes a folder that `peft.PeftModel.from_pretrained(model, folder)` and vLLM read.
+
+    Args:
+        adapter: a folder in mlx-lm's layout.
+        base_model: the repository of the original weights; see `original_model`.
+
+    Returns:
+        The adapted layer paths, such as `model.layers.0.self_attn.q_proj`.
+
+    Raises:
+        ExportError: the adapter is DoRA, damaged, not finite, or changes something that has no counterpart in PEFT.
+        OSError: a file cannot be written.
+    """
+    config, config_text = read_config(adapter / CONFIG)
+    kind, parameters = config.get("fine_tune_type", "lora"), config.get("lora_parameters")
+    if kind != "lora" or not isinstance(parameters, dict):
+        raise ExportError(f"{adapter / CONFIG}: only LoRA can be exported, got fine_tune_type {kind!r}")
+    rank, scale = parameters.get("rank"), parameters.get("scale")
+    if not isinstance(rank, int) or rank < 1 or not isinstance(scale, int | float) or not math.isfinite(scale):
+        raise ExportError(f"{adapter / CONFIG}: needs rank >= 1 and a finite scale, got {rank!r} and {scale!r}")
+    tensors, header, _ = tensor_file.read(adapter / WEIGHTS)
+    layers = _pairs(tensors, adapter / WEIGHTS, rank)
+    numbers = {int(found[1]) for path in layers if (found := _LAYER.fullmatch(path))}
+    alpha = scale * rank
+    written = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base_model,
+        "r": rank,
+        "lora_alpha": int(alpha) if alpha == int(alpha) else alpha,
+        "lora_dropout": 0.0,
+        "target_modules": sorted({path.rpartition(".")[2] for path in layers}),
+        "layers_to_transform": sorted(numbers) if min(numbers) > 0 else None,
+        "layers_pattern": "layers" if min(numbers) > 0 else None,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+        "use_dora": False,
+        "use_rslora": False,
+        "modules_to_save": None,
+    }
+    matrices = {}
+    for path, (a, b) in layers.items():
+        matrices[f"base_model.model.{path}.lora_A.weight"] = a.transposed
+        matrices[f"base_model.model.{path}.lora_B.weight"] = b.transposed
+    metadata = {"format": "pt", "mlx_lm_config": config_text, "mlx_lm_header": header}
+    fresh_folder(out, overwrite=overwrite)
+    _write(out / PEFT_WEIGHTS, tensor_file.render(matrices, metadata))
+    _write(out / CONFIG, (json.dumps(written, indent=2, sort_keys=True) + "\n").encode())
+    return sorted(layers)
+
+
+def to_mlx(peft: Path, out: Path, *, overwrite: bool = False) -> list[str]:
+    """Writes a PEFT LoRA adapter in mlx-lm's layout, for `legos eval MODEL+FOLDER`, `legos serve` and mlx-lm.
+
+    A folder that `to_peft` wrote gives the bytes that it was made from. Of any other, `num_layers` becomes -1 (all):
+    mlx-lm can only count layers from the last, and a layer without tensors of its own changes nothing.
+
+    Returns:
+        The adapted layer paths.
+
+    Raises:
+        ExportError: the adapter is not plain LoRA of one rank on linear layers, is damaged or not finite.
+        OSError: a file cannot be written.
+    """
+    config, _ = read_config(peft / CONFIG)
+    if config.get("peft_type") != "LORA":
+        raise ExportError(f"{peft / CONFIG}: only LoRA can be imported, got peft_type {config.get('peft_type')!r}")
+    refused = ("use_dora", "modules_to_save", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "layer_replication")
+    for name in refused:
+        if config.get(name):
+            raise ExportError(f"{peft / CONFIG}: {name} = {config[name]!r} has no counterpart in mlx-lm's LoRA")
+    if config.get("bias", "none") != "none":
+        raise ExportError(f"{peft / CONFIG}: bias = {config['bias']!r}; mlx-lm's LoRA has none")
+    rank, alpha = config.get("r"), config.get("lora_alpha")
+    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float) or not math.isfinite(alpha):
+        raise ExportError(f"{peft / CONFIG}: needs r >= 1 and a finite lora_alpha, got {rank!r} and {alpha!r}")
+    tensors, _, metadata = tensor_file.read(peft / PEFT_WEIGHTS)
+    renamed = {_mlx_name(name, peft / PEFT_WEIGHTS): matrix.transposed for name, matrix in tensors.items()}
+    layers = _pairs(renamed, peft / PEFT_WEIGHTS, rank)
+    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    text = _own_config(metadata.get("mlx_lm_config"), rank, scale)
+    if text is None:
+        keys = sorted({found[2] for path in layers if (found := _LAYER.fullmatch(path))})
+        parameters = {"rank": rank, "scale": scale, "dropout": 0.0, "keys": keys}
+        made: dict[str, Any] = {"fine_tune_type": "lora", "num_layers": -1, "lora_parameters": parameters}
+        if config.get("base_model_name_or_path"):
+            made["model"] = config["base_model_name_or_path"]
+        text = json.dumps(made, indent=2, sort_keys=True) + "\n"
+    fresh_folder(out, overwrite=overwrite)
+    data = tensor_file.render_as(renamed, metadata.get("mlx_lm_header", ""))
+    _write(out / WEIGHTS, data or tensor_file.render(renamed, {"format": "mlx"}))
+    _write(out / CONFIG, text.encode())
+    return sorted(layers)
+
+
+def original_model(named: str | None, given: str | None) -> str:
+    """The repository that PEFT loads the base from: what was given, else what the adapter or the run names.
+
+    Raises:
+        ExportError: nothing was given, and the run's model is quantized, `tiny`, a local folder, or not known.
+    """
+    if given:
+        return given
+    why = None
+    if not named:
+        why = "the adapter does not say what model it is for"
+    elif named == "tiny":
+        why = "`tiny` comes with Legos and is on no hub"
+    elif not _HUB_NAME.fullmatch(named) or Path(named).exists():
+        why = f"{named!r} is a folder on this machine"
+    elif _QUANTIZED.search(named):
+        why = f"{named!r} looks quantized for MLX, and PEFT and vLLM cannot load it"
+    if why is None and named:
+        return named
+    raise ExportError(f"{why}; name the repository of the original weights with --base-model ORGANISATION/NAME")
+
+
+def read_config(path: Path) -> tuple[dict[str, Any], str]:
+    """A JSON object from a file, and its text. Raises ExportError when there is none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        config = json.loads(text)
+    except FileNotFoundError:
+        raise ExportError(f"no adapter in {str(path.parent)!r}: {path.name} is missing") from None
+    except ValueError as error:
+        raise ExportError(f"{str(path)!r} is no JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise ExportError(f"{str(path)!r} must hold an object, got {type(config).__name__}")
+    return config, text
+
+
+def _pairs(tensors: Mapping[str, Matrix], file: Path, rank: int) -> Layers:
+    """The tensors by layer, checked: names, partners, ranks, finite values."""
+    if not tensors:
+        raise ExportError(f"{str(file)!r} holds no tensors")
+    layers: Layers = {}
+    for name in sorted(tensors):
+        path, _, leaf = name.rpartition(".")
+        if leaf == "m":
+            raise ExportError(f"{file.name}: {name} is a DoRA magnitude; only LoRA can be exported")
+        if leaf not in ("lora_a", "lora_b"):
+            raise ExportError(f"{file.name}: {name} is no LoRA matrix; accepted are names ending in lora_a and lora_b")
+        if not _LAYER.fullmatch(path):
+            raise ExportError(
+                f"{file.name}: {path!r} is no linear layer of a block (model.layers.N....); adapters on embeddings, on "
+                "the output head or on models built otherwise have no mapping here"
+            )
+        if not tensors[name].finite:
+            raise ExportError(f"{file.name}: {name} holds NaN or infinity; nothing was exported")
+        if leaf == "lora_a":
+            partner = tensors.get(f"{path}.lora_b")
+            if partner is None:
+                raise ExportError(f"{file.name}: {name} has no partner {path}.lora_b")
+            ranks = tensors[name].bits.shape[1], partner.bits.shape[0]
+            if ranks != (rank, rank):
+                raise ExportError(f"{file.name}: {path} has ranks {ranks} (A, B), but {CONFIG} says {rank}")
+            layers[path] = tensors[name], partner
+        elif f"{path}.lora_a" not in tensors:
+            raise ExportError(f"{file.name}: {name} has no partner {path}.lora_a")
+    return layers
+
+
+def _mlx_name(name: str, file: Path) -> str:
+    found = re.fullmatch(r"base_model\.model\.(.+)\.lora_(A|B)(?:\.default)?\.weight", name)
+    if found is None:
+        raise ExportError(
+            f"{file.name}: {name} is no LoRA matrix of a linear layer; accepted are base_model.model.LAYER.lora_A.weight "
+            "and lora_B.weight"
+        )
+    return f"{found[1]}.lora_{found[2].lower()}"
+
+
+def _own_config(text: str | None, rank: int, scale: float) -> str | None:
+    """The config that `to_peft` put into the metadata, if it still says what PEFT's config says."""
+    try:
+        parameters = json.loads(text or "")["lora_parameters"]
+        same = parameters["rank"] == rank and math.isclose(parameters["scale"], scale, rel_tol=1e-12)
+    except (ValueError, KeyError, TypeError):
+        return None
+    return text if same else None
+
+
+def _write(path: Path, data: bytes) -> None:
+    from legos_train.storage import write_bytes
+
+    write_bytes(path, data)
