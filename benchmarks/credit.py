@@ -144,7 +144,7 @@ def main() -> None:
         cell |= run()
         cell["cpu_seconds"] = round(time.process_time() - began, 2)
         append(args.out, cell)
-        last = cell["last"]["nash_conv"]
+        last = cell["last"]["nash_conv"] if cell["last"] else float("nan")
         print(
             f"{cell['part']} {cell['game']} {cell['method']} kl={cell['kl']} seed={cell['seed']}: {last:.3f}",
             flush=True,

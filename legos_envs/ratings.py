@@ -119,7 +119,9 @@ class Strength(NamedTuple):
         return start + self.log * SCALE / math.log(10)
 
 
-def bradley_terry(results: Iterable[Result], prior: float = 0.5, most: int = 100_000) -> dict[str, Strength]:
+def bradley_terry(
+    results: Iterable[Result], prior: float = 0.5, most: int = 100_000, weights: Iterable[float] | None = None
+) -> dict[str, Strength]:
     """The Bradley-Terry model, `P(i beats j) = p_i / (p_i + p_j)`, fitted to all results at once.
 
     The MM algorithm of Hunter (2004); a draw counts as half a win for each. Every entrant also wins and loses `prior`
@@ -130,9 +132,10 @@ def bradley_terry(results: Iterable[Result], prior: float = 0.5, most: int = 100
         results: in any order.
         prior: imagined wins, and losses, of each entrant; more draws all strengths together.
         most: steps of the algorithm.
+        weights: how many games each result stands for; 1 by default.
 
     Raises:
-        ValueError: a result is malformed, or `prior` not positive.
+        ValueError: a result or a weight is malformed, there are not as many of both, or `prior` is not positive.
         RuntimeError: it has not converged in `most` steps.
     """
     games = list(results)
@@ -142,10 +145,11 @@ def bradley_terry(results: Iterable[Result], prior: float = 0.5, most: int = 100
         return {}
     where = {name: i for i, name in enumerate(names)}
     wins = np.zeros((len(names), len(names)))  # what row won from column
-    for first, second, score in games:
+    for (first, second, score), weight in zip(games, [1.0] * len(games) if weights is None else weights, strict=True):
         _check(first, second, score)
-        wins[where[first], where[second]] += score
-        wins[where[second], where[first]] += 1.0 - score
+        times = arguments.real(f"the weight of {first!r} against {second!r}", weight, 0.0)
+        wins[where[first], where[second]] += times * score
+        wins[where[second], where[first]] += times * (1.0 - score)
     met, won = wins + wins.T, wins.sum(axis=1) + prior
     p = np.ones(len(names))
     for _ in range(most):

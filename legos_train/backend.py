@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import mlx.core as mx
 import mlx.optimizers as optim
@@ -15,9 +14,10 @@ from legos_train.batch import Batch
 from legos_train.config import TrainConfig
 from legos_train.lora import LoRASettings
 from legos_train.loss import LossSettings
-from legos_train.policy import Policy, Weights, clip_grads, grad_norm, loss_and_grad, prepare
+from legos_train.policy import Policy, Weights, clip_grads, loss_and_grad, prepare
 
-Reduce = Callable[[Weights], Weights]
+if TYPE_CHECKING:
+    from legos_train.distributed import World
 
 
 class TrainerBackend(Protocol):
@@ -44,7 +44,7 @@ class TrainerBackend(Protocol):
 
 
 class MLXBackend:
-    """LoRA weights on an MLX model, AdamW, one process or several (`reduce` sums gradients over them)."""
+    """LoRA weights on an MLX model, AdamW, one process or several (`world`, see distributed.py)."""
 
     def __init__(self, model: nn.Module, config: TrainConfig):
         self.config = config
@@ -59,25 +59,26 @@ class MLXBackend:
             bias_correction=True,
         )
         self.optimizer.init(self.policy.trainable())
-        self.reduce: Reduce | None = None
+        self.world: World | None = None
         self._grads: Weights | None = None
         mx.eval(self.policy.trainable(), self.optimizer.state)
 
     def forward_backward(self, batch: Batch, settings: LossSettings, version: int) -> dict[str, Any]:
         """See `TrainerBackend`."""
         _, grads, numbers = loss_and_grad(
-            self.policy, batch, settings, max_tokens=self.config.max_batch_tokens, policy_version=version
+            self.policy,
+            batch,
+            settings,
+            max_tokens=self.config.max_batch_tokens,
+            policy_version=version,
+            world=self.world,
         )
-        if self.reduce is not None:
-            grads = self.reduce(grads)
-            numbers["grad_norm"] = grad_norm(grads)
-            numbers["finite"] = float(math.isfinite(numbers["grad_norm"]))
         self._grads = grads
         return numbers
 
     def prepare(self, batch: Batch, settings: LossSettings) -> Batch:
-        """The batch with the log-probabilities of the policy as it is now, for losses that correct for stale samples."""
-        return prepare(self.policy, batch, settings, max_tokens=self.config.max_batch_tokens)
+        """The batch with the log-probabilities of the policy as it is, for losses that correct for stale samples."""
+        return prepare(self.policy, batch, settings, max_tokens=self.config.max_batch_tokens, world=self.world)
 
     def optim_step(self, lr: float) -> None:
         """See `TrainerBackend`. The gradient is clipped to `optim.grad_clip` first.

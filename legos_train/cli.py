@@ -13,6 +13,7 @@ VERBS = {
     "envs": ("legos_train.cli_envs", "list, show or check environments"),
     "train": ("legos_train.cli_train", "train a model by self-play"),
     "eval": ("legos_train.cli_eval", "measure a policy, without training"),
+    "tournament": ("legos_train.cli_tournament", "all pairs of policies over several envs, with ratings"),
     "serve": ("legos_train.cli_serve", "serve a model over HTTP, with OpenAI's API"),
     "play": ("legos_train.cli_play", "play against a policy in the terminal"),
     "view": ("legos_train.cli_view", "look at episodes, in the browser or the terminal"),
@@ -22,6 +23,7 @@ EXTRAS = {
     **dict.fromkeys(("mlx", "mlx_lm", "transformers", "tokenizers", "safetensors", "tomli_w"), "train"),
     **dict.fromkeys(("fastapi", "uvicorn", "prometheus_client"), "serve"),
     "wandb": "wandb",
+    "httpx2": "client",
 }
 
 

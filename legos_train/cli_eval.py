@@ -2,85 +2,245 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import legos_envs
-from legos_envs import exact
+from legos_train.actors import UNTRAINED
 from legos_train.cli import parse_assignments, parser
-from legos_train.evaluate import OUTCOMES, exact_metrics, head_to_head, policy_metrics, solvable
+from legos_train.evaluation import exactly
+from legos_train.evaluation.games import Game, Pairing, Record
+from legos_train.evaluation.journal import Journal
+from legos_train.evaluation.outcomes import sides_of
+from legos_train.evaluation.playing import Stage
+from legos_train.evaluation.summary import comparisons, row
+from legos_train.evaluation.text import comparison_text, row_text
 from legos_train.policies import Cast
-from legos_train.rollout import ModelPlayer, Rollouts
+
+ITSELF = "self"
 
 
 def run(arguments: Sequence[str]) -> int:
-    p = parser("eval", "Measure policies, without training.\n\n" + (Cast.player.__doc__ or ""))
+    p = parser(
+        "eval",
+        "Measure policies, without training: every policy in every seat, on the same seeds.\n\n"
+        + (Cast.player.__doc__ or ""),
+    )
     p.add_argument("env", nargs="+")
     p.add_argument("-m", "--policy", action="append", required=True)
-    p.add_argument("--opponent", action="append", help="default: random")
-    p.add_argument("-n", "--games", type=int, default=256)
+    p.add_argument("--opponent", action="append", help="default: random; `self`: the policy itself")
+    p.add_argument("-n", "--games", type=int, default=256, help="per policy and opponent (256)")
+    p.add_argument("--samples", type=int, default=1, metavar="K", help="repeat each seed K times: mean@K, pass@k")
+    add_playing(p)
+    options = p.parse_args(arguments)
+    check(p, options)
+    if options.samples < 1:
+        p.error(f"--samples must be at least 1, got {options.samples}")
+    setting = Setting(options)
+    with Journal(options.out) as journal, setting.stage(journal) as stage:
+        pairings = [
+            setting.pairing(env, policy, policy if opponent == ITSELF else opponent)
+            for env in options.env
+            for policy in dict.fromkeys(options.policy)
+            for opponent in opponents(setting, env, options.opponent)
+        ]
+        games = {p.key: list(p.games(options.games, options.seed, options.samples)) for p in pairings}
+        failures = stage.play([game for some in games.values() for game in some])
+        played = [(p, journal_of(journal, games[p.key])) for p in pairings]
+        rows = [
+            {
+                **row(
+                    p,
+                    records,
+                    options.seed,
+                    samples=options.samples,
+                    failed=[failures[g.key] for g in games[p.key] if g.key in failures],
+                    zero_sum=setting.env(p.env).unwrapped.zero_sum if _ours(setting.env(p.env)) else False,
+                ),
+                **exact_part(setting, stage, p),
+            }
+            for p, records in played
+        ]
+        for one, p in zip(rows, pairings):
+            one["advice"] += setting.remarks(p)
+        results = {"results": rows, "comparisons": comparisons(played, options.seed, options.samples)}
+        journal.write_results(results)
+    show(results, options.json)
+    return 1 if failures else 0
+
+
+def add_playing(p: argparse.ArgumentParser) -> None:
+    """The options that `eval` and `tournament` share."""
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--temperature", type=float, default=1.0)
-    p.add_argument("--max-tokens", type=int, default=64)
+    p.add_argument("--max-tokens", type=int, help="of one action; default 64 for `tiny`, 1024 for other models")
+    p.add_argument("--system", help="system prompt of models and endpoints")
     p.add_argument("--renderer", default="auto")
-    p.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="constructor argument of the env")
+    p.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="constructor argument of the envs")
+    p.add_argument("--seat", action="append", default=[], metavar="NAME=POLICY", help="who takes an agent or role: judges")
+    p.add_argument("--out", type=Path, metavar="DIR", help="keep every game there; go on where it stopped")
+    p.add_argument("--concurrency", type=int, default=256, help="games under way at once (256)")
+    p.add_argument("--connections", type=int, default=32, help="requests under way at one endpoint (32)")
+    p.add_argument("--timeout", type=float, default=120.0, help="seconds for one attempt at an endpoint (120)")
+    p.add_argument("--retries", type=int, default=1, help="how often games that an endpoint lost are replayed (1)")
     p.add_argument("--json", action="store_true", help="print one JSON object")
-    options = p.parse_args(arguments)
-    if options.games < 1:
-        p.error(f"--games must be at least 1, got {options.games}")
-    kwargs = parse_assignments(options.arg, "--arg")
-    results = [
-        evaluate(env, policy, opponent, options, kwargs)
-        for env in options.env
-        for policy in options.policy
-        for opponent in options.opponent or ["random"]
-    ]
-    if options.json:
-        print(json.dumps({"results": results}))
-    else:
-        for result in results:
-            _print(result)
-    return 0
 
 
-def evaluate(env_id: str, policy: str, opponent: str, options: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """One row of the results: games of `policy` against `opponent`, and exact numbers where there are some."""
-    env: Any = legos_envs.make(env_id, **kwargs)
-    env.reset(seed=0)
-    seats = [agent for agent, info in env.infos.items() if info.get("trainable", True)]
-    cast = Cast(env, temperature=options.temperature, max_tokens=options.max_tokens, renderer=options.renderer)
-    try:
-        player, other = cast.player(policy), cast.player(opponent)
-        rollouts = Rollouts(lambda _: legos_envs.make(env_id, **kwargs), concurrency=256)
-        found = head_to_head(rollouts, env_id, seats, player, other, options.games, options.seed)
-        result = {"env": env_id, "policy": policy, "opponent": opponent, **found}
-        if numbers := _exact(env, policy, player):
-            result["exact"] = numbers
-        return result
-    finally:
-        cast.close()
+def check(p: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends with a usage error for numbers out of range."""
+    for name in ("games", "concurrency", "connections"):
+        if getattr(options, name) < 1:
+            p.error(f"--{name} must be at least 1, got {getattr(options, name)}")
+    for name in ("seed", "retries", "temperature"):
+        if getattr(options, name) < 0:
+            p.error(f"--{name} must be at least 0, got {getattr(options, name)}")
+    if options.max_tokens is not None and options.max_tokens < 1:
+        p.error(f"--max-tokens must be at least 1, got {options.max_tokens}")
+    if not options.timeout > 0:
+        p.error(f"--timeout must be above 0, got {options.timeout}")
 
 
-def _exact(env: Any, name: str, player: Any) -> dict[str, float]:
-    if not solvable(env):
+class Setting:
+    """What the options say, env by env."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.options = options
+        self.args = parse_assignments(options.arg, "--arg")
+        self.fixed = {key: str(value) for key, value in parse_assignments(options.seat, "--seat").items()}
+        self.cast = Cast(
+            temperature=options.temperature,
+            max_tokens=options.max_tokens,
+            renderer=options.renderer,
+            system=options.system,
+            timeout=options.timeout,
+            connections=options.connections,
+        )
+        self._envs: dict[str, Any] = {}
+        self._identities: dict[str, dict[str, Any]] = {}
+
+    def env(self, name: str) -> Any:
+        """An env after a reset."""
+        if name not in self._envs:
+            env = self._envs[name] = legos_envs.make(name, **self.args)
+            env.reset(seed=0)
+            known = {*env.infos, *(info.get("role", agent) for agent, info in env.infos.items())}
+            if unknown := set(self.fixed) - known:
+                raise ValueError(f"no agent or role {sorted(unknown)} in {name}; it has {sorted(known)}")
+        return self._envs[name]
+
+    def pairing(self, env: str, policy: str, opponent: str) -> Pairing:
+        infos = self.env(env).infos
+        taken = {a for a, info in infos.items() if a in self.fixed or info.get("role", a) in self.fixed}
+        sides = tuple(side for side in sides_of(infos) if not taken.intersection(side))
+        if not sides:
+            raise ValueError(f"no seat of {env} is left for {policy}: the env trains none, or --seat gives all away")
+        fixed = {UNTRAINED: "random", **self.fixed}
+        identity = {word: self.identity(word) for word in {policy, opponent, *fixed.values()}}
+        return Pairing(env, policy, opponent, sides, self.args, fixed, identity)
+
+    def identity(self, word: str) -> dict[str, Any]:
+        if word not in self._identities:
+            self._identities[word] = self.cast.identity(word)
+        return self._identities[word]
+
+    def stage(self, journal: Journal) -> Open:
+        options = self.options
+        report = progress if sys.stderr.isatty() and not options.json else None
+        return Open(
+            Stage(self.cast, journal, concurrency=options.concurrency, retries=options.retries, report=report), self.cast
+        )
+
+    def remarks(self, pairing: Pairing) -> list[str]:
+        """What a reader of the numbers of a pairing should know of how they came about."""
+        infos = self.env(pairing.env).infos
+        free = [
+            agent
+            for agent, info in infos.items()
+            if not info.get("trainable", True) and not {agent, info.get("role", agent)} & set(self.fixed)
+        ]
+        said = [f"{', '.join(free)} played by random; name somebody with --seat ROLE=POLICY."] if free else []
+        if {pairing.policy, pairing.opponent} & {"human"}:
+            said.append("a person's games are few and not repeatable.")
+        return said
+
+
+class Open:
+    """Closes a stage and its cast at the end of a `with`."""
+
+    def __init__(self, stage: Stage, cast: Cast):
+        self.stage, self.cast = stage, cast
+
+    def __enter__(self) -> Stage:
+        return self.stage
+
+    def __exit__(self, *error: object) -> None:
+        self.stage.close()
+        self.cast.close()
+
+
+def opponents(setting: Setting, env: str, given: Sequence[str] | None) -> list[str]:
+    """The opponents of an env: none but `self` where there is one side only."""
+    alone = len(sides_of(setting.env(env).infos)) == 1
+    return [ITSELF] if alone else list(dict.fromkeys(given or ["random"]))
+
+
+def journal_of(journal: Journal, games: Sequence[Game]) -> list[Record]:
+    """The records of games that are there, in the order of the schedule."""
+    return [journal.records[game.key] for game in games if game.key in journal.records]
+
+
+def exact_part(setting: Setting, stage: Stage, pairing: Pairing) -> dict[str, Any]:
+    """`exact`, where the game can be solved and the policy's probabilities are known."""
+    env = setting.env(pairing.env)
+    bare = env.unwrapped
+    if not _ours(env) or not exactly.solvable(bare):
         return {}
-    if isinstance(player, ModelPlayer):
-        return exact_metrics(env, [player] * env.game.num_players)
-    infos = exact.info_sets(env.game)
-    if name == "random":
-        return policy_metrics(env, {info: exact.uniform(info) for info in infos})
-    if name == "optimal":
-        solution = exact.nash(env.game)
-        return policy_metrics(env, {info: solution(info) for info in infos})
-    return {}
+    policy, illegal = _table(stage, pairing, bare, pairing.policy)
+    if policy is None:
+        return {}
+    found: dict[str, Any] = exactly.report(bare, policy)
+    if illegal is not None:
+        found["illegal"] = illegal
+    opponent, _ = _table(stage, pairing, bare, pairing.opponent)
+    if opponent is not None and pairing.opponent != pairing.policy:
+        found["against_opponent"] = {
+            seat: exactly.value_against(bare.game, policy, opponent, player)
+            for player, seat in enumerate(bare.possible_agents)
+        }
+    return {"exact": found}
 
 
-def _print(result: dict[str, Any]) -> None:
-    low, high = result["ci95"]
-    print(f"{result['env']}: {result['policy']} against {result['opponent']}, {result['games']} games")
-    print(f"  mean return {result['mean']:+.4f}  (95 % interval {low:+.4f} .. {high:+.4f})")
-    print("  by seat     " + "  ".join(f"{seat} {value:+.4f}" for seat, value in result["seats"].items()))
-    print("  outcomes    " + "  ".join(f"{kind} {result[kind]:.1%}" for kind in OUTCOMES if result[kind]))
-    for name, value in result.get("exact", {}).items():
-        print(f"  exact       {name} {value:.4f}")
+def _table(stage: Stage, pairing: Pairing, env: Any, word: str) -> tuple[exactly.Table | None, float | None]:
+    """The probabilities of a policy, and how much of them goes to illegal answers (None: code gives none)."""
+    if (known := exactly.code_table(env, word)) is not None:
+        return known, None
+    player = stage.player(pairing.env, pairing.args, word)
+    if not hasattr(player, "renderer"):
+        return None, None
+    infos = legos_envs.exact.info_sets(env.game)
+    probabilities, leftover = exactly.action_probabilities(env, [player] * env.game.num_players, infos)
+    return probabilities, sum(leftover.values()) / len(leftover)
+
+
+def _ours(env: Any) -> bool:
+    return isinstance(env.unwrapped, legos_envs.TextEnv)
+
+
+def progress(done: int, wanted: int) -> None:
+    print(f"\r{done}/{wanted} games", end="\n" if done >= wanted else "", file=sys.stderr, flush=True)
+
+
+def show(results: Mapping[str, Any], as_json: bool, write: Callable[[str], Any] = print) -> None:
+    if as_json:
+        write(json.dumps(results))
+        return
+    for one in results["results"]:
+        for line in row_text(one):
+            write(line)
+    for one in results["comparisons"]:
+        for line in comparison_text(one):
+            write(line)

@@ -73,8 +73,9 @@ class World:
         digests = self.gather(hashlib.sha256(data).digest())
         others = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
         if others:
+            named = ", ".join(map(str, others))
             raise TrainingError(
-                f"{what} of rank {', '.join(map(str, others))} is not that of rank 0: all ranks need the same settings, "
+                f"{what} of rank {named} is not that of rank 0: all ranks need the same settings, "
                 "model and version of Legos, on machines that compute alike; --resume goes on from the last checkpoint"
             )
 

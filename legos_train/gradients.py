@@ -14,20 +14,35 @@ from .loss import LossSettings, metrics, objective
 from .recompute import Outcome
 
 if TYPE_CHECKING:
+    from .distributed import World
     from .policy import Policy
 
 Weights = dict[str, mx.array]
 
 
-def prepare(policy: Policy, batch: Batch, settings: LossSettings, *, max_tokens: int | None = None) -> Batch:
+def prepare(
+    policy: Policy,
+    batch: Batch,
+    settings: LossSettings,
+    *,
+    max_tokens: int | None = None,
+    world: World | None = None,
+) -> Batch:
     """The batch as the first of several updates needs it: with the log-probabilities of the policy as it is now, where
     the settings compare them with the sampler's; else the batch itself.
 
-    For a single update it is not needed: `loss_and_grad` takes a batch without them to be the start.
+    For a single update it is not needed: `loss_and_grad` takes a batch without them to be the start. With a `world`
+    every rank computes its share.
     """
     if not settings.needs_start or batch.start_logprobs is not None or not len(batch):
         return batch
-    return batch.with_start(policy.logprobs(batch, max_tokens=max_tokens))
+    if world is None:
+        return batch.with_start(policy.logprobs(batch, max_tokens=max_tokens))
+    mine, own = world.part(batch)
+    start = np.zeros(len(batch), dtype=np.float32)
+    if len(mine):
+        start[own] = policy.logprobs(mine, max_tokens=max_tokens)
+    return batch.with_start(np.array(world.total({"start": mx.array(start)})["start"]))
 
 
 def loss_and_grad(
@@ -37,6 +52,7 @@ def loss_and_grad(
     *,
     max_tokens: int | None = None,
     policy_version: int | None = None,
+    world: World | None = None,
 ) -> tuple[float, Weights, dict[str, Any]]:
     """Loss of the batch, its gradient by weight name, and numbers to log.
 
@@ -44,6 +60,7 @@ def loss_and_grad(
     `numbers["finite"]` is 1.0, or 0.0 when the loss or the gradient is not finite: the caller decides what to do then.
     The other numbers are those of `loss.metrics` plus loss, grad_norm, entropy, kl (when there is a reference) and
     entropy_bonus (when there is a bonus).
+    With a `world` every rank computes its share, and all of them return what the whole batch gives.
     Raises ValueError for a batch without sampled tokens.
     """
     if not len(batch):
@@ -57,7 +74,8 @@ def loss_and_grad(
     sums: dict[str, float] = {}
     new: list[NDArray[np.float32]] = []
     order: list[NDArray[np.int64]] = []
-    for part, places in batch.parts(max_tokens):
+    mine, own = (batch, np.arange(len(batch))) if world is None else world.part(batch)
+    for part, places in mine.parts(max_tokens) if len(mine) else ():
         reference = policy.reference(part, full=settings.kl == "exact") if settings.kl_weight else None
 
         def compute(logits: mx.array, part: Batch = part, reference: mx.array | None = reference) -> Outcome:
@@ -68,11 +86,18 @@ def loss_and_grad(
         mx.eval(loss, seen, grads)
         total += float(np.asarray(loss))
         new.append(np.array(seen.pop("new")))
-        order.append(places)
+        order.append(own[places])
         for name, value in seen.items():
             sums[name] = sums.get(name, 0.0) + float(np.asarray(value))
-    logprobs = np.empty(len(batch), dtype=np.float32)
-    logprobs[np.concatenate(order)] = np.concatenate(new)
+    logprobs = np.zeros(len(batch), dtype=np.float32)
+    if order:
+        logprobs[np.concatenate(order)] = np.concatenate(new)
+    if world is not None:
+        grads = grads or {name: mx.zeros_like(weight) for name, weight in policy.trainable().items()}
+        summed = world.total(grads | {"": mx.array(logprobs)})  # the others have zeros where this rank has values
+        logprobs = np.array(summed.pop(""))
+        grads, sums = summed, world.total_numbers({"loss": total, **sums})
+        total = sums.pop("loss")
     norm = grad_norm(grads)
     numbers = {"loss": total, "grad_norm": norm, **sums, **metrics(logprobs, batch, settings, policy_version)}
     numbers["finite"] = float(np.isfinite(total) and np.isfinite(norm))

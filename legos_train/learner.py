@@ -20,6 +20,10 @@ from legos_train.loss import LossSettings
 from legos_train.policy import FULL_ROW_VOCABULARY, Policy, Weights
 
 
+VANISHED = 1e-6
+"""A gradient norm below which weights may well stay as they are: the policy has become deterministic."""
+
+
 class TrainingError(RuntimeError):
     """Training cannot go on in a way that means anything; the message says why."""
 
@@ -101,6 +105,7 @@ class Learner:
             raise TrainingError(f"step {step}: no LoRA weight is trainable (all are frozen): nothing would be learned")
         numbers: dict[str, Any] = {}
         updates = idle = skipped = 0
+        steepest = 0.0
         if settings.needs_start:
             batch = self.backend.prepare(batch, settings)
         for epoch in range(config.optim.epochs):
@@ -122,12 +127,13 @@ class Learner:
                     continue
                 self.backend.optim_step(self.learning_rate(step))
                 self.skipped = 0
+                steepest = max(steepest, seen["grad_norm"])
                 updates += 1
         change = adapter_change(before, self.policy.trainable())
-        if updates and change == 0.0:
+        if updates and change == 0.0 and steepest > VANISHED:
             raise TrainingError(
                 f"step {step}: the adapter did not change after {updates} update(s) with learning rate "
-                f"{self.learning_rate(step):.2e}. Nothing would be learned"
+                f"{self.learning_rate(step):.2e} and a gradient norm of {steepest:.2e}. Nothing would be learned"
             )
         self.finish(step)
         numbers.update(

@@ -13,10 +13,11 @@ the step before is still being learned from (overlap.py).
 from __future__ import annotations
 
 import json
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,10 @@ from typing import Any
 from legos_train.arena import Arena
 from legos_train.config import TrainConfig, load_toml, to_toml
 from legos_train.crash import crashpoint
+from legos_train.distributed import World, joined
 from legos_train.metrics import MetricsFile, Progress
 from legos_train.rollout_log import RolloutLog
-from legos_train.settings import EnvEntry
+from legos_train.settings import EnvEntry, Logs
 from legos_train.stopping import Stopped, Stopping
 from legos_train.storage import RunDirectory, RunError, new_run_directory, write_text
 from legos_train.trackers import trackers
@@ -62,6 +64,7 @@ class Manner:
     quiet: bool = False
     on_step: OnStep | None = None
     watch: int | None = None
+    world: World | None = None
 
 
 class Watch:
@@ -99,7 +102,8 @@ def train(
     on_step: OnStep | None = None,
     watch: int | None = None,
 ) -> Result:
-    """Runs a training run to its end.
+    """Runs a training run to its end. Started by `mlx.launch` on several ranks, it is one run of all of them, and rank
+    0 writes it (distributed.py).
 
     Args:
         arena: actors and envs of the run; without one, or without envs in it, those of the config. A config given here
@@ -124,24 +128,55 @@ def train(
     if arena is not None and arena.envs:
         entries = tuple(EnvEntry(id=slot.name, weight=slot.weight) for slot in arena.envs.values())
         config = config.model_copy(update={"env": entries})
+    with joined() as world:
+        manner = Manner(resume, quiet, on_step, watch, world)
+        return _begin(config, arena, manner) if world is None or not world.rank else _follow(config, arena, manner)
+
+
+def _begin(config: TrainConfig, arena: Arena | None, manner: Manner) -> Result:
+    """The run of a process on its own, or of rank 0, with its directory."""
     path = config.run_dir or new_run_directory(Path("runs"), config.title, config.model, config.seed)
     with RunDirectory(path) as run:
-        if run.started and not resume:
+        if run.started and not manner.resume:
             raise RunError(f"{str(path)!r} already holds a run; --resume goes on with it, or give another --run-dir")
         if run.started:
             _check_same(config, load_toml(path / "config.toml"))
+        if manner.world is not None:
+            manner.world.share(json.dumps({"path": str(path), "finished": run.finished}).encode())
+            if not run.finished:
+                _agree(config, manner.world)
         if run.finished:
-            if not quiet:
+            if not manner.quiet:
                 print(f"{path} is finished; nothing to do")
             return _read_result(path)
         write_text(path / "config.toml", to_toml(config.model_copy(update={"run_dir": None})))
         with Stopping() as stopping:
-            return _run(config, arena, run, Manner(resume, quiet, on_step, watch), stopping)
+            return _run(config, arena, run, manner, stopping)
+
+
+def _follow(config: TrainConfig, arena: Arena | None, manner: Manner) -> Result:
+    """The run of a rank above 0: what it writes goes nowhere."""
+    assert manner.world is not None
+    told = json.loads(manner.world.share(b""))
+    path = Path(told["path"])
+    if told["finished"]:
+        return _read_result(path) if path.exists() else Result(path, config.steps, 0.0)
+    _agree(config, manner.world)
+    config = config.model_copy(update={"logs": Logs(rollouts=0)})
+    with tempfile.TemporaryDirectory(prefix="legos-rank-") as folder, Stopping(quiet=True) as stopping:
+        with RunDirectory(Path(folder)) as run:
+            result = _run(config, arena, run, replace(manner, quiet=True, watch=None), stopping)
+        return replace(result, run_dir=path)
+
+
+def _agree(config: TrainConfig, world: World) -> None:
+    plain = config.model_copy(update={"run_dir": None}).plain()
+    world.agree("the config", json.dumps(plain, sort_keys=True).encode())
 
 
 def _run(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Manner, stopping: Stopping) -> Result:
     began = time.perf_counter()
-    trainer = Trainer(config, arena)
+    trainer = Trainer(config, arena, manner.world)
     try:
         stopping.check()
         start = trainer.resume(run.path / "checkpoints") if manner.resume else 0
@@ -157,13 +192,15 @@ def _run(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Ma
 
         title = f"{config.title} with {config.model}, {config.credit.name} + {config.loss.name}, seed {config.seed}"
         with (
-            Progress(title, config.steps, start, quiet=manner.quiet) as progress,
+            Progress(title, config.steps, start, quiet=manner.quiet, mode=config.logs.progress) as progress,
             trackers(config, run.path) as track,
             Watch(run.path, manner.watch) as watch,
         ):
             progress.note(f"{title}; run directory {run.path}")
             first = _first_numbers(trainer, run, start, progress)
             trainer.check, written = stopping.check, start
+            if manner.world is not None:
+                trainer.check = manner.world.checked(stopping.check)
             try:
                 for record in _steps(trainer, start, stopping):
                     number = record["step"]
@@ -199,6 +236,8 @@ def _run(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Ma
             if trainer.stop_reason:
                 progress.note(f"stopped after step {trainer.learner.step}: {trainer.stop_reason}")
         crashpoint("loop.finishing")
+        if manner.world is not None and manner.world.rank:
+            return Result(run.path, trainer.learner.step, time.perf_counter() - began, first)
         result = _finish(trainer, run, first, time.perf_counter() - began, manner.quiet)
         crashpoint("loop.finished")
         return result
@@ -265,7 +304,7 @@ def _finish(trainer: Trainer, run: RunDirectory, first: dict[str, float], second
         | {"best": best, "published": published, "stopped": trainer.stop_reason},
     )
     if not quiet:
-        print_table(result)
+        print_table(result, config.logs.progress)
     return result
 
 
@@ -276,7 +315,8 @@ def _read_result(path: Path) -> Result:
 
 def _check_same(new: TrainConfig, old: TrainConfig) -> None:
     """A resumed run goes on as it was."""
-    a, b = new.model_dump(exclude={"run_dir"}), old.model_dump(exclude={"run_dir"})
+    display: Any = {"run_dir": True, "logs": {"progress"}}
+    a, b = new.model_dump(exclude=display), old.model_dump(exclude=display)
     changed = [key for key in a if a[key] != b[key]]
     if changed:
         shown = "; ".join(f"{key}: was {b[key]!r}, now {a[key]!r}" for key in changed)

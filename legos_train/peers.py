@@ -44,7 +44,9 @@ class Watch:
         self.lost: str | None = None
         self._since = 0.0
         self._ended = threading.Event()
-        self._peers: dict[socket.socket, int] = self._listen(size, share, host) if rank == 0 else self._call(rank, share)
+        self._peers: dict[socket.socket, int] = (
+            self._listen(size, share, host) if rank == 0 else self._call(rank, share)
+        )
         self._thread = threading.Thread(target=self._work, name="legos-peers", daemon=True)
         self._thread.start()
 

@@ -1,8 +1,10 @@
-"""From a word to whoever answers: `random`, `optimal`, `tiny`, a model, an adapter, a run directory."""
+"""From a word to whoever answers: `random`, `optimal`, `tiny`, a model, an adapter, a run directory, an endpoint."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +13,16 @@ from pettingzoo import AECEnv
 from legos_envs import Policy, policies
 
 if TYPE_CHECKING:
+    from legos_train.endpoint import Endpoint
     from legos_train.rollout import ModelPlayer
 
-CODE_POLICIES = ("random", "optimal", "human", "scripted:")
+CODE_POLICIES = ("random", "optimal", "human", "scripted")
+ACCEPTED = (
+    "random, optimal, human, scripted:NAME, tiny, a model directory or hub name (with +ADAPTER if wanted), an adapter "
+    "directory, a run directory (with @last, @best or @step_N), an endpoint http://HOST:PORT/v1#MODEL"
+)
+TINY_TOKENS, TOKENS = 64, 1024
+"""Most tokens of an action where none are given: the bundled model only names a move."""
 
 
 class PolicyError(ValueError):
@@ -21,32 +30,90 @@ class PolicyError(ValueError):
 
 
 class Cast:
-    """Makes players for one env and keeps one engine per base model, so that two adapters share it."""
+    """Makes players and keeps one engine per base model, so that two adapters share it.
 
-    def __init__(self, env: AECEnv, *, temperature: float = 1.0, max_tokens: int = 64, renderer: str = "auto"):
+    Args:
+        env: whose game policies of code know, unless `player` is told another.
+        temperature: of models and endpoints.
+        max_tokens: most tokens of one action; by default 64 of the bundled model, 1024 of others.
+        renderer: how conversations become tokens; `auto` takes the model's chat template.
+        system: put before every conversation of models and endpoints.
+        timeout: seconds for one attempt at an endpoint.
+        connections: requests under way at one endpoint.
+    """
+
+    def __init__(
+        self,
+        env: AECEnv | None = None,
+        *,
+        temperature: float = 1.0,
+        max_tokens: int | None = None,
+        renderer: str = "auto",
+        system: str | None = None,
+        timeout: float = 120.0,
+        connections: int = 32,
+    ):
         self.env = env
-        self.temperature, self.max_tokens, self.renderer = temperature, max_tokens, renderer
+        self.temperature, self.max_tokens, self.renderer, self.system = temperature, max_tokens, renderer, system
+        self.timeout, self.connections = timeout, connections
         self._engines: dict[str, tuple[Any, Any]] = {}
+        self._endpoints: dict[str, Endpoint] = {}
+        self._models: dict[str, ModelPlayer] = {}
 
-    def player(self, spec: str) -> Policy | ModelPlayer:
+    def player(self, spec: str, env: AECEnv | None = None) -> Policy | ModelPlayer:
         """The player called `spec`.
 
         Args:
             spec: `random`, `optimal`, `scripted:NAME`, `human`; `tiny`, a model directory or hub name, each with
                 `+ADAPTER` if wanted; an adapter directory; a run directory (`runs/x`), or `runs/x@last`, `@best`,
-                `@step_40`.
+                `@step_40`; an endpoint with OpenAI's API, `http://host:port/v1#model`, whose key is read from
+                LEGOS_API_KEY (OPENAI_API_KEY and OPENROUTER_API_KEY for those services).
 
         Raises:
-            PolicyError: there is no such policy, or it does not fit the env.
+            PolicyError: there is no such policy.
+            ValueError, TypeError: it does not fit the env.
         """
-        if spec.startswith(CODE_POLICIES) and spec.partition(":")[0] in ("random", "optimal", "human", "scripted"):
-            return policies.make_policy(spec, self.env)
-        base, adapter = locate(spec)
-        return self._model(base, adapter)
+        if is_code(spec):
+            return policies.make_policy(spec, self.env if env is None else env)
+        if is_endpoint(spec):
+            return self._endpoint(spec)
+        if spec not in self._models:
+            self._models[spec] = self._model(*locate(spec))
+        return self._models[spec]
+
+    def identity(self, spec: str) -> dict[str, Any]:
+        """What besides its name decides what a policy plays, as JSON values: two evaluations are the same with it.
+
+        Raises:
+            PolicyError: there is no such policy.
+        """
+        if is_code(spec):
+            return {}
+        sampling = {"temperature": self.temperature, "max_tokens": self.max_tokens, "system": self.system}
+        if is_endpoint(spec):
+            return sampling
+        _, adapter = locate(spec)
+        return {**sampling, "renderer": self.renderer, "adapter": None if adapter is None else fingerprint(adapter)}
+
+    def _endpoint(self, spec: str) -> Endpoint:
+        from legos_train.endpoint import Endpoint
+
+        if spec not in self._endpoints:
+            try:
+                self._endpoints[spec] = Endpoint(
+                    spec,
+                    temperature=self.temperature,
+                    max_tokens=self.max_tokens or TOKENS,
+                    system=self.system,
+                    timeout=self.timeout,
+                    connections=self.connections,
+                )
+            except ValueError as error:
+                raise PolicyError(str(error)) from None
+        return self._endpoints[spec]
 
     def _model(self, base: str, adapter: Path | None) -> ModelPlayer:
         from inference import Engine
-        from inference.loading import read_adapter
         from inference.render import Renderer
         from legos_train.rollout import ModelPlayer
 
@@ -56,31 +123,49 @@ class Cast:
         engine, renderer = self._engines[base]
         name = None
         if adapter is not None:
-            weights = read_adapter(adapter)
             name = str(adapter)
-            version = int(weights.config.get("legos", {}).get("step", 0))
-            engine.publish(name, weights.weights, scale=weights.scale, version=version)
-        return ModelPlayer(engine, renderer, name, self.temperature, max_tokens=self.max_tokens)
+            weights, scale, version = read_weights(adapter)
+            engine.publish(name, weights, scale=scale, version=version)
+        room = self.max_tokens or (TINY_TOKENS if base == "tiny" else TOKENS)
+        return ModelPlayer(engine, renderer, name, self.temperature, max_tokens=room, system=self.system)
+
+    def revive(self) -> None:
+        """Endpoints that were given up are asked again."""
+        for endpoint in self._endpoints.values():
+            endpoint.revive()
 
     def close(self) -> None:
+        for endpoint in self._endpoints.values():
+            endpoint.close()
         for engine, _ in self._engines.values():
             engine.close()
+        self._endpoints, self._engines, self._models = {}, {}, {}
+
+
+def is_code(spec: str) -> bool:
+    """Whether a word names a policy without a model."""
+    return spec.partition(":")[0] in CODE_POLICIES and (":" in spec) == spec.startswith("scripted:")
+
+
+def is_endpoint(spec: str) -> bool:
+    """Whether a word names an endpoint."""
+    return spec.startswith(("http://", "https://"))
 
 
 def locate(spec: str) -> tuple[str, Path | None]:
-    """The base model and the adapter directory (or None) that a word means."""
+    """The base model, and the adapter or checkpoint directory (or None), that a word means; see `read_weights`.
+
+    Raises:
+        PolicyError: it means neither.
+    """
     base, plus, adapter = spec.partition("+")
     if plus:
         return base, _adapter(Path(adapter))
     name, at, which = spec.partition("@")
     path = Path(name)
     if (path / "config.toml").exists() and not (path / "adapter_config.json").exists():
-        import tomllib
-
-        chosen = path / (which or "adapter")
-        if which.startswith("step_"):
-            raise PolicyError(f"{spec!r}: checkpoints hold training state; use {name}, {name}@last or {name}@best")
-        return tomllib.loads((path / "config.toml").read_text())["model"], _adapter(chosen)
+        model = str(run_settings(path).get("model", "tiny"))
+        return model, _checkpoint(path, which) if which.startswith("step_") else _adapter(path / (which or "adapter"))
     if at:
         raise PolicyError(f"{spec!r}: {name!r} is no run directory (no config.toml in it)")
     if (path / "adapter_config.json").exists():
@@ -91,13 +176,58 @@ def locate(spec: str) -> tuple[str, Path | None]:
         return found, path
     if spec == "tiny" or (path / "config.json").exists() or ("/" in spec and not path.exists() and spec[0] not in "./"):
         return spec, None
-    raise PolicyError(
-        f"no policy {spec!r}. Accepted: random, optimal, human, scripted:NAME, tiny, a model directory or hub name "
-        "(with +ADAPTER if wanted), an adapter directory, a run directory (with @last or @best)"
-    )
+    raise PolicyError(f"no policy {spec!r}. Accepted: {ACCEPTED}")
+
+
+def run_settings(run: Path) -> dict[str, Any]:
+    """The settings of a run directory as its `config.toml` has them.
+
+    Raises:
+        PolicyError: the file cannot be read.
+    """
+    try:
+        return tomllib.loads((run / "config.toml").read_text())
+    except (OSError, ValueError) as error:
+        raise PolicyError(f"the settings of the run {str(run)!r} cannot be read: {error}") from None
+
+
+def read_weights(where: Path) -> tuple[dict[str, Any], float, int]:
+    """LoRA weights by mlx-lm's names, their scale and their version, from an adapter or a checkpoint directory.
+
+    Raises:
+        AdapterError, Damaged: what is there is not whole.
+    """
+    if (where / "adapter_config.json").exists():
+        from inference.loading import read_adapter
+
+        found = read_adapter(where)
+        return found.weights, found.scale, int(found.config.get("legos", {}).get("step", 0))
+    from legos_train import checkpoint
+    from legos_train.settings import Lora
+
+    scale = run_settings(where.parents[1]).get("lora", {}).get("scale", Lora().scale)
+    return checkpoint.read(where).arrays["adapter"], float(scale), int(where.name.removeprefix("step_"))
+
+
+def fingerprint(where: Path) -> str:
+    """Tells the weights in an adapter or a checkpoint directory from others: the start of their SHA-256."""
+    file = where / ("adapters.safetensors" if (where / "adapter_config.json").exists() else "adapter.safetensors")
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+    except FileNotFoundError:
+        raise PolicyError(f"no weights in {str(where)!r}: {file.name} is missing") from None
 
 
 def _adapter(path: Path) -> Path:
     if not (path / "adapter_config.json").exists():
         raise PolicyError(f"no adapter in {str(path)!r}: adapter_config.json is missing (has the run finished?)")
+    return path
+
+
+def _checkpoint(run: Path, which: str) -> Path:
+    path = run / "checkpoints" / which
+    if not (path / "adapter.safetensors").exists():
+        kept = sorted((run / "checkpoints").glob("step_*/adapter.safetensors"), key=lambda file: file.parent.stat().st_mtime)
+        names = ", ".join(f"{run}@{file.parent.name}" for file in kept) or "none (see checkpoint.keep)"
+        raise PolicyError(f"{run}@{which}: that checkpoint is not kept; there are {names}, and {run}@last, {run}@best")
     return path

@@ -9,15 +9,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pettingzoo import AECEnv
 
 from inference import Completion, ContextOverflow, Request
-from inference.render import Conversation, Renderer
 from legos_envs import Decision, Episode, Policy, Runner
 from legos_train.actors import seated
 from legos_train.background import Background
+
+if TYPE_CHECKING:  # policies of code and endpoints need no tokenizer
+    from inference.render import Conversation, Renderer
 
 
 @dataclass(slots=True)
@@ -226,6 +228,8 @@ class Rollouts:
                     continue
                 conversation = game.conversations.get(decision.agent)
                 if conversation is None:
+                    from inference.render import Conversation
+
                     conversation = Conversation(player.renderer, player.system)
                     game.conversations[decision.agent] = conversation
                 prompt = conversation.prompt(decision.messages)

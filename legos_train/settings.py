@@ -322,6 +322,9 @@ class Logs(Section):
     """Project name: also log to trackio (install it yourself)."""
     tensorboard: bool = False
     """Also write TensorBoard event files into the run directory (needs tensorboardX or torch)."""
+    progress: Literal["auto", "rich", "plain", "json"] = "auto"
+    """What is printed: a live dashboard (`rich`), a line every ten steps (`plain`), every step as a line of JSON
+    (`json`); auto: the dashboard on a terminal, plain lines elsewhere."""
 
 
 class Server(Section):

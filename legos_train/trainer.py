@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from inference import Engine, fastblas, load
 from inference.render import Renderer
 from legos_envs import Episode
 from legos_envs.table import keyed_generator
-from legos_train import checkpoint, filters, settings
+from legos_train import checkpoint, filters, settings, tensors
 from legos_train.actors import Job
 from legos_train.arena import Arena, EpisodeRequest
 from legos_train.batch import Batch, pack
@@ -24,7 +24,7 @@ from legos_train.building import arena_of, identity_of, make_credit, make_league
 from legos_train.config import ConfigError, TrainConfig
 from legos_train.crash import crashpoint
 from legos_train.credit import Advantages
-from legos_train.generation import LocalGenerator, Publisher
+from legos_train.generation import Generator, LocalGenerator, Publisher
 from legos_train.league import League
 from legos_train.learner import Learner, TrainingError
 from legos_train.measuring import Course, Measurer
@@ -34,6 +34,9 @@ from legos_train.remote import RemoteEngine
 from legos_train.replay import Record, ReplayBuffer
 from legos_train.response import respond
 from legos_train.rollout import ModelPlayer
+
+if TYPE_CHECKING:
+    from legos_train.distributed import World
 
 POLICY, AVERAGE = "policy", "average"
 
@@ -52,11 +55,13 @@ class Trainer:
     """One run. `legos_train.train` is the loop around it; tests and notebooks may call `step` themselves.
 
     The measuring engine is always in this process. Episodes come from `generator`: that same engine, servers, or (set
-    by `overlap.py`) another process or thread.
+    by `overlap.py`) another process or thread. With a `world` this is one of several ranks, see distributed.py.
     """
 
-    def __init__(self, config: TrainConfig, arena: Arena | None = None):
-        self.config = config
+    def __init__(self, config: TrainConfig, arena: Arena | None = None, world: World | None = None):
+        self.config, self.world = config, world
+        if world is not None and config.asynchronous.enabled:
+            raise ConfigError("asynchronous.enabled must be off with several ranks: each of them plays and trains")
         self.arena = arena_of(config, arena)
         model, tokenizer, _ = load(config.model)
         fastblas.set_threads(config.threads)
@@ -64,6 +69,7 @@ class Trainer:
         self.engine = Engine(model, tokenizer, max_rows=config.max_rows)
         self.renderer = Renderer(tokenizer, config.renderer)
         self.learner = Learner(model, config)
+        self.learner.backend.world = world
         if config.init_adapter is not None:
             self._warm_start(config.init_adapter)
         self.credit = make_credit(config, self.arena)
@@ -86,8 +92,8 @@ class Trainer:
         engine.check(identity_of(self.config.model, self.engine.tokenizer, self.learner.policy.vocabulary))
         return engine
 
-    def _generator(self, engine: Engine | RemoteEngine) -> LocalGenerator:
-        return LocalGenerator(
+    def _generator(self, engine: Engine | RemoteEngine) -> Generator:
+        own = LocalGenerator(
             engine,
             self.renderer,
             {name: slot.make for name, slot in self.arena.envs.items()},
@@ -96,6 +102,11 @@ class Trainer:
             concurrency=self.config.batch_size,
             check=self._check,
         )
+        if self.world is None:
+            return own
+        from legos_train.distributed import SharedGenerator
+
+        return SharedGenerator(own, self.world, one_target=isinstance(engine, RemoteEngine))
 
     def _check(self) -> None:
         self.check()
@@ -183,6 +194,8 @@ class Trainer:
         """One step in synchronous mode: play, learn, publish; returns the metrics record."""
         number = self.learner.step + 1
         crashpoint("loop.step_begun")
+        if self.world is not None:
+            self.world.agree("the adapter", tensors.to_bytes(self.learner.policy.trainable()))
         began = time.perf_counter()
         if self.replay.due(self.learner.step):
             episodes = self.play(number)
@@ -364,7 +377,10 @@ class Trainer:
     # --- keeping -----------------------------------------------------------------------------------------------------
 
     def save_checkpoint(self, root: Path) -> None:
-        """The full state. Caches are dropped, here as after a resume."""
+        """The full state. Caches are dropped, here as after a resume. Of several ranks only the first writes."""
+        if self.world is not None and self.world.rank:
+            self.drop_caches()
+            return
         arrays = self.learner.arrays()
         best = None
         if self.best is not None:
@@ -387,7 +403,11 @@ class Trainer:
 
     def resume(self, root: Path) -> int:
         """Comes back to the newest whole checkpoint; returns its step, 0 when there is none."""
-        found = checkpoint.load_newest(root)
+        found = None if self.world is not None and self.world.rank else checkpoint.load_newest(root)
+        if self.world is not None:
+            from legos_train.distributed import shared_checkpoint
+
+            found = shared_checkpoint(self.world, found)
         if found is None:
             return 0
         arrays, state, files = found.arrays, found.state, found.files

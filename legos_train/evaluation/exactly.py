@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Table = Mapping[InfoSet, Mapping[str, float]]
 """The probability of every legal move, in every information set."""
 NOTHING = 1e-12
+MOST_REGRETS = 20
 
 
 def action_probabilities(
@@ -83,10 +84,12 @@ def policy_metrics(env: GameEnv, policy: Table) -> dict[str, float]:
 
 def report(env: GameEnv, policy: Table) -> dict[str, Any]:
     """`policy_metrics`, and by seat `value` (the return when all play the policy) and `best_response` (the return of
-    whoever plays the best answer to it from that seat); under `regret`, see `regrets`, the information sets with any."""
+    whoever plays the best answer to it from that seat); `regret`, see `regrets`: the
+    sum over all information sets (`regret_sum`) and those that have most of it."""
     seats = env.possible_agents
     values = exact.expected_returns(env.game, policy.__getitem__)
     found = sorted(regrets(env.game, policy).items(), key=lambda item: -item[1].regret)
+    total = sum(one.regret for _, one in found)
     return {
         **policy_metrics(env, policy),
         "value": {seat: float(value) for seat, value in zip(seats, values)},
@@ -94,9 +97,10 @@ def report(env: GameEnv, policy: Table) -> dict[str, Any]:
             seat: float(exact.best_response(env.game, policy.__getitem__, player)[0])
             for player, seat in enumerate(seats)
         },
+        "regret_sum": total,
         "regret": [
             {"seat": seats[info.player], "view": info.view, "best": one.best, "regret": one.regret, "reach": one.reach}
-            for info, one in found
+            for info, one in found[:MOST_REGRETS]
             if one.regret > NOTHING
         ],
     }

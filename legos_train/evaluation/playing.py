@@ -8,7 +8,7 @@ from typing import Any
 import legos_envs
 from inference.types import InferenceError
 from legos_envs.records import Episode
-from legos_train.actors import UNTRAINED, seated
+from legos_train.actors import seated
 from legos_train.evaluation.games import Game, record
 from legos_train.evaluation.journal import Journal, line_of
 from legos_train.evaluation.outcomes import outcome_of
@@ -42,6 +42,7 @@ class Stage:
         self.cast, self.journal, self.retries, self.report = cast, journal, retries, report
         self.rollouts = Rollouts(legos_envs.make, concurrency=concurrency)
         self._players: dict[tuple[str, str, str], Any] = {}
+        self._seated: dict[tuple[str, int], dict[str, Any]] = {}
 
     def play(self, games: Sequence[Game]) -> dict[str, str]:
         """Plays what the journal does not have yet.
@@ -67,20 +68,22 @@ class Stage:
 
     def _round(self, games: Sequence[Game], plays: Sequence[Play], wanted: int) -> dict[str, str]:
         failures: dict[str, str] = {}
+        finished, told = wanted - len(games), -1
 
         def done(index: int, episode: Episode, declared: Mapping[str, bool]) -> None:
+            nonlocal finished
             self._keep(games[index], episode, declared)
+            finished += 1
 
         def failed(index: int, error: BaseException) -> None:
             if not isinstance(error, TOLERATED):
                 raise error
             failures[games[index].key] = str(error)
 
-        count = -1
         for _ in self.rollouts.stream(plays, done, failed):
-            if self.report is not None and (now := wanted - len(games) + len(failures)) != count:
-                count = now
-                self.report(sum(game.key in self.journal.records for game in games) + wanted - len(games), wanted)
+            if self.report is not None and finished != told:
+                told = finished
+                self.report(finished, wanted)
         return failures
 
     def _keep(self, game: Game, episode: Episode, declared: Mapping[str, bool]) -> None:
@@ -100,10 +103,15 @@ class Stage:
 
     def _play(self, game: Game) -> Play:
         pairing = game.pairing
-        players = {seat: self._player(pairing.env, pairing.args, word) for seat, word in game.players.items()}
-        return Play(pairing.env, game.seed, players, args=pairing.args, salt=game.salt, label=pairing.env)
+        key = pairing.key, game.side
+        if key not in self._seated:
+            self._seated[key] = {
+                seat: self.player(pairing.env, pairing.args, word) for seat, word in game.players.items()
+            }
+        return Play(pairing.env, game.seed, self._seated[key], args=pairing.args, salt=game.salt, label=pairing.env)
 
-    def _player(self, env: str, args: Mapping[str, Any], word: str) -> Any:
+    def player(self, env: str, args: Mapping[str, Any], word: str) -> Any:
+        """Who is called `word`, in an env. Raises PolicyError: nobody is."""
         key = (env, repr(sorted(args.items())), word)
         if key not in self._players:
             self._players[key] = self.cast.player(word, env=legos_envs.make(env, **args))
@@ -111,8 +119,3 @@ class Stage:
 
     def close(self) -> None:
         self.rollouts.close()
-
-
-def judges(word: str) -> dict[str, str]:
-    """Who sits where the env trains nobody, unless a seat is given to somebody."""
-    return {UNTRAINED: word}

@@ -78,7 +78,17 @@ def figures(records: Sequence[Record], start: Mapping[str, float] | None = None)
     for key, title, unit, section, bounds in SINGLE:
         if points := column(records, key):
             line = _smooth(title, points, window, band=key != "mismatch_max")
-            out.append(Figure(key, title, unit, [line], section, _note(window, spread=bool(line.band)), bounds))
+            out.append(
+                Figure(
+                    key,
+                    title,
+                    unit,
+                    [line],
+                    section,
+                    _note(window, spread=True) if line.band else _mean(window),
+                    bounds,
+                )
+            )
     out += [*_staleness(records, window), *_seconds(records, window), *_league(records, window)]
     marks: dict[str, list[tuple[float, str]]] = {}
     for record in records:
@@ -113,7 +123,9 @@ def _measured(records: Sequence[Record], start: Mapping[str, float]) -> list[Fig
         bounds = (None, None) if unit == "return per game" else (0.0, None)
         drawn = [line for line in lines if line.points]
         if drawn:
-            out.append(Figure(_stem(key), metric_name(key), unit, drawn, "What it is worth", note, bounds))
+            title = metric_name(key)
+            title = title[0].upper() + title[1:]
+            out.append(Figure(_stem(key), title, unit, drawn, "What it is worth", note, bounds))
     return out
 
 
@@ -198,8 +210,11 @@ def _note(window: int, *, spread: bool) -> str:
     if spread and window < 2:
         return "Every step's own number; too few steps for an interval."
     source = "the spread between steps" if spread else "the spread between games (standard error of the batch mean)"
-    mean = f"Running mean over {window} steps" if window > 1 else "Every step's batch mean"
-    return f"{mean}; band: 95 % interval from {source}."
+    return f"{_mean(window)[:-1]}; band: 95 % interval from {source}."
+
+
+def _mean(window: int) -> str:
+    return f"Running mean over {window} steps." if window > 1 else "Every step's own number."
 
 
 def _stem(name: str) -> str:

@@ -49,15 +49,17 @@ def _game(line: Mapping[str, Any]) -> str:
     episode = line["episode"]
     trajectories = {t["agent"]: t for t in episode["trajectories"]}
     out = [f"<article><p class=soft>{escape(str(line['env']))}, seed {int(episode['seed'])}</p>"]
-    shown = 0
-    for agent, turn, number in _turns(trajectories, line.get("order")):
+    for shown, (agent, turn, number) in enumerate(_turns(trajectories, line.get("order"))):
         if shown == TURNS:
             out.append("<p class=soft>and more turns; `legos view` shows all</p>")
             break
-        shown += 1
-        told = "\n\n".join(str(m.get("content", "")) for m in turn.get("observation", ()) if m.get("role") != "assistant")
+        told = "\n\n".join(
+            str(m.get("content", "")) for m in turn.get("observation", ()) if m.get("role") != "assistant"
+        )
         if number == 0:
-            out.append(f"<details><summary>what {escape(agent)} is told</summary><pre>{escape(_cut(told))}</pre></details>")
+            out.append(
+                f"<details><summary>what {escape(agent)} is told</summary><pre>{escape(_cut(told))}</pre></details>"
+            )
         player = line.get("players", {}).get(agent, "policy")
         who = escape(agent) + ("" if player == "policy" else f" <span class=soft>({escape(str(player))})</span>")
         legal = turn.get("legal_actions")

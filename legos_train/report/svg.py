@@ -6,15 +6,16 @@ lighter on black; lines also differ in their dashes. No scripts: points say thei
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 
 from legos_train.report.scales import Point, nice_ticks, number, thinned
 
-WIDTH, HEIGHT = 560, 270
-TOP, BOTTOM, LEFT = 46, 34, 54
-LABEL_PIXELS, LABEL_LENGTH, LABEL_GAP = 6.4, 22, 14
+WIDTH, HEIGHT = 560, 278
+TOP, BOTTOM, LEFT = 54, 34, 54
+LABEL_PIXELS, LABEL_LENGTH, LABEL_GAP = 7.7, 22, 14
 MOST_POINTS, MOST_HOVERS = 400, 60
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "1 2")
 STYLE = """
@@ -48,7 +49,8 @@ class Line:
 class Figure:
     """A line chart. `unit` says what the vertical axis counts, `marks` are (step, word) for vertical lines.
 
-    `bounds`: the axis shows at least this range, such as (0, 1) for shares; `note` stands below it on a page.
+    `bounds`: what values can be, such as (0, 1) for shares: the axis shows that range, and no interval leaves it.
+    `note` stands below the figure on a page.
     """
 
     name: str
@@ -63,7 +65,7 @@ class Figure:
 
 def line_chart(figure: Figure) -> str:
     """The figure as one `<svg>`, with the title and units in it. Raises ValueError if no line has a point."""
-    lines = [line for line in figure.lines if line.points]
+    lines = [_within(line, *figure.bounds) for line in figure.lines if line.points]
     if not lines:
         raise ValueError(f"the figure {figure.name!r} has no points")
     values = [y for line in lines for _, y in line.points]
@@ -115,9 +117,8 @@ def line_chart(figure: Figure) -> str:
         for x, y in thinned(line.points, MOST_HOVERS):
             cx, cy = place(x, y)
             hint = escape(f"{line.name}, step {x:.0f}: {y:.4g}")
-            parts.append(
-                f'<circle class="hover" cx="{cx:.1f}" cy="{cy:.1f}" r="5" fill="{colour}"><title>{hint}</title></circle>'
-            )
+            dot = f'<circle class="hover" cx="{cx:.1f}" cy="{cy:.1f}" r="5" fill="{colour}">'
+            parts.append(f"{dot}<title>{hint}</title></circle>")
         ends.append((place(*line.points[-1])[1], names[k] if named else names[0], colour))
     for y, name, colour in _apart(ends):
         parts.append(
@@ -148,8 +149,9 @@ def heat_map(
     left = 24 + LABEL_PIXELS * max(map(len, names), default=1)
     heads = [_short(name) for name in columns]
     side_x = max(52.0, LABEL_PIXELS * max(map(len, heads), default=1) + 10)
-    side_y, top = 30, 66
-    width, height = max(left + side_x * len(columns) + 12, 300), top + side_y * len(rows) + 12
+    side_y, top = 30, 72
+    width = max(left + side_x * len(columns) + 12, 24 + 6.6 * max(len(title) * 1.2, len(unit)))
+    height = top + side_y * len(rows) + 12
     parts = [_text(12, 20, title, "title"), _text(12, 36, unit)]
     for k, head in enumerate(heads):
         parts.append(_text(left + side_x * (k + 0.5), top - 8, head, "mid"))
@@ -173,6 +175,13 @@ def standalone(svg: str) -> str:
     """The same as a file of its own, with its style."""
     head, _, rest = svg.partition(">")
     return f'{head} xmlns="http://www.w3.org/2000/svg"><style>{escape(STYLE, quote=False)}</style>{rest}\n'
+
+
+def _within(line: Line, low: float | None, high: float | None) -> Line:
+    """The line with its interval cut off at what values can be."""
+    least, most = -math.inf if low is None else low, math.inf if high is None else high
+    band = [(x, max(a, least), min(b, most)) for x, a, b in line.band]
+    return replace(line, band=band)
 
 
 def _diverging(at: float) -> str:

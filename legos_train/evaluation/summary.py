@@ -1,0 +1,175 @@
+"""From finished games to rows: one per pairing, one per comparison of two policies."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from legos_train.evaluation.games import Pairing, Record
+from legos_train.evaluation.intervals import advice, bootstrap_interval, mean_and_pass
+from legos_train.evaluation.outcomes import OUTCOMES
+
+Row = dict[str, Any]
+
+
+def row(
+    pairing: Pairing, records: Sequence[Record], seed: int, *, samples: int, failed: Sequence[str], zero_sum: bool
+) -> Row:
+    """The numbers of a pairing.
+
+    `games` played and `failed` (with `errors`); `mean` return with `ci95`, over the `seeds` that were scored in every
+    seat; mean return by seat (`seats`) and by role (`roles`, with intervals); the shares of `OUTCOMES`, over all seats
+    played; `turns` of the policy per game; `usage` by policy; `advice`. With problems that have a right answer also
+    `accuracy`: mean@K and pass@k.
+
+    Args:
+        records: of the games wanted.
+        seed: of the resamples.
+        samples: how often each seed was wanted from each side.
+        failed: why games could not be played.
+        zero_sum: whether a mean return above 0 means that the policy is the better one.
+    """
+    whole = by_seed(records, len(pairing.sides) * samples)
+    values = [float(np.mean([_value(r) for r in group])) for group in whole.values()]
+    outcomes = Counter(kind for r in records for kind in r["outcomes"].values())
+    total = sum(outcomes.values())
+    found: Row = {
+        "env": pairing.env,
+        "policy": pairing.policy,
+        "opponent": pairing.opponent,
+        "games": len(records),
+        "failed": len(failed),
+        "seeds": len(values),
+        "mean": float(np.mean(values)) if values else None,
+        "ci95": bootstrap_interval(values, seed) if values else None,
+        "seats": {name: _mean(group) for name, group in _grouped(whole, "seat").items()},
+        "roles": {
+            name: {"mean": _mean(group), "ci95": bootstrap_interval([np.mean(v) for v in group.values()], seed)}
+            for name, group in _grouped(whole, "role").items()
+        },
+        **{kind: outcomes[kind] / total if total else 0.0 for kind in OUTCOMES},
+        "turns": float(np.mean([r["turns"] for r in records])) if records else None,
+        "usage": usage(records),
+        "advice": [],
+    }
+    if failed:
+        found["errors"] = [f"{count} x {text}" for text, count in Counter(failed).most_common(3)]
+        found["advice"].append(f"{len(failed)} games could not be played; run the command again with --out to play them.")
+    if not values:
+        found["advice"].append("no seed was scored in every seat: there is no mean.")
+        return found
+    per_seed = len(pairing.sides) * samples
+    rivals = len(pairing.sides) > 1
+    if rivals and zero_sum and (said := advice(values, found["ci95"], per_seed, "the mean return")):
+        found["advice"].append(said)
+    if rivals and not zero_sum and (margins := [m for g in whole.values() if (m := _margin(g)) is not None]):
+        found |= {"margin": float(np.mean(margins)), "margin_ci95": bootstrap_interval(margins, seed)}
+        if said := advice(margins, found["margin_ci95"], per_seed, "wins minus losses"):
+            found["advice"].append(said)
+    problems = _answers(records)
+    if problems:
+        found["accuracy"] = mean_and_pass(problems, seed)
+    return found
+
+
+def comparisons(rows: Sequence[tuple[Pairing, Sequence[Record]]], seed: int, samples: int) -> list[Row]:
+    """The difference of every two policies that met the same opponent in the same env, seed by seed.
+
+    `difference`: mean return of `first` minus that of `second` over the `seeds` that both have whole.
+    """
+    found = []
+    for i, (one, first) in enumerate(rows):
+        for other, second in rows[i + 1 :]:
+            if (one.env, one.opponent, one.args) != (other.env, other.opponent, other.args) or one.policy == other.policy:
+                continue
+            per_seed = len(one.sides) * samples
+            a, b = by_seed(first, per_seed), by_seed(second, per_seed)
+            both = [n for n in a if n in b]
+            if not both:
+                continue
+            values = [float(np.mean([_value(r) for r in a[n]]) - np.mean([_value(r) for r in b[n]])) for n in both]
+            interval = bootstrap_interval(values, seed)
+            said = advice(values, interval, per_seed, f"the difference between {one.policy} and {other.policy}")
+            found.append(
+                {
+                    "env": one.env,
+                    "opponent": one.opponent,
+                    "first": one.policy,
+                    "second": other.policy,
+                    "seeds": len(both),
+                    "difference": float(np.mean(values)),
+                    "ci95": interval,
+                    "advice": [said] if said else [],
+                }
+            )
+    return found
+
+
+def by_seed(records: Iterable[Record], wanted: int) -> dict[Any, list[Record]]:
+    """The records that belong together: of one seed, or of one problem, which several seeds may have drawn.
+
+    Seeds with a game missing or unscored are left out: a mean over the seats that happened to be played is no mean.
+    """
+    seeds: dict[int, list[Record]] = defaultdict(list)
+    for one in records:
+        seeds[one["seed"]].append(one)
+    found: dict[Any, list[Record]] = defaultdict(list)
+    for number, group in sorted(seeds.items()):
+        if len(group) == wanted and not any("unscored" in one["outcomes"].values() for one in group):
+            problem = group[0].get("problem")
+            found[("seed", number) if problem is None else ("problem", problem)] += group
+    return dict(found)
+
+
+def usage(records: Iterable[Record]) -> dict[str, dict[str, float]]:
+    """By policy: actions, tokens and cost, and tokens per action."""
+    found: dict[str, Counter[str]] = {}
+    for one in records:
+        for policy, counts in one["usage"].items():
+            found.setdefault(policy, Counter()).update(counts)
+    return {
+        policy: {
+            **counts,
+            **(
+                {"tokens_per_action": counts["completion_tokens"] / counts["actions"]}
+                if "completion_tokens" in counts
+                else {}
+            ),
+        }
+        for policy, counts in found.items()
+    }
+
+
+def _value(one: Record) -> float:
+    return sum(one["returns"].values()) / len(one["returns"])
+
+
+def _margin(group: Sequence[Record]) -> float | None:
+    scores = [2 * one["score"] - 1 for one in group if one["score"] is not None]
+    return float(np.mean(scores)) if scores else None
+
+
+def _grouped(whole: dict[Any, list[Record]], by: str) -> dict[str, dict[Any, list[float]]]:
+    """By seat or role, then by seed, the returns."""
+    found: dict[str, dict[Any, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for number, group in whole.items():
+        for one in group:
+            for agent, value in one["returns"].items():
+                found[agent if by == "seat" else one["roles"][agent]][number].append(value)
+    return found
+
+
+def _mean(group: dict[Any, list[float]]) -> float:
+    return float(np.mean([np.mean(values) for values in group.values()]))
+
+
+def _answers(records: Iterable[Record]) -> list[list[bool]]:
+    """Per problem, whether each answer was right; empty where the env has no right answers."""
+    found: dict[Any, list[bool]] = defaultdict(list)
+    for one in records:
+        if one["correct"] is not None or one["problem"] is not None:  # nothing said at all: not right
+            found[one["seed"] if one["problem"] is None else one["problem"]].append(bool(one["correct"]))
+    return list(found.values())

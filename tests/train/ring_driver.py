@@ -1,0 +1,131 @@
+"""One rank of the tests of data-parallel training: `python -m tests.train.ring_driver FOLDER [sleep]`.
+
+Rank 0 leaves `FOLDER/found.json`. With `sleep`, rank 1 dies while rank 0 does something long that is no collective.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from inference import load
+from legos_envs import Episode, Trajectory, Turn
+from legos_train import train
+from legos_train.batch import Batch, pack
+from legos_train.distributed import World, joined
+from legos_train.gradients import prepare
+from legos_train.learner import TrainingError
+from legos_train.loss import LossSettings
+from legos_train.peers import RankLost
+from legos_train.policy import Policy, grad_norm, loss_and_grad
+
+from .helpers import small
+
+
+class Broken(Exception):
+    """What ends a run in the middle."""
+
+
+def batch_of(turns: int) -> Batch:
+    rng = np.random.default_rng(0)
+    rules = rng.integers(3, 200, 12).tolist()
+    episodes, advantages = [], []
+    for _ in range(turns):
+        prompt = rules + rng.integers(3, 200, rng.integers(1, 9)).tolist()
+        turn = Turn((), "", 0.0, None, prompt, rng.integers(3, 200, 3).tolist(), rng.uniform(-6, -4, 3).tolist())
+        episodes.append(Episode("e", 0, {}, {"a": Trajectory("a", "a", turns=[turn])}))
+        advantages.append({"a": rng.standard_normal(1)})
+    return pack(episodes, advantages)
+
+
+def moved_policy() -> Policy:
+    """Both factors of LoRA have a gradient."""
+    policy, rng = Policy(load("tiny")[0], seed=0), np.random.default_rng(1)
+    changed = {n: w + mx.array(rng.normal(0, 0.02, w.shape).astype(np.float32)) for n, w in policy.trainable().items()}
+    policy.load(changed)
+    return policy
+
+
+def gradients(world: World) -> dict[str, Any]:
+    """How far the sum over the ranks is from the gradient of one process, by case, and every rank's share."""
+    policy, found = moved_policy(), {}
+    cases = {
+        "ppo": (23, {}),
+        "gspo": (23, {"loss": "gspo"}),
+        "one turn": (1, {}),
+        "corrected": (9, {"truncate_ratio": 2.0}),
+    }
+    for name, (turns, settings) in cases.items():
+        batch, chosen = batch_of(turns), LossSettings(kl_weight=0.1, entropy_weight=0.01, **settings)
+        alone, together = prepare(policy, batch, chosen), prepare(policy, batch, chosen, world=world)
+        _, own, numbers = loss_and_grad(policy, alone, chosen)
+        _, ours, summed = loss_and_grad(policy, together, chosen, world=world)
+        shares = [json.loads(data) for data in world.gather(json.dumps(len(world.part(batch)[0])).encode())]
+        found[name] = {
+            "off": grad_norm({n: ours[n] - own[n] for n in own}) / grad_norm(own),
+            "loss": abs(summed["loss"] - numbers["loss"]),
+            "names": sorted(summed) == sorted(numbers),
+            "tokens": len(batch),
+            "shares": shares,
+        }
+    return found
+
+
+def main(folder: Path) -> None:
+    found: dict[str, Any] = {}
+    with joined() as world:
+        assert world is not None and world.size == 2
+        found["gradients"] = gradients(world)
+        rank = world.rank
+        try:
+            world.agree("the rank", str(rank).encode())
+        except TrainingError as error:
+            found["differs"] = str(error)
+
+    def breaks(record: dict[str, Any]) -> None:
+        if record["step"] == 2:
+            raise Broken
+
+    # On rank 1 the run directory is another one: nothing may be written there, and nothing read.
+    config = small(
+        folder / f"run_{rank}",
+        steps=3,
+        batch_size=24,
+        checkpoint={"every": 1},
+        league={"mode": "fsp", "snapshot_every": 1},
+    )
+    try:
+        train(config, quiet=True, on_step=breaks)
+    except Broken:
+        found["broken"] = True
+    found["steps"] = train(config, quiet=True, resume=True).steps
+    found["again"] = train(config, quiet=True, resume=True).steps
+
+    def dies(record: dict[str, Any]) -> None:
+        found["died"] = time.time()
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        train(small(folder / f"dies_{rank}", steps=50, batch_size=8), quiet=True, on_step=dies)
+    except RankLost as error:
+        found |= {"lost": str(error), "seconds": time.time() - found["died"]}
+    (folder / "found.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    if sys.argv[2:]:
+        with joined() as ranks:
+            print("joined", flush=True)
+            if ranks is not None and ranks.rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)
+    main(Path(sys.argv[1]))

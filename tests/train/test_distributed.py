@@ -1,0 +1,172 @@
+"""Several ranks on MLX's ring do what one process does, and none outlives another by much."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from legos_train import Trainer, train
+from legos_train.config import ConfigError
+from legos_train.distributed import joined
+from legos_train.metrics_file import MetricsFile
+from legos_train.peers import RankLost, Watch
+
+from .helpers import small
+
+ROOT = Path(__file__).parents[2]
+
+
+def ranks(tmp_path: Path, *command: str) -> list[subprocess.Popen[str]]:
+    """Two processes that find each other; `mlx.launch` sets the same variables."""
+    with socket.create_server(("127.0.0.1", 0)) as a, socket.create_server(("127.0.0.1", 0)) as b:
+        ports = [s.getsockname()[1] for s in (a, b)]
+    hosts = tmp_path / "hosts.json"
+    hosts.write_text(json.dumps([[f"127.0.0.1:{port}"] for port in ports]))
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", *command],
+            env={**os.environ, "MLX_HOSTFILE": str(hosts), "MLX_RANK": str(rank), "OPENBLAS_NUM_THREADS": "1"},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+
+
+def ended(processes: list[subprocess.Popen[str]], timeout: float) -> list[tuple[int, str, str]]:
+    try:
+        said = [process.communicate(timeout=timeout) for process in processes]
+        return [(p.returncode, out, err) for p, (out, err) in zip(processes, said, strict=True)]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("ring")
+    first, second = ended(ranks(folder, "tests.train.ring_driver", str(folder)), 120)
+    assert first[0] == 0, first[2]
+    assert second[0] == -9, second[2]
+    return folder, json.loads((folder / "found.json").read_text())
+
+
+def test_gradients_of_two_ranks_are_those_of_one_with_the_whole_batch(found: tuple[Path, dict[str, Any]]) -> None:
+    cases = found[1]["gradients"]
+    for name, case in cases.items():
+        assert case["off"] < 1e-6 and case["loss"] < 1e-5 and case["names"], (name, case)
+        assert sum(case["shares"]) == case["tokens"], (name, case)
+    assert min(cases["ppo"]["shares"]) > 20, "both ranks have work"
+    assert min(cases["one turn"]["shares"]) == 0, "a rank without tokens takes part all the same"
+
+
+def test_a_run_of_two_ranks_is_that_of_one_and_rank_0_alone_writes_it(
+    found: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder, facts = found
+    assert facts["broken"] and facts["steps"] == facts["again"] == 3
+    assert not (folder / "run_1").exists() and not (folder / "dies_1").exists()
+    settings = {"checkpoint": {"every": 1}, "league": {"mode": "fsp", "snapshot_every": 1}}
+    train(small(tmp_path / "alone", steps=3, batch_size=24, **settings), quiet=True)
+    alone, together = (MetricsFile.read(path / "metrics.jsonl") for path in (tmp_path / "alone", folder / "run_0"))
+    assert [r["step"] for r in together] == [1, 2, 3] and together[2]["resumed_from"] == 2
+    for a, b in zip(alone, together, strict=True):
+        assert a["reward"] == b["reward"] and a["action_tokens"] == b["action_tokens"] and a["league"] == b["league"]
+        assert a["loss"] == pytest.approx(b["loss"], abs=1e-5)
+        assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-4)
+    weights = [mx.load(str(p / "last" / "adapters.safetensors")) for p in (tmp_path / "alone", folder / "run_0")]
+    off = {n: float(mx.max(mx.abs(w - weights[1][n])).item()) for n, w in weights[0].items()}
+    assert max(off.values()) < 1e-4, off
+
+
+def test_ranks_that_differ_and_ranks_that_die_end_the_run(found: tuple[Path, dict[str, Any]]) -> None:
+    facts = found[1]
+    assert "the rank of rank 1 is not that of rank 0" in facts["differs"]
+    assert "rank" in facts["lost"] and "--resume" in facts["lost"] and facts["seconds"] < 10
+
+
+@pytest.mark.slow
+def test_a_rank_deep_in_its_own_work_ends_too(tmp_path: Path) -> None:
+    processes = ranks(tmp_path, "tests.train.ring_driver", str(tmp_path), "sleep")
+    assert processes[1].wait(60) == -9
+    began = time.monotonic()
+    (code, _, err), _ = ended(processes, 20)
+    assert code == 1 and "rank 1 has ended" in err and time.monotonic() - began < 10
+
+
+@pytest.mark.slow
+def test_a_killed_rank_of_the_command_line_ends_the_other_and_the_run_goes_on(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = ["legos_train", "--run-dir", str(run), "--steps", "12", "--batch-size", "16", "--threads", "1"]
+    command += ["--eval.every", "0", "--checkpoint.every", "2", "--lora.rank", "4"]
+    processes = ranks(tmp_path, *command)
+    end = time.monotonic() + 60
+    while not (run / "checkpoints" / "step_2").exists():
+        assert time.monotonic() < end and processes[0].poll() is None
+        time.sleep(0.05)
+    processes[1].kill()
+    began = time.monotonic()
+    (code, _, err), _ = ended(processes, 20)
+    assert code == 1 and "rank" in err and "Traceback" not in err and time.monotonic() - began < 10
+    (code, _, err), other = ended(ranks(tmp_path, *command, "--resume"), 120)
+    assert code == other[0] == 0, err
+    assert [r["step"] for r in MetricsFile.read(run / "metrics.jsonl")] == list(range(1, 13))
+
+
+def test_a_watch_notices_the_end_of_its_peer() -> None:
+    told: queue.Queue[bytes] = queue.Queue()
+
+    def share(data: bytes) -> bytes:
+        if data:
+            told.put(data)
+        return data or told.get(timeout=10)
+
+    watches: dict[int, Watch] = {}
+    begin = threading.Thread(target=lambda: watches.setdefault(0, Watch(0, 2, share)))
+    begin.start()
+    watches[1] = Watch(1, 2, share)
+    begin.join(10)
+    try:
+        time.sleep(0.2)
+        watches[0].check()
+        watches[1].check()
+        watches[1].close()
+        end = time.monotonic() + 4
+        while watches[0].lost is None and time.monotonic() < end:
+            time.sleep(0.02)
+        with pytest.raises(RankLost, match="rank 1 has ended"):
+            watches[0].check()
+        watches[1].check()  # it left by itself
+    finally:
+        watches[0].close()  # in time: a lost peer would end this process
+        watches[1].close()
+
+
+def test_a_process_on_its_own_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    with joined() as world:
+        assert world is None
+    monkeypatch.setenv("MLX_RANK", "1")  # as if started by hand, without the host file
+    monkeypatch.delenv("MLX_HOSTFILE", raising=False)
+    with pytest.raises(ConfigError, match="no other rank"), joined():
+        pass
+
+
+def test_asynchronous_generation_is_refused_on_several_ranks() -> None:
+    class Ranks:
+        rank = 0
+
+    with pytest.raises(ConfigError, match=r"asynchronous\.enabled must be off"):
+        Trainer(small(asynchronous={"enabled": True}), world=Ranks())  # type: ignore[arg-type]
