@@ -19,7 +19,6 @@ from legos_train.config import TrainConfig
 from legos_train.loss import LossSettings
 from legos_train.policy import FULL_ROW_VOCABULARY, Policy, Weights
 
-
 VANISHED = 1e-6
 """A gradient norm below which weights may well stay as they are: the policy has become deterministic."""
 

@@ -240,7 +240,7 @@ class Trainer:
         numbers = self._update(batch)
         learned = time.perf_counter()
         crashpoint("loop.updated")
-        if numbers["updates"]:
+        if numbers["updates"] and numbers["adapter_change"]:
             self.publish(batch.context(0))
         else:  # the same weights, under the version that the next episodes are counted from
             self.republish()

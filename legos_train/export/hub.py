@@ -104,9 +104,8 @@ def write_folder(
     if base is not None:
         peft.to_peft(source.adapter, out / "peft", base, overwrite=overwrite)
     config, _ = peft.read_config(source.adapter / peft.CONFIG)
-    config["legos"] = {**config.get("legos", {}), "base_model": named if base is None or "/" in named else base}
-    if Path(named).exists() and base is not None:
-        config["legos"]["base_model"] = base  # a path of this machine says nothing to anybody else
+    own = named if base is None or named == "tiny" or named == _public(named) and "/" in named else base
+    config["legos"] = {**config.get("legos", {}), "base_model": own}
     _checked_copy(source.adapter / peft.WEIGHTS, out / peft.WEIGHTS)
     write_bytes(out / peft.CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
     write_bytes(out / "README.md", card(source, base, license).encode())
@@ -143,7 +142,7 @@ def card(source: Source, base: str | None, license: str | None) -> str:
     lines = [
         f"# LoRA adapter for {games}",
         "",
-        f"Trained by self-play with [Legos](https://pypi.org/project/legos/) {__version__} on {model}.",
+        f"Trained by self-play with Legos {__version__} on {model}.",
         "",
         "| | |",
         "|---|---|",
@@ -227,18 +226,24 @@ def _weights(source: Source) -> str:
 def _settings(config: Mapping[str, Any]) -> str:
     import tomli_w
 
-    kept = {key: value for key, value in config.items() if key not in LOCAL}
-    if Path(str(kept.get("model", ""))).exists():
-        kept["model"] = "a local folder"
-    if "league" in kept:
-        kept["league"] = {k: v for k, v in kept["league"].items() if k not in ("pool_from", "opponents")}
-    if "actors" in kept:
-        kept["actors"] = {k: {n: v for n, v in a.items() if n != "model"} for k, a in kept["actors"].items()}
-    return tomli_w.dumps(kept)
+    return tomli_w.dumps(_public({key: value for key, value in config.items() if key not in LOCAL}))
+
+
+def _public(value: Any) -> Any:
+    """The value without what only this machine understands: paths and addresses."""
+    if isinstance(value, Mapping):
+        return {key: _public(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_public(inner) for inner in value]
+    if isinstance(value, str) and "://" in value:
+        return "an address"
+    if isinstance(value, str) and (value[:1] in ("/", "~", ".") or ("/" in value and Path(value).exists())):
+        return "a local path"
+    return value
 
 
 def _shown(args: Mapping[str, Any]) -> str:
-    return f"{', '.join(f'{k} = {v!r}' for k, v in args.items())} " if args else ""
+    return f"{', '.join(f'{k} = {_public(v)!r}' for k, v in args.items())} " if args else ""
 
 
 def _checked_copy(source: Path, target: Path) -> None:

@@ -22,9 +22,11 @@ nav { display: flex; flex-wrap: wrap; gap: .2rem 1rem; margin: .6rem 0; } a { co
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { border-bottom: 1px solid var(--line); padding: .25rem .8rem .25rem 0; text-align: left; vertical-align: top; }
 th { color: var(--soft); font-weight: 600; } td.n, th.n { text-align: right; }
+td.s { white-space: nowrap; }
 td.v { white-space: pre-line; overflow-wrap: anywhere; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 480px), 1fr)); gap: .9rem; }
-figure { min-width: 0; margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: .4rem .5rem; }
+figure { min-width: 0; }
+figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: .4rem .5rem; }
 .below { margin-top: .9rem; }
 figure svg { display: block; max-width: 100%; height: auto; }
 figure.row { overflow-x: auto; } figure.row svg { max-width: none; }
@@ -96,7 +98,7 @@ def bar_table(head: Sequence[str], rows: Sequence[tuple[str, str, Sequence[float
     out, before = [], None
     for first, second, shares in rows:
         cells = "".join(
-            f'<td class=v><span class=bar style="width: {max(0.0, min(1.0, s)) * 4:.2f}rem"></span>{s:.3f}</td>'
+            f'<td class=s><span class=bar style="width: {max(0.0, min(1.0, s)) * 4:.2f}rem"></span>{s:.3f}</td>'
             for s in shares
         )
         out.append(

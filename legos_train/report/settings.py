@@ -8,7 +8,7 @@ from typing import Any
 
 from legos_train.config import TrainConfig
 
-LEFT_OUT = ("run_dir",)
+LEFT_OUT = ("run_dir", "logs.progress")
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -231,3 +231,21 @@ def test_wandb_is_imported_only_when_asked_for_and_gets_every_step(tmp_path: Pat
     train(small(tmp_path / "run", logs={"wandb": "project"}), quiet=True)
     assert [row.get("step") for row in logged] == [1, 2, None]
     assert seen["project"] == "project" and seen["settings"].save_code is False
+
+
+def test_a_policy_that_has_become_deterministic_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients of 1e-12 move no float32 weight; that is the end of learning, not a mistake in the set-up."""
+    trainer = Trainer(small(batch_size=8))
+    real = backend_module.loss_and_grad
+
+    def faint(*args, **kwargs):
+        loss, grads, numbers = real(*args, **kwargs)
+        return loss, {k: v * 1e-20 for k, v in grads.items()}, {**numbers, "grad_norm": 1e-20}
+
+    monkeypatch.setattr(backend_module, "loss_and_grad", faint)
+    monkeypatch.setattr(trainer.learner.backend.optimizer, "apply_gradients", lambda grads, weights: weights)
+    try:
+        record = trainer.step()
+        assert record["updates"] == 1 and record["adapter_change"] == 0.0
+    finally:
+        trainer.close()
