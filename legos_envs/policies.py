@@ -126,19 +126,26 @@ class HumanPolicy:
     Args:
         read: takes a prompt, returns a line; may raise `EOFError`.
         write: prints one text.
+        command: is given every first line with the decision; when it returns True the line was meant for it, and
+            the action is asked for again.
 
     Raises:
         NoInput: when called, if the input has ended.
     """
 
-    def __init__(self, read: Callable[[str], str] = input, write: Callable[[str], Any] = print):
-        self.read, self.write = read, write
+    def __init__(
+        self,
+        read: Callable[[str], str] = input,
+        write: Callable[[str], Any] = print,
+        command: Callable[[str, Decision], bool] | None = None,
+    ):
+        self.read, self.write, self.command = read, write, command
         self._shown: dict[str, tuple[dict[str, str], ...]] = {}
 
     def __call__(self, decision: Decision) -> str:
         shown, messages = self._shown.get(decision.agent, ()), decision.messages
         new = messages[len(shown) :] if decision.turn and messages[: len(shown)] == shown else messages
-        for message in new:
+        for message in new or messages:  # a fresh prompt that says the same again is shown again
             if message["role"] != "assistant":
                 self.write(message["content"])
         self._shown[decision.agent] = messages
@@ -146,6 +153,8 @@ class HumanPolicy:
         while True:
             try:
                 text = self.read(f"{decision.agent}> ")
+                if self.command is not None and self.command(text, decision):
+                    continue
                 while text.endswith("\\") and not legal:
                     text = f"{text[:-1]}\n{self.read('... ')}"
             except EOFError as error:

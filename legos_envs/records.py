@@ -58,6 +58,19 @@ class Trajectory:
 
 
 @dataclass(slots=True)
+class TableRecord:
+    """A place in the episode tree: who sat there, and the tables below it by name (`problem_0`, `match_2`)."""
+
+    path: str
+    trajectories: dict[str, Trajectory] = field(default_factory=dict)
+    tables: dict[str, TableRecord] = field(default_factory=dict)
+
+    @property
+    def returns(self) -> dict[str, float]:
+        return {agent: trajectory.total for agent, trajectory in self.trajectories.items()}
+
+
+@dataclass(slots=True)
 class Episode:
     """The finished record of one episode. `group` names the episodes that are compared with one another."""
 
@@ -79,6 +92,26 @@ class Episode:
     @property
     def returns(self) -> dict[str, float]:
         return {agent: trajectory.total for agent, trajectory in self.trajectories.items()}
+
+    @property
+    def returns_by_role(self) -> dict[str, list[float]]:
+        """role -> the returns of its agents, in the order of the seats."""
+        out: dict[str, list[float]] = {}
+        for trajectory in self.trajectories.values():
+            out.setdefault(trajectory.role, []).append(trajectory.total)
+        return out
+
+    @property
+    def tree(self) -> TableRecord:
+        """The tables of the episode as a tree: the root holds the agents without a path, and tables below it."""
+        root = TableRecord("")
+        for agent, trajectory in self.trajectories.items():
+            table = root
+            for name in agent.split("/")[:-1]:
+                path = f"{table.path}/{name}" if table.path else name
+                table = table.tables.setdefault(name, TableRecord(path))
+            table.trajectories[agent] = trajectory
+        return root
 
     @property
     def turns(self) -> int:

@@ -17,6 +17,8 @@ VERBS = {
     "serve": ("legos_train.cli_serve", "serve a model over HTTP, with OpenAI's API"),
     "play": ("legos_train.cli_play", "play against a policy in the terminal"),
     "view": ("legos_train.cli_view", "look at episodes, in the browser or the terminal"),
+    "export": ("legos_train.cli_export", "adapters, rollouts and environments for other tools"),
+    "doctor": ("legos_train.cli_doctor", "what is installed here and how fast it is set up to run"),
     "bootstrap": ("legos_train.cli_bootstrap", "remake the bundled model `tiny`"),
 }
 EXTRAS = {

@@ -19,7 +19,8 @@ from legos_train.evaluation.crossplay import Met
 FORMAT = 1
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS games (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, env TEXT NOT NULL, "
-    "first TEXT NOT NULL, second TEXT NOT NULL, score REAL NOT NULL, seed INTEGER NOT NULL)",
+    "first TEXT NOT NULL, second TEXT NOT NULL, score REAL NOT NULL, seed INTEGER NOT NULL, "
+    "rated INTEGER NOT NULL DEFAULT 0)",
     "CREATE TABLE IF NOT EXISTS skills (name TEXT PRIMARY KEY, mu REAL NOT NULL, sigma REAL NOT NULL)",
 )
 
@@ -73,20 +74,25 @@ class Leaderboard:
         """
         with closing(self._open()) as db, db:
             db.execute("BEGIN IMMEDIATE")
-            new = [
-                one
-                for one in met
-                if db.execute(
-                    "INSERT OR IGNORE INTO games (key, env, first, second, score, seed) VALUES (?, ?, ?, ?, ?, ?)", one
-                ).rowcount
-            ]
-            start = {name: (mu, sigma) for name, mu, sigma in db.execute("SELECT name, mu, sigma FROM skills")}
-            try:
-                rated = openskill_ratings(({o.first: o.score, o.second: 1 - o.score} for o in new), start)
-            except ImportError:  # rated when a tournament is played with it; the games are kept
-                rated = {}
-            db.executemany("INSERT OR REPLACE INTO skills VALUES (?, ?, ?)", [(n, *skill) for n, skill in rated.items()])
-        return len(new)
+            before = db.total_changes
+            db.executemany(
+                "INSERT OR IGNORE INTO games (key, env, first, second, score, seed) VALUES (?, ?, ?, ?, ?, ?)", met
+            )
+            new = db.total_changes - before
+            self._rate(db)
+        return new
+
+    @staticmethod
+    def _rate(db: sqlite3.Connection) -> None:
+        """OpenSkill for the games that it has not seen; without the package they wait."""
+        start = {name: (mu, sigma) for name, mu, sigma in db.execute("SELECT name, mu, sigma FROM skills")}
+        waiting = db.execute("SELECT first, second, score FROM games WHERE NOT rated ORDER BY number").fetchall()
+        try:
+            rated = openskill_ratings(({a: score, b: 1 - score} for a, b, score in waiting), start)
+        except ImportError:
+            return
+        db.executemany("INSERT OR REPLACE INTO skills VALUES (?, ?, ?)", [(name, *s) for name, s in rated.items()])
+        db.execute("UPDATE games SET rated = 1 WHERE NOT rated")
 
     def games(self) -> list[Met]:
         """All games, in the order in which they were counted."""

@@ -83,9 +83,8 @@ def policy_metrics(env: GameEnv, policy: Table) -> dict[str, float]:
 
 
 def report(env: GameEnv, policy: Table) -> dict[str, Any]:
-    """`policy_metrics`, and by seat `value` (the return when all play the policy) and `best_response` (the return of
-    whoever plays the best answer to it from that seat); `regret`, see `regrets`: the
-    sum over all information sets (`regret_sum`) and those that have most of it."""
+    """`policy_metrics`; by seat `value` (the return when all play the policy) and `best_response` (the return of whoever
+    plays the best answer to it from that seat); the sum of `regrets`, and those information sets that have most."""
     seats = env.possible_agents
     values = exact.expected_returns(env.game, policy.__getitem__)
     found = sorted(regrets(env.game, policy).items(), key=lambda item: -item[1].regret)

@@ -104,7 +104,7 @@ def write_folder(
     if base is not None:
         peft.to_peft(source.adapter, out / "peft", base, overwrite=overwrite)
     config, _ = peft.read_config(source.adapter / peft.CONFIG)
-    own = named if base is None or named == "tiny" or named == _public(named) and "/" in named else base
+    own = named if base is None or named == "tiny" or (named == _public(named) and "/" in named) else base
     config["legos"] = {**config.get("legos", {}), "base_model": own}
     _checked_copy(source.adapter / peft.WEIGHTS, out / peft.WEIGHTS)
     write_bytes(out / peft.CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())

@@ -78,11 +78,10 @@ def write_jsonl(source: Path, out: Path, by: str = "turn", *, overwrite: bool = 
     """
     parts, reader = _parts(source, by)
     count = 0
-    with _replacing(out, overwrite) as temporary:
-        with temporary.open("w", encoding="utf-8") as file:
-            for part in parts:
-                file.writelines(json.dumps(row) + "\n" for row in part)
-                count += len(part)
+    with _replacing(out, overwrite) as temporary, temporary.open("w", encoding="utf-8") as file:
+        for part in parts:
+            file.writelines(json.dumps(row) + "\n" for row in part)
+            count += len(part)
     return count, _remarks(reader)
 
 

@@ -73,7 +73,9 @@ def _matrix(path: Path, name: str, entry: Mapping[str, Any], body: bytes) -> Mat
     if kind not in _TYPES:
         raise ExportError(f"{str(path)!r}: {name} is {kind}; accepted are {', '.join(_TYPES)}")
     if len(shape) != 2:
-        raise ExportError(f"{str(path)!r}: {name} has shape {shape}; a matrix is needed (expert layers have no mapping)")
+        raise ExportError(
+            f"{str(path)!r}: {name} has shape {shape}; a matrix is needed (expert layers have no mapping)"
+        )
     return Matrix(kind, np.frombuffer(body[begin:end], _TYPES[kind]).reshape(shape))
 
 

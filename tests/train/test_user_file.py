@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from legos_envs.records import episode_from_json
 from legos_train.cli import main
 
 FILE = '''
@@ -58,6 +59,10 @@ def test_a_file_of_the_users_own_trains(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (tmp_path / "run" / "rollouts.jsonl").read_text().splitlines()]
     helpers = [t["agent"] for t in rows[0]["episode"]["trajectories"] if t["role"] == "helper"]
     assert helpers == ["team_0/helper_0", "team_0/helper_1", "team_1/helper_0", "team_1/helper_1"]
+    episode = episode_from_json(rows[0]["episode"])
+    assert set(episode.tree.tables) == {"team_0", "team_1"} and set(episode.tree.returns) == {"leader_0", "leader_1"}
+    assert set(episode.tree.tables["team_1"].trajectories) == {"team_1/helper_0", "team_1/helper_1"}
+    assert len(episode.returns_by_role["helper"]) == 4
     # Siblings are compared with one another: the advantages of a pair add up to zero.
     for row in rows:
         for team in ("team_0", "team_1"):

@@ -1,0 +1,62 @@
+"""`legos doctor`: versions, device, BLAS, memory, disk, ports, caches, extras; secrets are not shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from legos_train.cli import parser
+
+
+def run(arguments: Sequence[str]) -> int:
+    p = parser(
+        "doctor",
+        "What is installed here and how it is set up, for a bug report. Of keys and tokens it says only whether they are\n"
+        "set. Nothing is sent anywhere.",
+    )
+    p.add_argument("--json", action="store_true", help="print one JSON object")
+    options = p.parse_args(arguments)
+    from legos_train.doctor import examine
+
+    report = examine()
+    print(json.dumps(report, indent=1) if options.json else "\n".join(lines(report)))
+    return 0
+
+
+def lines(report: dict[str, Any]) -> list[str]:
+    """The report for people: a heading per section, one line per fact."""
+    out: list[str] = []
+    for section, facts in report.items():
+        out += [section, *_facts(facts, section)]
+    return out
+
+
+def _facts(facts: Any, section: str) -> list[str]:
+    if section == "versions":
+        there = [f"{name} {version}" for name, version in facts.items() if version]
+        absent = [name for name, version in facts.items() if not version]
+        return [f"  {line}" for line in there] + ([f"  not installed: {', '.join(absent)}"] if absent else [])
+    if section == "extras":
+        return [f"  {name:12} {_extra(fact)}" for name, fact in facts.items()]
+    if not facts:
+        return ["  none"]
+    found = []
+    for name, value in facts.items():
+        many = value if isinstance(value, list) and value else [value]
+        found += [f"  {name if i == 0 else '':18} {_shown(part)}" for i, part in enumerate(many)]
+    return found
+
+
+def _extra(fact: Any) -> str:
+    if not isinstance(fact, dict) or "installed" not in fact:
+        return _shown(fact)
+    return "installed" if fact["installed"] else f"missing {', '.join(fact['missing'])}: {fact['install']}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return "  ".join(f"{key} {_shown(inner)}" for key, inner in value.items() if inner not in (None, [], ""))
+    if isinstance(value, list):
+        return "; ".join(_shown(inner) for inner in value)
+    return str(value)

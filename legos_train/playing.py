@@ -1,0 +1,202 @@
+"""A game with people at the table: every answer is kept, so that a typo can be taken back and the game played on.
+
+Taking back plays the episode again from its seed with all answers before the typo as they were given, whoever gave
+them: models and endpoints are not asked again. What comes after it is asked for anew.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pettingzoo import AECEnv
+
+from legos_envs import Decision, Episode, Policy, play
+from legos_envs.policies import HumanPolicy, written
+
+if TYPE_CHECKING:
+    from legos_train.rollout import ModelPlayer
+
+HELP = """\
+  an action      with or without its brackets, in any case: bet, [bet], BET
+  text\\          where any text will do, a line that ends with a backslash goes on in the next
+  ? /help        this
+  /look          what you were told last, the board too
+  /legal         the legal actions
+  /undo          take back what was typed last; the game goes on from there
+  /quit          leave
+Where a move is asked for, the slash may be left out."""
+COMMANDS = ("help", "look", "legal", "undo", "quit")
+
+
+class TakenBack(Exception):
+    """The last entry of a person was taken back: play again with the answers that are left."""
+
+
+class Left(Exception):
+    """A person has left the game."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One answer of the game."""
+
+    agent: str
+    turn: int
+    text: str
+    by_person: bool
+
+
+class Table:
+    """One episode with people in some seats.
+
+    Args:
+        env: what is played.
+        players: by agent; `None` is a person.
+        seed: of the episode.
+        read, write: as in `HumanPolicy`.
+    """
+
+    def __init__(
+        self,
+        env: AECEnv,
+        players: Mapping[str, Policy | ModelPlayer | None],
+        seed: int,
+        read: Callable[[str], str] = input,
+        write: Callable[[str], Any] = print,
+    ):
+        self.env, self.seed, self.write = env, seed, write
+        self.said: list[Said] = []
+        self._read = read
+        self._known: dict[tuple[str, int], str] = {}
+        self._seats: dict[str, Policy] = {}
+        self._human = self._person()
+        for agent, player in players.items():
+            if player is None:
+                self._seats[agent] = self._seat(lambda decision: self._human(decision), person=True)
+            else:
+                self._seats[agent] = self._seat(player if callable(player) else ModelSeat(player), person=False)
+
+    async def play(self) -> Episode:
+        """Plays to the end, as often as something is taken back.
+
+        Raises:
+            Left: a person has left.
+            NoInput: the input has ended.
+        """
+        while True:
+            try:
+                return await play(self.env, self._seats, self.seed)
+            except TakenBack:
+                self._human = self._person()  # shows the position again
+
+    def take_back(self) -> bool:
+        """Forgets the last entry of a person and all that was said after it; False if there is none."""
+        last = max((k for k, said in enumerate(self.said) if said.by_person), default=None)
+        if last is None:
+            return False
+        text = self.said[last].text
+        del self.said[last:]
+        self._known = {(said.agent, said.turn): said.text for said in self.said}
+        self.write(f"taken back: {text}")
+        return True
+
+    def _person(self) -> HumanPolicy:
+        return HumanPolicy(self._read, self.write, self._command)
+
+    def _seat(self, policy: Policy, *, person: bool) -> Policy:
+        def answer(decision: Decision) -> str | Awaitable[str]:
+            known = self._known.get((decision.agent, decision.turn))
+            if known is not None:
+                if isinstance(policy, ModelSeat):
+                    policy.hear(decision)
+                return known
+            said = policy(decision)
+            if inspect.isawaitable(said):
+                return self._later(decision, said)
+            return self._note(decision, said, person)
+
+        return answer
+
+    async def _later(self, decision: Decision, said: Awaitable[str]) -> str:
+        return self._note(decision, await said, False)
+
+    def _note(self, decision: Decision, text: str, person: bool) -> str:
+        self.said.append(Said(decision.agent, decision.turn, text, person))
+        self._known[decision.agent, decision.turn] = text
+        return text
+
+    def _command(self, text: str, decision: Decision) -> bool:
+        """Does what a line asks for, if it is no action; see `HELP`."""
+        word, legal = text.strip().casefold(), decision.legal_actions
+        if legal and written(text.strip(), decision) in legal:
+            return False
+        name = "help" if word == "?" else word.removeprefix("/")
+        if name not in COMMANDS or not (legal or word == "?" or word.startswith("/")):
+            return False
+        if name == "help":
+            self.write(HELP)
+        elif name == "look":
+            self.write(decision.messages[-1]["content"])
+        elif name == "legal":
+            self.write(" ".join(legal) if legal else "any text")
+        elif name == "quit":
+            raise Left
+        elif self.take_back():
+            raise TakenBack
+        else:
+            self.write("nothing to take back yet")
+        return True
+
+
+class ModelSeat:
+    """A model as a policy: one answer at a time. Conversations are kept by agent, as in training."""
+
+    def __init__(self, player: ModelPlayer):
+        self.player = player
+        self._conversations: dict[str, Any] = {}
+        self._tokens: dict[tuple[str, int], tuple[int, ...]] = {}
+
+    def __call__(self, decision: Decision) -> str:
+        """What the model says. Nothing when the prompt has outgrown its context, as in training: an invalid move.
+
+        Raises:
+            RuntimeError: the engine failed.
+        """
+        from inference import ContextOverflow, Request
+
+        player, prompt = self.player, self._prompt(decision)
+        room = player.max_tokens if player.context is None else min(player.max_tokens, player.context - len(prompt))
+        if room < 1:
+            return ""
+        stops, sampling = player.renderer.stop_ids, (player.temperature, player.top_p)
+        request = Request(prompt, room, *sampling, seed=decision.seed, stop_ids=stops, adapter=player.adapter)
+        try:
+            number = player.engine.submit(request)
+        except ContextOverflow:
+            return ""
+        found = None
+        while found is None:
+            found = next((done for done in player.engine.step() if done.request_id == number), None)
+        if found.finish_reason == "error":
+            raise RuntimeError(f"the engine failed on {decision.agent!r}: {found.error}")
+        self._conversations[decision.agent].record(found.tokens)
+        self._tokens[decision.agent, decision.turn] = tuple(found.tokens)
+        return player.renderer.reply(found.tokens)
+
+    def hear(self, decision: Decision) -> None:
+        """Goes through a turn that was answered before, so that the next prompt has it as it was sampled."""
+        self._prompt(decision)
+        tokens = self._tokens.get((decision.agent, decision.turn))
+        if tokens is not None:
+            self._conversations[decision.agent].record(tokens)
+
+    def _prompt(self, decision: Decision) -> tuple[int, ...]:
+        from inference.render import Conversation
+
+        if not decision.turn or decision.agent not in self._conversations:
+            self._conversations[decision.agent] = Conversation(self.player.renderer, self.player.system)
+        prompt: tuple[int, ...] = self._conversations[decision.agent].prompt(decision.messages)
+        return prompt

@@ -1,0 +1,45 @@
+"""Trackers get every number of every step, stay on this machine, and are imported only when asked for."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from legos_train import train
+from legos_train.storage import RunError
+from legos_train.trackers import flatten
+
+from .helpers import small
+
+HAVE = {name: importlib.util.find_spec(name) is not None for name in ("wandb", "tensorboardX", "trackio")}
+
+
+def test_nested_numbers_become_flat() -> None:
+    record = {"step": 3, "reward": {"a/b": 0.5}, "eval": {"nash_conv": 0.1}, "outcomes": {"ended": 4}, "text": "x"}
+    expected = {"step": 3.0, "reward/a/b": 0.5, "eval/nash_conv": 0.1, "outcomes/ended": 4.0}
+    assert flatten(record) == expected
+
+
+@pytest.mark.skipif(not HAVE["wandb"], reason="needs the extra wandb")
+def test_wandb_offline_keeps_the_run_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    train(config=small(tmp_path / "run", batch_size=8, logs={"wandb": "legos-test"}), quiet=True)
+    (kept,) = (tmp_path / "run" / "wandb").glob("offline-run-*")
+    assert list(kept.glob("*.wandb")), "nothing was logged"
+    assert not list((kept / "files").glob("**/*.py")), "code was captured"
+
+
+@pytest.mark.skipif(not HAVE["tensorboardX"], reason="needs tensorboardX")
+def test_tensorboard_writes_event_files(tmp_path: Path) -> None:
+    train(config=small(tmp_path / "run", batch_size=8, logs={"tensorboard": True}), quiet=True)
+    assert list((tmp_path / "run" / "tensorboard").glob("events.*"))
+
+
+@pytest.mark.parametrize(("name", "logs"), [("wandb", {"wandb": "p"}), ("trackio", {"trackio": "p"})])
+def test_what_is_not_installed_is_said(tmp_path: Path, name: str, logs: dict) -> None:
+    if HAVE[name]:
+        pytest.skip(f"{name} is installed")
+    with pytest.raises(RunError, match=f"pip install .*{name}"):
+        train(config=small(tmp_path / "run", batch_size=8, logs=logs), quiet=True)
