@@ -12,8 +12,8 @@ from legos_train.cli import parser
 def run(arguments: Sequence[str]) -> int:
     p = parser(
         "doctor",
-        "What is installed here and how it is set up, for a bug report. Of keys and tokens it says only whether they are\n"
-        "set. Nothing is sent anywhere.",
+        "What is installed here and how it is set up, for a bug report. Of keys and tokens it says only whether they\n"
+        "are set. Nothing is sent anywhere.",
     )
     p.add_argument("--json", action="store_true", help="print one JSON object")
     options = p.parse_args(arguments)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import legos_envs
-from legos_train.actors import UNTRAINED
-from legos_train.cli import parse_assignments, parser
+from legos_train.cli import parser
 from legos_train.evaluation import exactly
 from legos_train.evaluation.games import Game, Pairing, Record
 from legos_train.evaluation.journal import Journal
 from legos_train.evaluation.outcomes import sides_of
 from legos_train.evaluation.playing import Stage
+from legos_train.evaluation.setting import Setting, add_playing, check
 from legos_train.evaluation.summary import comparisons, row
 from legos_train.evaluation.text import comparison_text, row_text
 from legos_train.policies import Cast
@@ -50,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
         ]
         games = {p.key: list(p.games(options.games, options.seed, options.samples)) for p in pairings}
         failures = stage.play([game for some in games.values() for game in some])
-        played = [(p, journal_of(journal, games[p.key])) for p in pairings]
+        played = [(pairing, journal_of(journal, games[pairing.key])) for pairing in pairings]
         rows = [
             {
                 **row(
@@ -65,121 +62,12 @@ def run(arguments: Sequence[str]) -> int:
             }
             for p, records in played
         ]
-        for one, p in zip(rows, pairings):
-            one["advice"] += setting.remarks(p)
+        for one, pairing in zip(rows, pairings):
+            one["advice"] += setting.remarks(pairing)
         results = {"results": rows, "comparisons": comparisons(played, options.seed, options.samples)}
         journal.write_results(results)
     show(results, options.json)
     return 1 if failures else 0
-
-
-def add_playing(p: argparse.ArgumentParser) -> None:
-    """The options that `eval` and `tournament` share."""
-    p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--temperature", type=float, default=1.0)
-    p.add_argument("--max-tokens", type=int, help="of one action; default 64 for `tiny`, 1024 for other models")
-    p.add_argument("--system", help="system prompt of models and endpoints")
-    p.add_argument("--renderer", default="auto")
-    p.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="constructor argument of the envs")
-    p.add_argument("--seat", action="append", default=[], metavar="NAME=POLICY", help="who takes an agent or role: judges")
-    p.add_argument("--out", type=Path, metavar="DIR", help="keep every game there; go on where it stopped")
-    p.add_argument("--concurrency", type=int, default=256, help="games under way at once (256)")
-    p.add_argument("--connections", type=int, default=32, help="requests under way at one endpoint (32)")
-    p.add_argument("--timeout", type=float, default=120.0, help="seconds for one attempt at an endpoint (120)")
-    p.add_argument("--retries", type=int, default=1, help="how often games that an endpoint lost are replayed (1)")
-    p.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def check(p: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Ends with a usage error for numbers out of range."""
-    for name in ("games", "concurrency", "connections"):
-        if getattr(options, name) < 1:
-            p.error(f"--{name} must be at least 1, got {getattr(options, name)}")
-    for name in ("seed", "retries", "temperature"):
-        if getattr(options, name) < 0:
-            p.error(f"--{name} must be at least 0, got {getattr(options, name)}")
-    if options.max_tokens is not None and options.max_tokens < 1:
-        p.error(f"--max-tokens must be at least 1, got {options.max_tokens}")
-    if not options.timeout > 0:
-        p.error(f"--timeout must be above 0, got {options.timeout}")
-
-
-class Setting:
-    """What the options say, env by env."""
-
-    def __init__(self, options: argparse.Namespace):
-        self.options = options
-        self.args = parse_assignments(options.arg, "--arg")
-        self.fixed = {key: str(value) for key, value in parse_assignments(options.seat, "--seat").items()}
-        self.cast = Cast(
-            temperature=options.temperature,
-            max_tokens=options.max_tokens,
-            renderer=options.renderer,
-            system=options.system,
-            timeout=options.timeout,
-            connections=options.connections,
-        )
-        self._envs: dict[str, Any] = {}
-        self._identities: dict[str, dict[str, Any]] = {}
-
-    def env(self, name: str) -> Any:
-        """An env after a reset."""
-        if name not in self._envs:
-            env = self._envs[name] = legos_envs.make(name, **self.args)
-            env.reset(seed=0)
-            known = {*env.infos, *(info.get("role", agent) for agent, info in env.infos.items())}
-            if unknown := set(self.fixed) - known:
-                raise ValueError(f"no agent or role {sorted(unknown)} in {name}; it has {sorted(known)}")
-        return self._envs[name]
-
-    def pairing(self, env: str, policy: str, opponent: str) -> Pairing:
-        infos = self.env(env).infos
-        taken = {a for a, info in infos.items() if a in self.fixed or info.get("role", a) in self.fixed}
-        sides = tuple(side for side in sides_of(infos) if not taken.intersection(side))
-        if not sides:
-            raise ValueError(f"no seat of {env} is left for {policy}: the env trains none, or --seat gives all away")
-        fixed = {UNTRAINED: "random", **self.fixed}
-        identity = {word: self.identity(word) for word in {policy, opponent, *fixed.values()}}
-        return Pairing(env, policy, opponent, sides, self.args, fixed, identity)
-
-    def identity(self, word: str) -> dict[str, Any]:
-        if word not in self._identities:
-            self._identities[word] = self.cast.identity(word)
-        return self._identities[word]
-
-    def stage(self, journal: Journal) -> Open:
-        options = self.options
-        report = progress if sys.stderr.isatty() and not options.json else None
-        return Open(
-            Stage(self.cast, journal, concurrency=options.concurrency, retries=options.retries, report=report), self.cast
-        )
-
-    def remarks(self, pairing: Pairing) -> list[str]:
-        """What a reader of the numbers of a pairing should know of how they came about."""
-        infos = self.env(pairing.env).infos
-        free = [
-            agent
-            for agent, info in infos.items()
-            if not info.get("trainable", True) and not {agent, info.get("role", agent)} & set(self.fixed)
-        ]
-        said = [f"{', '.join(free)} played by random; name somebody with --seat ROLE=POLICY."] if free else []
-        if {pairing.policy, pairing.opponent} & {"human"}:
-            said.append("a person's games are few and not repeatable.")
-        return said
-
-
-class Open:
-    """Closes a stage and its cast at the end of a `with`."""
-
-    def __init__(self, stage: Stage, cast: Cast):
-        self.stage, self.cast = stage, cast
-
-    def __enter__(self) -> Stage:
-        return self.stage
-
-    def __exit__(self, *error: object) -> None:
-        self.stage.close()
-        self.cast.close()
 
 
 def opponents(setting: Setting, env: str, given: Sequence[str] | None) -> list[str]:
@@ -230,17 +118,13 @@ def _ours(env: Any) -> bool:
     return isinstance(env.unwrapped, legos_envs.TextEnv)
 
 
-def progress(done: int, wanted: int) -> None:
-    print(f"\r{done}/{wanted} games", end="\n" if done >= wanted else "", file=sys.stderr, flush=True)
-
-
-def show(results: Mapping[str, Any], as_json: bool, write: Callable[[str], Any] = print) -> None:
+def show(results: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
-        write(json.dumps(results))
+        print(json.dumps(results))
         return
     for one in results["results"]:
         for line in row_text(one):
-            write(line)
+            print(line)
     for one in results["comparisons"]:
         for line in comparison_text(one):
-            write(line)
+            print(line)

@@ -73,6 +73,8 @@ def find_adapter(spec: str) -> tuple[str | None, Path]:
     base, adapter = locate(spec)
     if adapter is None:
         raise ExportError(f"{spec!r} is a model without an adapter; give an adapter folder, a run, or MODEL+ADAPTER")
+    if not (adapter / CONFIG).is_file():
+        raise ExportError(f"{spec!r} is a checkpoint, which holds training state; export RUN, RUN@last or RUN@best")
     return base, adapter
 
 

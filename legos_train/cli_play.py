@@ -28,7 +28,8 @@ def run(arguments: Sequence[str]) -> int:
         action="append",
         default=[],
         metavar="NAME=POLICY",
-        help="who takes an agent's or role's seat (repeatable): human, random, optimal, scripted:NAME, a model, a run, an endpoint",
+        help="who takes an agent's or role's seat (repeatable): human, random, optimal, scripted:NAME, a model, a run, "
+        "an endpoint http://HOST:PORT/v1#MODEL",
     )
     p.add_argument("--opponent", default="random", help="who takes all other seats, judges too (default: random)")
     p.add_argument("--seed", type=int, help="deal this episode")

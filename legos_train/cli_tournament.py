@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from legos_train.cli import parser
-from legos_train.cli_eval import Setting, add_playing, check, journal_of
+from legos_train.cli_eval import journal_of
 from legos_train.evaluation import crossplay
 from legos_train.evaluation.crossplay import Met
 from legos_train.evaluation.games import Pairing
 from legos_train.evaluation.journal import Journal
+from legos_train.evaluation.setting import Setting, add_playing, check
 from legos_train.evaluation.summary import row
 from legos_train.leaderboard import Leaderboard, default_path
 
@@ -99,9 +100,6 @@ class Label:
         said = [f"{k} {v}" for k, v in facts.items() if v is not None and v != usual.get(k)]
         return f"{word} ({', '.join(said)})" if said else word
 
-    def entrant(self, pairing: Pairing, word: str) -> str:
-        return self.name(word)
-
     def env(self, pairing: Pairing) -> str:
         args = ", ".join(f"{name}={json.dumps(value)}" for name, value in sorted(pairing.args.items()))
         return f"{pairing.env} ({args})" if args else pairing.env
@@ -126,7 +124,7 @@ def table(met: Sequence[Met], names: Sequence[str], seed: int) -> dict[str, Any]
 
 
 def standing(board: Leaderboard, seed: int) -> dict[str, Any]:
-    """The leaderboard: `table` over all games, with the OpenSkill ratings that went on from tournament to tournament."""
+    """The leaderboard: `table` over all games, with OpenSkill ratings that went on from tournament to tournament."""
     met = board.games()
     names = list(dict.fromkeys(name for one in met for name in (one.first, one.second)))
     found = table(met, names, seed)

@@ -20,8 +20,6 @@ from legos_train.metrics_file import _finite
 Mode = Literal["auto", "rich", "plain", "json"]
 PACE = 20
 """How many of the last steps the time left is computed from."""
-KEPT = 400
-"""Values of a number that are kept for its sparkline."""
 MOST_ROLES = 10
 NARROW = 76
 """Terminals with fewer columns get no sparklines."""
@@ -62,7 +60,7 @@ class Progress:
         self.live: Any = None
         self._console = console
         self._times: deque[tuple[int, float]] = deque([(start, time.monotonic())], maxlen=PACE + 1)
-        self._history: dict[str, deque[float]] = {}
+        self._history: dict[str, list[float]] = {}
         self._alarms: deque[str] = deque(maxlen=3)
 
     def __enter__(self) -> Progress:
@@ -86,6 +84,11 @@ class Progress:
             self.live.console.print(text, highlight=False, markup=False, soft_wrap=True)
         else:
             print(json.dumps({"note": text}) if self.mode == "json" else text, flush=True)
+
+    def before(self, numbers: Mapping[str, float]) -> None:
+        """What was measured before the first step: where the curves of the exact numbers begin."""
+        for name, value in numbers.items():
+            self._keep(f"eval/{name}", value)
 
     def update(self, record: Mapping[str, Any]) -> None:
         """Shows a step: its metrics record with `step` and, after an evaluation, `eval`."""
@@ -114,7 +117,7 @@ class Progress:
 
     def _keep(self, name: str, value: Any) -> None:
         if isinstance(value, int | float) and math.isfinite(value):
-            self._history.setdefault(name, deque(maxlen=KEPT)).append(float(value))
+            self._history.setdefault(name, []).append(float(value))
 
     def left(self) -> str:
         """The time that the steps to go will take at the pace of the last ones, as `1:02:03` or `2:03`."""
@@ -143,7 +146,7 @@ class Progress:
 
         width = self.live.console.width if self.live is not None else getattr(self._console, "width", 100)
         wide = width >= NARROW
-        parts: list[Any] = [self._bar(record, width)]
+        parts: list[Any] = [self._bar(record, width), *(Text(alarm, style="bold red") for alarm in self._alarms)]
         roles = list((record.get("reward") or {}).items())
         wins = record.get("win_rate") or {}
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
@@ -158,7 +161,7 @@ class Progress:
         if len(roles) > MOST_ROLES:
             table.add_row(Text(f"and {len(roles) - MOST_ROLES} more", style="dim"))
         parts.append(table)
-        measured = [(k.removeprefix("eval/"), list(v)) for k, v in self._history.items() if k.startswith("eval/")]
+        measured = [(k.removeprefix("eval/"), v) for k, v in self._history.items() if k.startswith("eval/")]
         if measured:
             grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
             grid.add_column("measured", overflow="ellipsis", no_wrap=True, max_width=30 if wide else 16)
@@ -171,7 +174,6 @@ class Progress:
                 grid.add_row(*line, *([sparkline(values, 30)] if wide else []))
             parts += [Text(), grid]
         parts += [Text(), self._facts(record, wide)]
-        parts += [Text(alarm, style="bold red") for alarm in self._alarms]
         return Panel(Group(*parts), title=Text(self.title), expand=False, width=min(width, 100))
 
     def _bar(self, record: Mapping[str, Any], width: int) -> Any:
@@ -246,7 +248,7 @@ def memory() -> str:
     return f"{peak / 2**20:,.0f} MiB at most"
 
 
-def sparkline(values: Sequence[float] | deque[float], width: int = 40) -> str:
+def sparkline(values: Sequence[float], width: int = 40) -> str:
     """A row of eight-step bars, at most `width` of them: where there are more values, each bar is a mean of some."""
     kept = [float(v) for v in values if math.isfinite(v)]
     if not kept:

@@ -1,4 +1,4 @@
-"""What this installation looks like, for people and for bug reports. No part of it can fail the whole, or tell a secret.
+"""What this installation looks like, for people and for bug reports. No part can fail the whole, or tell a secret.
 
 Every section is made on its own; one that raises becomes its error. Values of environment variables whose names look
 like keys are never read into the report, addresses lose their passwords, and the home directory is written `~`.
@@ -17,14 +17,15 @@ import socket
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 PACKAGES = (
-    "legos", "numpy", "pettingzoo", "gymnasium", "pydantic", "tyro", "rich", "mlx", "mlx-lm", "transformers", "tokenizers",
-    "safetensors", "scipy-openblas32", "threadpoolctl", "fastapi", "uvicorn", "httpx2", "textarena", "datasets", "pyarrow",
-    "openskill", "scipy", "math-verify", "pydantic-monty", "wandb", "huggingface-hub", "peft", "torch", "verifiers",
+    "legos", "numpy", "pettingzoo", "gymnasium", "pydantic", "tyro", "rich", "mlx", "mlx-lm", "transformers",
+    "tokenizers", "safetensors", "scipy-openblas32", "threadpoolctl", "fastapi", "uvicorn", "httpx2", "textarena",
+    "datasets", "pyarrow", "openskill", "scipy", "math-verify", "pydantic-monty", "wandb", "huggingface-hub", "peft",
+    "torch", "verifiers",
 )  # fmt: skip
 PREFIXES = (
     "LEGOS_", "HF_", "HUGGINGFACE", "TRANSFORMERS_", "MLX_", "OPENBLAS_", "OMP_", "MKL_", "VECLIB_", "CUDA_", "WANDB_",
@@ -256,23 +257,40 @@ def extras() -> dict[str, dict[str, Any]]:
         lines = importlib.metadata.requires("legos") or []
     except importlib.metadata.PackageNotFoundError:
         return {"note": {"text": "legos runs from a source tree and is not installed; uv sync installs everything"}}
-    wanted: dict[str, set[str]] = {}
-    for line in lines:
-        requirement, _, marker = line.partition(";")
-        extra, system_name = (
-            re.search(r"extra == ['\"]([\w-]+)", marker),
-            re.search(r"sys_platform == ['\"](\w+)", marker),
-        )
-        found = re.match(r"[\w.-]+", requirement.strip())
-        if extra and found and (system_name is None or system_name[1] == sys.platform):
-            wanted.setdefault(extra[1], set()).add(found[0])
-    report = {}
-    for name, packages in sorted(wanted.items()):
-        missing = sorted(p for p in packages if p != "legos" and _version(p) is None)
+    report: dict[str, dict[str, Any]] = {}
+    for name in sorted({found[1] for line in lines if (found := _EXTRA.search(line))}):
+        missing = sorted(p for p in _brought(lines, name) if p != "legos" and _version(p) is None)
         report[name] = {"installed": not missing}
         if missing:
             report[name] |= {"missing": missing, "install": f"pip install 'legos[{name}]'"}
     return report
+
+
+_EXTRA = re.compile(r"extra == ['\"]([\w.-]+)")
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w.,\s-]+)\])?")
+
+
+def _brought(lines: Sequence[str], extra: str) -> set[str]:
+    """The distributions that an extra brings on this system; `mlx[cuda13]` brings what mlx's own extra does, too."""
+    found: set[str] = set()
+    for line in lines:
+        requirement, _, marker = line.partition(";")
+        wanted = _EXTRA.search(marker)
+        named = _REQUIREMENT.match(requirement.strip())
+        if not wanted or wanted[1] != extra or not named or not _here(marker):
+            continue
+        found.add(named[1])
+        if _version(named[1]) is not None:
+            for inner in (named[2] or "").replace(" ", "").split(","):
+                found |= _brought(importlib.metadata.requires(named[1]) or [], inner) if inner else set()
+    return found
+
+
+def _here(marker: str) -> bool:
+    """Whether what a marker says about the operating system is true of this one."""
+    is_it = {"sys_platform": sys.platform, "platform_system": platform.system()}
+    found = re.findall(r"(sys_platform|platform_system) == ['\"](\w+)", marker)
+    return all(is_it[name] == value for name, value in found)
 
 
 def sandbox() -> dict[str, Any]:

@@ -112,7 +112,9 @@ class Endpoint:
         self._gate = self._gate or asyncio.Semaphore(self._connections)
         async with self._gate:
             if self._lost >= GIVEN_UP:
-                raise ServerUnavailable(f"{self!r} was given up after {self._lost} lost actions; the last: {self._last}")
+                raise ServerUnavailable(
+                    f"{self!r} was given up after {self._lost} lost actions; the last: {self._last}"
+                )
             try:
                 reply = await self._repeat(messages, decision.seed & 0x7FFFFFFF)
             except (ServerUnavailable, RequestRefused, BadAnswer) as error:
@@ -262,7 +264,7 @@ def read_reply(answer: Any) -> Reply:
     choices = answer.get("choices") if isinstance(answer, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(message, dict):
+    if not isinstance(choice, dict) or not isinstance(message, dict):
         raise BadAnswer("the answer is no chat completion" + (f": {said}" if (said := _error_text(answer)) else ""))
     content = message.get("content")
     if isinstance(content, list):
@@ -274,10 +276,13 @@ def read_reply(answer: Any) -> Reply:
     reply.finish_reason = reason if isinstance(reason, str) else None
     usage = answer.get("usage")
     if isinstance(usage, dict):
-        tokens = [_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens")]
         cost = usage.get("cost")
         known = isinstance(cost, int | float) and not isinstance(cost, bool) and math.isfinite(cost)
-        reply.usage = Usage(*tokens, cost=float(cost) if known else None)
+        reply.usage = Usage(
+            _count(usage.get("prompt_tokens")),
+            _count(usage.get("completion_tokens")),
+            float(cost) if known and cost is not None else None,
+        )
     return reply
 
 

@@ -54,8 +54,8 @@ class Leaderboard:
                 tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
                 if version not in (0, FORMAT) or (version == 0 and tables):
                     raise LeaderboardError(
-                        f"{str(path)!r} is an SQLite file of another kind (version {version}); leaderboards have version "
-                        f"{FORMAT}. Name another file with --leaderboard"
+                        f"{str(path)!r} is an SQLite file of another kind (version {version}); leaderboards have "
+                        f"version {FORMAT}. Name another file with --leaderboard"
                     )
                 with db:
                     for statement in SCHEMA:

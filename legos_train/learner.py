@@ -116,11 +116,13 @@ class Learner:
                     self._skip(step)
                     continue
                 if seen["grad_norm"] == 0.0:
-                    if np.any(part.advantages != 0.0) and seen["live_share"] > 0:
+                    # A token of probability 1 has a gradient of 0 in float32: that is the end of learning, no mistake.
+                    open_ = np.count_nonzero((part.advantages != 0.0) & (part.old_logprobs < -VANISHED))
+                    if open_ and seen["live_share"] > 0:
                         raise TrainingError(
-                            f"step {step}: the gradient is exactly zero although {np.count_nonzero(part.advantages)} "
-                            f"of {len(part)} advantages are not. Nothing would be learned: check that LoRA weights "
-                            "are trainable and reach the loss"
+                            f"step {step}: the gradient is exactly zero although {open_} of {len(part)} tokens have an "
+                            "advantage and were not certain. Nothing would be learned: check that LoRA weights are "
+                            "trainable and reach the loss"
                         )
                     idle += 1
                     continue

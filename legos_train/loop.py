@@ -198,6 +198,7 @@ def _run(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Ma
         ):
             progress.note(f"{title}; run directory {run.path}")
             first = _first_numbers(trainer, run, start, progress)
+            progress.before(first)
             trainer.check, written = stopping.check, start
             if manner.world is not None:
                 trainer.check = manner.world.checked(stopping.check)

@@ -7,6 +7,8 @@ them: models and endpoints are not asked again. What comes after it is asked for
 from __future__ import annotations
 
 import inspect
+import math
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -69,13 +71,14 @@ class Table:
     ):
         self.env, self.seed, self.write = env, seed, write
         self.said: list[Said] = []
-        self._read = read
+        self._input = read
+        self._legal = ""
         self._known: dict[tuple[str, int], str] = {}
         self._seats: dict[str, Policy] = {}
         self._human = self._person()
         for agent, player in players.items():
             if player is None:
-                self._seats[agent] = self._seat(lambda decision: self._human(decision), person=True)
+                self._seats[agent] = self._seat(self._ask, person=True)
             else:
                 self._seats[agent] = self._seat(player if callable(player) else ModelSeat(player), person=False)
 
@@ -90,7 +93,7 @@ class Table:
             try:
                 return await play(self.env, self._seats, self.seed)
             except TakenBack:
-                self._human = self._person()  # shows the position again
+                continue
 
     def take_back(self) -> bool:
         """Forgets the last entry of a person and all that was said after it; False if there is none."""
@@ -100,11 +103,26 @@ class Table:
         text = self.said[last].text
         del self.said[last:]
         self._known = {(said.agent, said.turn): said.text for said in self.said}
+        self._human = self._person()  # shows the position again
         self.write(f"taken back: {text}")
         return True
 
+    def _ask(self, decision: Decision) -> str:
+        told, legal = decision.messages[-1]["content"], decision.legal_actions or ()
+        self._legal = "" if all(action in told for action in legal) else f"Legal: {' '.join(legal)}"
+        return self._human(decision)
+
     def _person(self) -> HumanPolicy:
-        return HumanPolicy(self._read, self.write, self._command)
+        return HumanPolicy(self._read, self._show, self._command)
+
+    def _read(self, prompt: str) -> str:
+        if self._legal:
+            self.write(self._legal)  # below what was told, where that does not list them
+            self._legal = ""
+        return self._input(prompt)
+
+    def _show(self, text: str) -> None:
+        self.write(squared(text))
 
     def _seat(self, policy: Policy, *, person: bool) -> Policy:
         def answer(decision: Decision) -> str | Awaitable[str]:
@@ -139,7 +157,7 @@ class Table:
         if name == "help":
             self.write(HELP)
         elif name == "look":
-            self.write(decision.messages[-1]["content"])
+            self._show(decision.messages[-1]["content"])
         elif name == "legal":
             self.write(" ".join(legal) if legal else "any text")
         elif name == "quit":
@@ -200,3 +218,17 @@ class ModelSeat:
             self._conversations[decision.agent] = Conversation(self.player.renderer, self.player.system)
         prompt: tuple[int, ...] = self._conversations[decision.agent].prompt(decision.messages)
         return prompt
+
+
+def squared(text: str) -> str:
+    """The text with every board that is one line of single characters (`Board: X 2 3 ...`) in rows, if it is square."""
+
+    def rows(found: re.Match[str]) -> str:
+        cells = found[1].split()
+        side = math.isqrt(len(cells))
+        if side * side != len(cells):
+            return found[0]
+        lines = [" ".join(cells[k : k + side]) for k in range(0, len(cells), side)]
+        return "Board:\n" + "\n".join(f"  {line}" for line in lines)
+
+    return re.sub(r"\bBoard: ((?:\S ){8,}\S)$", rows, text, flags=re.MULTILINE)

@@ -227,7 +227,9 @@ def _adapter(path: Path) -> Path:
 def _checkpoint(run: Path, which: str) -> Path:
     path = run / "checkpoints" / which
     if not (path / "adapter.safetensors").exists():
-        kept = sorted((run / "checkpoints").glob("step_*/adapter.safetensors"), key=lambda file: file.parent.stat().st_mtime)
+        kept = sorted(
+            (run / "checkpoints").glob("step_*/adapter.safetensors"), key=lambda file: file.parent.stat().st_mtime
+        )
         names = ", ".join(f"{run}@{file.parent.name}" for file in kept) or "none (see checkpoint.keep)"
         raise PolicyError(f"{run}@{which}: that checkpoint is not kept; there are {names}, and {run}@last, {run}@best")
     return path

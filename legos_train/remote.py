@@ -13,26 +13,29 @@ from inference.client import Client, check_compatible
 from legos_train.background import Background
 
 WAIT = 0.05  # seconds that a step waits for the first answer
+PATIENCE = 60.0  # seconds that all servers may be away
 
 
 class RemoteEngine:
-    """Submits requests to one server, or to a pool of them, and publishes adapters there.
+    """Submits requests to a pool of servers, which may be one, and publishes adapters there.
+
+    A server that has been away, or was started again, is used again when it has all adapters published here. A run
+    fails when there has been none for `PATIENCE` seconds.
 
     Args:
-        urls: such as `("http://127.0.0.1:8000",)`; several are used side by side (`inference.client.Pool`).
+        urls: such as `("http://127.0.0.1:8000",)`; see `inference.client.Pool`.
         key_env: the environment variable with the API key.
     """
 
     def __init__(self, urls: Sequence[str], key_env: str = "LEGOS_API_KEY"):
-        from inference.client import HttpClient, Pool
+        from inference.client import HttpClient, Pool, Retry
 
         self.urls = tuple(urls)
         self.background = Background()
         key = os.environ.get(key_env)
 
         async def connect() -> Client:
-            clients: list[Client] = [HttpClient(url, key) for url in self.urls]
-            return clients[0] if len(clients) == 1 else Pool(clients)
+            return Pool([HttpClient(url, key) for url in self.urls], retry=Retry(budget=PATIENCE))
 
         self.client: Client = self.background.call(connect())
         self._count = 0

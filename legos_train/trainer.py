@@ -89,7 +89,11 @@ class Trainer:
 
     def _servers(self) -> RemoteEngine:
         engine = RemoteEngine(self.config.server.urls, self.config.server.api_key_env)
-        engine.check(identity_of(self.config.model, self.engine.tokenizer, self.learner.policy.vocabulary))
+        try:
+            engine.check(identity_of(self.config.model, self.engine.tokenizer, self.learner.policy.vocabulary))
+        except BaseException:
+            engine.close()
+            raise
         return engine
 
     def _generator(self, engine: Engine | RemoteEngine) -> Generator:

@@ -35,18 +35,20 @@ def meetings(played: Iterable[tuple[Pairing, Sequence[Record]]], label: Any) -> 
 
     Args:
         played: pairings with their records.
-        label: makes an entrant's name of a word, and an env's name of a pairing.
+        label: its `name(word)` makes an entrant's name, its `env(pairing)` an env's.
     """
     found: list[Met] = []
     alone: dict[str, list[tuple[str, dict[Any, Record]]]] = defaultdict(list)
     for pairing, records in played:
         env = label.env(pairing)
         if len(pairing.sides) > 1:
-            first, second = label.entrant(pairing, pairing.policy), label.entrant(pairing, pairing.opponent)
-            found += [Met(r["key"], env, first, second, r["score"], r["seed"]) for r in records if r["score"] is not None]
+            first, second = label.name(pairing.policy), label.name(pairing.opponent)
+            found += [
+                Met(r["key"], env, first, second, r["score"], r["seed"]) for r in records if r["score"] is not None
+            ]
         else:
             scored = {(r["seed"], r["sample"]): r for r in records if "unscored" not in r["outcomes"].values()}
-            alone[env].append((label.entrant(pairing, pairing.policy), scored))
+            alone[env].append((label.name(pairing.policy), scored))
     for env, entrants in alone.items():
         for i, (first, one) in enumerate(entrants):
             for second, other in entrants[i + 1 :]:
@@ -54,7 +56,7 @@ def meetings(played: Iterable[tuple[Pairing, Sequence[Record]]], label: Any) -> 
                     margin = sum(one[where]["returns"].values()) - sum(other[where]["returns"].values())
                     score = 0.5 if abs(margin) <= TIE else float(margin > 0)
                     found.append(Met(f"{one[where]['key']}|{other[where]['key']}", env, first, second, score, where[0]))
-    return found
+    return sorted(found, key=lambda one: one.seed)  # pairs take turns, as online ratings want it
 
 
 def payoffs(met: Sequence[Met], names: Sequence[str]) -> np.ndarray:
@@ -106,7 +108,10 @@ def ratings(met: Sequence[Met], seed: int, resamples: int = RESAMPLES) -> dict[s
         again = fit({env: rng.multinomial(len(t), np.full(len(t), 1 / len(t))) for env, t in counts.items()})
         for name, value in again.items():
             drawn[name].append(value)
-    games = {name: [o.score if o.first == name else 1 - o.score for o in met if name in (o.first, o.second)] for name in names}
+    games = {
+        name: [o.score if o.first == name else 1 - o.score for o in met if name in (o.first, o.second)]
+        for name in names
+    }
     return {
         name: {
             "elo": best[name],

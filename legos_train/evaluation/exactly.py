@@ -83,7 +83,7 @@ def policy_metrics(env: GameEnv, policy: Table) -> dict[str, float]:
 
 
 def report(env: GameEnv, policy: Table) -> dict[str, Any]:
-    """`policy_metrics`; by seat `value` (the return when all play the policy) and `best_response` (the return of whoever
+    """`policy_metrics`; by seat `value` (the return when all play the policy) and `best_response` (the return of who
     plays the best answer to it from that seat); the sum of `regrets`, and those information sets that have most."""
     seats = env.possible_agents
     values = exact.expected_returns(env.game, policy.__getitem__)
@@ -115,9 +115,9 @@ def value_against(game: Game, policy: Table, opponent: Table, player: int) -> fl
 
 @dataclass(frozen=True, slots=True)
 class Regret:
-    """`regret`: what the best move of an information set would add to the return on average over all deals, if its player
-    made for it and all else stayed (immediate counterfactual regret). `reach`: how often it is reached when all play
-    the policy. `best`: that move."""
+    """`regret`: what the best move of an information set would add to the return on average over all deals, if its
+    player made for it and all else stayed (immediate counterfactual regret). `reach`: how often it is reached when all
+    play the policy. `best`: that move."""
 
     regret: float
     reach: float
@@ -141,7 +141,9 @@ def regrets(game: Game, policy: Table) -> dict[InfoSet, Regret]:
             )
         )
     everybody = graph.reach([table] * game.num_players)
-    without = [graph.reach([None if i == p else table for i in range(game.num_players)]) for p in range(game.num_players)]
+    without = [
+        graph.reach([None if i == p else table for i in range(game.num_players)]) for p in range(game.num_players)
+    ]
     found: dict[InfoSet, Regret] = {}
     for at, info in enumerate(graph.infosets):
         weights = [without[info.player][node] for node in graph.members[at]]

@@ -71,8 +71,8 @@ def student(degrees: int) -> float:
 def needed(values: ArrayLike, difference: float | None = None, power: float = 0.8) -> int | None:
     """How many independent values would tell their mean from 0.
 
-    That many that an effect as large as the one seen would be found with probability `power` at the 5 % level (two-sided
-    normal approximation). None where there is no effect, or no spread to judge by.
+    That many that an effect as large as the one seen would be found with probability `power` at the 5 % level
+    (two-sided normal approximation). None where there is no effect, or no spread to judge by.
 
     Args:
         values: (N,) as of `bootstrap_interval`.
@@ -113,8 +113,8 @@ def advice(values: Sequence[float], interval: Sequence[float], per_value: int, w
         return f"{what}: none was seen in {games}; the interval says how large it may still be."
     detectable = (NormalDist().inv_cdf(LEVEL) + NormalDist().inv_cdf(0.8)) * float(np.std(values, ddof=1)) / n**0.5
     return (
-        f"{what} of {mean:+.3g} is not told from 0 by {games}. If it is real, about {wanted * per_value} games would show "
-        f"it with 80 % probability; these could have shown {detectable:.2g}."
+        f"{what} of {mean:+.3g} is not told from 0 by {games}. If it is real, about {wanted * per_value} games would "
+        f"show it with 80 % probability; these could have shown {detectable:.2g}."
     )
 
 

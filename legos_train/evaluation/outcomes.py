@@ -34,7 +34,9 @@ def outcome_of(episode: Episode, agent: str, seats: Collection[str] | None = Non
         return "invalid" if "reason" in own.info else "opponent_invalid"
     if "invalid" in own.info:  # rules that went on without it
         return "invalid"
-    rivals = [t for a, t in episode.trajectories.items() if a != agent and (t.trainable if seats is None else a in seats)]
+    rivals = [
+        t for a, t in episode.trajectories.items() if a != agent and (t.trainable if seats is None else a in seats)
+    ]
     if not rivals and isinstance(own.info.get("correct"), bool):
         return "win" if own.info["correct"] else "loss"
     here = [t for t in rivals if t.parent == own.parent]

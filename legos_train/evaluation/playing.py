@@ -97,9 +97,7 @@ class Stage:
                     turn.finish_reason = getattr(turn.action, "finish_reason", None)
         kept = record(game, episode, who)
         seats = [agent for side in game.pairing.sides for agent in side]
-        self.journal.add(
-            kept, lambda: line_of(episode, kept, {a: outcome_of(episode, a, seats) for a in seats}, who)
-        )
+        self.journal.add(kept, lambda: line_of(episode, kept, {a: outcome_of(episode, a, seats) for a in seats}, who))
 
     def _play(self, game: Game) -> Play:
         pairing = game.pairing

@@ -57,7 +57,9 @@ def row(
     }
     if failed:
         found["errors"] = [f"{count} x {text}" for text, count in Counter(failed).most_common(3)]
-        found["advice"].append(f"{len(failed)} games could not be played; run the command again with --out to play them.")
+        found["advice"].append(
+            f"{len(failed)} games could not be played; run the command again with --out to play them."
+        )
     if not values:
         found["advice"].append("no seed was scored in every seat: there is no mean.")
         return found
@@ -83,7 +85,11 @@ def comparisons(rows: Sequence[tuple[Pairing, Sequence[Record]]], seed: int, sam
     found = []
     for i, (one, first) in enumerate(rows):
         for other, second in rows[i + 1 :]:
-            if (one.env, one.opponent, one.args) != (other.env, other.opponent, other.args) or one.policy == other.policy:
+            if (one.env, one.opponent, one.args) != (
+                other.env,
+                other.opponent,
+                other.args,
+            ) or one.policy == other.policy:
                 continue
             per_seed = len(one.sides) * samples
             a, b = by_seed(first, per_seed), by_seed(second, per_seed)

@@ -1,4 +1,4 @@
-"""A run as a folder for a model hub: the adapter in mlx-lm's layout, the same for PEFT, and a card that says what it is.
+"""A run as a folder for a model hub: the adapter for mlx-lm and for PEFT, and a card that says what it is.
 
 Nothing is sent anywhere unless `push` is called. The card has what the run's own files say and nothing else: numbers
 before and after with their seeds, who it played, the settings, and a hash of the config file.
@@ -56,8 +56,8 @@ class Source:
         """Id and constructor arguments of each environment."""
         entries = self.config.get("env", "KuhnPoker-v0")
         listed = entries if isinstance(entries, list) else [entries]
-        tables = [{"id": e} if isinstance(e, str) else e for e in listed]
-        shared = self.config.get("env_args", {})
+        tables: list[dict[str, Any]] = [{"id": e} if isinstance(e, str) else e for e in listed]
+        shared: dict[str, Any] = self.config.get("env_args", {})
         return [(t["id"], {**t.get("args", {}), **shared}) for t in tables]
 
 
@@ -139,6 +139,7 @@ def card(source: Source, base: str | None, license: str | None) -> str:
     games = ", ".join(f"`{name}`" for name, _ in envs)
     model = f"[{base}](https://huggingface.co/{base})" if base else "`tiny`, the model that comes with Legos"
     credit, loss = config.get("credit", {}).get("name", ""), config.get("loss", {}).get("name", "")
+    played = f"{result.get('steps')} steps of {config.get('batch_size')} episodes"
     lines = [
         f"# LoRA adapter for {games}",
         "",
@@ -148,7 +149,7 @@ def card(source: Source, base: str | None, license: str | None) -> str:
         "|---|---|",
         *(f"| game | `{name}` {_shown(args)}|" for name, args in envs),
         f"| opponents in training | {_opponents(config.get('league', {}))} |",
-        f"| method | {credit} credit, {loss} loss, {result.get('steps')} steps of {config.get('batch_size')} episodes |",
+        f"| method | {credit} credit, {loss} loss, {played} |",
         f"| weights | {_weights(source)} |",
         f"| seed | {config.get('seed', 0)} |",
         f"| config | sha256 `{source.digest}` |",

@@ -201,8 +201,8 @@ def _mlx_name(name: str, file: Path) -> str:
     found = re.fullmatch(r"base_model\.model\.(.+)\.lora_(A|B)(?:\.default)?\.weight", name)
     if found is None:
         raise ExportError(
-            f"{file.name}: {name} is no LoRA matrix of a linear layer; accepted are base_model.model.LAYER.lora_A.weight "
-            "and lora_B.weight"
+            f"{file.name}: {name} is no LoRA matrix of a linear layer; accepted are "
+            "base_model.model.LAYER.lora_A.weight and lora_B.weight"
         )
     return f"{found[1]}.lora_{found[2].lower()}"
 

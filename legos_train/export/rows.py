@@ -98,11 +98,13 @@ def write_parquet(source: Path, out: Path, by: str = "turn", *, overwrite: bool 
     parts, reader = _parts(source, by)
     schema = _schema(by)
     count = 0
-    with _replacing(out, overwrite) as temporary:
-        with parquet.ParquetWriter(temporary, schema, compression="zstd") as writer:
-            for part in parts:
-                writer.write_table(pyarrow.Table.from_pylist(part, schema=schema))
-                count += len(part)
+    with (
+        _replacing(out, overwrite) as temporary,
+        parquet.ParquetWriter(temporary, schema, compression="zstd") as writer,
+    ):
+        for part in parts:
+            writer.write_table(pyarrow.Table.from_pylist(part, schema=schema))
+            count += len(part)
     return count, _remarks(reader)
 
 

@@ -50,7 +50,8 @@ class _Held:
             text = "\n".join(m["content"] for m in messages[len(self.known) :])
         reply: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._inbox.put_nowait((text, reply))
-        await asyncio.wait({self._task, reply}, return_when=asyncio.FIRST_COMPLETED)
+        both: list[asyncio.Future[Any]] = [self._task, reply]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if not reply.done():
             await self._task  # raises what went wrong
             raise RuntimeError("the conversation was closed before it answered")

@@ -65,16 +65,10 @@ def write_package(
     }
     fresh_folder(out, overwrite=overwrite)
     (out / package).mkdir(exist_ok=True)
-    files = {
-        "pyproject.toml": PYPROJECT,
-        "README.md": README,
-        f"{package}/__init__.py": MODULE,
-        f"{package}/table.py": Path(table.__file__).read_text(encoding="utf-8"),
-    }
-    for name, text in files.items():
-        if not name.endswith("table.py"):
-            text = re.sub(r"@(\w+)@", lambda found: names[found[1]], text)
-        write_bytes(out / name, text.encode())
+    files = {"pyproject.toml": PYPROJECT, "README.md": README, f"{package}/__init__.py": MODULE}
+    for name, template in files.items():
+        write_bytes(out / name, re.sub(r"@(\w+)@", lambda found: names[found[1]], template).encode())
+    write_bytes(out / package / "table.py", Path(table.__file__).read_bytes())
     return package, roles
 
 

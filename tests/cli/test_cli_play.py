@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import pty
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
+
+import legos_envs
+from legos_envs import Decision, Policy
+from legos_envs.policies import HumanPolicy, RandomPolicy, make_policy
+from legos_train.playing import Left, Table, squared
 
 PLAY = [sys.executable, "-m", "legos_train.cli", "play"]
 
@@ -70,3 +79,141 @@ def test_no_model_library_is_loaded_when_no_model_plays() -> None:
         [sys.executable, "-c", code], input="\n".join("123456789" * 5), capture_output=True, text=True, timeout=60
     )
     assert done.stderr.strip() == "[]" and "player_1 (optimal)" in done.stdout
+
+
+class Terminal:
+    """Types the given lines and keeps what is shown."""
+
+    def __init__(self, *lines: str):
+        self.lines, self.shown = list(lines), ""
+
+    def read(self, prompt: str) -> str:
+        if not self.lines:
+            raise EOFError
+        self.shown += f"{prompt}{self.lines[0]}\n"
+        return self.lines.pop(0)
+
+    def write(self, text: str) -> None:
+        self.shown += f"{text}\n"
+
+
+def played(
+    lines: Sequence[str], env_id: str = "TicTacToe-v0", opponent: Policy | None = None, seed: int = 3
+) -> tuple[Table, legos_envs.Episode, str]:
+    terminal = Terminal(*lines)
+    env = legos_envs.make(env_id)
+    env.reset(seed=0)
+    first, *others = env.possible_agents
+    policy = opponent or make_policy("scripted:first", env)
+    table = Table(env, {first: None, **dict.fromkeys(others, policy)}, seed, terminal.read, terminal.write)
+    return table, asyncio.run(table.play()), terminal.shown
+
+
+def actions(episode: legos_envs.Episode) -> dict[str, list[str]]:
+    return {agent: [turn.action for turn in t.turns] for agent, t in episode.trajectories.items()}
+
+
+def test_a_typo_is_taken_back_and_the_game_goes_on_from_there() -> None:
+    _, straight, _ = played(["5", "3", "7"])  # the opponent takes the first free cell: 1, then 2
+    table, back, shown = played(["5", "9", "undo", "3", "7"])
+    assert actions(back) == actions(straight) and back.returns == straight.returns == {"player_0": 1, "player_1": -1}
+    assert "taken back: [9]" in shown and [said.text for said in table.said] == ["[5]", "[1]", "[3]", "[2]", "[7]"]
+    assert shown.count("Board:\n  O 2 3\n  4 X 6\n  7 8 9") == 2, "the position is shown again"
+
+
+def test_taking_back_twice_and_at_the_first_move() -> None:
+    _, episode, shown = played(["/undo", "9", "8", "undo", "undo", "5", "3", "7"])
+    assert "nothing to take back yet" in shown and shown.count("taken back") == 2
+    assert actions(episode)["player_0"] == ["[5]", "[3]", "[7]"]
+
+
+def test_nobody_is_asked_again_for_what_stands() -> None:
+    asked: list[int] = []
+
+    def opponent(decision: Decision) -> str:
+        asked.append(decision.turn)
+        assert decision.legal_actions is not None
+        return decision.legal_actions[len(asked) % len(decision.legal_actions)]  # never the same twice
+
+    table, episode, _ = played(["5", "9", "undo", "/quit"][:3] + [str(k) for k in range(1, 10)] * 3, opponent=opponent)
+    assert asked[:3] == [0, 1, 1], "its first answer stands, its second is asked for anew"
+    assert actions(episode)["player_1"][0] == table.said[1].text
+
+
+async def coming(decision: Decision) -> str:
+    """An endpoint's place: a coroutine function."""
+    await asyncio.sleep(0)
+    return RandomPolicy()(decision)
+
+
+def test_undo_against_an_opponent_that_answers_later() -> None:
+    table, episode, shown = played(["5", "undo", "1", *"23456789" * 8], opponent=coming)
+    assert "taken back: [5]" in shown and actions(episode)["player_0"][0] == "[1]"
+    assert [said.text for said in table.said if said.agent == "player_1"] == actions(episode)["player_1"]
+
+
+def test_a_model_goes_on_as_if_nothing_had_been_taken_back() -> None:
+    """Its conversation is gone through again, with the tokens that it sampled."""
+    from legos_train.policies import Cast
+
+    env = legos_envs.make("MatrixGame-v0", rounds=3, memory="chat")
+    env.reset(seed=0)
+    cast = Cast(env)
+    kept = []
+    for lines in (["rock", "paper", "rock"], ["rock", "scissors", "undo", "paper", "rock"]):
+        terminal = Terminal(*lines)
+        table = Table(env, {"player_0": None, "player_1": cast.player("tiny")}, 5, terminal.read, terminal.write)
+        kept.append((actions(asyncio.run(table.play())), table))
+    assert kept[0][0] == kept[1][0] and len(kept[0][0]["player_1"]) == 3
+    assert any(text != "" for text in kept[0][0]["player_1"])
+    cast.close()
+
+
+def test_help_and_the_other_commands() -> None:
+    _, _, shown = played(["?", "legal", "look", "LOOK", "frog", "5", "3", "7"])
+    assert "/undo" in shown and "take back what was typed last" in shown
+    assert "Legal: [1] [2]" in shown and shown.count("Board:\n  1 2 3\n  4 5 6\n  7 8 9") == 3
+    assert "Not understood: 'frog'" in shown
+    with pytest.raises(Left):
+        played(["quit"])
+
+
+def test_where_any_text_will_do_only_a_slash_makes_a_command() -> None:
+    """In a debate somebody may say `undo`."""
+    terminal = Terminal("undo", "/undo", "What I mean.", "/legal", "More.", *["More."] * 5)
+    env = legos_envs.make("Debate-v0")
+    env.reset(seed=0)
+    players: dict[str, Policy | None] = {agent: RandomPolicy() for agent in env.possible_agents}
+    table = Table(env, {**players, "pro_0": None}, 1, terminal.read, terminal.write)
+    episode = asyncio.run(table.play())
+    assert actions(episode)["pro_0"][0] == "What I mean." and "taken back: undo" in terminal.shown
+    assert "any text" in terminal.shown
+
+
+def test_a_fresh_prompt_that_repeats_the_last_one_is_shown_again() -> None:
+    terminal = Terminal("rock", "paper")
+    human = HumanPolicy(terminal.read, terminal.write)
+    legal = ("[rock]", "[paper]")
+    for turn in range(2):
+        observation = {"messages": ({"role": "user", "content": "Your move."},)}
+        human(Decision("player_0", "player_0", observation, {"legal_actions": legal}, turn, 0))
+    assert terminal.shown.count("Your move.") == 2
+
+
+def test_boards_in_rows() -> None:
+    assert squared("You are X. Board: X 2 3 4 O 6 7 8 9") == "You are X. Board:\n  X 2 3\n  4 O 6\n  7 8 9"
+    for text in ("Board: 1 2 3 4 5 6 7 8 9 a", "Board: AB CD E F G H I J K", "The heap: 9 coins are on the Board: yes"):
+        assert squared(text) == text
+
+
+def test_at_a_terminal_the_last_move_can_be_taken_back_after_the_end() -> None:
+    ours, theirs = pty.openpty()
+    command = [*PLAY, "MatrixGame-v0", "--seat", "player_0=human", "--seat", "player_1=human", "--seed", "1"]
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        os.write(ours, b"rock\nrock\nundo\npaper\n\n")
+        out, err = process.communicate(timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert process.returncode == 0, err
+    before, _, after = out.partition("taken back: [rock]")
+    assert "player_1 (human): +0" in before and "player_1 (human): +1" in after and "undo takes back" in before

@@ -14,18 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
 
-from inference import load
-from legos_envs import Episode, Trajectory, Turn
-from legos_train import train
-from legos_train.batch import Batch, pack
+from legos_train import Trainer, train
 from legos_train.distributed import World, joined
 from legos_train.gradients import prepare
 from legos_train.learner import TrainingError
 from legos_train.loss import LossSettings
 from legos_train.peers import RankLost
-from legos_train.policy import Policy, grad_norm, loss_and_grad
+from legos_train.policy import grad_norm, loss_and_grad
 
 from .helpers import small
 
@@ -34,48 +30,34 @@ class Broken(Exception):
     """What ends a run in the middle."""
 
 
-def batch_of(turns: int) -> Batch:
-    rng = np.random.default_rng(0)
-    rules = rng.integers(3, 200, 12).tolist()
-    episodes, advantages = [], []
-    for _ in range(turns):
-        prompt = rules + rng.integers(3, 200, rng.integers(1, 9)).tolist()
-        turn = Turn((), "", 0.0, None, prompt, rng.integers(3, 200, 3).tolist(), rng.uniform(-6, -4, 3).tolist())
-        episodes.append(Episode("e", 0, {}, {"a": Trajectory("a", "a", turns=[turn])}))
-        advantages.append({"a": rng.standard_normal(1)})
-    return pack(episodes, advantages)
-
-
-def moved_policy() -> Policy:
-    """Both factors of LoRA have a gradient."""
-    policy, rng = Policy(load("tiny")[0], seed=0), np.random.default_rng(1)
-    changed = {n: w + mx.array(rng.normal(0, 0.02, w.shape).astype(np.float32)) for n, w in policy.trainable().items()}
-    policy.load(changed)
-    return policy
-
-
 def gradients(world: World) -> dict[str, Any]:
     """How far the sum over the ranks is from the gradient of one process, by case, and every rank's share."""
-    policy, found = moved_policy(), {}
-    cases = {
-        "ppo": (23, {}),
-        "gspo": (23, {"loss": "gspo"}),
-        "one turn": (1, {}),
-        "corrected": (9, {"truncate_ratio": 2.0}),
-    }
-    for name, (turns, settings) in cases.items():
-        batch, chosen = batch_of(turns), LossSettings(kl_weight=0.1, entropy_weight=0.01, **settings)
-        alone, together = prepare(policy, batch, chosen), prepare(policy, batch, chosen, world=world)
-        _, own, numbers = loss_and_grad(policy, alone, chosen)
-        _, ours, summed = loss_and_grad(policy, together, chosen, world=world)
-        shares = [json.loads(data) for data in world.gather(json.dumps(len(world.part(batch)[0])).encode())]
-        found[name] = {
-            "off": grad_norm({n: ours[n] - own[n] for n in own}) / grad_norm(own),
-            "loss": abs(summed["loss"] - numbers["loss"]),
-            "names": sorted(summed) == sorted(numbers),
-            "tokens": len(batch),
-            "shares": shares,
-        }
+    trainer, found = Trainer(small(steps=2, batch_size=48)), {}
+    try:
+        trainer.step()
+        trainer.step()  # from now on both factors of LoRA have a gradient
+        policy, whole = trainer.learner.policy, trainer.batch
+        for name, batch, settings in (
+            ("ppo", whole, {}),
+            ("gspo", whole, {"loss": "gspo"}),
+            ("corrected", whole, {"truncate_ratio": 2.0}),
+            ("one turn", whole.select(whole.sequence == whole.sequence[0]), {}),
+        ):
+            chosen = LossSettings(kl_weight=0.1, entropy_weight=0.01, **settings)
+            alone, together = prepare(policy, batch, chosen), prepare(policy, batch, chosen, world=world)
+            _, own, numbers = loss_and_grad(policy, alone, chosen)
+            _, ours, summed = loss_and_grad(policy, together, chosen, world=world)
+            differences = {n: ours[n] - own[n] for n in own}
+            found[name] = {
+                "relative": grad_norm(differences) / grad_norm(own),
+                "largest": max(float(mx.max(mx.abs(d)).item()) for d in differences.values()),
+                "loss": abs(summed["loss"] - numbers["loss"]),
+                "names": sorted(summed) == sorted(numbers),
+                "tokens": len(batch),
+                "shares": [int(data) for data in world.gather(str(len(world.part(batch)[0])).encode())],
+            }
+    finally:
+        trainer.close()
     return found
 
 

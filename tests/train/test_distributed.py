@@ -16,7 +16,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from legos_train import Trainer, train
+from legos_train import Trainer, tensors, train
 from legos_train.config import ConfigError
 from legos_train.distributed import joined
 from legos_train.metrics_file import MetricsFile
@@ -25,6 +25,7 @@ from legos_train.peers import RankLost, Watch
 from .helpers import small
 
 ROOT = Path(__file__).parents[2]
+FILE = "adapters.safetensors"
 
 
 def ranks(tmp_path: Path, *command: str) -> list[subprocess.Popen[str]]:
@@ -67,9 +68,10 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 def test_gradients_of_two_ranks_are_those_of_one_with_the_whole_batch(found: tuple[Path, dict[str, Any]]) -> None:
     cases = found[1]["gradients"]
     for name, case in cases.items():
-        assert case["off"] < 1e-6 and case["loss"] < 1e-5 and case["names"], (name, case)
+        assert case["relative"] < 1e-6 and case["largest"] < 1e-6, (name, case)
+        assert case["loss"] < 1e-6 and case["names"], (name, case)
         assert sum(case["shares"]) == case["tokens"], (name, case)
-    assert min(cases["ppo"]["shares"]) > 20, "both ranks have work"
+    assert min(cases["ppo"]["shares"]) > 0, "both ranks have work"
     assert min(cases["one turn"]["shares"]) == 0, "a rank without tokens takes part all the same"
 
 
@@ -79,7 +81,7 @@ def test_a_run_of_two_ranks_is_that_of_one_and_rank_0_alone_writes_it(
     folder, facts = found
     assert facts["broken"] and facts["steps"] == facts["again"] == 3
     assert not (folder / "run_1").exists() and not (folder / "dies_1").exists()
-    settings = {"checkpoint": {"every": 1}, "league": {"mode": "fsp", "snapshot_every": 1}}
+    settings: dict[str, Any] = {"checkpoint": {"every": 1}, "league": {"mode": "fsp", "snapshot_every": 1}}
     train(small(tmp_path / "alone", steps=3, batch_size=24, **settings), quiet=True)
     alone, together = (MetricsFile.read(path / "metrics.jsonl") for path in (tmp_path / "alone", folder / "run_0"))
     assert [r["step"] for r in together] == [1, 2, 3] and together[1]["resumed_from"] == 1
@@ -87,8 +89,8 @@ def test_a_run_of_two_ranks_is_that_of_one_and_rank_0_alone_writes_it(
         assert a["reward"] == b["reward"] and a["action_tokens"] == b["action_tokens"] and a["league"] == b["league"]
         assert a["loss"] == pytest.approx(b["loss"], abs=1e-5)
         assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-4)
-    weights = [mx.load(str(p / "last" / "adapters.safetensors")) for p in (tmp_path / "alone", folder / "run_0")]
-    off = {n: float(mx.max(mx.abs(w - weights[1][n])).item()) for n, w in weights[0].items()}
+    own, ours = (tensors.from_bytes((p / "last" / FILE).read_bytes()) for p in (tmp_path / "alone", folder / "run_0"))
+    off = {n: float(mx.max(mx.abs(w - ours[n])).item()) for n, w in own.items()}
     assert max(off.values()) < 1e-4, off
 
 

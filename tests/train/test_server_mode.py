@@ -1,0 +1,164 @@
+"""Training against `legos serve` is training against the engine in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from inference.client import Incompatible, RequestRefused, ServerUnavailable, pack
+from legos_train import Arena, Trainer, remote, train
+from legos_train.config import ConfigError
+from legos_train.metrics_file import MetricsFile
+from legos_train.overlap import make_batch_generator
+from tests.inference.live import LiveServer
+
+from .helpers import small
+
+STEPS = 3
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[list[LiveServer]]:
+    both = [LiveServer("tiny") for _ in range(2)]
+    yield both
+    for server in both:
+        server.stop()
+
+
+def steps(**settings: Any) -> list[dict[str, Any]]:
+    trainer = Trainer(small(steps=STEPS, batch_size=16, **settings))
+    try:
+        return [trainer.step() for _ in range(STEPS)]
+    finally:
+        trainer.close()
+
+
+@pytest.fixture(scope="module")
+def alone() -> list[dict[str, Any]]:
+    return steps()
+
+
+def same(here: list[dict[str, Any]], there: list[dict[str, Any]]) -> None:
+    assert [r["step"] for r in here] == [r["step"] for r in there]
+    for a, b in zip(here, there, strict=True):
+        assert a["reward"] == b["reward"] and a["outcomes"] == b["outcomes"]
+        assert a["action_tokens"] == b["action_tokens"] and a["prompts"] == b["prompts"]
+        assert a["loss"] == pytest.approx(b["loss"], abs=1e-4)
+        # The server computed with the weights it was sent, under the version they were sent as.
+        assert b["mismatch_max"] < 1e-4 and b["staleness_max"] == 0
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_run_against_servers_is_the_run_in_this_process(
+    servers: list[LiveServer], alone: list[dict[str, Any]], count: int
+) -> None:
+    same(alone, steps(server={"urls": tuple(server.url for server in servers[:count])}))
+
+
+def test_every_publish_is_confirmed_by_every_server(servers: list[LiveServer]) -> None:
+    trainer = Trainer(small(steps=STEPS, batch_size=8, server={"urls": tuple(s.url for s in servers)}))
+    confirmed: list[tuple[int, str]] = []
+    engine = trainer.generator.engine  # type: ignore[attr-defined]
+    publish = engine.publish
+
+    def listening(name: str, weights: Any, **more: Any) -> str:
+        digest: str = publish(name, weights, **more)
+        confirmed.append((more["version"], digest))
+        return digest
+
+    engine.publish = listening
+    try:
+        for _ in range(STEPS):
+            trainer.step()
+            digest = pack(trainer.learner.policy.trainable(), trainer.config.lora.scale).digest
+            assert confirmed[-1] == (trainer.learner.step, digest)
+            for endpoint in engine.client._members.endpoints:
+                info = engine.background.call(endpoint.client.info())
+                assert (info.adapters["policy"].version, info.adapters["policy"].digest) == confirmed[-1]
+        assert [version for version, _ in confirmed] == [1, 2, 3] and len({d for _, d in confirmed}) == 3
+        served = [status.served for status in engine.client.status()]
+        assert min(served) > 0, "both play"
+    finally:
+        trainer.close()
+
+
+def test_a_server_with_another_model_is_refused_before_the_first_step(
+    servers: list[LiveServer], random_model_dir: Path, tmp_path: Path
+) -> None:
+    other = LiveServer(random_model_dir)
+    try:
+        with pytest.raises(Incompatible, match=r"base model.*Start the server with the same model"):
+            train(small(tmp_path / "run", server={"urls": (other.url,)}), quiet=True)
+        with pytest.raises(Incompatible, match="All endpoints of a pool serve one model"):
+            train(small(tmp_path / "pool", server={"urls": (servers[0].url, other.url)}), quiet=True)
+        assert not (tmp_path / "run" / "metrics.jsonl").exists() and not (tmp_path / "pool" / "start.json").exists()
+    finally:
+        other.stop()
+
+
+def test_a_server_that_dies_ends_the_run_and_a_resume_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "PATIENCE", 0.5)
+    settings: dict[str, Any] = {"steps": 3, "batch_size": 8, "checkpoint": {"every": 1}}
+    server = LiveServer("tiny")
+
+    def dies(record: dict[str, Any]) -> None:
+        if record["step"] == 1:
+            server.kill()
+
+    try:
+        config = small(tmp_path / "run", server={"urls": (server.url,)}, **settings)
+        with pytest.raises(ServerUnavailable, match=f"no endpoint is usable: {server.url}"):
+            train(config, quiet=True, on_step=dies)
+        assert [r["step"] for r in MetricsFile.read(tmp_path / "run" / "metrics.jsonl")] == [1]
+        server.restart()  # without any adapter
+        assert train(config, quiet=True, resume=True).steps == 3
+    finally:
+        server.stop()
+    train(small(tmp_path / "alone", **settings), quiet=True)
+    same(*(MetricsFile.read(tmp_path / name / "metrics.jsonl") for name in ("alone", "run")))
+
+
+def test_a_server_that_is_started_again_is_given_the_adapters_and_the_run_goes_on(
+    alone: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    server = LiveServer("tiny")
+
+    def starts_again(record: dict[str, Any]) -> None:
+        if record["step"] == 1:
+            server.kill()
+            server.restart()
+
+    try:
+        config = small(tmp_path / "run", steps=STEPS, batch_size=16, server={"urls": (server.url,)})
+        train(config, quiet=True, on_step=starts_again)
+    finally:
+        server.stop()
+    same(alone, MetricsFile.read(tmp_path / "run" / "metrics.jsonl"))
+
+
+def test_a_key_is_asked_for_and_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = LiveServer("tiny", keys=("secret",))
+    try:
+        settings: dict[str, Any] = {
+            "steps": 1,
+            "batch_size": 8,
+            "server": {"urls": (server.url,), "api_key_env": "THE_KEY"},
+        }
+        with pytest.raises(RequestRefused, match="401"):
+            Trainer(small(**settings))
+        monkeypatch.setenv("THE_KEY", "secret")
+        trainer = Trainer(small(**settings))
+        trainer.step()
+        trainer.close()
+    finally:
+        server.stop()
+
+
+def test_servers_exclude_asynchronous_generation() -> None:
+    config = small(server={"urls": ("http://127.0.0.1:1",)}, asynchronous={"enabled": True})
+    with pytest.raises(ConfigError, match="exclude each other"):
+        make_batch_generator(SimpleNamespace(arena=Arena(), config=config))  # type: ignore[arg-type]
