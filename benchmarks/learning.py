@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -17,10 +18,11 @@ import time
 from pathlib import Path
 
 CASES: dict[str, tuple[list[str], str, str]] = {
-    "kuhn": ([], "nash_conv", "average"),
-    "nim": (["--config", "examples/nim.toml"], "optimal_move", "last"),
-    "biased_rps": (["--config", "examples/biased_rps.toml"], "nash_conv", "last"),
-    "tictactoe": (["--config", "examples/tictactoe.toml"], "no_loss", "last"),
+    "quick": ([], "nash_conv", "average"),
+    "kuhn": (["--preset", "kuhn"], "nash_conv", "average"),
+    "nim": (["--preset", "nim"], "optimal_move", "last"),
+    "biased_rps": (["--preset", "biased_rps"], "nash_conv", "last"),
+    "tictactoe": (["--preset", "tictactoe"], "no_loss", "last"),
 }
 """Flags of `legos train`, the number looked at, and of which weights."""
 
@@ -29,7 +31,7 @@ def run(case: str, seed: int, extra: list[str], root: Path) -> dict:
     """One training run in a process of its own."""
     flags, metric, weights = CASES[case]
     path = root / f"{case}-{seed}"
-    began = time.perf_counter()
+    began, spent = time.perf_counter(), _children()
     command = [sys.executable, "-m", "legos_train.cli", "train", *flags, "--seed", str(seed), "--run-dir", str(path)]
     done = subprocess.run([*command, *extra], capture_output=True, text=True)
     if done.returncode:
@@ -49,7 +51,14 @@ def run(case: str, seed: int, extra: list[str], root: Path) -> dict:
         "illegal": result[weights]["illegal"],
         "training_seconds": sum(row["seconds"] for row in rows),
         "wall_seconds": wall,
+        "cpu_seconds": _children() - spent,
     }
+
+
+def _children() -> float:
+    """CPU seconds of the processes started so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> None:
@@ -73,7 +82,8 @@ def main() -> None:
                 print(
                     f"{case:12} seed {seed}  {row['metric']} ({row['weights']})  {row['before']:.4f} -> "
                     f"{row['after']:.4f}  last {row['last']:.4f}  best {row['best']:.4f}  illegal {row['illegal']:.4f}"
-                    f"  training {row['training_seconds']:.0f} s, all {row['wall_seconds']:.0f} s",
+                    f"  training {row['training_seconds']:.0f} s, all {row['wall_seconds']:.0f} s, "
+                    f"{row['cpu_seconds']:.0f} CPU-s",
                     flush=True,
                 )
     if options.json:

@@ -11,7 +11,6 @@ from legos_train.cli import parser
 from legos_train.evaluation import exactly
 from legos_train.evaluation.games import Game, Pairing, Record
 from legos_train.evaluation.journal import Journal
-from legos_train.evaluation.outcomes import sides_of
 from legos_train.evaluation.playing import Stage
 from legos_train.evaluation.setting import Setting, add_playing, check
 from legos_train.evaluation.summary import comparisons, row
@@ -45,25 +44,16 @@ def run(arguments: Sequence[str]) -> int:
             for policy in dict.fromkeys(options.policy)
             for opponent in opponents(setting, env, options.opponent)
         ]
-        games = {p.key: list(p.games(options.games, options.seed, options.samples)) for p in pairings}
+        games = {one.key: list(one.games(options.games, options.seed, options.samples)) for one in pairings}
         failures = stage.play([game for some in games.values() for game in some])
         played = [(pairing, journal_of(journal, games[pairing.key])) for pairing in pairings]
-        rows = [
-            {
-                **row(
-                    p,
-                    records,
-                    options.seed,
-                    samples=options.samples,
-                    failed=[failures[g.key] for g in games[p.key] if g.key in failures],
-                    zero_sum=setting.env(p.env).unwrapped.zero_sum if _ours(setting.env(p.env)) else False,
-                ),
-                **exact_part(setting, stage, p),
-            }
-            for p, records in played
-        ]
-        for one, pairing in zip(rows, pairings):
-            one["advice"] += setting.remarks(pairing)
+        rows = []
+        for pairing, records in played:
+            failed = [failures[g.key] for g in games[pairing.key] if g.key in failures]
+            zero_sum = setting.zero_sum(pairing.env)
+            found = row(pairing, records, options.seed, samples=options.samples, failed=failed, zero_sum=zero_sum)
+            found["advice"] += setting.remarks(pairing)
+            rows.append({**found, **exact_part(setting, stage, pairing)})
         results = {"results": rows, "comparisons": comparisons(played, options.seed, options.samples)}
         journal.write_results(results)
     show(results, options.json)
@@ -72,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def opponents(setting: Setting, env: str, given: Sequence[str] | None) -> list[str]:
     """The opponents of an env: none but `self` where there is one side only."""
-    alone = len(sides_of(setting.env(env).infos)) == 1
+    alone = len(setting.pairing(env, "random", "random").sides) == 1
     return [ITSELF] if alone else list(dict.fromkeys(given or ["random"]))
 
 
@@ -85,7 +75,7 @@ def exact_part(setting: Setting, stage: Stage, pairing: Pairing) -> dict[str, An
     """`exact`, where the game can be solved and the policy's probabilities are known."""
     env = setting.env(pairing.env)
     bare = env.unwrapped
-    if not _ours(env) or not exactly.solvable(bare):
+    if not exactly.solvable(bare):
         return {}
     policy, illegal = _table(stage, pairing, bare, pairing.policy)
     if policy is None:
@@ -112,10 +102,6 @@ def _table(stage: Stage, pairing: Pairing, env: Any, word: str) -> tuple[exactly
     infos = legos_envs.exact.info_sets(env.game)
     probabilities, leftover = exactly.action_probabilities(env, [player] * env.game.num_players, infos)
     return probabilities, sum(leftover.values()) / len(leftover)
-
-
-def _ours(env: Any) -> bool:
-    return isinstance(env.unwrapped, legos_envs.TextEnv)
 
 
 def show(results: Mapping[str, Any], as_json: bool) -> None:

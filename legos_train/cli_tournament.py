@@ -57,7 +57,7 @@ def _play(options: Any, names: Sequence[str], board: Leaderboard | None) -> dict
         rows = []
         for pairing, records in played:
             failed = [failures[g.key] for g in games[pairing.key] if g.key in failures]
-            zero_sum = getattr(setting.env(pairing.env).unwrapped, "zero_sum", False)
+            zero_sum = setting.zero_sum(pairing.env)
             rows.append(row(pairing, records, options.seed, samples=1, failed=failed, zero_sum=zero_sum))
         met = crossplay.meetings(played, label)
         results = {

@@ -88,6 +88,10 @@ class Setting:
         identity = {word: self.identity(word) for word in {policy, opponent, *fixed.values()}}
         return Pairing(env, policy, opponent, sides, self.args, fixed, identity)
 
+    def zero_sum(self, env: str) -> bool:
+        """Whether what one side gets the others lose; unknown of foreign envs, which count as not."""
+        return bool(getattr(self.env(env).unwrapped, "zero_sum", False))
+
     def identity(self, word: str) -> dict[str, Any]:
         if word not in self._identities:
             self._identities[word] = self.cast.identity(word)
@@ -131,5 +135,3 @@ class Open:
 
 def progress(done: int, wanted: int) -> None:
     print(f"\r{done}/{wanted} games", end="\n" if done >= wanted else "", file=sys.stderr, flush=True)
-
-

@@ -85,11 +85,10 @@ def comparisons(rows: Sequence[tuple[Pairing, Sequence[Record]]], seed: int, sam
     found = []
     for i, (one, first) in enumerate(rows):
         for other, second in rows[i + 1 :]:
-            if (one.env, one.opponent, one.args) != (
-                other.env,
-                other.opponent,
-                other.args,
-            ) or one.policy == other.policy:
+            alone = len(one.sides) == 1  # then everybody is his own opponent
+            if (one.env, one.args) != (other.env, other.args) or one.policy == other.policy:
+                continue
+            if not alone and one.opponent != other.opponent:
                 continue
             per_seed = len(one.sides) * samples
             a, b = by_seed(first, per_seed), by_seed(second, per_seed)
@@ -102,7 +101,7 @@ def comparisons(rows: Sequence[tuple[Pairing, Sequence[Record]]], seed: int, sam
             found.append(
                 {
                     "env": one.env,
-                    "opponent": one.opponent,
+                    "opponent": "nobody" if alone else one.opponent,
                     "first": one.policy,
                     "second": other.policy,
                     "seeds": len(both),

@@ -29,6 +29,14 @@ _LAYER = re.compile(r"model\.layers\.(\d+)\.([\w.]+)")
 _QUANTIZED = re.compile(r"mlx-community/|\d-?bit\b|[-_.](q\d|int\d|awq|gptq|dwq|mxfp\d|nvfp\d)", re.IGNORECASE)
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
+_PLAIN = {
+    "auto_mapping", "base_model_name_or_path", "bias", "corda_config", "eva_config", "exclude_modules", "inference_mode",
+    "init_lora_weights", "layers_pattern", "layers_to_transform", "loftq_config", "lora_alpha", "lora_dropout",
+    "lora_ga_config", "megatron_core", "peft_type", "peft_version", "qalora_group_size", "r", "revision", "runtime_config",
+    "target_modules", "task_type", "use_rslora", "ensure_weight_tying",
+}  # fmt: skip
+"""What PEFT's config may say of LoRA that needs nothing but A, B and a scale: where it is, how it began."""
+
 Layers = dict[str, tuple[Matrix, Matrix]]
 """Layer path -> A (in, r), B (r, out), as mlx-lm has them."""
 
@@ -102,10 +110,9 @@ def to_mlx(peft: Path, out: Path, *, overwrite: bool = False) -> list[str]:
     config, _ = read_config(peft / CONFIG)
     if config.get("peft_type") != "LORA":
         raise ExportError(f"{peft / CONFIG}: only LoRA can be imported, got peft_type {config.get('peft_type')!r}")
-    refused = ("use_dora", "modules_to_save", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "layer_replication")
-    for name in refused:
-        if config.get(name):
-            raise ExportError(f"{peft / CONFIG}: {name} = {config[name]!r} has no counterpart in mlx-lm's LoRA")
+    for name, value in config.items():
+        if value and name not in _PLAIN:
+            raise ExportError(f"{peft / CONFIG}: {name} = {value!r} has no counterpart in mlx-lm's LoRA")
     if config.get("bias", "none") != "none":
         raise ExportError(f"{peft / CONFIG}: bias = {config['bias']!r}; mlx-lm's LoRA has none")
     rank, alpha = config.get("r"), config.get("lora_alpha")

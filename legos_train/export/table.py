@@ -32,6 +32,7 @@ class _Held:
 
     def __init__(self, open_: Open, decision: Decision):
         self.known: list[Message] = []
+        self._over = False
         self._inbox: asyncio.Queue[tuple[str | None, asyncio.Future[str | None]] | None] = asyncio.Queue()
         self._first = list(decision.messages)
         self._task = asyncio.create_task(self._hold(open_(decision.agent, decision.role, self._first)))
@@ -45,6 +46,8 @@ class _Held:
                     reply.set_result(said)
 
     async def answer(self, messages: Sequence[Message]) -> str:
+        if self._over:  # an empty reply is no move: the environment's rules say what that costs
+            return self._said(messages, "")
         text = None
         if self.known:
             text = "\n".join(m["content"] for m in messages[len(self.known) :])
@@ -55,7 +58,11 @@ class _Held:
         if not reply.done():
             await self._task  # raises what went wrong
             raise RuntimeError("the conversation was closed before it answered")
-        said = reply.result() or ""  # an empty reply is no move: the environment's rules say what that costs
+        said = reply.result()
+        self._over = said is None
+        return self._said(messages, said or "")
+
+    def _said(self, messages: Sequence[Message], said: str) -> str:
         self.known = [*messages, {"role": "assistant", "content": said}]
         return said
 

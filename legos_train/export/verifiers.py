@@ -169,6 +169,8 @@ class Talk:
 
     async def turn(self, text: str | None) -> str | None:
         segment = await (self.interaction.turn() if text is None else self.interaction.turn(text))
+        if segment.terminated and self.interaction.trace.errors:  # the endpoint failed: no fault of the player
+            raise RuntimeError(str(self.interaction.trace.errors[-1].message))
         return None if segment.terminated else segment.last_reply
 
 

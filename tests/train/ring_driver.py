@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 
 from legos_train import Trainer, train
 from legos_train.distributed import World, joined
@@ -50,7 +51,7 @@ def gradients(world: World) -> dict[str, Any]:
             differences = {n: ours[n] - own[n] for n in own}
             found[name] = {
                 "relative": grad_norm(differences) / grad_norm(own),
-                "largest": max(float(mx.max(mx.abs(d)).item()) for d in differences.values()),
+                "largest": max(float(np.asarray(mx.max(mx.abs(d)))) for d in differences.values()),
                 "loss": abs(summed["loss"] - numbers["loss"]),
                 "names": sorted(summed) == sorted(numbers),
                 "tokens": len(batch),

@@ -1,0 +1,73 @@
+"""Exact numbers of policies: regret by information set, best responses, and the value of a pairing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import legos_envs
+from legos_envs import exact
+from legos_train.evaluation.exactly import Table, code_table, regrets, report, value_against
+
+
+@pytest.fixture(scope="module")
+def kuhn() -> legos_envs.GameEnv:
+    env = legos_envs.make("KuhnPoker-v0").unwrapped
+    assert isinstance(env, legos_envs.GameEnv)
+    return env
+
+
+def table(env: legos_envs.GameEnv, name: str) -> Table:
+    found = code_table(env, name)
+    assert found is not None
+    return found
+
+
+def some(env: legos_envs.GameEnv, seed: int) -> Table:
+    rng = np.random.default_rng(seed)
+    return {
+        info: dict(zip(info.legal, rng.dirichlet([0.5] * len(info.legal)).tolist()))
+        for info in exact.info_sets(env.game)
+    }
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_regrets_bound_nash_conv_and_a_better_move_adds_what_they_say(kuhn: legos_envs.GameEnv, seed: int) -> None:
+    policy = some(kuhn, seed)
+    found = regrets(kuhn.game, policy)
+    assert sum(one.regret for one in found.values()) >= exact.nash_conv(kuhn.game, policy.__getitem__) - 1e-9
+    values = exact.expected_returns(kuhn.game, policy.__getitem__)
+    for info, one in found.items():
+        if info.view.count("Moves: none") == 0 and info.player == 0:
+            continue  # whether player 0 comes back to move depends on its own first move
+        changed = {**policy, info: {one.best: 1.0}}
+        got = exact.expected_returns(kuhn.game, changed.__getitem__)[info.player]
+        assert got - values[info.player] == pytest.approx(one.regret, abs=1e-9)
+
+
+def test_an_equilibrium_regrets_nothing(kuhn: legos_envs.GameEnv) -> None:
+    found = report(kuhn, table(kuhn, "optimal"))
+    assert found["nash_conv"] == pytest.approx(0, abs=1e-9) and found["regret_sum"] == pytest.approx(0, abs=1e-9)
+    assert found["value"]["player_0"] == pytest.approx(-1 / 18) == found["best_response"]["player_0"]
+
+
+def test_uniform_play_of_kuhn_poker_by_hand(kuhn: legos_envs.GameEnv) -> None:
+    """Best responses to it get 1/2 and 5/12, in sum 11/12. Who holds a king facing a bet folds half of the time: that
+    costs 1 + 2 with probability 1/2, in the sixth of all games in which it happens: 1/4."""
+    found = report(kuhn, table(kuhn, "random"))
+    assert found["best_response"] == {"player_0": pytest.approx(1 / 2), "player_1": pytest.approx(5 / 12)}
+    assert found["nash_conv"] == pytest.approx(11 / 12) and found["value"]["player_0"] == pytest.approx(1 / 8)
+    king = next(one for one in found["regret"] if one["seat"] == "player_1" and one["best"] == "call")
+    assert king["regret"] == pytest.approx(1 / 4) and king["reach"] == pytest.approx(1 / 6) and "K" in king["view"]
+
+
+def test_the_value_of_a_pairing_is_what_the_game_says(kuhn: legos_envs.GameEnv) -> None:
+    one, other = some(kuhn, 1), some(kuhn, 2)
+    assert value_against(kuhn.game, one, other, 0) == pytest.approx(-value_against(kuhn.game, other, one, 1))
+    assert value_against(kuhn.game, one, one, 0) == pytest.approx(exact.expected_returns(kuhn.game, one.__getitem__)[0])
+
+
+def test_only_policies_whose_probabilities_are_known_have_a_table(kuhn: legos_envs.GameEnv) -> None:
+    assert code_table(kuhn, "scripted:first") is None and code_table(kuhn, "human") is None
+    assert code_table(legos_envs.make("KuhnPoker-v0", num_rounds=3).unwrapped, "random") is None
+    assert code_table(legos_envs.make("Debate-v0").unwrapped, "random") is None
