@@ -1,8 +1,8 @@
 """What survives when training is killed: `python -m benchmarks.kills --kills 100 [--stops 20] [--json out.json]`.
 
 Starts real `legos train` runs (Kuhn poker with `tiny`), sends SIGKILL to the process group at random times between 10 %
-and 90 % of the time an undisturbed run takes, and resumes with --resume, up to four kills to a run, until it is
-finished. Then every file that it leaves must be that of the undisturbed run, but for the times in it.
+and 90 % of its steps (a random row of metrics.jsonl, then a random part of a step), and resumes with --resume, up to four
+kills to a run, until it is finished. By steps and not by seconds: on a busy machine seconds would mostly hit the start. Then every file that it leaves must be that of the undisturbed run, but for the times in it.
 
 * unreadable: checkpoints or adapters that were broken right after a kill;
 * lost: steps without a row in metrics.jsonl, and checkpoints that were there after a kill and not after the next;
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import random
 import shutil
@@ -37,6 +38,8 @@ STEPS, EVERY = 12, 2
 FLAGS = ["--env", "KuhnPoker-v0", "--steps", str(STEPS), "--batch-size", "8", "--threads", "1", "--lora.rank", "4"]
 FLAGS += ["--eval.every", "6", "--checkpoint.every", str(EVERY), "--logs.rollouts", "2", "--logs.rollouts-every", "2"]
 TIMES = ("seconds", "seconds_play", "seconds_pack", "seconds_learn", "seconds_publish", "tokens_per_second")
+STEP_SECONDS = 0.5
+"""About what a step takes here; how far into it the signal comes is drawn from this."""
 KILLS_PER_RUN = 4
 LIMIT = 300.0  # seconds; a run that takes longer hangs
 
@@ -105,11 +108,16 @@ def newest(run: Path) -> int:
     return max((int(d.name[5:]) for d in (run / "checkpoints").glob("step_*") if d.name[5:].isdigit()), default=0)
 
 
-def disturb(run: Path, resume: bool, after: float, number: int, extra: list[str]) -> tuple[int, float]:
-    """Starts, waits, sends the signal; returns the exit status (0: it had finished before) and how long it took."""
+def disturb(run: Path, resume: bool, row: int, delay: float, number: int, extra: list[str]) -> tuple[int, float]:
+    """Starts, waits for a step's row and a part of the next step, sends the signal; returns the exit status (0: it had
+    finished before) and how long it took."""
     process = start(run, resume, extra)
+    while len(MetricsFile.read(run / "metrics.jsonl")) < row:
+        if process.poll() is not None:
+            return process.returncode, 0.0
+        time.sleep(0.005)
     try:
-        process.wait(after)
+        process.wait(delay)
         return process.returncode, 0.0
     except subprocess.TimeoutExpired:
         pass
@@ -158,7 +166,9 @@ def campaign(
         seen = 0
         for k in range(KILLS_PER_RUN):
             number = numbers[sent % len(numbers)]
-            code, seconds = disturb(run, k > 0, rng.uniform(0.1, 0.9) * whole, number, extra)
+            rows = len(MetricsFile.read(run / "metrics.jsonl"))
+            row = min(max(rows + 1, math.ceil(0.1 * STEPS)) + rng.randrange(3), math.floor(0.9 * STEPS))
+            code, seconds = disturb(run, k > 0, row, rng.uniform(0, STEP_SECONDS), number, extra)
             if code == 0:
                 break
             sent += 1

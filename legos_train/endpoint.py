@@ -74,12 +74,12 @@ class Endpoint:
         max_tokens: int = 1024,
         system: str | None = None,
         timeout: float = 120.0,
-        retry: Retry = PATIENT,
+        retry: Retry | None = None,
         connections: int = 32,
         transport: Any = None,
     ):
         self.url, self.model = split(spec)
-        self.system, self.timeout, self.retry = system, timeout, retry
+        self.system, self.timeout, self.retry = system, timeout, retry or PATIENT
         self._options: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
         self._optional = {"temperature", "seed"}
         self._key, self._transport, self._connections = key_for(self.url), transport, connections

@@ -30,10 +30,10 @@ _QUANTIZED = re.compile(r"mlx-community/|\d-?bit\b|[-_.](q\d|int\d|awq|gptq|dwq|
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 _PLAIN = {
-    "auto_mapping", "base_model_name_or_path", "bias", "corda_config", "eva_config", "exclude_modules", "inference_mode",
-    "init_lora_weights", "layers_pattern", "layers_to_transform", "loftq_config", "lora_alpha", "lora_dropout",
-    "lora_ga_config", "megatron_core", "peft_type", "peft_version", "qalora_group_size", "r", "revision", "runtime_config",
-    "target_modules", "task_type", "use_rslora", "ensure_weight_tying",
+    "auto_mapping", "base_model_name_or_path", "bias", "corda_config", "ensure_weight_tying", "eva_config",
+    "exclude_modules", "inference_mode", "init_lora_weights", "layers_pattern", "layers_to_transform", "loftq_config",
+    "lora_alpha", "lora_dropout", "lora_ga_config", "megatron_core", "peft_type", "peft_version", "qalora_group_size",
+    "r", "revision", "runtime_config", "target_modules", "task_type", "use_rslora",
 }  # fmt: skip
 """What PEFT's config may say of LoRA that needs nothing but A, B and a scale: where it is, how it began."""
 

@@ -59,7 +59,7 @@ def read(path: Path) -> tuple[dict[str, Matrix], str, dict[str, str]]:
         start = 8 + int.from_bytes(data[:8], "little")
         text = data[8:start].decode()
         header: dict[str, Any] = json.loads(text)
-        metadata = header.pop("__metadata__", {})
+        metadata = header.pop("__metadata__", None) or {}  # MLX writes null
         found = {name: _matrix(path, name, entry, data[start:]) for name, entry in header.items()}
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError, ValueError, RecursionError) as error:
         if isinstance(error, ExportError):
@@ -73,9 +73,7 @@ def _matrix(path: Path, name: str, entry: Mapping[str, Any], body: bytes) -> Mat
     if kind not in _TYPES:
         raise ExportError(f"{str(path)!r}: {name} is {kind}; accepted are {', '.join(_TYPES)}")
     if len(shape) != 2:
-        raise ExportError(
-            f"{str(path)!r}: {name} has shape {shape}; a matrix is needed (expert layers have no mapping)"
-        )
+        raise ExportError(f"{str(path)!r}: {name} has shape {shape}; a matrix is needed (experts have no mapping)")
     return Matrix(kind, np.frombuffer(body[begin:end], _TYPES[kind]).reshape(shape))
 
 

@@ -24,19 +24,28 @@ def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
     return [k * step for k in range(first, last + 1)]
 
 
-def number(value: float) -> str:
+def number(value: float, digits: int = 3) -> str:
     """A number for an axis or a cell: three digits, thousands as k, no `-0`."""
     size = abs(value)
     if size >= 1e6:
-        return f"{value / 1e6:.3g}M"
-    if size >= 1e4:
-        return f"{value / 1e3:.3g}k"
-    if size >= 100:
-        return f"{value:.0f}"
-    if 0 < size < 1e-3:
-        return f"{value:.0e}".replace("e-0", "e-")
-    text = f"{value:.3g}"
-    return "0" if text in ("-0", "0") else text.replace("-", "−")
+        text = f"{value / 1e6:.{digits}g}M"
+    elif size >= 1e4:
+        text = f"{value / 1e3:.{digits}g}k"
+    elif size >= 100:
+        text = f"{value:.{max(digits, 4)}g}"
+    elif 0 < size < 1e-3:
+        mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
+        text = f"{mantissa.rstrip('0').rstrip('.')}e{int(power)}"
+    else:
+        text = f"{value:.{digits}g}"
+    return "0" if text == "-0" else text.replace("-", "−", 1) if value < 0 else text
+
+
+def tick_names(ticks: Sequence[float]) -> list[str]:
+    """The numbers with as few digits as say them all exactly: two ticks never look alike."""
+    exact = [number(tick, 10) for tick in ticks]
+    digits = next((d for d in range(3, 10) if [number(tick, d) for tick in ticks] == exact), 10)
+    return [number(tick, digits) for tick in ticks]
 
 
 def window_of(count: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 
-from legos_train.report.scales import Point, nice_ticks, number, thinned
+from legos_train.report.scales import Point, nice_ticks, number, thinned, tick_names
 
 WIDTH, HEIGHT = 560, 278
 TOP, BOTTOM, LEFT = 54, 34, 54
@@ -86,11 +86,11 @@ def line_chart(figure: Figure) -> str:
         )
 
     parts = [_text(12, 20, figure.title, "title"), _text(12, 36, figure.unit)]
-    for tick in ys:
+    for tick, said in zip(ys, tick_names(ys)):
         _, y = place(first, tick)
         kind = "axis" if tick == 0 else "rule"
         parts.append(f'<line class="{kind}" x1="{LEFT}" y1="{y:.1f}" x2="{right:.1f}" y2="{y:.1f}"/>')
-        parts.append(_text(LEFT - 6, y + 4, number(tick), "end"))
+        parts.append(_text(LEFT - 6, y + 4, said, "end"))
     for tick in nice_ticks(first, last, 6):
         if first <= tick <= last and tick == round(tick):
             parts.append(_text(place(tick, ys[0])[0], HEIGHT - BOTTOM + 16, number(tick), "mid"))

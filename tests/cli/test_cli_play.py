@@ -8,6 +8,8 @@ import pty
 import subprocess
 import sys
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -152,21 +154,72 @@ def test_undo_against_an_opponent_that_answers_later() -> None:
     assert [said.text for said in table.said if said.agent == "player_1"] == actions(episode)["player_1"]
 
 
+WORDS = ("[rock]", "[paper]", "[scissors]")
+
+
+class Renderer:
+    """Each word one token, told messages as their length and a mark for where they begin."""
+
+    stop_ids = (9,)
+
+    def start(self, messages: Sequence[dict[str, str]], system: str | None) -> tuple[int, ...]:
+        return (-1, *(len(message["content"]) for message in messages))
+
+    def extend(self, prompt: tuple[int, ...], sampled: tuple[int, ...], messages: Sequence[dict[str, str]]) -> Any:
+        return (*prompt, *sampled, *(len(message["content"]) for message in messages))
+
+    def reply(self, tokens: Sequence[int]) -> str:
+        return WORDS[tokens[0]]
+
+
+class Engine:
+    """Answers each request two steps later, by its seed alone, and keeps the prompts."""
+
+    def __init__(self, ending: str = "stop"):
+        self.prompts: list[tuple[int, ...]] = []
+        self.waiting: list[Any] = []
+        self.ending = ending
+
+    def submit(self, request: Any) -> int:
+        self.prompts.append(request.prompt)
+        tokens = (request.seed % 3, 9)
+        answer = SimpleNamespace(request_id=len(self.prompts), tokens=tokens, finish_reason=self.ending, error="broken")
+        self.waiting += [None, answer]
+        return len(self.prompts)
+
+    def step(self) -> list[Any]:
+        answer = self.waiting.pop(0)
+        return [] if answer is None else [answer]
+
+
+def against_a_model(engine: Engine, *lines: str, **player: Any) -> legos_envs.Episode:
+    from legos_train.rollout import ModelPlayer
+
+    env = legos_envs.make("MatrixGame-v0", rounds=4, memory="chat")
+    env.reset(seed=0)
+    terminal = Terminal(*lines)
+    model: Any = ModelPlayer(engine, Renderer(), **player)  # type: ignore[arg-type]
+    table = Table(env, {"player_0": None, "player_1": model}, 5, terminal.read, terminal.write)
+    return asyncio.run(table.play())
+
+
 def test_a_model_goes_on_as_if_nothing_had_been_taken_back() -> None:
     """Its conversation is gone through again, with the tokens that it sampled."""
-    from legos_train.policies import Cast
+    straight, back = Engine(), Engine()
+    first = against_a_model(straight, "rock", "paper", "rock", "rock")
+    second = against_a_model(back, "rock", "scissors", "rock", "undo", "undo", "paper", "rock", "rock")
+    assert actions(first) == actions(second) and len(actions(first)["player_1"]) == 4
+    assert back.prompts[0] == straight.prompts[0] and back.prompts[-3:] == straight.prompts[-3:]
+    assert all(prompt.count(-1) == 1 for prompt in straight.prompts), "one conversation"
+    assert straight.prompts[2][: len(straight.prompts[1])] == straight.prompts[1]
 
-    env = legos_envs.make("MatrixGame-v0", rounds=3, memory="chat")
-    env.reset(seed=0)
-    cast = Cast(env)
-    kept = []
-    for lines in (["rock", "paper", "rock"], ["rock", "scissors", "undo", "paper", "rock"]):
-        terminal = Terminal(*lines)
-        table = Table(env, {"player_0": None, "player_1": cast.player("tiny")}, 5, terminal.read, terminal.write)
-        kept.append((actions(asyncio.run(table.play())), table))
-    assert kept[0][0] == kept[1][0] and len(kept[0][0]["player_1"]) == 3
-    assert any(text != "" for text in kept[0][0]["player_1"])
-    cast.close()
+
+def test_a_model_that_fails_or_has_no_room() -> None:
+    with pytest.raises(RuntimeError, match="the engine failed on 'player_1': broken"):
+        against_a_model(Engine("error"), "rock")
+    engine = Engine()
+    episode = against_a_model(engine, *["rock"] * 4, context=2)
+    assert engine.prompts == [] and episode.outcome == "invalid" and actions(episode)["player_1"][0] == ""
 
 
 def test_help_and_the_other_commands() -> None:

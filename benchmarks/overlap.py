@@ -1,0 +1,204 @@
+"""Generating while training: a second process against a thread of the same process, and asynchronous runs against
+alternating ones.
+
+`python -m benchmarks.overlap [--json out.json] [--seconds 20] [--steps 12]` measures, with a random Qwen3 of 3.7
+million parameters, prompts of about 90 tokens and continuations of 48:
+
+* `beside`: tokens generated per second of wall time while the learner computes gradients without a pause, by a process
+  and by a thread; the learner's gradients per second beside them, and both alone. Bar: the process generates at
+  least 3 times what the thread does;
+* `runs`: games per second of wall time of whole runs, alternating and asynchronous, all of which keep to the same bound
+  of one optimiser step of staleness (alternating, they stay at 0), and the staleness seen. No bar.
+
+Wall time is the point here, so it wants two cores of its own: `cores` says how many there was time for, as CPU seconds
+(with those of the generating process) per second. Much less than 2 beside a busy machine makes the ratios worthless.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.models import save_model
+from inference.loading import prepare_mlx
+from legos_train import Trainer
+from legos_train.config import TrainConfig, from_dict
+from legos_train.overlap import make_batch_generator, overlapped
+from legos_train.stopping import Stopping
+
+GAMES, TOKENS, BOUND, FASTER = 8, 48, 1, 3.0
+Found = dict[str, Any]
+
+
+def config(model: Path, steps: int, backend: str | None) -> TrainConfig:
+    """Small batches of long answers; nothing is measured or kept on the way."""
+    return from_dict(
+        {
+            "env": "benchmarks.continuation:Continuation-v0",
+            "model": str(model),
+            "steps": steps,
+            "batch_size": GAMES,
+            "sampling": {"max_tokens": TOKENS},
+            "credit": {"name": "rae"},
+            "loss": {"kl": 0.0, "kl_end": "none"},
+            "average": {"kind": "none"},
+            "eval": {"every": 0, "games": 2},
+            "asynchronous": {
+                "enabled": backend is not None,
+                "backend": backend or "auto",
+                "max_off_policy_steps": BOUND,
+                "queue": BOUND,
+            },
+        }
+    )
+
+
+@contextmanager
+def clocked() -> Iterator[Found]:
+    """Wall and CPU seconds, the latter with those of children that end inside."""
+    found: Found = {}
+    began, cpu = time.perf_counter(), _cpu()
+    yield found
+    found["seconds"] = time.perf_counter() - began
+    found["cpu"] = _cpu() - cpu
+
+
+def _cpu() -> float:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def beside(model: Path, backend: str, seconds: float, *, learn: bool = True) -> Found:
+    """Tokens that a generator makes per second, and gradients that the learner takes, both for `seconds`.
+
+    The generator always has batches waiting; its rate is over those that it began and ended meanwhile.
+    """
+    trainer = Trainer(config(model, 10**6, backend))
+    try:
+        trainer.take_in(trainer.play(1), 0)
+        trainer.learn(1.0)
+        batch, settings = trainer.batch, trainer.learner.settings(1)
+        generator = make_batch_generator(trainer)
+        trainer.use(generator)
+        arena = trainer.arena
+        for number in range(1, 200):
+            arena.step = number
+            generator.submit(number, arena.jobs(arena.get_batch()))
+        while generator.collect(0.05) is None:  # the first batch is not measured
+            pass
+        gradients, began = 0, time.perf_counter()
+        while (spent := time.perf_counter() - began) < seconds:
+            if learn:
+                trainer.learner.backend.forward_backward(batch, settings, 1)
+                gradients += 1
+            else:
+                time.sleep(0.1)
+        batches = list(iter(lambda: generator.collect(0.0), None))[1:]  # the first of them may have begun before
+        if not batches:
+            raise RuntimeError(f"no batch was generated in {seconds:g} s; give more --seconds")
+        errors = [played.error for played in batches if played.error is not None]
+        if errors:
+            raise RuntimeError(f"generating failed: {errors[0]}")
+        tokens = sum(_tokens(played.episodes) for played in batches)
+        return {
+            "tokens_per_second": tokens / sum(played.seconds for played in batches),
+            "gradients_per_second": gradients / spent,
+        }
+    finally:
+        trainer.close()
+
+
+def _tokens(episodes: list[Any]) -> int:
+    turns = [t for e in episodes for x in e.trajectories.values() for t in x.turns]
+    return sum(len(t.action_tokens or ()) for t in turns)
+
+
+def gradients_alone(model: Path, seconds: float) -> float:
+    """The learner's gradients per second when nothing runs beside it."""
+    trainer = Trainer(config(model, 10**6, None))
+    try:
+        trainer.step()
+        began, count, settings = time.perf_counter(), 0, trainer.learner.settings(1)
+        while time.perf_counter() - began < seconds:
+            trainer.learner.backend.forward_backward(trainer.batch, settings, 1)
+            count += 1
+        return count / (time.perf_counter() - began)
+    finally:
+        trainer.close()
+
+
+def run(model: Path, backend: str | None, steps: int) -> Found:
+    """Games per second of a run from its third step on, and the staleness of what it trained on."""
+    trainer, records, warm = Trainer(config(model, steps, backend)), [], 2
+    with clocked() as total:
+        try:
+            with Stopping(quiet=True) as stopping:
+                one_by_one = (trainer.step() for _ in range(steps))
+                for record in one_by_one if backend is None else overlapped(trainer, 0, stopping):
+                    records.append(record)
+                    if len(records) == warm:
+                        began = time.perf_counter()
+            spent = time.perf_counter() - began
+        finally:
+            trainer.close()
+    timed = records[warm:]
+    return {
+        "games_per_second": GAMES * len(timed) / spent,
+        "staleness_mean": float(np.mean([r["staleness_mean"] for r in timed])),
+        "staleness_max": max(r["staleness_max"] for r in timed),
+        "waited": sum(r["seconds_play"] for r in timed) / spent,
+        "cores": total["cpu"] / total["seconds"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="also write what was found to this file")
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long each side of `beside` is measured")
+    parser.add_argument("--steps", type=int, default=12, help="optimiser steps of each of the `runs`")
+    chosen = parser.parse_args()
+    prepare_mlx()
+    print(f"random Qwen3, 3.7 million parameters, {GAMES} games a batch, {TOKENS} tokens; {platform.machine()}")
+    found: Found = {"beside": {}, "runs": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder)
+        save_model(model, "4m")
+        for name, backend in (("process", "process"), ("thread", "thread")):
+            found["beside"][name] = beside(model, backend, chosen.seconds)
+            print(f"{name} beside the learner: {_line(found['beside'][name])}", flush=True)
+        found["beside"]["alone"] = beside(model, "process", chosen.seconds, learn=False)
+        found["beside"]["alone"]["gradients_per_second"] = gradients_alone(model, chosen.seconds)
+        print(f"each alone: {_line(found['beside']['alone'])}")
+        ratio = found["ratio"] = (
+            found["beside"]["process"]["tokens_per_second"] / found["beside"]["thread"]["tokens_per_second"]
+        )
+        print(
+            f"process generates {ratio:.2f} times what the thread does, bar {FASTER:g}: {_verdict(ratio)}", flush=True
+        )
+        for name, backend in (("alternating", None), ("process", "process"), ("thread", "thread")):
+            found["runs"][name] = run(model, backend, chosen.steps)
+            print(f"run, {name}: {_line(found['runs'][name])}", flush=True)
+    if chosen.json:
+        chosen.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _verdict(ratio: float) -> str:
+    return "met" if ratio >= FASTER else "missed"
+
+
+def _line(numbers: Found) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in numbers.items())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Makes the pictures of `look.md` from a real run: python docs/make_screenshots.py [FOLDER]
+
+Trains for about a minute (Kuhn poker, the bundled model), then photographs the dashboard as it stood at the last step, a
+game of `legos play`, and the report and the viewer in Chromium (on PATH; driven by the `playwright` wheel). Pictures go
+to docs/images; the run stays in FOLDER, by default a temporary directory. Fails when a picture is larger than 150 KB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rich.console import CONSOLE_SVG_FORMAT, Console
+from rich.text import Text
+
+import legos_envs
+from legos_envs.policies import make_policy
+from legos_train import train
+from legos_train.config import from_dict
+from legos_train.dashboard import Progress
+from legos_train.playing import Table
+from legos_train.viewer import write_page
+
+IMAGES = Path(__file__).parent / "images"
+LIMIT = 150_000
+SETTINGS = {
+    "steps": 100,
+    "batch_size": 192,
+    "eval": {"every": 5},
+    "checkpoint": {"every": 0},
+    "logs": {"rollouts": 12},
+    "league": {"mode": "pfsp", "snapshot_every": 20, "latest": 0.5},
+}
+# Without the web font that rich names: a page of ours loads nothing from elsewhere.
+SVG = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+TYPED = ("5", "2", "undo", "?", "3", "4", "8", "6", "9", "7", "2", "1")
+
+
+def main() -> None:
+    IMAGES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(sys.argv[1] if len(sys.argv) > 1 else temporary)
+        run = folder / "kuhn"
+        dashboard(run)
+        game()
+        pages(run)
+    for picture in sorted(IMAGES.iterdir()):
+        size = picture.stat().st_size
+        print(f"{picture.relative_to(IMAGES.parent.parent)}: {size / 1000:.0f} kB")
+        if size > LIMIT:
+            sys.exit(f"{picture.name} is larger than {LIMIT / 1000:.0f} kB")
+
+
+def dashboard(run: Path) -> None:
+    """Trains, and keeps the last dashboard."""
+    config = from_dict({**SETTINGS, "run_dir": run})
+    console = Console(width=86, file=io.StringIO(), force_terminal=True, record=True)
+    progress = Progress(f"{config.title} with {config.model}, seed {config.seed}", config.steps, console=console)
+    last: dict[str, Any] = {}
+
+    def show(record: dict[str, Any]) -> None:
+        progress.update(record)
+        if record.get("eval"):
+            last.update(panel=progress.panel(record))
+
+    result = train(config=config, quiet=True, on_step=show)
+    console.print(last["panel"])
+    _save(console, "terminal.svg", f"legos train, step {result.steps}")
+
+
+def game() -> None:
+    """A game of tic-tac-toe with a typo, as it looks in `legos play`."""
+    console = Console(width=86, file=io.StringIO(), force_terminal=True, record=True)
+    typed = iter(TYPED)
+
+    def read(prompt: str) -> str:
+        said = next(typed)
+        console.print(Text.assemble((prompt, "bold cyan"), (said, "bold")))
+        return said
+
+    env = legos_envs.make("TicTacToe-v0")
+    env.reset(seed=0)
+    players: dict[str, Any] = {"player_0": None, "player_1": make_policy("random", env)}
+    table = Table(env, players, 3, read, lambda text: console.print(Text(text)))
+    episode = asyncio.run(table.play())
+    for agent, total in episode.returns.items():
+        console.print(Text(f"{agent}: {total:+g}"))
+    _save(console, "play.svg", "legos play TicTacToe-v0")
+
+
+def pages(run: Path) -> None:
+    """The report and the viewer in a browser, light; the report also dark."""
+    from playwright.sync_api import sync_playwright
+
+    page_file, _ = write_page([run])
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        for name, file, scheme, height in (
+            ("report", run / "report.html", "light", 860),
+            ("report_dark", run / "report.html", "dark", 560),
+            ("viewer", page_file, "light", 760),
+        ):
+            page = browser.new_page(viewport={"width": 1120, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
+            page.goto(file.resolve().as_uri())
+            if name == "viewer":
+                page.keyboard.press("l")
+                page.wait_for_timeout(500)
+            if name == "report_dark":
+                page.evaluate(
+                    "[...document.querySelectorAll('h2')].find(h => h.innerText == 'Health').scrollIntoView()"
+                )
+            page.screenshot(path=IMAGES / f"{name}.png")
+            page.close()
+        browser.close()
+
+
+def _save(console: Console, name: str, title: str) -> None:
+    text = console.export_svg(title=title, code_format=SVG, unique_id=name.partition(".")[0])
+    (IMAGES / name).write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

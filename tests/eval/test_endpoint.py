@@ -1,0 +1,279 @@
+"""Policies behind an OpenAI-compatible API: nothing is lost to a bad server, no key to a wrong one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+import legos_envs
+from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
+from inference.client.retry import Retry
+from legos_envs import Decision
+from legos_train.cli import main
+from legos_train.endpoint import Endpoint, Reply, key_for, read_reply, split
+
+from .stub import Answer, Stub, chat, error, legal, serving
+
+QUICK = Retry(attempts=6, first=0.01, most=0.05, budget=10.0)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("legos_train.endpoint.PATIENT", QUICK)
+
+
+def decision(seed: int = 1) -> Decision:
+    return Decision("a", "a", {"messages": ({"role": "user", "content": "Move?"},)}, {}, 0, seed)
+
+
+def scripted(*script: Any) -> tuple[httpx2.MockTransport, list[httpx2.Request]]:
+    """A transport that answers in turn, the last answer for ever; an exception is raised."""
+    asked: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request)
+        step = script[min(len(asked), len(script)) - 1]
+        if isinstance(step, Exception):
+            raise step
+        status, headers, body = step
+        return httpx2.Response(status, headers={k.replace("_", "-"): v for k, v in headers.items()}, content=body)
+
+    return httpx2.MockTransport(answer), asked
+
+
+def ask(endpoint: Endpoint, times: int = 1) -> list[Any]:
+    async def all_() -> list[Any]:
+        return await asyncio.gather(*(endpoint(decision(n)) for n in range(times)), return_exceptions=True)
+
+    return asyncio.run(all_())
+
+
+def asked_of(url: str, *script: Any, times: int = 1, **options: Any) -> tuple[list[Any], list[httpx2.Request]]:
+    transport, asked = scripted(*script)
+    endpoint = Endpoint(url, transport=transport, **options)
+    try:
+        return ask(endpoint, times), asked
+    finally:
+        endpoint.close()
+
+
+LOCAL = "http://127.0.0.1:1/v1#m"
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        error(429, Retry_After="0.02"),
+        error(500),
+        error(503),
+        (200, {}, b"<html>busy</html>"),
+        (200, {}, b'{"choices": []}'),
+        (200, {}, b'{"error": {"message": "upstream died"}}'),
+        httpx2.ConnectError("refused"),
+        httpx2.ReadError("cut"),
+    ],
+)
+def test_what_may_pass_is_tried_again(trouble: Any) -> None:
+    (said,), asked = asked_of(LOCAL, trouble, trouble, chat("[bet]"))
+    assert said == "[bet]" and len(asked) == 3
+    assert isinstance(said, Reply) and said.usage is not None and said.finish_reason == "stop"
+    assert (said.usage.prompt_tokens, said.usage.completion_tokens, said.usage.cost) == (10, 2, 0.001)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422])
+def test_what_will_not_pass_is_told_at_once(status: int) -> None:
+    (said,), asked = asked_of(LOCAL, error(status, "no such model"))
+    assert isinstance(said, RequestRefused) and said.status == status and len(asked) == 1
+    assert "no such model" in str(said) and ("LEGOS_API_KEY" in str(said)) == (status == 401)
+
+
+def test_it_ends() -> None:
+    (said,), asked = asked_of(LOCAL, error(500, "broken"))
+    assert isinstance(said, ServerUnavailable) and "broken" in str(said) and len(asked) == QUICK.attempts
+    (said,), asked = asked_of(LOCAL, error(429, Retry_After="3600"))
+    assert isinstance(said, ServerUnavailable) and len(asked) == 1, "an hour is not waited for"
+
+
+def test_a_dead_endpoint_is_not_asked_for_every_action_until_it_is_revived() -> None:
+    transport, asked = scripted(error(500))
+    endpoint = Endpoint(LOCAL, transport=transport, connections=1)
+    said = ask(endpoint, 20)
+    assert all(isinstance(one, ServerUnavailable) for one in said)
+    assert len(asked) == 3 * QUICK.attempts and "given up" in str(said[-1])
+    endpoint.revive()
+    ask(endpoint)
+    assert len(asked) == 4 * QUICK.attempts
+    endpoint.close()
+
+
+def test_requests_carry_model_sampling_seed_and_system_prompt() -> None:
+    _, (request,) = asked_of("http://h/api#org/name", chat("x"), temperature=0.5, max_tokens=7, system="Be brief.")
+    body = json.loads(request.content)
+    assert str(request.url) == "http://h/api/chat/completions" and body["model"] == "org/name"
+    assert body["temperature"] == 0.5 and body["max_tokens"] == 7 and 0 <= body["seed"] < 2**31
+    assert [m["role"] for m in body["messages"]] == ["system", "user"] and "usage" not in body
+
+
+def test_names_that_an_api_does_not_take_are_changed_once() -> None:
+    script = (
+        error(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."),
+        error(400, "Unsupported value: 'temperature' does not support 0.5 with this model."),
+        chat("x"),
+    )
+    said, asked = asked_of(LOCAL, *script, times=2, temperature=0.5, connections=1)
+    assert said == ["x", "x"] and len(asked) == 4
+    last = json.loads(asked[-1].content)
+    assert last["max_completion_tokens"] == 1024 and not {"max_tokens", "temperature"} & set(last)
+
+
+def test_keys_go_to_their_own_host_only_and_into_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LEGOS_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"):
+        monkeypatch.setenv(name, f"secret-of-{name}")
+    for url, name in [
+        ("https://api.openai.com/v1", "OPENAI_API_KEY"),
+        ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+        ("https://api.openai.com.evil.example/v1", "LEGOS_API_KEY"),
+        ("http://127.0.0.1:8000/v1", "LEGOS_API_KEY"),
+    ]:
+        (said,), (request,) = asked_of(f"{url}#m", error(401, f"secret-of-{name} is wrong"))
+        assert request.headers["authorization"] == f"Bearer secret-of-{name}"
+        assert "secret" not in str(said) and "*** is wrong" in str(said)
+        assert (json.loads(request.content).get("usage") == {"include": True}) == ("openrouter" in url)
+    with pytest.raises(ValueError, match="https"):
+        key_for("http://api.openai.com/v1")
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("http://h:8000/v1", "names no model"),
+        ("http://user:pw@h/v1#m", "no user name"),
+        ("ftp://h#m", "cannot be read"),
+        ("http://h:99999/v1#m", "cannot be read"),
+        ("http://h/v1?key=1#m", "cannot be read"),
+    ],
+)
+def test_wrong_specs_are_explained(spec: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said) as caught:
+        split(spec)
+    assert "pw" not in str(caught.value)
+
+
+def test_an_url_without_a_path_means_v1() -> None:
+    assert split("http://127.0.0.1:8000#tiny") == ("http://127.0.0.1:8000/v1", "tiny")
+    assert split("https://openrouter.ai/api/v1/#a/b") == ("https://openrouter.ai/api/v1", "a/b")
+
+
+def test_what_counts_as_an_answer() -> None:
+    assert read_reply({"choices": [{"message": {"content": None, "refusal": "no"}}]}) == ""
+    assert read_reply({"choices": [{"message": {"content": [{"type": "text", "text": "a"}, {"text": "b"}]}}]}) == "ab"
+    odd = read_reply({"choices": [{"message": {"content": "a"}}], "usage": {"prompt_tokens": -1, "cost": "free"}})
+    assert odd.usage is not None and (odd.usage.prompt_tokens, odd.usage.cost) == (0, None)
+    for garbage in (None, [], {}, {"choices": [3]}, {"choices": [{"message": {"content": 3}}]}):
+        with pytest.raises(BadAnswer):
+            read_reply(garbage)
+
+
+def evaluate(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    code = main(["eval", "KuhnPoker-v0", *arguments, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def storm(number: int, body: dict[str, Any]) -> Answer | str:
+    """Errors, stalls, garbage, cut connections and 429s, more often than not."""
+    return {
+        0: error(500),
+        2: (200, {}, b"garbage"),
+        3: error(429, Retry_After="0.01"),
+        5: "drop",
+        6: "stall" if number < 40 else error(502),
+    }.get(number % 8, chat(legal(body)))
+
+
+def test_a_storm_of_failures_loses_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(storm) as stub:
+        code, results = evaluate(capsys, "-m", stub.spec, "-n", "60", "--timeout", "0.4", "--retries", "3")
+    (row,) = results["results"]
+    assert code == 0 and row["games"] == 60 and row["failed"] == 0 and row["seeds"] == 30
+    assert row["invalid"] == row["unscored"] == 0, "a server's failure is nobody's invalid move"
+    used = row["usage"][stub.spec]
+    assert used["completion_tokens"] == 2 * used["actions"] and used["cost"] == pytest.approx(used["actions"] / 1000)
+    assert len(stub.asked) > 1.5 * used["actions"]
+
+
+def test_a_failing_endpoint_costs_its_games_only(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with serving(lambda number, body: error(500, "out of order")) as bad, serving(lambda n, b: chat(legal(b))) as good:
+        arguments = ["-m", bad.spec, "-m", good.spec, "-m", "random", "-n", "20", "--out", str(tmp_path / "e")]
+        code, results = evaluate(capsys, *arguments)
+        lost, fine, code_policy = results["results"]
+        assert code == 1 and lost["games"] < 20 and lost["failed"] == 20 - lost["games"] > 0
+        assert "out of order" in " ".join(lost["errors"]) and "run the command again" in " ".join(lost["advice"])
+        assert fine["games"] == code_policy["games"] == 20 and fine["failed"] == code_policy["failed"] == 0
+        asked = len(good.asked)
+        bad.script = lambda number, body: chat(legal(body))
+        code, results = evaluate(capsys, *arguments)
+        assert code == 0 and [row["games"] for row in results["results"]] == [20, 20, 20]
+        assert len(good.asked) == asked, "what was finished is not asked again"
+
+
+def test_a_game_lost_once_is_played_again_in_the_same_command(capsys: pytest.CaptureFixture[str]) -> None:
+    attempts = QUICK.attempts
+
+    def script(number: int, body: dict[str, Any]) -> Answer:
+        return error(500) if number < 3 * attempts else chat(legal(body))
+
+    with serving(script) as stub:
+        code, results = evaluate(capsys, "-m", stub.spec, "-n", "10", "--connections", "1")
+    assert code == 0 and results["results"][0]["games"] == 10
+
+
+def test_an_empty_answer_is_an_invalid_move_of_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(lambda number, body: chat(None)) as stub:
+        code, results = evaluate(capsys, "-m", stub.spec, "-n", "8")
+    (row,) = results["results"]
+    assert code == 0 and row["invalid"] > 0.5 and row["loss"] == 0
+
+
+def test_our_own_server_is_evaluated_to_the_end(random_model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.inference.live import serving as server
+
+    with server(random_model_dir) as live:
+        spec = f"{live.url}/v1#{random_model_dir}"
+        code, results = evaluate(capsys, "-m", spec, "--opponent", "optimal", "-n", "12", "--max-tokens", "4")
+    (row,) = results["results"]
+    assert code == 0 and row["games"] == 12 and row["failed"] == 0
+    assert row["usage"][spec]["completion_tokens"] > 0 and "exact" not in row
+
+
+def test_requests_are_under_way_side_by_side_but_not_more_than_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    busy, most = 0, 0
+
+    class Counting(Stub):
+        async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal busy, most
+            busy += 1
+            most = max(most, busy)
+            await super().answer(reader, writer)
+            busy -= 1
+
+    stub_class: Callable[..., Stub] = Counting
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.eval.stub.Stub", stub_class)
+        with serving(lambda number, body: chat(legal(body))) as stub:
+            code, results = evaluate(capsys, "-m", stub.spec, "-n", "200", "--connections", "16")
+    assert code == 0 and results["results"][0]["games"] == 200
+    assert 4 <= most <= 17
+
+
+def test_a_policy_may_be_used_with_plain_play() -> None:
+    transport, _ = scripted(chat("[check]"))
+    endpoint = Endpoint(LOCAL, transport=transport)
+    episode = asyncio.run(legos_envs.play(legos_envs.make("KuhnPoker-v0"), endpoint, 0))
+    assert episode.outcome is not None or episode.turns
+    endpoint.close()

@@ -1,0 +1,99 @@
+"""An evaluation goes on where it stopped, whatever stopped it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legos_train.cli import main
+from legos_train.evaluation.journal import LOG, Journal, JournalError
+from legos_train.viewer import read_log
+
+GAME = ["eval", "KuhnPoker-v0", "-m", "random", "--opponent", "scripted:last", "--json"]
+
+
+def evaluate(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main([*GAME, *arguments]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_what_is_there_is_not_played_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = evaluate(capsys, "-n", "40")
+    out = tmp_path / "e"
+    evaluate(capsys, "-n", "10", "--out", str(out))
+    size = (out / LOG).stat().st_size
+    assert evaluate(capsys, "-n", "40", "--out", str(out)) == whole, "30 more games"
+    assert len((out / LOG).read_bytes().splitlines()) == 40 and (out / LOG).stat().st_size > size
+    assert json.loads((out / "results.json").read_text()) == whole
+    before = (out / LOG).read_bytes()
+    monkeypatch.setattr("legos_envs.policies.RandomPolicy.__call__", lambda *_: pytest.fail("played again"))
+    assert evaluate(capsys, "-n", "40", "--out", str(out)) == whole
+    assert evaluate(capsys, "-n", "20", "--out", str(out))["results"][0]["games"] == 20
+    assert (out / LOG).read_bytes() == before
+
+
+@pytest.mark.parametrize("cut", [1, 25, 400])
+def test_a_torn_last_line_is_played_again(tmp_path: Path, cut: int, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "e"
+    whole = evaluate(capsys, "-n", "12", "--out", str(out))
+    log = out / LOG
+    log.write_bytes(log.read_bytes()[:-cut])
+    with Journal(out) as journal:
+        assert len(journal.records) == 11 and journal.unreadable == 1
+    assert evaluate(capsys, "-n", "12", "--out", str(out)) == whole
+    with Journal(out) as journal:
+        assert len(journal.records) == 12
+
+
+def test_a_killed_evaluation_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "e"
+    command = [sys.executable, "-m", "legos_train.cli", *GAME, "-n", "100000", "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        end = time.monotonic() + 60
+        while not (out / LOG).exists() or (out / LOG).stat().st_size < 50_000:
+            assert time.monotonic() < end and process.poll() is None
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+    with Journal(out) as journal:
+        kept = len(journal.records)
+    assert 5 < kept < 100_000
+    assert evaluate(capsys, "-n", "20", "--out", str(out)) == evaluate(capsys, "-n", "20")
+
+
+def test_other_games_are_not_taken_for_these(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "e")
+    spiral = ["--arg", "preset=spiral"]
+    evaluate(capsys, "-n", "8", "--out", out)
+    assert evaluate(capsys, "-n", "8", "--out", out, *spiral) == evaluate(capsys, "-n", "8", *spiral)
+    assert evaluate(capsys, "-n", "8", "--out", out, "--seed", "7") == evaluate(capsys, "-n", "8", "--seed", "7")
+    with Journal(Path(out)) as journal:
+        assert len(journal.records) == 24
+
+
+def test_two_processes_do_not_write_one_folder(tmp_path: Path) -> None:
+    with Journal(tmp_path), pytest.raises(JournalError, match="another process"):
+        Journal(tmp_path)
+    Journal(tmp_path).close()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match="cannot keep games"):
+        Journal(tmp_path / "file" / "e")
+
+
+def test_the_viewer_opens_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate(capsys, "-n", "6", "--out", str(tmp_path / "e"))
+    lines, reader = read_log(tmp_path / "e")
+    assert len(lines) == 6 and not reader.bad
+    assert {p for line in lines for p in line.data["players"].values()} == {"random", "scripted:last"}
+    assert all(set(line.data["outcome"].values()) == {"win", "loss"} for line in lines)
+    assert main(["view", str(tmp_path / "e"), "--no-open"]) == 0 and (tmp_path / "e/view.html").stat().st_size > 1000

@@ -1,0 +1,159 @@
+"""All against all, and ratings that persist."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from legos_envs.ratings import bradley_terry
+from legos_train.cli import main
+from legos_train.evaluation.crossplay import Met, online, payoffs, ratings
+from legos_train.leaderboard import Leaderboard, LeaderboardError
+
+from .stub import chat, error, legal, serving
+
+
+def tournament(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    assert main(["tournament", *arguments, "--json"]) == code
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+THREE = ["-m", "random", "-m", "optimal", "-m", "scripted:first"]
+
+
+def test_all_pairs_meet_in_all_seats(capsys: pytest.CaptureFixture[str], own_leaderboard: Path) -> None:
+    found = tournament(capsys, "KuhnPoker-v0", "TicTacToe-v0", *THREE, "-n", "60")
+    assert [(r["env"], r["policy"], r["opponent"], r["games"]) for r in found["rows"]][:3] == [
+        ("KuhnPoker-v0", "random", "optimal", 60),
+        ("KuhnPoker-v0", "random", "scripted:first", 60),
+        ("KuhnPoker-v0", "optimal", "scripted:first", 60),
+    ]
+    assert len(found["rows"]) == 6 and next(iter(found["ratings"])) == "optimal"
+    assert all(len(row["seats"]) == 2 for row in found["rows"])
+    matrix = np.array(found["payoffs"]["matrix"])
+    assert np.allclose(matrix, -matrix.T) and (np.diag(matrix) == 0).all()
+    assert sum(found["meta_nash"].values()) == pytest.approx(1)
+    best = max(found["openskill"], key=lambda name: found["openskill"][name]["ordinal"])
+    assert best == "optimal"
+    for one in found["ratings"].values():
+        assert one["ci95"][0] <= one["elo"] <= one["ci95"][1] and one["games"] == 240
+    assert found["leaderboard"]["new_games"] == 360 and Path(found["leaderboard"]["file"]) == own_leaderboard
+
+
+def test_the_leaderboard_grows_from_run_to_run_and_counts_a_game_once(
+    capsys: pytest.CaptureFixture[str], own_leaderboard: Path
+) -> None:
+    two = ["KuhnPoker-v0", "-m", "random", "-m", "scripted:first", "-n", "20"]
+    assert tournament(capsys, *two)["leaderboard"]["new_games"] == 20
+    assert tournament(capsys, *two)["leaderboard"]["new_games"] == 0
+    assert tournament(capsys, *two, "--seed", "100")["leaderboard"]["new_games"] == 20
+    assert tournament(capsys, *two, "--arg", "num_rounds=3")["leaderboard"]["new_games"] == 20
+    tournament(capsys, *two, "--seed", "500", "--no-leaderboard")
+    found = tournament(capsys)
+    assert found["leaderboard"]["games"] == 60 and set(found["ratings"]) == {"random", "scripted:first"}
+    assert found["envs"] == ["KuhnPoker-v0", "KuhnPoker-v0 (num_rounds=3)"]
+    board = Leaderboard(own_leaderboard)
+    again, _ = online(board.games())
+    assert again is not None
+    for name, skill in board.skills().items():
+        assert skill["mu"] == pytest.approx(again[name]["mu"]), "in three parts as in one"
+    assert main(["tournament"]) == 0 and "OpenSkill" in capsys.readouterr().out
+
+
+def test_a_leaderboard_is_no_other_file(tmp_path: Path) -> None:
+    other = tmp_path / "other.sqlite"
+    with sqlite3.connect(other) as db:
+        db.execute("CREATE TABLE mine (x)")
+    db.close()
+    with pytest.raises(LeaderboardError, match="another kind"):
+        Leaderboard(other)
+    (tmp_path / "text").write_text("no database at all, but long enough to be read as a header")
+    with pytest.raises(LeaderboardError, match="cannot be used"):
+        Leaderboard(tmp_path / "text")
+
+
+def test_envs_count_the_same_however_many_games_they_have() -> None:
+    """`a` wins 30 of 40 in one env and 2 of 8 in the other: level, though it has won most of its games."""
+    met = [Met(f"x{n}", "X", "a", "b", float(n % 4 != 0), n) for n in range(40)]
+    met += [Met(f"y{n}", "Y", "a", "b", float(n % 4 == 0), n) for n in range(8)]
+    found = ratings(met, seed=0)
+    assert found["a"]["elo"] == pytest.approx(found["b"]["elo"], abs=1e-6)
+    assert payoffs(met, ["a", "b"])[0, 1] == pytest.approx(0)
+    plain = bradley_terry([(one.first, one.second, one.score) for one in met])
+    assert plain["a"].elo() > plain["b"].elo() + 50
+
+
+def test_weights_stand_for_repeated_results() -> None:
+    results = [("a", "b", 1.0), ("a", "b", 0.0), ("b", "c", 0.5)]
+    repeated = bradley_terry([*results, results[0], results[0], results[2]])
+    for name, strength in bradley_terry(results, weights=[3, 1, 2]).items():
+        assert strength == pytest.approx(repeated[name])
+    with pytest.raises(ValueError):
+        bradley_terry(results, weights=[1, 2])
+
+
+def test_intervals_of_ratings_cover_the_truth() -> None:
+    """Two entrants, one of whom wins 64 in 100: 100 Elo apart."""
+    covered = []
+    for number in range(50):
+        rng = np.random.default_rng(number)
+        met = [Met(str(n), "X", "a", "b", float(rng.random() < 0.64), n) for n in range(150)]
+        low, high = ratings(met, number, resamples=60)["a"]["ci95"]  # type: ignore[misc]
+        covered.append(low <= 1550 <= high)
+    assert np.mean(covered) > 0.86
+
+
+def test_a_failing_endpoint_costs_its_games_only(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from inference.client.retry import Retry
+
+    monkeypatch.setattr("legos_train.endpoint.PATIENT", Retry(attempts=2, first=0.01, most=0.02))
+    with serving(lambda number, body: error(500, "out of order")) as stub:
+        players = ["-m", "random", "-m", "optimal", "-m", stub.spec]
+        arguments = ["KuhnPoker-v0", *players, "-n", "10", "--out", str(tmp_path / "t")]
+        broken = tournament(capsys, *arguments, code=1)
+        assert broken["failed"] > 0 and broken["rows"][0]["games"] == 10
+        assert "out of order" in " ".join(broken["rows"][1]["errors"])
+        stub.script = lambda number, body: chat(legal(body))
+        whole = tournament(capsys, *arguments)
+    assert whole["failed"] == 0 and [row["games"] for row in whole["rows"]] == [10, 10, 10]
+    assert whole["leaderboard"]["new_games"] == broken["failed"], "those that were missing"
+    assert len(whole["ratings"]) == 3
+
+
+def test_who_plays_alone_is_compared_problem_by_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    found = tournament(capsys, "GSM8K-v0", "-m", "scripted:oracle", "-m", "scripted:wrong", "-n", "12")
+    assert found["payoffs"]["matrix"] == [[0, 1], [-1, 0]] and found["ratings"]["scripted:oracle"]["games"] == 12
+
+
+def test_more_than_two_seats(capsys: pytest.CaptureFixture[str]) -> None:
+    found = tournament(
+        capsys, "LiarsDice-v0", "--arg", "num_players=3", "-m", "random", "-m", "scripted:first", "-n", "12"
+    )
+    assert {(row["policy"], row["opponent"]) for row in found["rows"]} == {
+        ("random", "scripted:first"),
+        ("scripted:first", "random"),
+    }
+    assert all(len(row["seats"]) == 3 and row["games"] == 6 for row in found["rows"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["KuhnPoker-v0", "-m", "random"], "two different policies"),
+        (["-m", "random", "-m", "optimal"], "at least one env"),
+        ([], "no leaderboard"),
+        (["KuhnPoker-v0", *THREE, "-n", "0"], "--games"),
+    ],
+)
+def test_wrong_use_is_explained(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["tournament", *arguments])
+    assert caught.value.code == 2 and said in capsys.readouterr().err

@@ -1,0 +1,151 @@
+"""The folder for a hub: what the card says, what it keeps to itself, and that nothing is sent unasked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference.loading import read_adapter
+from legos_train.cli import main
+from legos_train.export import ExportError, hub
+from legos_train.export.peft import to_mlx
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    """What a stand-in for huggingface_hub was asked to do."""
+    calls: list[tuple[str, dict[str, Any]]] = []
+
+    class HfApi:
+        def create_repo(self, repo: str, **options: Any) -> str:
+            calls.append(("create", {"repo": repo, **options}))
+            return f"https://hub.example/{repo}"
+
+        def upload_folder(self, **options: Any) -> None:
+            options["files"] = sorted(p.name for p in Path(options["folder_path"]).iterdir())
+            calls.append(("upload", options))
+
+    module = types.ModuleType("huggingface_hub")
+    module.HfApi = HfApi  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+    return calls
+
+
+def test_the_folder_and_its_card(run_dir: Path, tmp_path: Path, sent: list[Any], capsys: Any) -> None:
+    out = tmp_path / "hub"
+    assert main(["export", "hub", str(run_dir), str(out), "--base-model", "org/base", "--license", "mit"]) == 0
+    assert "nothing was sent" in capsys.readouterr().out and not sent
+    card = (out / "README.md").read_text()
+    head, body = card.split("---\n")[1:3]
+    assert head.splitlines()[:4] == [
+        "base_model: org/base",
+        "license: mit",
+        "library_name: mlx",
+        "pipeline_tag: text-generation",
+    ]
+    digest = hashlib.sha256((run_dir / "config.toml").read_bytes()).hexdigest()
+    facts = (
+        "KuhnPoker-v0",
+        "earlier versions of itself",
+        "; random",
+        "40 steps of 64 episodes",
+        "| seed | 7 |",
+        digest,
+    )
+    assert not [fact for fact in facts if fact not in body]
+    assert "| NashConv, exact (0 is an equilibrium) | 0.9167 | 0.2500 |" in body, (
+        "the published weights are the average"
+    )
+    assert read_adapter(out).weights.keys() == read_adapter(run_dir / "adapter").weights.keys()
+    assert (out / "adapters.safetensors").read_bytes() == (run_dir / "adapter/adapters.safetensors").read_bytes()
+    assert json.loads((out / "peft/adapter_config.json").read_text())["base_model_name_or_path"] == "org/base"
+    to_mlx(out / "peft", tmp_path / "back")
+    for name in ("adapters.safetensors", "adapter_config.json"):
+        assert (tmp_path / "back" / name).read_bytes() == (out / name).read_bytes()
+
+
+def test_other_weights_and_their_numbers(run_dir: Path, tmp_path: Path) -> None:
+    files = hub.write_folder(hub.open_run(f"{run_dir}@best"), tmp_path / "hub")
+    assert files == ["README.md", "adapter_config.json", "adapters.safetensors"], "tiny has no repository for PEFT"
+    card = (tmp_path / "hub/README.md").read_text()
+    assert "| 0.9167 | 0.2200 |" in card and "at step 30" in card and "base_model:" not in card
+    assert (tmp_path / "hub/adapters.safetensors").read_bytes() == (run_dir / "best/adapters.safetensors").read_bytes()
+
+
+def test_played_numbers_come_with_their_seeds(run_dir: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(run_dir, tmp_path / "run")
+    result = json.loads((path / "result.json").read_text())
+    result["average"] = {"Debate-v0/vs_random": 0.5}
+    (path / "result.json").write_text(json.dumps(result))
+    card = hub.card(hub.open_run(str(path)), None, None)
+    assert "| Debate-v0: mean return against random play, played |  | 0.5000 |" in card
+    assert "over 256 games on the seeds from 7 on" in card
+
+
+def test_no_path_or_address_of_this_machine_is_published(run_dir: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(run_dir, tmp_path / "secret_run")
+    model = tmp_path / "secret_model"
+    model.mkdir()
+    text = (path / "config.toml").read_text()
+    text = text.replace('model = "tiny"', f'model = "{model}"').replace('"random"', f'"random", "{path}@last"')
+    text = text.replace("urls = []", 'urls = ["http://secret_host:8000"]')
+    text = text.replace(
+        'env = "KuhnPoker-v0"', f'env = "Dataset-v0"\nenv_args = {{ path = "{model}/secret_data.jsonl" }}'
+    )
+    (path / "config.toml").write_text(text)
+    config = json.loads((path / "adapter/adapter_config.json").read_text())
+    config["legos"]["base_model"] = str(model)
+    (path / "adapter/adapter_config.json").write_text(json.dumps(config))
+    with pytest.raises(ExportError, match="is a folder on this machine"):
+        hub.write_folder(hub.open_run(str(path)), tmp_path / "hub")
+    assert not (tmp_path / "hub").exists()
+    hub.write_folder(hub.open_run(str(path)), tmp_path / "hub", base_model="org/base")
+    for file in (tmp_path / "hub").rglob("*"):
+        if file.is_file():
+            assert b"secret" not in file.read_bytes() and str(tmp_path).encode() not in file.read_bytes(), file
+    assert 'path = "a local path"' in (tmp_path / "hub/README.md").read_text()
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_pushing_is_asked_for(run_dir: Path, tmp_path: Path, sent: list[Any], capsys: Any, public: bool) -> None:
+    out = tmp_path / "hub"
+    options = ["--push", "me/kuhn", *(["--public"] if public else [])]
+    assert main(["export", "hub", str(run_dir), str(out), *options]) == 0
+    (create, made), (upload, given) = sent
+    assert (create, upload) == ("create", "upload")
+    assert made == {"repo": "me/kuhn", "private": not public, "exist_ok": True}
+    assert given["repo_id"] == "me/kuhn" and given["folder_path"] == str(out)
+    assert given["files"] == ["README.md", "adapter_config.json", "adapters.safetensors"]
+    assert "pushed to https://hub.example/me/kuhn" in capsys.readouterr().out
+
+
+def test_what_is_no_finished_run_is_refused(run_dir: Path, tmp_path: Path, sent: list[Any], capsys: Any) -> None:
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    shutil.copy(run_dir / "config.toml", unfinished)
+    cases = {
+        str(unfinished): "has not finished",
+        str(tmp_path): "no run directory",
+        f"{run_dir}@step_40": "RUN@last and RUN@best",
+    }
+    for spec, message in cases.items():
+        assert main(["export", "hub", spec, str(tmp_path / "hub"), "--push", "me/kuhn"]) == 1
+        assert message in capsys.readouterr().err
+    assert not sent and not (tmp_path / "hub").exists()
+    with pytest.raises(SystemExit):
+        main(["export", "hub", str(run_dir), str(tmp_path / "hub"), "--public"])
+
+
+def test_weights_that_are_not_finite_are_not_published(run_dir: Path, tmp_path: Path, sent: list[Any]) -> None:
+    path = shutil.copytree(run_dir, tmp_path / "run")
+    file = path / "adapter/adapters.safetensors"
+    file.write_bytes(file.read_bytes()[:-4] + b"\x00\x00\xc0\x7f")
+    assert main(["export", "hub", str(path), str(tmp_path / "hub"), "--push", "me/kuhn"]) == 1
+    assert not sent and not (tmp_path / "hub/README.md").exists()
