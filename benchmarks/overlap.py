@@ -81,7 +81,8 @@ def _cpu() -> float:
 def beside(model: Path, backend: str, seconds: float, *, learn: bool = True) -> Found:
     """Tokens that a generator makes per second, and gradients that the learner takes, both for `seconds`.
 
-    The generator always has batches waiting; its rate is over those that it began and ended meanwhile.
+    The generator always has batches waiting; its rate is over those that fit into the time one after another, at least
+    one. They are counted afterwards, since a learner that holds the interpreter keeps them from being received.
     """
     trainer = Trainer(config(model, 10**6, backend))
     try:
@@ -103,17 +104,14 @@ def beside(model: Path, backend: str, seconds: float, *, learn: bool = True) -> 
                 gradients += 1
             else:
                 time.sleep(0.1)
-        batches = list(iter(lambda: generator.collect(0.0), None))[1:]  # the first of them may have begun before
-        if not batches:
-            raise RuntimeError(f"no batch was generated in {seconds:g} s; give more --seconds")
-        errors = [played.error for played in batches if played.error is not None]
-        if errors:
-            raise RuntimeError(f"generating failed: {errors[0]}")
-        tokens = sum(_tokens(played.episodes) for played in batches)
-        return {
-            "tokens_per_second": tokens / sum(played.seconds for played in batches),
-            "gradients_per_second": gradients / spent,
-        }
+        tokens, playing = 0, 0.0
+        while (played := generator.collect(60.0)) is not None:
+            if played.error is not None:
+                raise RuntimeError(f"generating failed: {played.error}")
+            if tokens and playing + played.seconds > spent:  # it ended, or was still running, after the learner
+                break
+            tokens, playing = tokens + _tokens(played.episodes), playing + played.seconds
+        return {"tokens_per_second": tokens / max(playing, 1e-9), "gradients_per_second": gradients / spent}
     finally:
         trainer.close()
 

@@ -1,14 +1,16 @@
 """Makes the pictures of `look.md` from a real run: python docs/make_screenshots.py [FOLDER]
 
-Trains for about a minute (Kuhn poker, the bundled model), then photographs the dashboard as it stood at the last step, a
-game of `legos play`, and the report and the viewer in Chromium (on PATH; driven by the `playwright` wheel). Pictures go
-to docs/images; the run stays in FOLDER, by default a temporary directory. Fails when a picture is larger than 150 KB.
+Trains for about a minute (Kuhn poker, the bundled model), then photographs the dashboard as it stood at the last step,
+a game of `legos play`, and the report and the viewer in Chromium (on PATH; driven by the `playwright` wheel). Pictures
+go to docs/images; the run stays in FOLDER (a temporary directory), and one that is there already is photographed again,
+without its dashboard. Fails when a picture is larger than 150 KB.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
+import json
 import re
 import shutil
 import sys
@@ -39,7 +41,7 @@ SETTINGS = {
 }
 # Without the web font that rich names: a page of ours loads nothing from elsewhere.
 SVG = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-TYPED = ("5", "2", "undo", "?", "3", "4", "8", "6", "9", "7", "2", "1")
+TYPED = ("?", "5", "2", "undo", "3", "look", "4", "frog", "8", "9", "7", "2", "1")
 
 
 def main() -> None:
@@ -47,7 +49,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(sys.argv[1] if len(sys.argv) > 1 else temporary)
         run = folder / "kuhn"
-        dashboard(run)
+        if not (run / "result.json").exists():
+            dashboard(run)
         game()
         pages(run)
     for picture in sorted(IMAGES.iterdir()):
@@ -60,14 +63,15 @@ def main() -> None:
 def dashboard(run: Path) -> None:
     """Trains, and keeps the last dashboard."""
     config = from_dict({**SETTINGS, "run_dir": run})
-    console = Console(width=86, file=io.StringIO(), force_terminal=True, record=True)
+    console = Console(width=80, file=io.StringIO(), force_terminal=True, record=True)
     progress = Progress(f"{config.title} with {config.model}, seed {config.seed}", config.steps, console=console)
     last: dict[str, Any] = {}
 
     def show(record: dict[str, Any]) -> None:
+        if record["step"] == 1:
+            progress.before(json.loads((run / "start.json").read_text()))
         progress.update(record)
-        if record.get("eval"):
-            last.update(panel=progress.panel(record))
+        last.update(panel=progress.panel(record))
 
     result = train(config=config, quiet=True, on_step=show)
     console.print(last["panel"])
@@ -76,7 +80,7 @@ def dashboard(run: Path) -> None:
 
 def game() -> None:
     """A game of tic-tac-toe with a typo, as it looks in `legos play`."""
-    console = Console(width=86, file=io.StringIO(), force_terminal=True, record=True)
+    console = Console(width=80, file=io.StringIO(), force_terminal=True, record=True)
     typed = iter(TYPED)
 
     def read(prompt: str) -> str:
@@ -101,15 +105,16 @@ def pages(run: Path) -> None:
     page_file, _ = write_page([run])
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name, file, scheme, height in (
-            ("report", run / "report.html", "light", 860),
-            ("report_dark", run / "report.html", "dark", 560),
-            ("viewer", page_file, "light", 760),
+        for name, file, scheme, width, height in (
+            ("report", run / "report.html", "light", 1120, 860),
+            ("report_dark", run / "report.html", "dark", 1120, 560),
+            ("viewer", page_file, "light", 1000, 600),
         ):
-            page = browser.new_page(viewport={"width": 1120, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
+            page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
             page.goto(file.resolve().as_uri())
             if name == "viewer":
                 page.keyboard.press("l")
+                page.get_by_text("↘").first.click()
                 page.wait_for_timeout(500)
             if name == "report_dark":
                 page.evaluate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from legos_envs import Policy
 from legos_envs.records import Episode, Trajectory
 
 POLICY, BASE, LEAGUE = "policy", "base", "league:"
+NOT_FINITE = "a reward was not finite"
 ANYBODY, UNTRAINED = "*", "*untrained"
 """Keys of a job's players: for everybody; for the seats that the env does not train."""
 
@@ -122,7 +124,12 @@ def mark(episode: Episode, job: Job, declared: Mapping[str, bool]) -> None:
     Args:
         declared: agent -> whether the env declared its seat trainable at the start.
     """
+    finite = all(math.isfinite(trajectory.total) for trajectory in episode.trajectories.values())
     for trajectory in episode.trajectories.values():
+        if not finite:  # one bad reward makes the whole episode worthless, and must not reach a mean or a store
+            trajectory.carry = 0.0
+            for turn in trajectory.turns:
+                turn.reward = 0.0
         actor = seated(job.players, trajectory.agent, trajectory.role, declared[trajectory.agent])
         trajectory.info["player"] = actor.player
         reason = None
@@ -130,6 +137,8 @@ def mark(episode: Episode, job: Job, declared: Mapping[str, bool]) -> None:
             reason = "not trained by the environment"
         elif not trajectory.trainable:
             reason = "taken back by the environment"
+        elif not finite:
+            reason = NOT_FINITE
         elif episode.outcome == "unscored":  # a judge that failed is no reward
             reason = "unscored"
         elif actor.model != POLICY:

@@ -23,10 +23,12 @@ from pettingzoo import AECEnv
 
 from legos_envs import Episode
 from legos_envs.table import keyed_generator
-from legos_train.actors import ANYBODY, BASE, LEAGUE, POLICY, UNTRAINED, Actor, Job
+from legos_train.actors import ANYBODY, BASE, LEAGUE, POLICY, UNTRAINED, Actor, Job, seated
+from legos_train.settings import EnvEntry
 
 if TYPE_CHECKING:
     from legos_train.artifacts import ArtifactStore
+    from legos_train.credit import CreditAssigner
     from legos_train.curriculum import TaskSampler
     from legos_train.generation import Generator
     from legos_train.league import League
@@ -39,12 +41,12 @@ class EpisodeRequest:
     Args:
         env: the name of an env in the arena, or any id that `legos_envs.make` knows.
         kwargs: constructor arguments, on top of those the env was added with.
-        seed: None: the arena draws one.
+        seed: None: the arena draws one, the same for all requests of a `group`.
         options: passed to `reset`.
         train_roles: the roles that are trained on; None: as the arena says; `()`: an evaluation episode, which informs
             but never enters a batch.
         group: episodes of one group are compared with one another. None: requests that are equal in env, kwargs, seed
-            and options are a group.
+            and options are a group; without a seed each is alone.
     """
 
     env: str
@@ -66,6 +68,22 @@ class EnvSlot:
     train_roles: tuple[str, ...] | None = None
     seats: dict[str, tuple[str, bool]] = field(default_factory=dict)
     """agent -> (role, declared trainable)."""
+    credit: str | None = None
+    id: str | None = None
+    """What `legos_envs.make` knows it by; None for an env that was given as an object."""
+    args: dict[str, Any] = field(default_factory=dict)
+
+    def entry(self) -> EnvEntry:
+        """The env as a config says it; an env that was given as an object has its name for an id."""
+        return EnvEntry(
+            id=self.id or self.name,
+            name=self.name,
+            weight=self.weight,
+            args=self.args,
+            options=self.options,
+            train_roles=self.train_roles,
+            credit=self.credit,
+        )
 
     @property
     def trained(self) -> list[str]:
@@ -96,6 +114,8 @@ class Arena:
         self.default = Actor(ANYBODY)
         self._extras: dict[str, EnvSlot] = {}
         self.generator: Generator | None = None
+        self._alone: Generator | None = None
+        self.credit: CreditAssigner | None = None
         self.league: League | None = None
         self.from_config = False
         """Whether all envs came from a config, so that another process can make them from their ids."""
@@ -115,6 +135,7 @@ class Arena:
         args: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
         train_roles: tuple[str, ...] | None = None,
+        credit: str | None = None,
     ) -> None:
         """Adds an environment.
 
@@ -126,6 +147,7 @@ class Arena:
             args: constructor arguments.
             options: passed to every `reset`.
             train_roles: roles to train on, instead of the arena's.
+            credit: a credit method for this env's episodes, instead of the run's.
 
         Raises:
             ValueError: the weight is not positive, or the name is taken.
@@ -135,7 +157,8 @@ class Arena:
         if name in self.envs:
             raise ValueError(f"the arena already has an env called {name!r}; give this one another name")
         source = name if env_or_id is None else env_or_id
-        self.envs[name] = _slot(name, source, weight, dict(args or {}), dict(options or {}), train_roles)
+        self.envs[name] = slot = _slot(name, source, weight, dict(args or {}), dict(options or {}), train_roles)
+        slot.credit, slot.id, slot.args = credit, source if isinstance(source, str) else None, dict(args or {})
 
     def add_store(self, name: str, store: ArtifactStore) -> None:
         """Adds an artifact store; its content becomes part of every checkpoint."""
@@ -163,8 +186,8 @@ class Arena:
         out: list[EpisodeRequest] = []
         for number, (seed, index) in enumerate(zip(seeds, drawn, strict=True)):
             request = EpisodeRequest(names[index], seed=seed, group=f"{self.step}/{number}")
-            for sampler in self.samplers:
-                task_rng = keyed_generator(self.seed, f"task {number} of step {self.step}")
+            for place, sampler in enumerate(self.samplers):
+                task_rng = keyed_generator(self.seed, f"task {number} of step {self.step} for sampler {place}")
                 request = sampler.prepare(request, task_rng, self.step)
             out += [request] * self.group_size
         return out
@@ -174,9 +197,11 @@ class Arena:
 
         Outside of a training run the base model answers for the policy. The engine runs on the calling thread.
         """
-        if self.generator is None:
-            self.generator = self._stand_alone()
-        return self.generator.run(self.jobs(requests))
+        if self.generator is not None:
+            return self.generator.run(self.jobs(requests))
+        if self._alone is None:
+            self._alone = self._stand_alone()
+        return self._alone.run([replace(job, train_roles=()) for job in self.jobs(requests)])
 
     def learn(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """Called with the episodes of each step; stores and samplers take in what happened. Returns numbers to log."""
@@ -191,10 +216,17 @@ class Arena:
         groups: dict[str, int] = {}
         numbers: dict[tuple[str, str], int] = {}  # groups by env, for the league's balance of seats
         counts: dict[str, int] = {}
+        seeds: dict[tuple[str, str], int] = {}
         out = []
         for place, request in enumerate(requests, start=first):
             slot = self.slot(request.env)
-            seed = int(drawn.integers(2**31)) if request.seed is None else request.seed
+            if request.seed is not None:
+                seed = request.seed
+            elif request.group is None:
+                seed = int(drawn.integers(2**31))
+            else:
+                key = (slot.name, str(request.group))
+                seed = seeds[key] = seeds[key] if key in seeds else int(drawn.integers(2**31))
             options = {**slot.options, **(request.options or {})}
             same = json.dumps([request.env, dict(request.kwargs), seed, options], sort_keys=True, default=str)
             if request.group is None:
@@ -209,11 +241,22 @@ class Arena:
                 roles = self.train_roles
             players = self.players(slot)
             if self.league is not None and roles != ():
-                agents = [a for a in slot.trained if roles is None or slot.seats[a][0] in roles]
+                agents = self.live(slot, roles)
                 plan = self.league.plan(self.step, number, agents, {a: slot.seats[a][0] for a in agents})
                 for agent, member in plan.items():
                     players[agent] = self.opponent(slot, agent, member)
             out.append(Job(slot.name, seed, players, dict(request.kwargs), options, group, place, roles))
+        return out
+
+    def live(self, slot: EnvSlot, roles: tuple[str, ...] | None = None) -> list[str]:
+        """The agents that the live policy plays and learns from, of these roles only if any are given."""
+        players = self.players(slot)
+        out = []
+        for agent in slot.trained:
+            role = slot.seats[agent][0]
+            actor = seated(players, agent, role, True)
+            if actor.model == POLICY and actor.trainable and (roles is None or role in roles):
+                out.append(agent)
         return out
 
     def slot(self, name: str) -> EnvSlot:
@@ -232,10 +275,14 @@ class Arena:
         """Who plays in an env, by role: its actors, the policy elsewhere, the base at temperature 0 for judges."""
         actor = self.default
         out = {ANYBODY: actor, UNTRAINED: replace(actor, model=BASE, temperature=0.0, trainable=False)}
-        for key, given in self.actors.items():
-            env, slash, role = key.rpartition("/")
-            if not slash or env == slot.name:
-                out[role] = given if not slash or role not in out else replace(given, role=role)
+        for role, given in self.actors.items():
+            env, slash, name = role.rpartition("/")
+            if role in slot.seats or not slash:
+                out[role] = given
+        for role, given in self.actors.items():  # what is said for this env alone comes last
+            env, slash, name = role.rpartition("/")
+            if slash and env == slot.name:
+                out[name] = given
         return out
 
     def opponent(self, slot: EnvSlot, agent: str, member: str) -> Actor:
@@ -251,12 +298,9 @@ class Arena:
         from legos_train.generation import LocalGenerator
 
         engine = Engine.load(self.model)
-        for key, actor in list(self.actors.items()):
-            if actor.model == POLICY:
-                self.actors[key] = replace(actor, model=BASE)
-        self.default = replace(self.default, model=BASE)
         makers = {name: slot.make for name, slot in self.envs.items()}
-        return LocalGenerator(engine, Renderer(engine.tokenizer), makers, scale=1.0, context=engine.context)
+        renderer = Renderer(engine.tokenizer)
+        return LocalGenerator(engine, renderer, makers, scale=1.0, context=engine.context, policy=None)
 
     # --- state -------------------------------------------------------------------------------------------------------
 
@@ -275,9 +319,9 @@ class Arena:
 
     def close(self) -> None:
         """Ends an engine that `generate_rollouts` has started."""
-        if self.generator is not None:
-            self.generator.close()
-            self.generator = None
+        if self._alone is not None:
+            self._alone.close()
+            self._alone = None
 
 
 def _slot(

@@ -102,6 +102,11 @@ class MLXBackend:
         """See `TrainerBackend`."""
         target.publish(name, self.policy.trainable(), version=version)
 
+    def forget_moments(self) -> None:
+        """The optimiser begins anew: its moments belong to weights that were given up."""
+        self.optimizer.init(self.policy.trainable())
+        mx.eval(self.optimizer.state)
+
     # --- state -------------------------------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, Weights]:

@@ -6,10 +6,10 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from legos_train.actors import ANYBODY, BASE, POLICY, Actor
-from legos_train.arena import Arena
+from legos_train.actors import ANYBODY, BASE, POLICY, Actor, seated
+from legos_train.arena import Arena, EnvSlot
 from legos_train.config import ConfigError, TrainConfig
-from legos_train.credit import CreditAssigner, PerEnv, from_settings
+from legos_train.credit import CreditAssigner, PerEnv, PerRole, from_settings
 from legos_train.league import League
 from legos_train.settings import ActorEntry
 
@@ -36,6 +36,7 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
                 args=entry.args,
                 options=entry.options,
                 train_roles=entry.train_roles,
+                credit=entry.credit,
             )
     for role, given in config.actors.items():
         if role not in arena.actors:
@@ -68,14 +69,42 @@ def _check_roles(config: TrainConfig, arena: Arena) -> None:
         env, slash, role = name.rpartition("/")
         if role not in known or (slash and env not in arena.envs and name not in agents):
             raise ConfigError(f"actors names {name!r}; {config.title} has the roles {sorted(roles)}")
-    if not any(slot.trained for slot in arena.envs.values()):
-        raise ConfigError(f"{config.title} declares no seat trainable: there is nothing to train")
+    live = []
+    for slot in arena.envs.values():
+        own = {role for role, _ in slot.seats.values()}
+        if unknown := set(slot.train_roles or ()) - own:
+            raise ConfigError(f"train_roles of {slot.name} names {sorted(unknown)}; it has the roles {sorted(own)}")
+        asked = slot.train_roles if slot.train_roles is not None else (arena.train_roles or None)
+        live += [(slot, agent) for agent in arena.live(slot, asked)]
+    if not live:
+        raise ConfigError(
+            f"there is nothing to train in {config.title}: no seat is declared trainable by the environment, played by "
+            "the policy, trainable as an actor and among train_roles all at once"
+        )
+    if config.filter.keep == "winners" and all(len(slot.trained) < 2 for slot, _ in live):
+        raise ConfigError("filter.keep = 'winners' compares the seats of an episode; with one seat use 'positive'")
+    for slot, agent in live:
+        _check_sampling(config, arena, slot, agent)
+
+
+def _check_sampling(config: TrainConfig, arena: Arena, slot: EnvSlot, agent: str) -> None:
+    """Ratios and KL are of the policy at temperature 1; samples of another distribution would bias them unseen."""
+    actor = seated(arena.players(slot), agent, slot.seats[agent][0], True)
+    if config.loss.name != "sft" and (actor.temperature != 1.0 or actor.top_p != 1.0):
+        raise ConfigError(
+            f"{slot.name}: {slot.seats[agent][0]!r} is trained but sampled at temperature {actor.temperature} and "
+            f"top_p {actor.top_p}. A policy gradient needs 1 and 1 (only loss.name = 'sft' does not)"
+        )
 
 
 def make_credit(config: TrainConfig, arena: Arena) -> CreditAssigner:
-    """The run's credit method; envs of `[[env]]` may name one of their own."""
-    own = {e.label: from_settings(config.credit, e.credit) for e in config.env if e.credit and e.label in arena.envs}
+    """The arena's own credit assigner, or the run's method; roles and envs may name methods of their own."""
+    if arena.credit is not None:
+        return arena.credit
     default = from_settings(config.credit)
+    if config.credit.roles:
+        default = PerRole(default, {r: from_settings(config.credit, name) for r, name in config.credit.roles.items()})
+    own = {s.name: from_settings(config.credit, s.credit) for s in arena.envs.values() if s.credit}
     return PerEnv(default, own) if own else default
 
 
@@ -84,6 +113,13 @@ def make_league(config: TrainConfig, arena: Arena, like: Mapping[str, Any]) -> L
     if config.league.mode == "mirror":
         return None
     slots = list(arena.envs.values())
+    for slot in slots:
+        asked = slot.train_roles if slot.train_roles is not None else (arena.train_roles or None)
+        if len(arena.live(slot, asked)) < 2:
+            raise ConfigError(
+                f"league.mode = {config.league.mode!r} needs two seats that are trained in {slot.name}; for a fixed "
+                "opponent use an actor instead, such as --actor ROLE=random"
+            )
     symmetric = all(len({slot.seats[agent][0] for agent in slot.trained}) == 1 for slot in slots)
     league = League(config.league, config.seed, symmetric)
     if config.league.pool_from is not None:

@@ -26,6 +26,8 @@ EXTRAS = {
     **dict.fromkeys(("fastapi", "uvicorn", "prometheus_client"), "serve"),
     "wandb": "wandb",
     "httpx2": "client",
+    "pyarrow": "datasets",
+    "huggingface_hub": "train",
 }
 
 

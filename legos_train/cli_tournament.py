@@ -76,9 +76,10 @@ def pairings_of(setting: Setting, env: str, names: Sequence[str]) -> Iterator[Pa
     each policy by itself."""
     sides = len(setting.pairing(env, names[0], names[0]).sides)
     if sides == 1:
-        yield from (setting.pairing(env, name, name) for name in names)
+        yield from (setting.pairing(env, name, name) for name in sorted(names))
     else:
-        pairs = combinations(names, 2) if sides == 2 else permutations(names, 2)
+        ordered = sorted(names)  # equal games have equal keys, whoever is named first
+        pairs = combinations(ordered, 2) if sides == 2 else permutations(ordered, 2)
         yield from (setting.pairing(env, first, second) for first, second in pairs)
 
 

@@ -112,9 +112,40 @@ class TrainConfig(Section):
             raise ValueError(f"two environments are called {sorted(twice)[0]!r}; give each table [[env]] its own name")
         if self.env_args and len(self.env) > 1:
             raise ValueError("env_args is for runs with one environment; with several, give args in each table [[env]]")
+        if self.asynchronous.enabled and self.server.urls:
+            raise ValueError("asynchronous.enabled and server.urls exclude each other: servers generate on their own")
+        if self.loss.name == "sft" and (self.loss.truncate_ratio is not None or self.loss.mask_ratio is not None):
+            raise ValueError(
+                "loss.truncate_ratio and mask_ratio correct for who sampled; loss.name = 'sft' does not ask"
+            )
+        if self.monitor.action == "raise_kl" and not self.loss.kl:
+            raise ValueError("monitor.action = 'raise_kl' multiplies loss.kl, which is 0: give it a value")
+        self._check_credit()
         if self.batch_size % self.grouped:
             raise ValueError(f"batch_size ({self.batch_size}) must be a multiple of group_size ({self.grouped})")
         return self
+
+    @property
+    def credit_names(self) -> set[str]:
+        """All credit methods that the run uses."""
+        return {self.credit.name, *self.credit.roles.values(), *(e.credit for e in self.env if e.credit)}
+
+    def _check_credit(self) -> None:
+        """Names are known, and every option that was changed is one that some method of the run takes."""
+        from legos_train.credit import METHODS, SETTINGS, credit_options
+
+        used: set[str] = {"name", "roles"}
+        for name in sorted(self.credit_names):
+            if name not in METHODS:
+                raise ValueError(f"unknown credit method {name!r}; there are {', '.join(METHODS)}")
+            used |= {SETTINGS.get(option, option) for option in credit_options(self.credit, name)}
+        for name, field in type(self.credit).model_fields.items():
+            value = getattr(self.credit, name)
+            if name not in used and value != field.get_default(call_default_factory=True):
+                raise ValueError(
+                    f"credit.{name} = {value!r} does nothing: "
+                    f"{', '.join(sorted(self.credit_names))} takes no such option"
+                )
 
     def plain(self) -> dict[str, Any]:
         """See `Section.plain`; environments that are no more than their id are written as that."""
@@ -138,8 +169,13 @@ class TrainConfig(Section):
 
     @property
     def grouped(self) -> int:
-        """Episodes per group: `group_size` or its default."""
-        return self.group_size or (8 if self.credit.name in GROUP_CREDIT and self.batch_size % 8 == 0 else 1)
+        """Episodes per group: `group_size`, or 8 when a method compares the episodes of a group, else 1."""
+        if self.group_size is not None:
+            return self.group_size
+        names = self.credit_names & set(GROUP_CREDIT)
+        if self.credit.root_peers == "batch" or self.credit.peers == "role":
+            names -= {"hierarchical_grpo"}  # peers are found within the batch or the episode
+        return 8 if names else 1
 
     @property
     def action_tokens(self) -> int:

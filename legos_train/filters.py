@@ -68,7 +68,7 @@ def keep_best(episodes: Sequence[Episode], rule: str) -> int:
     count = 0
     for episode in [] if rule == "all" else episodes:
         returns = [t.total for t in competing(episode)]
-        best, drawn = max(returns, default=0.0), len(returns) > 1 and is_draw(episode)
+        best, drawn = max(returns, default=0.0), len(returns) < 2 or is_draw(episode)
         for trajectory in episode.trajectories.values():
             kept = trajectory.total > 0 if rule == "positive" else trajectory.total >= best and not drawn
             if trajectory.trainable and not kept:

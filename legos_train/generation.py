@@ -15,7 +15,7 @@ import legos_envs
 from inference import Engine
 from inference.render import Renderer
 from legos_envs import Episode
-from legos_train.actors import Job, mark
+from legos_train.actors import POLICY, Job, mark
 from legos_train.remote import RemoteEngine
 from legos_train.rollout import Play, Rollouts
 from legos_train.roster import Roster
@@ -55,6 +55,7 @@ class LocalGenerator:
         scale: LoRA scale of published weights.
         context: most tokens of a prompt and its action.
         mode: what becomes of running requests at a publish, see `Engine.publish`.
+        policy: the adapter that the live policy is; None: the base model plays it.
         check: called between engine steps; what it raises ends the batch.
     """
 
@@ -69,10 +70,11 @@ class LocalGenerator:
         concurrency: int = 1024,
         mode: str = "pin",
         check: Callable[[], None] | None = None,
+        policy: str | None = POLICY,
     ):
         self.engine, self.scale, self.mode, self.check = engine, scale, mode, check
         self.envs = dict(envs)
-        self.roster = Roster(engine, renderer, context)
+        self.roster = Roster(engine, renderer, context, policy)
         self.rollouts = Rollouts(self.make_env, concurrency)
 
     def make_env(self, label: str, **args: Any) -> AECEnv:

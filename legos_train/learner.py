@@ -131,7 +131,7 @@ class Learner:
                 steepest = max(steepest, seen["grad_norm"])
                 updates += 1
         change = adapter_change(before, self.policy.trainable())
-        if updates and change == 0.0 and steepest > VANISHED:
+        if updates and change == 0.0 and steepest > VANISHED and self.learning_rate(step) > 0:
             raise TrainingError(
                 f"step {step}: the adapter did not change after {updates} update(s) with learning rate "
                 f"{self.learning_rate(step):.2e} and a gradient norm of {steepest:.2e}. Nothing would be learned"

@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from legos_train.arena import Arena
-from legos_train.config import TrainConfig, load_toml, to_toml
+from legos_train.config import ConfigError, TrainConfig, load_toml, to_toml
 from legos_train.crash import crashpoint
 from legos_train.distributed import World, joined
 from legos_train.metrics import MetricsFile, Progress
 from legos_train.rollout_log import RolloutLog
-from legos_train.settings import EnvEntry, Logs
+from legos_train.settings import Logs
 from legos_train.stopping import Stopped, Stopping
 from legos_train.storage import RunDirectory, RunError, new_run_directory, write_text
 from legos_train.trackers import trackers
@@ -126,8 +126,9 @@ def train(
         arena, config = None, arena
     config = config or TrainConfig()
     if arena is not None and arena.envs:
-        entries = tuple(EnvEntry(id=slot.name, weight=slot.weight) for slot in arena.envs.values())
-        config = config.model_copy(update={"env": entries})
+        if config.env != TrainConfig().env or config.env_args:
+            raise ConfigError("envs are given in the arena and in the config; give them in one of the two")
+        config = config.model_copy(update={"env": tuple(slot.entry() for slot in arena.envs.values())})
     with joined() as world:
         manner = Manner(resume, quiet, on_step, watch, world)
         return _begin(config, arena, manner) if world is None or not world.rank else _follow(config, arena, manner)
@@ -248,6 +249,8 @@ def _run(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Ma
 
 def _steps(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dict[str, Any]]:
     """The metrics records of steps start + 1 ... as they are done."""
+    if trainer.stop_reason is not None:  # the monitor had ended the run before it was killed
+        return
     if trainer.config.asynchronous.enabled:
         from legos_train.overlap import overlapped
 

@@ -62,12 +62,17 @@ class Measurer:
         """The numbers of every env; with several envs as `ENV/NUMBER`."""
         out: dict[str, float] = {}
         for name, course in self.courses.items():
-            numbers = (
-                self._exactly(course, adapter) if course.info_sets is not None else self._by_games(course, adapter)
-            )
+            whole = course.info_sets is not None and self._own(course) == list(course.slot.seats)
+            numbers = self._exactly(course, adapter) if whole else self._by_games(course, adapter)
             prefix = f"{name}/" if len(self.courses) > 1 else ""
             out |= {prefix + key: value for key, value in numbers.items()}
         return out
+
+    def _own(self, course: Course) -> list[str]:
+        """The agents that the policy plays."""
+        players = self.arena.players(course.slot)
+        seats = course.slot.seats.items()
+        return [a for a, (role, trained) in seats if seated(players, a, role, trained).model == POLICY]
 
     def _exactly(self, course: Course, adapter: str | None) -> dict[str, float]:
         players = [self.player(course, agent, adapter) for agent in course.slot.seats]
@@ -83,12 +88,13 @@ class Measurer:
         }
         judges.setdefault(UNTRAINED, self.roster.player(replace(self.arena.default, model=BASE), slot.name, slot.make))
         first = course.env.infos[course.env.agent_selection].get("legal_actions")
-        if first and len(slot.trained) > 1:
+        live = self._own(course)
+        if first and len(live) > 1:
             found = head_to_head(
                 self.rollouts,
                 slot.name,
-                slot.trained,
-                self.player(course, slot.trained[0], adapter),
+                live,
+                self.player(course, live[0], adapter),
                 RandomPolicy(),
                 self.games,
                 self.seed,
@@ -103,10 +109,11 @@ class Measurer:
         from legos_train.rollout import Play
 
         slot = course.slot
-        own = {slot.seats[agent][0]: self.player(course, agent, adapter) for agent in slot.trained}
-        anybody = self.player(course, slot.trained[0], adapter)
+        live = self._own(course)  # a seat with an actor of its own keeps it
+        own = {agent: self.player(course, agent, adapter) for agent in live}
+        anybody = self.player(course, (live or slot.trained)[0], adapter)
         players = {"*": anybody, **judges, **own}
-        games = max(1, self.games // max(1, len(slot.trained)))
+        games = max(1, self.games // max(1, len(live)))
         numbers = episode_metrics(
             self.rollouts.run([Play(slot.name, self.seed + n, players, slot.options, salt=n) for n in range(games)])
         )

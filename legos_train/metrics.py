@@ -44,7 +44,7 @@ def episode_metrics(episodes: Sequence[Episode], *, by_env: bool = False) -> dic
             rewards.setdefault(role, []).append(trajectory.total)
             clusters.setdefault(role, []).append(number if episode.group is None else (episode.group,))
             for turn in trajectory.turns:
-                if turn.action_tokens is None or not trajectory.trainable:
+                if turn.action_tokens is None or not (trajectory.trainable or "left_out" in trajectory.info):
                     continue
                 actions += 1
                 tokens += len(turn.action_tokens)

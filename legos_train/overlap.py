@@ -96,7 +96,7 @@ class ThreadGenerator:
         )
 
     def submit(self, number: int, jobs: Sequence[Job]) -> None:
-        self._inbox.put(Play(number, list(jobs)))
+        self._inbox.put(Play(number, list(jobs), self._trainer.config.filter.draw_retries))
 
     def collect(self, timeout: float) -> Played | None:
         try:
@@ -126,6 +126,7 @@ class ProcessGenerator:
         config = trainer.config
         self._folder = Path(tempfile.mkdtemp(prefix="legos-weights-"))
         self._count = 0
+        self._retries = config.filter.draw_retries
         self._out: queue.Queue[Played | None] = queue.Queue()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "legos_train.worker"],
@@ -153,20 +154,26 @@ class ProcessGenerator:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            data = json.loads(line)
-            if "ready" in data:
-                self._ready.set()
-            elif "error" in data:
-                self._out.put(Played(data["number"], error=data["error"]))
-            else:
-                episodes = [episode_from_json(episode) for episode in data["episodes"]]
-                self._out.put(Played(data["number"], episodes, data["seconds"]))
-        self._out.put(None)
-        self._ready.set()
+        try:
+            for line in self._process.stdout:
+                self._take(json.loads(line))
+        except ValueError as error:  # half a line: the process was killed while it wrote
+            print(f"the generating process wrote no whole answer: {error}", file=sys.stderr)
+        finally:  # whatever happens, nobody waits for ever
+            self._out.put(None)
+            self._ready.set()
+
+    def _take(self, data: dict[str, Any]) -> None:
+        if "ready" in data:
+            self._ready.set()
+        elif "error" in data:
+            self._out.put(Played(data["number"], error=data["error"]))
+        else:
+            episodes = [episode_from_json(episode) for episode in data["episodes"]]
+            self._out.put(Played(data["number"], episodes, data["seconds"], redrawn=data["redrawn"]))
 
     def submit(self, number: int, jobs: Sequence[Job]) -> None:
-        self._send({"number": number, "jobs": [job.to_json() for job in jobs]})
+        self._send({"number": number, "jobs": [job.to_json() for job in jobs], "retries": self._retries})
 
     def collect(self, timeout: float) -> Played | None:
         try:
@@ -243,14 +250,26 @@ def overlapped(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dic
     ahead = min(settings.queue, settings.max_off_policy_steps)
     generator = make_batch_generator(trainer)
     trainer.use(generator)
-    submitted = start
+    submitted = collected = start
+    spoiled = 0  # batches of which every episode was too old
+    retired: list[tuple[int, str]] = []  # last batch that may need it, snapshot
+    trainer.retire = lambda name: retired.append((submitted, name))  # type: ignore[method-assign]
     while trainer.learner.step < config.steps:
         step = trainer.learner.step + 1
-        while submitted < min(step + ahead, config.steps):
+        stopping.check()
+        if not trainer.replay.due(step - 1):
+            yield trainer.learn(0.0)
+            if trainer.stop_reason is not None:
+                return
+            continue
+        while submitted < collected + 1 + ahead and submitted < config.steps + spoiled:
             submitted += 1
             arena.step = submitted
             trainer.fill_payoffs()
-            generator.submit(submitted, arena.jobs(arena.get_batch()))
+            requests = arena.get_batch()
+            if not requests:
+                raise TrainingError(f"step {submitted}: get_batch returned no episodes to play")
+            generator.submit(submitted, arena.jobs(requests))
         crashpoint("loop.step_begun")
         began = time.perf_counter()
         played = generator.collect(0.2)
@@ -258,11 +277,20 @@ def overlapped(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dic
             stopping.check()
             played = generator.collect(0.2)
         waited = time.perf_counter() - began
+        collected = played.number
+        while retired and retired[0][0] <= played.number:
+            generator.unpublish(retired.pop(0)[1])
         if played.error is not None:
+            stopping.check()
             raise TrainingError(f"generating the episodes of step {played.number} failed: {played.error}")
         crashpoint("loop.step_played")
         fresh, stale = split_stale(played.episodes, trainer.learner.step, settings.max_off_policy_steps)
-        trainer.take_in(fresh, trainer.learner.step)
+        if not fresh:
+            spoiled += 1
+            continue
+        trainer.redrawn = played.redrawn
+        oldest = max(staleness(episode, trainer.learner.step) for episode in fresh)
+        trainer.take_in(fresh, trainer.learner.step - oldest)
         record = trainer.learn(waited, played.seconds)
         record["dropped"]["stale_episodes"] = stale
         record["seconds_generate"] = played.seconds

@@ -72,7 +72,9 @@ class Table:
         self.env, self.seed, self.write = env, seed, write
         self.said: list[Said] = []
         self._input = read
-        self._legal = ""
+        self._legal = self._agent = ""
+        self._position: set[str] = set()
+        self._told: dict[str, list[str]] = {}
         self._known: dict[tuple[str, int], str] = {}
         self._seats: dict[str, Policy] = {}
         self._human = self._person()
@@ -108,6 +110,7 @@ class Table:
         return True
 
     def _ask(self, decision: Decision) -> str:
+        self._agent, self._position = decision.agent, {message["content"] for message in decision.messages}
         told, legal = decision.messages[-1]["content"], decision.legal_actions or ()
         self._legal = "" if all(action in told for action in legal) else f"Legal: {' '.join(legal)}"
         return self._human(decision)
@@ -122,7 +125,16 @@ class Table:
         return self._input(prompt)
 
     def _show(self, text: str) -> None:
-        self.write(squared(text))
+        """Writes what somebody is told, without the lines that it begins with like the last: rules are read once."""
+        if text not in self._position:
+            self.write(text)
+            return
+        lines, before = text.split("\n"), self._told.get(self._agent, [])
+        same = 0
+        while same < min(len(lines), len(before)) and lines[same] == before[same]:
+            same += 1
+        self._told[self._agent] = lines
+        self.write(squared("\n".join(lines[same:] if same < len(lines) else lines)))
 
     def _seat(self, policy: Policy, *, person: bool) -> Policy:
         def answer(decision: Decision) -> str | Awaitable[str]:
@@ -157,7 +169,7 @@ class Table:
         if name == "help":
             self.write(HELP)
         elif name == "look":
-            self._show(decision.messages[-1]["content"])
+            self.write(squared(decision.messages[-1]["content"]))
         elif name == "legal":
             self.write(" ".join(legal) if legal else "any text")
         elif name == "quit":

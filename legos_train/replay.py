@@ -22,7 +22,7 @@ from legos_train.settings import Replay
 class Record:
     """A batch of episodes: all of them, those kept for training with their advantages, and the version that began it.
 
-    `numbers`: what stores and samplers had to say about it, for the log.
+    `numbers`: what stores and samplers had to say about it, `left_out`: how much the filters took out, for the log.
     """
 
     episodes: list[Episode]
@@ -30,6 +30,7 @@ class Record:
     advantages: list[Advantages]
     version: int
     numbers: dict[str, float] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
     uses: int = 0
 
 
@@ -93,6 +94,7 @@ def _to_json(record: Record) -> dict[str, Any]:
         "advantages": [{a: v.tolist() for a, v in advantages.items()} for advantages in record.advantages],
         "version": record.version,
         "numbers": record.numbers,
+        "left_out": record.left_out,
         "uses": record.uses,
     }
 
@@ -101,4 +103,4 @@ def _from_json(data: dict[str, Any]) -> Record:
     episodes = [episode_from_json(episode) for episode in data["episodes"]]
     advantages = [{a: np.array(v, dtype=np.float64) for a, v in one.items()} for one in data["advantages"]]
     kept = [episodes[place] for place in data["kept"]]
-    return Record(episodes, kept, advantages, data["version"], data["numbers"], data["uses"])
+    return Record(episodes, kept, advantages, data["version"], data["numbers"], data["left_out"], data["uses"])

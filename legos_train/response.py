@@ -27,6 +27,7 @@ def respond(trainer: Trainer, alarm: Alarm) -> dict[str, Any]:
             done = "nothing measured yet to go back to"
         else:
             trainer.learner.policy.load(trainer.best.weights)
+            trainer.learner.backend.forget_moments()
             trainer.drop_caches()
             trainer.republish()
             trainer.monitor.reset()
@@ -41,13 +42,18 @@ def _inject(trainer: Trainer) -> str:
     from legos_train.league import League
     from legos_train.settings import League as Settings
 
+    slots = [slot for slot in trainer.arena.envs.values() if len(trainer.arena.live(slot)) < 2]
+    if slots:
+        return f"{slots[0].name} has fewer than two trained seats: there is no seat for an opponent"
     if trainer.league is None:
-        settings = Settings(mode="fixed", opponents=("random",), latest=0.5)
+        never = 10**9  # no snapshots: only random play is wanted
+        start = trainer.learner.step
+        settings = Settings(
+            mode="fsp", opponents=("random",), latest=0.5, snapshot_every=never, start_from=start, pool=1
+        )
         trainer.league = trainer.arena.league = League(settings, trainer.config.seed)
         return "half of the episodes are now against random play"
     if "random" not in trainer.league.members:
-        trainer.league.settings = trainer.league.settings.model_copy(
-            update={"opponents": (*trainer.league.settings.opponents, "random")}
-        )
+        trainer.league.join("random")
         return "random play has joined the league"
     return "random play is in the league already"

@@ -40,6 +40,9 @@ class RolloutLog:
             episode = batch.episodes[index]
             advantages = {a: v.tolist() for a, v in kept.get(id(episode), {}).items()}
             why = {a: t.info["untrained"] for a, t in episode.trajectories.items() if "untrained" in t.info}
+            why |= {
+                a: f"filtered: {t.info['left_out']}" for a, t in episode.trajectories.items() if "left_out" in t.info
+            }
             if id(episode) not in kept:
                 why |= {a: "draw filtered" for a, t in episode.trajectories.items() if t.trainable}
             line = rollout_line(

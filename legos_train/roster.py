@@ -23,11 +23,11 @@ def adapter_name(model: str) -> str | None:
 class Roster:
     """Makes players once and keeps them. `engine` serves the policy, its snapshots and the base.
 
-    `context`: most tokens of a prompt and its action.
+    `context`: most tokens of a prompt and its action. `policy`: the adapter that the live policy is; None: the base.
     """
 
-    def __init__(self, engine: Engines, renderer: Renderer, context: int):
-        self.engine, self.renderer, self.context = engine, renderer, context
+    def __init__(self, engine: Engines, renderer: Renderer, context: int, policy: str | None = POLICY):
+        self.engine, self.renderer, self.context, self.policy = engine, renderer, context, policy
         self._players: dict[Any, Player] = {}
         self._cast: dict[Any, Cast] = {}
 
@@ -53,7 +53,7 @@ class Roster:
         return ModelPlayer(
             self.engine,
             self.renderer,
-            adapter_name(actor.model),
+            self.policy if actor.model == POLICY else adapter_name(actor.model),
             actor.temperature,
             actor.top_p,
             actor.max_tokens,

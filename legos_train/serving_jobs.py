@@ -7,11 +7,12 @@ are taken between two engine steps, in the middle of a batch too: every turn rec
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from legos_envs import Episode
+from legos_train import filters
 from legos_train.actors import Job
 from legos_train.generation import LocalGenerator
 
@@ -22,6 +23,8 @@ class Play:
 
     number: int
     jobs: list[Job]
+    retries: int = 0
+    """How often drawn episodes are played again, see filters.py."""
 
 
 @dataclass(slots=True)
@@ -40,6 +43,7 @@ class Played:
     number: int
     episodes: list[Episode] = field(default_factory=list)
     seconds: float = 0.0
+    redrawn: int = 0
     error: BaseException | str | None = None
 
 
@@ -59,24 +63,40 @@ def serve_jobs(
             _publish(generator, message)
             continue
         began = clock()
-        out: dict[int, Episode] = {}
         ended = False
+
+        def between() -> None:
+            """Takes what has come in meanwhile; further jobs wait."""
+            nonlocal ended
+            while not inbox.empty():
+                early = inbox.get()
+                if early is None:
+                    ended = True
+                elif isinstance(early, Publish):
+                    _publish(generator, early)
+                else:
+                    waiting.append(early)
+            if ended:
+                raise _Ended
+
+        def play(jobs: Sequence[Job]) -> list[Episode]:
+            out: dict[int, Episode] = {}
+            for _ in generator.stream(jobs, out):
+                between()
+            return [out[i] for i in range(len(jobs))]
+
         try:
-            for _ in generator.stream(message.jobs, out):
-                while not inbox.empty():
-                    early = inbox.get()
-                    if early is None:
-                        ended = True
-                    elif isinstance(early, Publish):
-                        _publish(generator, early)
-                    else:
-                        waiting.append(early)
-                if ended:
-                    return
+            episodes, again = filters.retry(message.jobs, play, message.retries)
+        except _Ended:
+            return
         except Exception as error:
             send(Played(message.number, error=error))
             continue
-        send(Played(message.number, [out[i] for i in range(len(message.jobs))], clock() - began))
+        send(Played(message.number, episodes, clock() - began, again))
+
+
+class _Ended(Exception):
+    """The inbox gave None while episodes were being played."""
 
 
 def _publish(generator: LocalGenerator, message: Publish) -> None:

@@ -130,7 +130,7 @@ class Loss(Section):
 
     name: Literal["ppo", "importance_sampling", "gspo", "cispo", "sft"] = "ppo"
     """`sft`: the log-likelihood of the actions of episodes that pass `filter` (training on survivors)."""
-    clip_low: float = Field(0.2, gt=0)
+    clip_low: float = Field(0.2, gt=0, le=1)
     clip_high: float = Field(0.2, gt=0)
     aggregation: Literal["token", "sequence", "constant"] = "sequence"
     """What the sum over tokens is divided by: tokens; tokens of each turn, then turns; or turns times `constant`."""
@@ -168,6 +168,8 @@ class Credit(Section):
         "rae", "grpo", "hierarchical_grpo", "same_prompt", "constant",
         "rloo", "per_role_norm", "turn_level", "agent_turn", "gigpo", "maxrl", "reinforce",
     ] = "same_prompt"  # fmt: skip
+    roles: dict[str, str] = Field(default_factory=dict)
+    """Methods of single roles, instead of `name`: a table `[credit.roles]`, `proposer = "rae"`."""
     decay: float = Field(0.95, ge=0, lt=1)
     """Decay of RAE's moving baseline."""
     gamma: float = Field(1.0, gt=0, le=1)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from inference.render import Renderer
 from legos_envs import Episode
 from legos_envs.table import keyed_generator
 from legos_train import checkpoint, filters, settings, tensors
-from legos_train.actors import Job
+from legos_train.actors import NOT_FINITE, Job
 from legos_train.arena import Arena, EpisodeRequest
 from legos_train.batch import Batch, pack
 from legos_train.building import arena_of, identity_of, make_credit, make_league
@@ -38,7 +39,10 @@ from legos_train.rollout import ModelPlayer
 if TYPE_CHECKING:
     from legos_train.distributed import World
 
+T = TypeVar("T")
 POLICY, AVERAGE = "policy", "average"
+MAX_EMPTY = 20
+"""Steps in a row without anything to train on that a run goes through before it stops."""
 
 
 @dataclass(slots=True)
@@ -167,10 +171,14 @@ class Trainer:
     def _played(self, requests: Sequence[EpisodeRequest]) -> list[Episode]:
         retries = self.config.filter.draw_retries
         self.redrawn = 0
-        if retries and type(self.arena).generate_rollouts is Arena.generate_rollouts:
+        if type(self.arena).generate_rollouts is Arena.generate_rollouts:
             episodes, self.redrawn = filters.retry(self.arena.jobs(requests), self._run, retries)
             return episodes
-        return asyncio.run(self.arena.generate_rollouts(requests))
+        if retries:
+            raise ConfigError(
+                "filter.draw_retries is for Arena's own generate_rollouts; play drawn episodes again there"
+            )
+        return _wait(self.arena.generate_rollouts(requests))
 
     def _run(self, jobs: Sequence[Job]) -> list[Episode]:
         assert self.arena.generator is not None
@@ -215,17 +223,20 @@ class Trainer:
         if self.league is not None:
             self.league.observe(episodes, plans)
         learned = self.arena.learn(episodes)
-        left_out = filters.keep_best(episodes, config.filter.keep)
         kept = list(episodes)
         if config.filter.draws:
             kept = filters.keep_draws(kept, config.filter.draws, keyed_generator(config.seed, f"draws of step {step}"))
-        advantages = self.credit.assign(kept)
+        advantages = self.credit.assign(kept)  # before keep_best: baselines must see the losers too
         crashpoint("loop.credited")
-        self.replay.add(Record(list(episodes), kept, advantages, version, {**learned}))
-        self.left_out = {"filtered": left_out, "draws": len(episodes) - len(kept), "redrawn": self.redrawn}
+        left_out = {
+            "filtered": filters.keep_best(kept, config.filter.keep),
+            "draws": len(episodes) - len(kept),
+            "redrawn": self.redrawn,
+            "not_finite": sum(_not_finite(episode) for episode in episodes),
+        }
+        self.replay.add(Record(list(episodes), kept, advantages, version, {**learned}, left_out))
 
     redrawn = 0
-    left_out: dict[str, int] = {}
 
     def learn(self, seconds_play: float, seconds_generate: float | None = None) -> dict[str, Any]:
         """One optimiser step on what the replay buffer gives; publishes; returns the metrics record.
@@ -251,7 +262,7 @@ class Trainer:
         self._snapshot()
         crashpoint("loop.published")
         done = time.perf_counter()
-        fresh = records[-1]
+        fresh, spent = records[-1], seconds_generate or seconds_play
         record = {
             "step": number,
             **episode_metrics(fresh.episodes, by_env=len(self.arena.envs) > 1),
@@ -260,8 +271,8 @@ class Trainer:
             "action_tokens": batch.counters.action_tokens,
             "zero_advantages": batch.counters.zero_advantage_share,
             "dropped": {**batch.counters.dropped, **dropped},
-            "left_out": dict(self.left_out),
-            "tokens_per_second": batch.counters.action_tokens / max(seconds_generate or seconds_play, 1e-9),
+            "left_out": dict(fresh.left_out),
+            "tokens_per_second": batch.counters.action_tokens / spent if spent > 1e-6 else 0.0,
             "seconds": seconds_play + done - started,
             "seconds_play": seconds_play,
             "seconds_pack": packed - started,
@@ -272,12 +283,13 @@ class Trainer:
             record["curriculum"] = fresh.numbers
         if self.league is not None and self.league.members:
             record["league"] = self.league.metrics()
-        if alarms := self.monitor.check(record):
+        if not record.get("empty") and (alarms := self.monitor.check(record)):
             record["alarms"] = [respond(self, alarm) for alarm in alarms]
         self.last_record = fresh
         return record
 
     last_record: Record | None = None
+    empty = 0
 
     def _pack(self, episodes: Sequence[Episode], advantages: Sequence[Advantages]) -> Batch:
         config = self.config
@@ -301,7 +313,14 @@ class Trainer:
     def _update(self, batch: Batch) -> dict[str, Any]:
         """Trains, or, when nothing in the batch can be trained on, lets the step pass and says so."""
         if len(batch):
+            self.empty = 0
             return self.learner.update(batch)
+        self.empty += 1
+        if self.empty > MAX_EMPTY:
+            raise TrainingError(
+                f"step {self.learner.step + 1}: {self.empty} steps in a row had nothing to train on (see `dropped`, "
+                "`left_out` and `outcomes` in metrics.jsonl); nothing would be learned"
+            )
         self.learner.finish(self.learner.step + 1)
         nothing = {"loss": 0.0, "grad_norm": 0.0, "entropy": 0.0, "kl": 0.0, "updates": 0, "idle": 1, "empty": 1}
         return {**nothing, "lr": self.learner.learning_rate(self.learner.step), "kl_weight": 0.0, "skipped": 0}
@@ -340,13 +359,20 @@ class Trainer:
             if not self.learner.step and self.league.snapshot_due(0):
                 self._snapshot()
 
+    def retire(self, name: str) -> None:
+        """Takes a snapshot that has left the pool from where episodes are generated. `overlap.py` puts this off until
+        every batch that may still play against it is in."""
+        self.generator.unpublish(name)
+
     def _snapshot(self) -> None:
         step = self.learner.step
         if self.league is None or not self.league.snapshot_due(step) or f"step_{step}" in self.league.weights:
             return
         weights = dict(self.learner.policy.trainable())
         for name in self.league.add(f"step_{step}", weights):
-            self.generator.unpublish(name)
+            self.engine.unpublish(name)
+            if self.generator is not self.local:
+                self.retire(name)
         self._publish(f"step_{step}", weights)
 
     # --- measuring ---------------------------------------------------------------------------------------------------
@@ -398,6 +424,7 @@ class Trainer:
             "best": best,
             "arena": self.arena.state_dict(),
             "monitor": self.monitor.state_dict(),
+            "stop_reason": self.stop_reason,
             "league": self.league.state_dict() if self.league is not None else None,
             "league_settings": self.league.settings.plain() if self.league is not None else None,
         }
@@ -419,6 +446,7 @@ class Trainer:
         self.credit.load_state_dict(state["credit"])
         self.arena.load_state_dict(state["arena"])
         self.monitor.load_state_dict(state["monitor"])
+        self.stop_reason = state["stop_reason"]
         self.replay.load(files["replay.jsonl"])
         if state["league"] is not None:
             if self.league is None:  # the monitor had put it in
@@ -436,9 +464,24 @@ class Trainer:
         if self.generator is not self.local:
             self.generator.close()
         self.local.close()
+        self.arena.generator = None
         if self.arena.from_config:
             for store in self.arena.stores.values():
                 store.close()
+
+
+def _wait(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The coroutine's result, in a notebook too, where an event loop is running already."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
+
+
+def _not_finite(episode: Episode) -> bool:
+    return any(t.info.get("untrained") == NOT_FINITE for t in episode.trajectories.values())
 
 
 def _snapshot_version(name: str) -> int:

@@ -45,30 +45,33 @@ def build(start: dict[str, Any]) -> LocalGenerator:
 
 def read(lines: TextIO, inbox: queue.Queue[Message]) -> None:
     """Puts every line into the inbox; the end of the input ends the work."""
-    for line in lines:
-        data = json.loads(line)
-        if "jobs" in data:
-            inbox.put(Play(data["number"], [Job.from_json(job) for job in data["jobs"]]))
-        elif data.get("path") is None:
-            inbox.put(Publish(data["name"], None))
-        else:
-            path = Path(data["path"])
-            weights = dict(mx.load(str(path)))  # type: ignore[arg-type]
-            mx.eval(weights)  # before the file goes: loading is lazy
-            path.unlink()
-            inbox.put(Publish(data["name"], weights, data["version"]))
-    inbox.put(None)
+    try:
+        for line in lines:
+            data = json.loads(line)
+            if "jobs" in data:
+                inbox.put(Play(data["number"], [Job.from_json(job) for job in data["jobs"]], data["retries"]))
+            elif data.get("path") is None:
+                inbox.put(Publish(data["name"], None))
+            else:
+                path = Path(data["path"])
+                weights = dict(mx.load(str(path)))  # type: ignore[arg-type]
+                mx.eval(weights)  # before the file goes: loading is lazy
+                path.unlink()
+                inbox.put(Publish(data["name"], weights, data["version"]))
+    finally:
+        inbox.put(None)
 
 
 def main() -> int:
     """Serves until stdin ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the trainer says when to end
+    for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole group; the trainer says when to end
+        signal.signal(number, signal.SIG_IGN)
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     generator = build(json.loads(sys.stdin.readline()))
 
     def send(played: Played) -> None:
-        answer: dict[str, Any] = {"number": played.number, "seconds": played.seconds}
+        answer: dict[str, Any] = {"number": played.number, "seconds": played.seconds, "redrawn": played.redrawn}
         if played.error is not None:
             answer["error"] = f"{type(played.error).__name__}: {played.error}"
         else:

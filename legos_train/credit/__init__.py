@@ -15,7 +15,7 @@
 | `reinforce` | `ReinforceCredit` | the return |
 | `constant` | `ConstantCredit` | one number |
 
-`PerEnv` gives some environments of a run a method of their own.
+`PerEnv` and `PerRole` give some environments or roles of a run a method of their own.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from .gigpo import GiGPOCredit
 from .group import GRPOCredit, HierarchicalGRPOCredit
 from .maxrl import MaxRLCredit
 from .per_env import PerEnv
+from .per_role import PerRole
 from .rae import Baselines, RAECredit
 from .reinforce import ReinforceCredit
 from .rloo import RLOOCredit
@@ -72,6 +73,7 @@ __all__ = [
     "HierarchicalGRPOCredit",
     "MaxRLCredit",
     "PerEnv",
+    "PerRole",
     "PerRoleNormCredit",
     "RAECredit",
     "RLOOCredit",

@@ -110,8 +110,10 @@ def _record(line: bytes) -> Record | None:
     return record if isinstance(record, dict) and isinstance(record.get("key"), str) else None
 
 
-def line_of(episode: Episode, record: Record, outcomes: Mapping[str, str], seated: Mapping[str, str]) -> dict[str, Any]:
-    """The viewer's line of a finished game; `outcomes` and `seated` (who played) by agent."""
+def line_of(
+    episode: Episode, record: Record, outcomes: Mapping[str, str], seated: Mapping[str, str], exact: Any = None
+) -> dict[str, Any]:
+    """The viewer's line of a finished game; `outcomes`, `seated` (who played) and `exact` values by agent."""
     from legos_train.viewer.lines import rollout_line
 
     return rollout_line(
@@ -122,4 +124,5 @@ def line_of(episode: Episode, record: Record, outcomes: Mapping[str, str], seate
         players=seated,
         outcome=outcomes,
         why_not=dict.fromkeys(episode.trajectories, "evaluation"),
+        exact=exact,
     )

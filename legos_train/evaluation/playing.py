@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import legos_envs
 from inference.types import InferenceError
 from legos_envs.records import Episode
 from legos_train.actors import seated
-from legos_train.evaluation.games import Game, record
+from legos_train.evaluation.exactly import solvable
+from legos_train.evaluation.games import Game, Pairing, record
 from legos_train.evaluation.journal import Journal, line_of
 from legos_train.evaluation.outcomes import outcome_of
 from legos_train.policies import Cast
@@ -42,6 +44,7 @@ class Stage:
         self.cast, self.journal, self.retries, self.report = cast, journal, retries, report
         self.rollouts = Rollouts(legos_envs.make, concurrency=concurrency)
         self._players: dict[tuple[str, str, str], Any] = {}
+        self._truths: dict[tuple[str, str], Callable[[Episode], Any] | None] = {}
         self._seated: dict[tuple[str, int], dict[str, Any]] = {}
 
     def play(self, games: Sequence[Game]) -> dict[str, str]:
@@ -97,7 +100,26 @@ class Stage:
                     turn.finish_reason = getattr(turn.action, "finish_reason", None)
         kept = record(game, episode, who)
         seats = [agent for side in game.pairing.sides for agent in side]
-        self.journal.add(kept, lambda: line_of(episode, kept, {a: outcome_of(episode, a, seats) for a in seats}, who))
+
+        def line() -> dict[str, Any]:
+            truth = self._truth(game.pairing)
+            outcomes = {agent: outcome_of(episode, agent, seats) for agent in seats}
+            return line_of(episode, kept, outcomes, who, None if truth is None else truth(episode))
+
+        self.journal.add(kept, line)
+
+    def _truth(self, pairing: Pairing) -> Callable[[Episode], Any] | None:
+        """What each move cost, where the game is solved: the viewer leads from a lost game to its worst move."""
+        key = (pairing.env, repr(sorted(pairing.args.items())))
+        if key not in self._truths:
+            env: Any = legos_envs.make(pairing.env, **pairing.args).unwrapped
+            self._truths[key] = None
+            if solvable(env):
+                from legos_train.viewer.truth import exact_values
+
+                with suppress(ValueError):  # a game without a known equilibrium
+                    self._truths[key] = exact_values(env)
+        return self._truths[key]
 
     def _play(self, game: Game) -> Play:
         pairing = game.pairing

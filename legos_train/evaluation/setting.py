@@ -14,7 +14,7 @@ from legos_train.evaluation.games import Pairing
 from legos_train.evaluation.journal import Journal
 from legos_train.evaluation.outcomes import sides_of
 from legos_train.evaluation.playing import Stage
-from legos_train.policies import Cast
+from legos_train.policies import Cast, is_code, is_endpoint, run_settings
 
 
 def add_playing(p: argparse.ArgumentParser) -> None:
@@ -50,6 +50,10 @@ def check(p: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         p.error(f"--timeout must be above 0, got {options.timeout}")
 
 
+class SettingError(ValueError):
+    """The options do not fit an env; the message says why."""
+
+
 class Setting:
     """What the options say, env by env."""
 
@@ -75,7 +79,7 @@ class Setting:
             env.reset(seed=0)
             known = {*env.infos, *(info.get("role", agent) for agent, info in env.infos.items())}
             if unknown := set(self.fixed) - known:
-                raise ValueError(f"no agent or role {sorted(unknown)} in {name}; it has {sorted(known)}")
+                raise SettingError(f"no agent or role {sorted(unknown)} in {name}; it has {sorted(known)}")
         return self._envs[name]
 
     def pairing(self, env: str, policy: str, opponent: str) -> Pairing:
@@ -83,7 +87,7 @@ class Setting:
         taken = {a for a, info in infos.items() if a in self.fixed or info.get("role", a) in self.fixed}
         sides = tuple(side for side in sides_of(infos) if not taken.intersection(side))
         if not sides:
-            raise ValueError(f"no seat of {env} is left for {policy}: the env trains none, or --seat gives all away")
+            raise SettingError(f"no seat of {env} is left for {policy}: the env trains none, or --seat gives all away")
         fixed = {UNTRAINED: "random", **self.fixed}
         identity = {word: self.identity(word) for word in {policy, opponent, *fixed.values()}}
         return Pairing(env, policy, opponent, sides, self.args, fixed, identity)
@@ -99,9 +103,16 @@ class Setting:
 
     def stage(self, journal: Journal) -> Open:
         options = self.options
+        alone = "human" in {*options.policy, *(getattr(options, "opponent", None) or ()), *self.fixed.values()}
         report = progress if sys.stderr.isatty() and not options.json else None
         return Open(
-            Stage(self.cast, journal, concurrency=options.concurrency, retries=options.retries, report=report),
+            Stage(
+                self.cast,
+                journal,
+                concurrency=1 if alone else options.concurrency,
+                retries=options.retries,
+                report=report,
+            ),
             self.cast,
         )
 
@@ -114,6 +125,12 @@ class Setting:
             if not info.get("trainable", True) and not {agent, info.get("role", agent)} & set(self.fixed)
         ]
         said = [f"{', '.join(free)} played by random; name somebody with --seat ROLE=POLICY."] if free else []
+        for word in dict.fromkeys((pairing.policy, pairing.opponent)):
+            trained = trained_args(word, pairing.env)
+            if trained is not None and trained != self.args:
+                said.append(
+                    f"{word} was trained with the env arguments {trained}; these games have {self.args} (--arg)."
+                )
         if {pairing.policy, pairing.opponent} & {"human"}:
             said.append("a person's games are few and not repeatable.")
         return said
@@ -131,6 +148,25 @@ class Open:
     def __exit__(self, *error: object) -> None:
         self.stage.close()
         self.cast.close()
+
+
+def trained_args(word: str, env: str) -> dict[str, Any] | None:
+    """The env arguments that a run was trained with; None for what is no run, or was not trained on that env."""
+    run = Path(word.partition("@")[0])
+    if is_code(word) or is_endpoint(word) or not (run / "config.toml").exists():
+        return None
+    settings = run_settings(run)
+    given = settings.get("env", [])
+    entries = [given] if isinstance(given, str | dict) else list(given)
+    for entry in entries:
+        name, args = (
+            (entry, settings.get("env_args", {}))
+            if isinstance(entry, str)
+            else (entry.get("id"), entry.get("args", {}))
+        )
+        if name == env:
+            return dict(args)
+    return None
 
 
 def progress(done: int, wanted: int) -> None:

@@ -100,13 +100,14 @@ def write_folder(
     """
     named = source.config.get("model", "tiny")
     base = None if named == "tiny" and base_model is None else peft.original_model(named, base_model)
+    weights = _checked(source.adapter / peft.WEIGHTS)
     fresh_folder(out, overwrite=overwrite)
     if base is not None:
         peft.to_peft(source.adapter, out / "peft", base, overwrite=overwrite)
     config, _ = peft.read_config(source.adapter / peft.CONFIG)
     own = named if base is None or named == "tiny" or (named == _public(named) and "/" in named) else base
     config["legos"] = {**config.get("legos", {}), "base_model": own}
-    _checked_copy(source.adapter / peft.WEIGHTS, out / peft.WEIGHTS)
+    write_bytes(out / peft.WEIGHTS, weights)
     write_bytes(out / peft.CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
     write_bytes(out / "README.md", card(source, base, license).encode())
     if base is not None and (out / "peft").is_dir():
@@ -247,14 +248,14 @@ def _shown(args: Mapping[str, Any]) -> str:
     return f"{', '.join(f'{k} = {_public(v)!r}' for k, v in args.items())} " if args else ""
 
 
-def _checked_copy(source: Path, target: Path) -> None:
-    """Copies the weights after looking at them: a damaged file must not be published."""
+def _checked(source: Path) -> bytes:
+    """The file of weights, after a look at them: a damaged one must not be published."""
     from legos_train.export import tensor_file
 
     matrices, _, _ = tensor_file.read(source)
     if bad := sorted(name for name, matrix in matrices.items() if not matrix.finite):
         raise ExportError(f"{bad[0]} holds NaN or infinity; nothing was exported")
-    write_bytes(target, source.read_bytes())
+    return source.read_bytes()
 
 
 def _forget_paths(folder: Path, config: Mapping[str, Any]) -> None:

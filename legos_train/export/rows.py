@@ -120,7 +120,10 @@ def _parts(source: Path, by: str) -> tuple[Iterator[list[Row]], LogReader]:
     def parts() -> Iterator[list[Row]]:
         part: list[Row] = []
         for line in lines:
-            part += ROWS[by](line)
+            try:
+                part += list(ROWS[by](line))
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                reader.bad.append((line.number, f"{type(error).__name__}: {error}"))
             if len(part) >= PART:
                 yield part
                 part = []

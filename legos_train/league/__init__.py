@@ -16,10 +16,31 @@
 
 from __future__ import annotations
 
-from .league import LEARNER, League
-from .matchmaking import mark
-from .nash import meta_nash, role_nash
-from .payoffs import Score
-from .pool import read_run
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .league import LEARNER, League
+    from .matchmaking import mark
+    from .nash import meta_nash, role_nash
+    from .payoffs import Score
+    from .pool import read_run
 
 __all__ = ["LEARNER", "League", "Score", "mark", "meta_nash", "read_run", "role_nash"]
+
+_HOME = {
+    "LEARNER": "league",
+    "League": "league",
+    "Score": "payoffs",
+    "mark": "matchmaking",
+    "meta_nash": "nash",
+    "read_run": "pool",
+    "role_nash": "nash",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imported when first used: equilibria are computed without MLX, a pool of adapters is not."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -102,6 +102,11 @@ class League:
         self._mixtures = None
         return evicted
 
+    def join(self, opponent: str) -> None:
+        """Adds a fixed opponent while the run goes on."""
+        self.settings = self.settings.model_copy(update={"opponents": (*self.settings.opponents, opponent)})
+        self._mixtures = None
+
     def _remove(self, name: str) -> None:
         self.pool.remove(name)
         self.weights.pop(name, None)

@@ -16,7 +16,7 @@ NAMES = {
     "no_loss": "no-loss rate against random play",
     "illegal": "probability of an illegal answer",
     "vs_random": "mean return against random play",
-    "invalid": "games lost by an invalid move",
+    "invalid": "invalid moves",
     "return": "mean return in self-play",
 }
 UNITS = {
@@ -120,6 +120,8 @@ def _measured(records: Sequence[Record], start: Mapping[str, float]) -> list[Fig
         note = "Exact: computed from the policy's own action probabilities, no sampling noise."
         note = note if kind in EXACT else "Played on fixed seeds."
         unit = UNITS.get(kind, "return per game" if kind.startswith("return_") else "share")
+        if kind == "invalid":
+            unit = "share of actions" if f"{key[:-7]}return" in keys else "share of games lost by one"
         bounds = (None, None) if unit == "return per game" else (0.0, None)
         drawn = [line for line in lines if line.points]
         if drawn:

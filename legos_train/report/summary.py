@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 from legos_train.report.figures import metric_name
 
 if TYPE_CHECKING:
     from legos_train.loop import Result
+
+PIPE_WIDTH = 120
+"""Columns of the table where no terminal says how wide it is."""
 
 
 def summary_rows(result: Result) -> list[list[str]]:
@@ -38,7 +42,7 @@ def print_table(result: Result, progress: str = "auto") -> None:
         table.add_column(name, justify="left" if i == 0 else "right")
     for row in summary_rows(result):
         table.add_row(*row)
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
     console.print(table)
     for text in (
         f"published adapter ({result.published}): {result.run_dir / 'adapter'}",

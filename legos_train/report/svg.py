@@ -72,7 +72,10 @@ def line_chart(figure: Figure) -> str:
     values += [y for line in lines for _, *ys in line.band for y in ys]
     values += [y for line in lines for _, y in line.raw]
     wanted = [bound for bound in figure.bounds if bound is not None]
-    ys = nice_ticks(min([*values, *wanted]), max([*values, *wanted]))
+    low, high = min([*values, *wanted]), max([*values, *wanted])
+    if low == high == figure.bounds[0]:
+        high = low + 1  # nothing can be below
+    ys = nice_ticks(low, high)
     first, last = min(x for line in lines for x, _ in line.points), max(x for line in lines for x, _ in line.points)
     last = max(last, first + 1)
     named = len(lines) > 1

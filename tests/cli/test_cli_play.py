@@ -253,6 +253,13 @@ def test_a_fresh_prompt_that_repeats_the_last_one_is_shown_again() -> None:
     assert terminal.shown.count("Your move.") == 2
 
 
+def test_rules_are_shown_once_and_again_when_asked_for() -> None:
+    _, _, shown = played(["5", "frog", "3", "undo", "3", "7"])
+    assert shown.count("Three own marks in a row") == 1 and shown.count("You are X.") == 5
+    _, _, shown = played(["5", "look", "3", "7"])
+    assert shown.count("Three own marks in a row") == 2
+
+
 def test_boards_in_rows() -> None:
     assert squared("You are X. Board: X 2 3 4 O 6 7 8 9") == "You are X. Board:\n  X 2 3\n  4 O 6\n  7 8 9"
     for text in ("Board: 1 2 3 4 5 6 7 8 9 a", "Board: AB CD E F G H I J K", "The heap: 9 coins are on the Board: yes"):

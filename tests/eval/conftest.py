@@ -8,6 +8,8 @@ from pathlib import Path
 import pettingzoo
 import pytest
 
+import legos_envs  # registers: else the registry is put back to an empty one
+
 
 @pytest.fixture(autouse=True)
 def own_leaderboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -19,6 +21,7 @@ def own_leaderboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def registry_left_as_it_was() -> Iterator[None]:
+    assert legos_envs.registered()
     before = dict(pettingzoo.aec_registry)
     yield
     pettingzoo.aec_registry.clear()

@@ -240,17 +240,6 @@ def test_an_empty_answer_is_an_invalid_move_of_the_model(capsys: pytest.CaptureF
     assert code == 0 and row["invalid"] > 0.5 and row["loss"] == 0
 
 
-def test_our_own_server_is_evaluated_to_the_end(random_model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tests.inference.live import serving as server
-
-    with server(random_model_dir) as live:
-        spec = f"{live.url}/v1#{random_model_dir}"
-        code, results = evaluate(capsys, "-m", spec, "--opponent", "optimal", "-n", "12", "--max-tokens", "4")
-    (row,) = results["results"]
-    assert code == 0 and row["games"] == 12 and row["failed"] == 0
-    assert row["usage"][spec]["completion_tokens"] > 0 and "exact" not in row
-
-
 def test_requests_are_under_way_side_by_side_but_not_more_than_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     busy, most = 0, 0
 

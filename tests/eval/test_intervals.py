@@ -24,10 +24,10 @@ from legos_train.rollout import Play, Rollouts
 
 
 def test_identical_policies_differ_by_nothing_in_95_of_100_evaluations() -> None:
-    """400 evaluations of 40 games each, played to the end, in both seats on the same deals."""
+    """400 evaluations of 28 games each, played to the end, in both seats on the same deals."""
     import legos_envs
 
-    replications, seeds = 400, 20
+    replications, seeds = 400, 14
     policy, opponent = RandomPolicy(), RandomPolicy()
     plays = [
         Play("KuhnPoker-v0", 1000 + n, {f"player_{side}": policy, f"player_{1 - side}": opponent}, salt=side)
@@ -74,7 +74,7 @@ def test_the_number_of_games_advised_is_the_number_that_shows_the_difference() -
     pilot = rng.normal(0.1, 1.0, 20_000)
     count = needed(pilot, 0.1)
     assert count == pytest.approx((1.96 + 0.8416) ** 2 * pilot.var(ddof=1) / 0.01, abs=2)
-    found = [bootstrap_interval(rng.normal(0.1, 1.0, count), n, resamples=300)[0] > 0 for n in range(200)]
+    found = [bootstrap_interval(rng.normal(0.1, 1.0, count), n, resamples=200)[0] > 0 for n in range(150)]
     assert 0.72 <= np.mean(found) <= 0.88, "80 of 100 samples of that size should show it"
 
 
@@ -117,12 +117,20 @@ def test_a_seed_counts_only_when_every_seat_was_scored() -> None:
 
 def test_random_against_optimal_matches_the_exact_value(capsys: pytest.CaptureFixture[str]) -> None:
     """Uniform play against the equilibrium loses 1/6 in either seat of Kuhn poker."""
-    assert main(["eval", "KuhnPoker-v0", "-m", "random", "--opponent", "optimal", "-n", "4000", "--json"]) == 0
+    assert main(["eval", "KuhnPoker-v0", "-m", "random", "--opponent", "optimal", "-n", "2400", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["results"]
     exact = row["exact"]["against_opponent"]
     assert exact == {"player_0": pytest.approx(-1 / 6), "player_1": pytest.approx(-1 / 6)}
     low, high = row["ci95"]
-    assert low <= -1 / 6 <= high and high - low < 0.08 and row["advice"] == []
+    assert low <= -1 / 6 <= high and high - low < 0.1 and row["advice"] == []
+
+
+def test_a_policy_against_itself_is_no_foregone_conclusion(capsys: pytest.CaptureFixture[str]) -> None:
+    """Were chance in the policies the same on both sides of a deal, every seed would come out even, and nothing shown."""
+    assert main(["eval", "KuhnPoker-v0", "-m", "random", "--opponent", "self", "-n", "100", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["results"]
+    low, high = row["ci95"]
+    assert row["opponent"] == "random" and low <= 0 <= high and 0.2 < high - low < 0.8
 
 
 def test_two_policies_are_compared_on_the_same_deals(capsys: pytest.CaptureFixture[str]) -> None:

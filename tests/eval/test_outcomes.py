@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +11,6 @@ import pytest
 import legos_envs
 from legos_envs import Decision, Episode
 from legos_envs.records import Trajectory, Turn
-from legos_train.building import arena_of
-from legos_train.cli import main
-from legos_train.config import from_dict
 from legos_train.evaluation.games import Game, Pairing, record
 from legos_train.evaluation.outcomes import outcome_of, sides_of
 
@@ -101,35 +96,3 @@ def test_one_policy_takes_all_seats_of_an_entrant() -> None:
     judged = legos_envs.make("HeadToHead-v0")
     judged.reset(seed=0)
     assert sides_of(judged.infos) == [("match_0/answer_0",), ("match_0/answer_1",)]
-
-
-MUTE = """
-import legos_envs
-from legos_envs.games.kuhn_poker import KuhnPoker
-
-class Mute(KuhnPoker):
-    name = "Mute-v0"
-    scripted_players = {"mute": lambda decision: ""}
-
-legos_envs.register("Mute-v0", Mute)
-"""
-
-
-@pytest.mark.parametrize(
-    ("args", "penalty"), [({}, -1.0), ({"preset": "spiral"}, -1.5), ({"invalid_reward": -3}, -3.0)]
-)
-def test_an_invalid_move_costs_the_same_in_training_and_in_evaluation(
-    args: dict[str, Any], penalty: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """SPIRAL's authors punish it with -1.5 in training and with -1 in evaluation; here the env's arguments decide."""
-    file = tmp_path / "mute.py"
-    file.write_text(MUTE)
-    name = f"{file}:Mute-v0"
-    arena = arena_of(from_dict({"env": [{"id": name, "args": args}]}))
-    (slot,) = arena.envs.values()
-    trained = asyncio.run(legos_envs.play(slot.make(), garbage_at("player_0"), 5))
-    flags = [flag for key, value in args.items() for flag in ("--arg", f"{key}={value}")]
-    assert main(["eval", name, "-m", "scripted:mute", "-n", "8", "--json", *flags]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["results"]
-    assert row["seats"]["player_0"] == trained.returns["player_0"] == penalty
-    assert row["seats"]["player_1"] == penalty and row["invalid"] == 1.0 and row["loss"] == 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -11,7 +12,10 @@ from typing import Any
 
 import pytest
 
+import legos_envs
+from legos_train.building import arena_of
 from legos_train.cli import main
+from legos_train.config import from_dict
 from legos_train.policies import Cast, PolicyError, fingerprint, is_code, locate
 
 from .stub import chat, legal, serving
@@ -19,25 +23,22 @@ from .stub import chat, legal, serving
 MODEL_LIBRARIES = {"mlx", "mlx_lm", "transformers", "tokenizers", "safetensors", "torch"}
 
 
-def loaded(*arguments: str) -> set[str]:
-    """Top-level modules in a fresh process after a command."""
-    code = (
-        "import sys; from legos_train.cli import main\n"
-        f"assert main({list(arguments)!r}) == 0\n"
-        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    return set(done.stdout.splitlines()[-1].split())
-
-
 def test_code_policies_and_endpoints_load_no_model_library(tmp_path: Path) -> None:
     with serving(lambda number, body: chat(legal(body))) as stub:
-        players = ["-m", "optimal", "-m", "scripted:first", "-m", stub.spec]
-        found = loaded("eval", "KuhnPoker-v0", *players, "-n", "4", "--out", str(tmp_path / "e"))
-    assert "httpx2" in found and not found & {*MODEL_LIBRARIES, "openai"}
-    players = ["-m", "optimal", "-m", "random", "--no-leaderboard"]
-    assert not loaded("tournament", "KuhnPoker-v0", *players, "-n", "4") & {*MODEL_LIBRARIES, "httpx2"}
+        players = ["-m", "optimal", "-m", "scripted:first", "-m", stub.spec, "-n", "4"]
+        commands = [
+            ["eval", "KuhnPoker-v0", *players, "--out", str(tmp_path / "e")],
+            ["tournament", "KuhnPoker-v0", *players, "--out", str(tmp_path / "t")],
+        ]
+        code = (
+            "import sys; from legos_train.cli import main\n"
+            f"for command in {commands!r}: assert main(command) == 0, command\n"
+            "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    found = set(done.stdout.splitlines()[-1].split())
+    assert {"httpx2", "scipy", "openskill"} <= found and not found & {*MODEL_LIBRARIES, "openai"}
 
 
 def test_a_thousand_games_at_once_take_seconds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,6 +82,14 @@ def test_other_weights_under_the_same_name_are_other_games(run_dir: Path) -> Non
     finally:
         file.write_bytes(kept)
     assert cast.identity(f"{run_dir}@last") == before and cast.identity("random") == {}
+
+
+def test_other_env_arguments_than_in_training_are_told(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["eval", "KuhnPoker-v0", "-m", f"{run_dir}@last", "-n", "2"]
+    assert main(command) == 0
+    assert "was trained with" not in capsys.readouterr().out
+    assert main([*command, "--arg", "preset=spiral"]) == 0
+    assert "was trained with the env arguments {}; these games have {'preset': 'spiral'}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -131,3 +140,49 @@ def test_general_sum_games_report_wins_minus_losses(capsys: pytest.CaptureFixtur
     assert main(["eval", "Negotiation-v0", "-m", "random", "--opponent", "self", "-n", "8", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["results"]
     assert row["margin_ci95"][0] <= row["margin"] <= row["margin_ci95"][1]
+
+
+def test_our_own_server_is_evaluated_to_the_end(random_model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.inference.live import serving as server
+
+    with server(random_model_dir) as live:
+        spec = f"{live.url}/v1#{random_model_dir}"
+        code = main(
+            ["eval", "KuhnPoker-v0", "-m", spec, "--opponent", "optimal", "-n", "12", "--max-tokens", "4", "--json"]
+        )
+    results = json.loads(capsys.readouterr().out)
+    (row,) = results["results"]
+    assert code == 0 and row["games"] == 12 and row["failed"] == 0
+    assert row["usage"][spec]["completion_tokens"] > 0 and "exact" not in row
+
+
+MUTE = """
+import legos_envs
+from legos_envs.games.kuhn_poker import KuhnPoker
+
+class Mute(KuhnPoker):
+    name = "Mute-v0"
+    scripted_players = {"mute": lambda decision: ""}
+
+legos_envs.register("Mute-v0", Mute)
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "penalty"), [({}, -1.0), ({"preset": "spiral"}, -1.5), ({"invalid_reward": -3}, -3.0)]
+)
+def test_an_invalid_move_costs_the_same_in_training_and_in_evaluation(
+    args: dict[str, Any], penalty: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SPIRAL's authors punish it with -1.5 in training and with -1 in evaluation; here the env's arguments decide."""
+    file = tmp_path / "mute.py"
+    file.write_text(MUTE)
+    name = f"{file}:Mute-v0"
+    arena = arena_of(from_dict({"env": [{"id": name, "args": args}]}))
+    (slot,) = arena.envs.values()
+    trained = asyncio.run(legos_envs.play(slot.make(), lambda decision: "", 5))
+    flags = [flag for key, value in args.items() for flag in ("--arg", f"{key}={value}")]
+    assert main(["eval", name, "-m", "scripted:mute", "-n", "8", "--json", *flags]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["results"]
+    assert row["seats"]["player_0"] == trained.returns["player_0"] == penalty
+    assert row["seats"]["player_1"] == penalty and row["invalid"] == 1.0 and row["loss"] == 0.0

@@ -96,4 +96,6 @@ def test_the_viewer_opens_it(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert len(lines) == 6 and not reader.bad
     assert {p for line in lines for p in line.data["players"].values()} == {"random", "scripted:last"}
     assert all(set(line.data["outcome"].values()) == {"win", "loss"} for line in lines)
+    drops = [after - before for line in lines for pairs in line.data["exact"].values() for before, after in pairs]
+    assert max(drops) <= 1e-6 and min(drops) < -0.1, "random play loses something that an equilibrium does not"
     assert main(["view", str(tmp_path / "e"), "--no-open"]) == 0 and (tmp_path / "e/view.html").stat().st_size > 1000

@@ -28,11 +28,11 @@ THREE = ["-m", "random", "-m", "optimal", "-m", "scripted:first"]
 
 
 def test_all_pairs_meet_in_all_seats(capsys: pytest.CaptureFixture[str], own_leaderboard: Path) -> None:
-    found = tournament(capsys, "KuhnPoker-v0", "TicTacToe-v0", *THREE, "-n", "60")
+    found = tournament(capsys, "KuhnPoker-v0", "TicTacToe-v0", *THREE, "-n", "40")
     assert [(r["env"], r["policy"], r["opponent"], r["games"]) for r in found["rows"]][:3] == [
-        ("KuhnPoker-v0", "random", "optimal", 60),
-        ("KuhnPoker-v0", "random", "scripted:first", 60),
-        ("KuhnPoker-v0", "optimal", "scripted:first", 60),
+        ("KuhnPoker-v0", "optimal", "random", 40),
+        ("KuhnPoker-v0", "optimal", "scripted:first", 40),
+        ("KuhnPoker-v0", "random", "scripted:first", 40),
     ]
     assert len(found["rows"]) == 6 and next(iter(found["ratings"])) == "optimal"
     assert all(len(row["seats"]) == 2 for row in found["rows"])
@@ -42,8 +42,8 @@ def test_all_pairs_meet_in_all_seats(capsys: pytest.CaptureFixture[str], own_lea
     best = max(found["openskill"], key=lambda name: found["openskill"][name]["ordinal"])
     assert best == "optimal"
     for one in found["ratings"].values():
-        assert one["ci95"][0] <= one["elo"] <= one["ci95"][1] and one["games"] == 240
-    assert found["leaderboard"]["new_games"] == 360 and Path(found["leaderboard"]["file"]) == own_leaderboard
+        assert one["ci95"][0] <= one["elo"] <= one["ci95"][1] and one["games"] == 160
+    assert found["leaderboard"]["new_games"] == 240 and Path(found["leaderboard"]["file"]) == own_leaderboard
 
 
 def test_the_leaderboard_grows_from_run_to_run_and_counts_a_game_once(
@@ -52,6 +52,8 @@ def test_the_leaderboard_grows_from_run_to_run_and_counts_a_game_once(
     two = ["KuhnPoker-v0", "-m", "random", "-m", "scripted:first", "-n", "20"]
     assert tournament(capsys, *two)["leaderboard"]["new_games"] == 20
     assert tournament(capsys, *two)["leaderboard"]["new_games"] == 0
+    swapped = ["KuhnPoker-v0", "-m", "scripted:first", "-m", "random", "-n", "20"]
+    assert tournament(capsys, *swapped)["leaderboard"]["new_games"] == 0
     assert tournament(capsys, *two, "--seed", "100")["leaderboard"]["new_games"] == 20
     assert tournament(capsys, *two, "--arg", "num_rounds=3")["leaderboard"]["new_games"] == 20
     tournament(capsys, *two, "--seed", "500", "--no-leaderboard")
@@ -119,8 +121,9 @@ def test_a_failing_endpoint_costs_its_games_only(
         players = ["-m", "random", "-m", "optimal", "-m", stub.spec]
         arguments = ["KuhnPoker-v0", *players, "-n", "10", "--out", str(tmp_path / "t")]
         broken = tournament(capsys, *arguments, code=1)
-        assert broken["failed"] > 0 and broken["rows"][0]["games"] == 10
-        assert "out of order" in " ".join(broken["rows"][1]["errors"])
+        assert broken["failed"] > 0 and [row["games"] for row in broken["rows"]].count(10) == 1
+        lost = next(row for row in broken["rows"] if row["failed"])
+        assert "out of order" in " ".join(lost["errors"])
         stub.script = lambda number, body: chat(legal(body))
         whole = tournament(capsys, *arguments)
     assert whole["failed"] == 0 and [row["games"] for row in whole["rows"]] == [10, 10, 10]
@@ -130,7 +133,10 @@ def test_a_failing_endpoint_costs_its_games_only(
 
 def test_who_plays_alone_is_compared_problem_by_problem(capsys: pytest.CaptureFixture[str]) -> None:
     found = tournament(capsys, "GSM8K-v0", "-m", "scripted:oracle", "-m", "scripted:wrong", "-n", "12")
-    assert found["payoffs"]["matrix"] == [[0, 1], [-1, 0]] and found["ratings"]["scripted:oracle"]["games"] == 12
+    assert (
+        np.array(found["payoffs"]["matrix"]).tolist() == [[0, 1], [-1, 0]]
+        and found["ratings"]["scripted:oracle"]["games"] == 12
+    )
 
 
 def test_more_than_two_seats(capsys: pytest.CaptureFixture[str]) -> None:

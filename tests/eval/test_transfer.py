@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,13 @@ def evaluate(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
 
 
 def answered(share: int) -> Any:
-    """Says the product of the numbers in the question, or every so many requests one more."""
+    """Says the product of the numbers in the question; to boxes in multiples of 4, now and then one more."""
+    asked: Counter[int] = Counter()
 
     def script(number: int, body: dict[str, Any]) -> Answer:
         one, other = (int(n) for n in re.findall(r"\d+", body["messages"][-1]["content"])[:2])
-        return chat(f"Answer: {one * other + (number % share == 0)}")
+        asked[one] += 1
+        return chat(f"Answer: {one * other + (one % 4 == 0 and asked[one] <= share)}")
 
     return script
 
@@ -39,17 +42,18 @@ def answered(share: int) -> Any:
 def test_problems_of_a_local_file_with_mean_and_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "gsm8k.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    with serving(answered(4)) as stub:
+    with serving(answered(3)) as stub:
         env = ["GSM8K-v0", "--arg", f"source={file}", "-m", stub.spec]
         (row,) = evaluate(capsys, *env, "-n", "32", "--samples", "4", "--connections", "1")["results"]
     accuracy = row["accuracy"]
     assert (accuracy["problems"], accuracy["samples"], row["games"]) == (8, 4, 32)
-    assert accuracy["mean@4"] == pytest.approx(0.75) == accuracy["pass@1"] and accuracy["pass@4"] == 1.0
-    assert accuracy["pass@1"] < accuracy["pass@2"] < 1
-    assert row["win"] == pytest.approx(0.75) and row["loss"] == pytest.approx(0.25)
+    share = (6 + 2 / 4) / 8  # of two problems in eight, three answers in four are wrong
+    assert accuracy["mean@4"] == pytest.approx(share) == accuracy["pass@1"] and accuracy["pass@4"] == 1.0
+    assert accuracy["pass@2"] == pytest.approx((6 + 2 / 2) / 8)
+    assert row["win"] == pytest.approx(share) and row["loss"] == pytest.approx(1 - share)
     assert row["opponent"] == stub.spec, "there is nobody else"
     low, high = accuracy["mean@4_ci95"]
-    assert low < 0.75 < high
+    assert low < share < high
 
 
 def test_two_policies_on_the_same_problems(capsys: pytest.CaptureFixture[str]) -> None:

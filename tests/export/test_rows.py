@@ -97,35 +97,41 @@ def test_long_logs_are_written_in_parts(lines: list[Line], tmp_path: Path) -> No
     log = tmp_path / "rollouts.jsonl"
     log.write_text("".join(json.dumps(line) + "\n" for line in [*(bare * 50), *lines]))
     count, _ = rows.write_parquet(tmp_path, tmp_path / "t.parquet")
-    assert count > 2 * rows.PART / 2 + rows.PART / 2
     found = load("parquet", tmp_path / "t.parquet", tmp_path / "cache")
-    assert len(found) == count and found[0]["logprobs"] is None
-    assert [row["logprobs"] for row in found if row["logprobs"]][0] == [-0.5, -0.25]
+    assert len(found) == count and all(row["logprobs"] is None for row in found[: rows.PART + 1])
+    assert next(row["logprobs"] for row in found if row["logprobs"]) == [-0.5, -0.25]
 
 
 def test_lines_that_cannot_be_read_are_told(lines: list[Line], tmp_path: Path, capsys: Any) -> None:
     good = json.dumps(lines[0])
-    (tmp_path / "rollouts.jsonl").write_text(f"{good}\nno json\n{{}}\n{good}\n{good[:50]}")
+    odd = json.dumps({"episode": {"seed": "no number", "trajectories": [{"agent": "a", "turns": []}]}})
+    (tmp_path / "rollouts.jsonl").write_text(f"{good}\nno json\n{{}}\n{good}\n{odd}\n{good[:50]}")
     out = tmp_path / "t.jsonl"
     assert main(["export", "jsonl", str(tmp_path), str(out), "--by", "episode"]) == 0
     printed = capsys.readouterr()
     assert "2 rows" in printed.out and "line 2 was left out" in printed.err and "line 3" in printed.err
+    assert "line 5 was left out: ValueError" in printed.err
     assert [json.loads(line)["episode"] for line in out.read_text().splitlines()] == [1, 4]
 
 
-def test_nothing_is_replaced_unasked_or_left_half_written(run_dir: Path, tmp_path: Path, capsys: Any) -> None:
+def test_nothing_is_replaced_unasked_or_left_half_written(
+    run_dir: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "t.jsonl"
     out.write_text("mine")
     assert main(["export", "jsonl", str(run_dir), str(out)]) == 1
     assert "exists" in capsys.readouterr().err and out.read_text() == "mine"
     assert main(["export", "jsonl", str(run_dir), str(out), "--overwrite"]) == 0 and out.read_text() != "mine"
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    line = {"episode": {"seed": "no number", "trajectories": [{"agent": "a", "turns": []}]}}
-    (broken / "rollouts.jsonl").write_text(json.dumps(line) + "\n")
-    with pytest.raises(ValueError, match="no number"):
-        rows.write_jsonl(broken, tmp_path / "new.jsonl", "episode")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["broken", "t.jsonl"]
+
+    def full(_: object) -> Any:
+        yield {"episode": 1}
+        raise OSError("the disk is full")
+
+    monkeypatch.setitem(rows.ROWS, "turn", full)
+    for write, name in ((rows.write_jsonl, "new.jsonl"), (rows.write_parquet, "new.parquet")):
+        with pytest.raises(OSError, match="disk is full"):
+            write(run_dir, tmp_path / name)
+    assert [file.name for file in tmp_path.iterdir()] == ["t.jsonl"]
 
 
 def test_sources_without_episodes(tmp_path: Path, capsys: Any) -> None:

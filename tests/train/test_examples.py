@@ -53,7 +53,8 @@ def test_a_preset_runs_small(name: str, tmp_path: Path) -> None:
 
 def test_spirals_constants_are_the_papers() -> None:
     config = from_dict(preset("spiral_fsp"))
-    assert (config.credit.name, config.credit.decay, config.credit.gamma, config.credit.std) == ("rae", 0.95, 1.0, False)
+    credit = config.credit
+    assert (credit.name, credit.decay, credit.gamma, credit.std) == ("rae", 0.95, 1.0, False)
     assert (config.loss.clip_low, config.loss.clip_high, config.loss.kl, config.optim.epochs) == (0.2, 0.2, 0.0, 2)
     assert (config.optim.beta1, config.optim.beta2, config.optim.grad_clip, config.lora.rank) == (0.9, 0.95, 1.0, 64)
     assert (config.batch_size, config.league.pool, config.league.snapshot_every) == (128, 25, 5)

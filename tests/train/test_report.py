@@ -277,6 +277,10 @@ def test_several_envs_have_figures_of_their_own() -> None:
     assert found["reward--Kuhn"].title == "Reward by role, Kuhn"
     assert found["Nim-v0_nash_conv"].title == "Nim-v0: NashConv (0 is an equilibrium)"
     assert [line.name for line in found["Nim-v0_nash_conv"].lines] == ["last weights", "weight average"]
+    for other, unit in (("return", "share of actions"), ("vs_random", "share of games lost by one")):
+        played = figures([{"step": 1, "reward": {}, "eval": {"E/invalid": 0.0, f"E/{other}": 0.5}}])
+        assert {f.name: f.unit for f in played}["E_invalid"] == unit
+        assert "−" not in line_chart(next(f for f in played if f.name == "E_invalid")), "no share is below 0"
     assert figures([]) == [] and figures([{"step": 1, "reward": {}}]) == []
 
 

@@ -1,4 +1,4 @@
-"""A stranger's file: an env of their own with nested tables and a reward of their own, trained from the command line."""
+"""A stranger's file: an env with nested tables and a reward of its own, trained from the command line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Pairs(TextEnv):
             table.reward(f"leader_{i}", self.bonus * agreed)
 
     def team(self, table, word):
-        said = yield from table.gather([table.ask(f"helper_{j}", f"Say one of {WORDS}. Hint: {word}") for j in range(2)])
+        asked = [table.ask(f"helper_{j}", f"Say one of {WORDS}. Hint: {word}") for j in range(2)]
+        said = yield from table.gather(asked)
         agreed = float(said[0] == said[1])
         for j in range(2):
             table.reward(f"helper_{j}", agreed)

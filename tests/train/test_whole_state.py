@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from legos_train import Trainer, train
-from legos_train.settings import League as LeagueSettings
 
 from .helpers import digest, small
 
@@ -118,9 +117,8 @@ def test_an_injected_league_and_a_rollback_survive_a_resume(tmp_path: Path) -> N
     again = Trainer(config)
     try:
         assert again.resume(tmp_path / "checkpoints") == 1
-        assert again.league is not None and again.league.settings == LeagueSettings(
-            mode="fixed", opponents=("random",), latest=0.5
-        )
+        assert again.league is not None and again.league.settings == trainer.league.settings
+        assert (again.league.settings.opponents, again.league.settings.latest) == (("random",), 0.5)
         repeated = again.step()
         assert repeated["reward"] == after["reward"] and repeated["loss"] == after["loss"]
     finally:

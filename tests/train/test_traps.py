@@ -1,0 +1,208 @@
+"""Ways in which a run could train on the wrong thing, or on nothing, without a word."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legos_train import Actor, Arena, EpisodeRequest, RAECredit, Trainer, train
+from legos_train.actors import NOT_FINITE
+from legos_train.config import ConfigError
+from legos_train.credit import PerRole, make_credit
+from legos_train.overlap import overlapped
+from legos_train.stopping import Stopping
+
+from .helpers import small
+
+
+def arena_of(**actors: Any) -> Arena:
+    arena = Arena()
+    arena.add_env("nim", "Nim-v0")
+    for role, model in actors.items():
+        arena.add_actor(Actor(role, model=model))
+    return arena
+
+
+@pytest.fixture
+def trainer_of():
+    made = []
+
+    def make(arena: Arena | None = None, **settings: Any) -> Trainer:
+        made.append(Trainer(small(**{"batch_size": 8, **settings}), arena))
+        return made[-1]
+
+    yield make
+    for trainer in made:
+        trainer.close()
+
+
+def test_playing_before_training_leaves_the_actors_as_they_were(trainer_of) -> None:
+    arena = arena_of(player_0="policy", player_1="policy")
+    asyncio.run(arena.generate_rollouts([EpisodeRequest("nim", seed=1)]))
+    arena.close()
+    assert trainer_of(arena).step()["updates"] == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"env": "Debate-v0", "train_roles": ("judge",)},
+        {"actors": {"player_0": {"model": "base"}, "player_1": {"trainable": False}}},
+    ],
+)
+def test_a_run_that_could_train_nothing_is_refused(settings: dict) -> None:
+    with pytest.raises(ConfigError, match="nothing to train"):
+        Trainer(small(batch_size=4, **settings))
+
+
+def test_roles_of_an_env_are_checked() -> None:
+    with pytest.raises(ConfigError, match=r"train_roles of Nim-v0 names \['plaayer'\]"):
+        Trainer(small(batch_size=4, env=[{"id": "Nim-v0", "train_roles": ("plaayer",)}]))
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0.5}, {"top_p": 0.9}, {"temperature": 0.0}])
+def test_trained_seats_are_sampled_as_the_loss_assumes(sampling: dict, trainer_of) -> None:
+    with pytest.raises(ConfigError, match="needs 1 and 1"):
+        trainer_of(sampling=sampling)
+    assert trainer_of(sampling=sampling, loss={"name": "sft", "kl": 0.0, "kl_end": None}).step()["turns"]
+
+
+def test_a_learning_rate_that_ends_at_zero_ends_the_run_well(tmp_path: Path) -> None:
+    assert train(config=small(tmp_path / "run", batch_size=8, optim={"lr_end": 0.0}), quiet=True).steps == 2
+
+
+def test_baselines_see_the_losers_that_a_filter_leaves_out(trainer_of) -> None:
+    trainer = trainer_of(batch_size=32, env="Nim-v0", credit={"name": "rae"}, filter={"keep": "winners"})
+    records = [trainer.step() for _ in range(2)]
+    assert all(r["zero_advantages"] == 0.0 and r["left_out"]["filtered"] == 32 for r in records)
+    baseline = trainer.credit.baselines  # type: ignore[attr-defined]
+    assert abs(baseline("Nim-v0", "player_0") + baseline("Nim-v0", "player_1")) < 1e-9, "only winners were folded in"
+
+
+def test_winners_need_somebody_to_win_against() -> None:
+    with pytest.raises(ConfigError, match="use 'positive'"):
+        Trainer(small(batch_size=4, env="GSM8K-v0", filter={"keep": "winners"}))
+
+
+def test_a_reward_that_is_no_number_costs_its_episode_and_is_counted(trainer_of) -> None:
+    """Our own envs refuse such a reward; one that was made elsewhere may not."""
+    trainer = trainer_of(batch_size=8, credit={"name": "rae"})
+    run = trainer.local.rollouts.stream
+
+    def stream(plays: Any, done: Any, failed: Any = None) -> Any:
+        def poisoned(index: int, episode: Any, declared: Any) -> None:
+            if index < 3:
+                next(t for t in episode.trajectories.values() if t.turns).turns[0].reward = math.nan
+            done(index, episode, declared)
+
+        return run(plays, poisoned, failed)
+
+    trainer.local.rollouts.stream = stream
+    record = trainer.step()
+    assert record["left_out"]["not_finite"] == 3 and record["updates"] == 1
+    assert all(math.isfinite(value) for value in record["reward"].values())
+    bad = [t for e in trainer.last_record.episodes for t in e.trajectories.values() if not t.trainable]
+    assert len(bad) == 6 and all(t.info["untrained"] == NOT_FINITE for t in bad)
+
+
+def test_what_is_said_for_one_env_comes_before_what_is_said_for_all() -> None:
+    arena = arena_of(**{"nim/player_1": "random", "player_1": "optimal"})
+    assert arena.players(arena.slot("nim"))["player_1"].model == "random"
+
+
+def test_a_seat_with_an_actor_of_its_own_keeps_it_when_measured(trainer_of) -> None:
+    """Against a fixed opponent the exact number of self-play would be about another game."""
+    trainer = trainer_of(arena_of(player_1="random"), eval={"games": 8})
+    assert set(trainer.measure("policy")) == {"return", "return_player_0", "return_player_1", "invalid"}
+    assert "nash_conv" in trainer_of(arena_of()).measure("policy")
+
+
+def test_a_league_leaves_actors_alone() -> None:
+    with pytest.raises(ConfigError, match="needs two seats"):
+        Trainer(small(batch_size=4, league={"mode": "fsp"}), arena_of(player_1="random"))
+
+
+def test_it_works_where_an_event_loop_runs_already(trainer_of) -> None:
+    class Mine(Arena):
+        async def generate_rollouts(self, requests):
+            return await super().generate_rollouts(requests)
+
+    arena = Mine()
+    arena.add_env("nim", "Nim-v0")
+    trainer = trainer_of(arena)
+
+    async def notebook() -> dict:
+        return trainer.step()
+
+    assert asyncio.run(notebook())["updates"] == 1
+
+
+def test_a_snapshot_stays_until_the_batches_that_play_against_it_are_in() -> None:
+    league = {"mode": "fsp", "pool": 1, "snapshot_every": 1, "latest": 0.0}
+    settings = {"enabled": True, "backend": "thread", "queue": 2, "max_off_policy_steps": 2}
+    trainer = Trainer(small(steps=5, batch_size=8, league=league, asynchronous=settings))
+    gone: list[tuple[str, int]] = []
+    used = trainer.use
+
+    def use(generator: Any) -> None:
+        real = generator.unpublish
+        generator.unpublish = lambda name: (gone.append((name, trainer.learner.step)), real(name))
+        used(generator)
+
+    trainer.use = use  # type: ignore[method-assign]
+    try:
+        with Stopping(quiet=True) as stopping:
+            records = list(overlapped(trainer, 0, stopping))
+    finally:
+        trainer.close()
+    assert len(records) == 5
+    # It left the pool after step 1, when batches 2 and 3 had been asked for; it went when batch 3 was in.
+    assert gone[0] == ("step_0", 2), gone
+    assert set(trainer.engine.adapters()) <= {"policy", "average", *trainer.league.pool}  # type: ignore[union-attr]
+
+
+def test_roles_have_credit_methods_of_their_own(trainer_of) -> None:
+    trainer = trainer_of(env="Nim-v0", credit={"name": "rae", "roles": {"player_1": "constant"}})
+    advantages = trainer.credit.assign(trainer.play(1))
+    assert all((a["player_1"] == 1.0).all() for a in advantages)
+    assert any((a["player_0"] != 1.0).any() for a in advantages)
+    method = PerRole(make_credit("rae"), {"player_1": make_credit("constant")})
+    method.load_state_dict(trainer.credit.state_dict())
+    assert method.state_dict() == trainer.credit.state_dict()
+
+
+def test_an_arena_brings_its_own_credit(trainer_of) -> None:
+    arena = arena_of()
+    arena.credit = RAECredit(decay=0.5)
+    assert trainer_of(arena).credit is arena.credit
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"credit": {"name": "rae", "std": True}}, "credit.std = True does nothing"),
+        ({"credit": {"name": "grpo"}, "batch_size": 12}, "multiple of group_size"),
+        ({"loss": {"clip_low": 2.0}}, "clip_low"),
+        ({"loss": {"name": "sft", "truncate_ratio": 2.0}}, "does not ask"),
+        ({"asynchronous": {"enabled": True}, "server": {"urls": "http://127.0.0.1:1"}}, "exclude each other"),
+        ({"monitor": {"action": "raise_kl"}, "loss": {"kl": 0.0, "kl_end": None}}, "which is 0"),
+        ({"env": [{"id": "Nim-v0", "credit": "grpoo"}]}, "unknown credit method 'grpoo'"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_at_once(settings: dict, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        small(**settings)
+
+
+def test_envs_of_an_arena_are_what_the_run_directory_says(tmp_path: Path) -> None:
+    arena = Arena()
+    arena.add_env("rps", "MatrixGame-v0", args={"game": "rps"}, credit="rae")
+    train(arena, small(tmp_path / "run", batch_size=8), quiet=True)
+    text = (tmp_path / "run" / "config.toml").read_text()
+    assert 'id = "MatrixGame-v0"' in text and 'game = "rps"' in text and 'credit = "rae"' in text
+    with pytest.raises(ConfigError, match="in one of the two"):
+        train(arena, small(tmp_path / "other", env="Nim-v0"), quiet=True)
