@@ -1,16 +1,35 @@
 """An env for speed measurements: one long prompt of random words, one continuation, a reward that is noise.
 
-With a random model whose end token is unlikely (`benchmarks.models`), prompts and continuations have the lengths that
-are asked for, so that two trainers can be given the same work. `benchmarks.continuation:Continuation-v0` is its id.
+`save_noisy_model` makes a model that says something else each time and hardly ever ends before it must, so that two
+trainers can be given the same work. `benchmarks.continuation:Continuation-v0` is its id.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from legos_envs import Seat, TextEnv, register
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+FLATTER = 0.05
+"""What the final norm is multiplied with: as they are made, random models say one token for ever."""
+
+
+def save_noisy_model(folder: Path, size: str) -> None:
+    """As `benchmarks.models.save_model`, with next tokens that are close to uniform over the vocabulary."""
+    import mlx.core as mx
+
+    from benchmarks.models import save_model
+    from legos_train import tensors
+
+    save_model(folder, size)
+    file = folder / "model.safetensors"
+    weights = tensors.from_bytes(file.read_bytes())
+    weights["model.norm.weight"] = weights["model.norm.weight"] * FLATTER
+    mx.save_safetensors(str(file), weights)
 
 
 def noise(said: str) -> float:

@@ -9,10 +9,10 @@ temperature 1, the same reward, advantages from the group's mean, a clip of 0.2 
 without). A step is everything: sampling, rewards, gradient, update. The first step of each is not measured.
 
 Each side is a process of its own and runs alone, ours first; `tokens` are completion tokens trained on, `cpu` is CPU
-seconds of all threads, `wall` seconds. The other side is run with and without `mx.compile`, which on a CPU compiles C++,
-and the better one counts. Memory: `mlx`, the peak of MLX's allocator over the run with the model; `rss`, how much the
-process grew over its size just before the first step (Linux only). Bar: twice the tokens per CPU second, and neither
-of the two memories higher.
+seconds of all threads, `wall` seconds. The other side is run with and without `mx.compile`, which on a CPU compiles
+C++, and the better one counts. Memory: `mlx`, the peak of MLX's allocator over the run, model included; `rss`, how far
+the process grew over its size just before the first step (Linux only). Bar: twice the tokens per CPU second, and
+neither of the two memories higher.
 """
 
 from __future__ import annotations
@@ -216,21 +216,25 @@ def main() -> int:
         return 0
     if not given.peer:
         parser.error("--peer: the Python that has mlx-lm-lora is needed; see the top of this file")
-    from benchmarks.models import save_model
+    from benchmarks.continuation import save_noisy_model
 
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         (work / "model").mkdir()
-        save_model(work / "model", "4m")
-        sides = {"ours": _side("ours", sys.executable, work, given)}
-        sides["mlx-lm-lora"] = _side("theirs", given.peer, work, given)
-        sides["mlx-lm-lora, compiled"] = _side("theirs", given.peer, work, given, "--compile")
-    print(f"{'':<24}{'tok/cpu s':>10}{'tok/s':>8}{'mlx MiB':>9}{'rss MiB':>9}{'tokens':>8}")
-    for name, side in sides.items():
-        print(
-            f"{name:<24}{side['tokens_per_cpu_second']:>10.1f}{side['tokens_per_second']:>8.1f}"
-            f"{side['mlx_mib']:>9.0f}{side['rss_mib']:>9.0f}{side['tokens']:>8}"
-        )
+        save_noisy_model(work / "model", "4m")
+        print(f"{'':<24}{'tok/cpu s':>10}{'tok/s':>8}{'mlx MiB':>9}{'rss MiB':>9}{'tokens':>8}")
+        sides: dict[str, Found] = {}
+        for name, python, *more in (
+            ("ours", sys.executable),
+            ("mlx-lm-lora", given.peer),
+            ("mlx-lm-lora, compiled", given.peer, "--compile"),
+        ):
+            side = sides[name] = _side("ours" if name == "ours" else "theirs", python, work, given, *more)
+            print(
+                f"{name:<24}{side['tokens_per_cpu_second']:>10.1f}{side['tokens_per_second']:>8.1f}"
+                f"{side['mlx_mib']:>9.0f}{side['rss_mib']:>9.0f}{side['tokens']:>8}",
+                flush=True,
+            )
     mine = sides.pop("ours")
     best = max(sides, key=lambda name: sides[name]["tokens_per_cpu_second"])
     faster = mine["tokens_per_cpu_second"] / sides[best]["tokens_per_cpu_second"]

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.models import save_model
+from benchmarks.continuation import save_noisy_model
 from inference.loading import prepare_mlx
 from legos_train import Trainer
 from legos_train.config import TrainConfig, from_dict
@@ -170,9 +170,9 @@ def main() -> None:
     found: Found = {"beside": {}, "runs": {}}
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder)
-        save_model(model, "4m")
-        for name, backend in (("process", "process"), ("thread", "thread")):
-            found["beside"][name] = beside(model, backend, chosen.seconds)
+        save_noisy_model(model, "4m")
+        for name in ("process", "thread"):
+            found["beside"][name] = beside(model, name, chosen.seconds)
             print(f"{name} beside the learner: {_line(found['beside'][name])}", flush=True)
         found["beside"]["alone"] = beside(model, "process", chosen.seconds, learn=False)
         found["beside"]["alone"]["gradients_per_second"] = gradients_alone(model, chosen.seconds)
@@ -183,8 +183,8 @@ def main() -> None:
         print(
             f"process generates {ratio:.2f} times what the thread does, bar {FASTER:g}: {_verdict(ratio)}", flush=True
         )
-        for name, backend in (("alternating", None), ("process", "process"), ("thread", "thread")):
-            found["runs"][name] = run(model, backend, chosen.steps)
+        for name in ("alternating", "process", "thread"):
+            found["runs"][name] = run(model, None if name == "alternating" else name, chosen.steps)
             print(f"run, {name}: {_line(found['runs'][name])}", flush=True)
     if chosen.json:
         chosen.json.write_text(json.dumps(found, indent=1) + "\n")

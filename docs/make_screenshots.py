@@ -1,6 +1,6 @@
 """Makes the pictures of `look.md` from a real run: python docs/make_screenshots.py [FOLDER]
 
-Trains for about a minute (Kuhn poker, the bundled model), then photographs the dashboard as it stood at the last step,
+Trains for about a minute (Kuhn poker, the bundled model), then photographs the dashboard as it stood at step 75,
 a game of `legos play`, and the report and the viewer in Chromium (on PATH; driven by the `playwright` wheel). Pictures
 go to docs/images; the run stays in FOLDER (a temporary directory), and one that is there already is photographed again,
 without its dashboard. Fails when a picture is larger than 150 KB.
@@ -31,6 +31,8 @@ from legos_train.viewer import write_page
 
 IMAGES = Path(__file__).parent / "images"
 LIMIT = 150_000
+SHOWN = 75
+"""The step whose dashboard is shown: some time is left."""
 SETTINGS = {
     "steps": 100,
     "batch_size": 192,
@@ -61,7 +63,7 @@ def main() -> None:
 
 
 def dashboard(run: Path) -> None:
-    """Trains, and keeps the last dashboard."""
+    """Trains, and keeps the dashboard of one step."""
     config = from_dict({**SETTINGS, "run_dir": run})
     console = Console(width=80, file=io.StringIO(), force_terminal=True, record=True)
     progress = Progress(f"{config.title} with {config.model}, seed {config.seed}", config.steps, console=console)
@@ -71,11 +73,12 @@ def dashboard(run: Path) -> None:
         if record["step"] == 1:
             progress.before(json.loads((run / "start.json").read_text()))
         progress.update(record)
-        last.update(panel=progress.panel(record))
+        if record["step"] == SHOWN:
+            last.update(panel=progress.panel(record))
 
-    result = train(config=config, quiet=True, on_step=show)
+    train(config=config, quiet=True, on_step=show)
     console.print(last["panel"])
-    _save(console, "terminal.svg", f"legos train, step {result.steps}")
+    _save(console, "terminal.svg", "legos train")
 
 
 def game() -> None:

@@ -15,7 +15,7 @@ from legos_train.evaluation.playing import Stage
 from legos_train.evaluation.setting import Setting, add_playing, check
 from legos_train.evaluation.summary import comparisons, row
 from legos_train.evaluation.text import comparison_text, row_text
-from legos_train.policies import Cast
+from legos_train.policies import WORDS
 
 ITSELF = "self"
 
@@ -23,8 +23,7 @@ ITSELF = "self"
 def run(arguments: Sequence[str]) -> int:
     p = parser(
         "eval",
-        "Measure policies, without training: every policy in every seat, on the same seeds.\n\n"
-        + (Cast.player.__doc__ or ""),
+        f"Measure policies, without training: every policy in every seat, on the same seeds.\n\n{WORDS}",
     )
     p.add_argument("env", nargs="+")
     p.add_argument("-m", "--policy", action="append", required=True)

@@ -19,13 +19,14 @@ from legos_train.evaluation.journal import Journal
 from legos_train.evaluation.setting import Setting, add_playing, check
 from legos_train.evaluation.summary import row
 from legos_train.leaderboard import Leaderboard, default_path
+from legos_train.policies import WORDS
 
 
 def run(arguments: Sequence[str]) -> int:
     p = parser(
         "tournament",
-        "Every policy meets every other in every env, in all seats, on the same seeds. Policies as in `legos eval`.\n"
-        "Without envs and policies: show the leaderboard.",
+        "Every policy meets every other in every env, in all seats, on the same seeds.\n"
+        f"Without envs and policies: show the leaderboard.\n\n{WORDS}",
     )
     p.add_argument("env", nargs="*")
     p.add_argument("-m", "--policy", action="append", default=[])

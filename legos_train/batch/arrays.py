@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from .splitting import row_chunks
 
+ROWS_APART = 32  # distinct rows per minibatch from which on rows are drawn, not turns
+
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 
@@ -161,6 +163,8 @@ class Batch:
     def minibatches(self, count: int, seed: int) -> Iterator[Batch]:
         """`count` batches of whole turns drawn at random without replacement, each with totals of its own.
 
+        Where there are many distinct rows, rows are drawn, so that what begins alike is computed once an epoch.
+
         For several optimiser steps on one batch. Fewer come out when there are fewer turns than `count`. Forced tokens
         that were left out count in every minibatch by its share of the others.
         """
@@ -173,7 +177,16 @@ class Batch:
         c = self.counters
         per_token = c.action_tokens / max(c.action_tokens - c.forced_tokens, 1)
         per_turn = c.turns / max(c.turns - c.forced_turns, 1)
-        for part in np.array_split(np.random.default_rng(seed).permutation(turns), min(count, len(turns))):
+        rng = np.random.default_rng(seed)
+        if self.distinct_rows >= ROWS_APART * count:
+            share = np.empty(self.distinct_rows, dtype=np.int64)
+            for number, rows in enumerate(np.array_split(rng.permutation(self.distinct_rows), count)):
+                share[rows] = number
+            of_turn = share[self.row[np.unique(self.sequence, return_index=True)[1]]]
+            parts = [turns[of_turn == number] for number in range(count)]
+        else:
+            parts = np.array_split(rng.permutation(turns), min(count, len(turns)))
+        for part in parts:
             chosen = self.select(np.isin(self.sequence, part))
             yield replace(chosen, total_tokens=len(chosen) * per_token, total_sequences=len(part) * per_turn)
 

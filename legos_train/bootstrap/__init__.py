@@ -21,6 +21,7 @@ from legos_train.bootstrap import pretrain, texts, tokenizer
 from legos_train.bootstrap.progress import Report, progress_report
 
 STEPS = 1500
+BATCH = 28
 TOKENIZER_DIALOGUES = 12_000
 
 
@@ -31,6 +32,7 @@ def bootstrap(
     progress: Report | bool = True,
     threads: int = 1,
     stream: Callable[[int], Iterator[texts.Dialogue]] = texts.stream,
+    batch_size: int = BATCH,
 ) -> Path:
     """Make a model folder from nothing: tokenizer, chat template, configuration, weights.
 
@@ -44,6 +46,7 @@ def bootstrap(
             `steps` and the losses by kind of token.
         threads: BLAS threads; the result depends on it. At this size a second one gains nothing.
         stream: what the model reads, by seed.
+        batch_size: rows a step.
 
     Returns:
         The folder, which `mlx_lm.load` and `transformers.AutoTokenizer` read.
@@ -69,7 +72,9 @@ def bootstrap(
     config = pretrain.model_config(trained.get_vocab_size())
     model = pretrain.new_model(config, seed)
     with nullcontext(progress if callable(progress) else None) if progress is not True else progress_report() as report:
-        pretrain.pretrain(model, encoder, steps=steps, seed=seed, report=report, dialogues=stream(seed))
+        pretrain.pretrain(
+            model, encoder, steps=steps, seed=seed, report=report, dialogues=stream(seed), batch_size=batch_size
+        )
 
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save_tokenizer(trained, folder)

@@ -103,7 +103,7 @@ def make_base(
     """Makes a base model of `tiny`'s shape that has read nothing but `stream(seed, start)`; see `bootstrap`."""
     from legos_train.bootstrap import bootstrap
 
-    return bootstrap(out_dir, steps, seed, progress, stream=lambda number: stream(number, start))
+    return bootstrap(out_dir, steps, seed, progress, stream=lambda number: stream(number, start), batch_size=16)
 
 
 def main(arguments: list[str] | None = None) -> int:

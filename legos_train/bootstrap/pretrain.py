@@ -17,13 +17,13 @@ from mlx_lm.models import qwen3
 
 from legos_train.bootstrap import texts
 from legos_train.bootstrap.progress import Report
-from legos_train.bootstrap.rows import PROMPT, REPLY, RESULT, Batch, collate, make_row
+from legos_train.bootstrap.rows import PROMPT, RECALL, REPLY, RESULT, Batch, collate, make_row
 from legos_train.bootstrap.tokenizer import CONTEXT, ChatEncoder
 from legos_train.decoder import site_hidden
 from legos_train.loss import distribution
 
 LEGALITY = 4.0
-KIND_NAMES = {REPLY: "reply", RESULT: "result", PROMPT: "prompt"}
+KIND_NAMES = {REPLY: "reply", RESULT: "result", PROMPT: "prompt", RECALL: "recall"}
 
 
 def model_config(vocab_size: int) -> dict[str, Any]:
@@ -71,14 +71,44 @@ def new_model(config: dict[str, Any], seed: int) -> qwen3.Model:
     return model
 
 
-def batch_loss(model: qwen3.Model, batch: Batch) -> tuple[mx.array, mx.array]:
+def _hidden(model: qwen3.Model, batch: Batch) -> mx.array:
+    return mx.concatenate([site_hidden(model, cast(Any, part), part.prefix) for part in batch.parts])
+
+
+class Readers(nn.Module):
+    """The model, and the matrices (K, H, H) that read recalled tokens off its hidden states; these are thrown away."""
+
+    def __init__(self, model: qwen3.Model, places: int, seed: int):
+        super().__init__()
+        self.model = model
+        width = model.args.hidden_size
+        drawn = np.random.default_rng([seed, 2]).normal(0.0, 1.0 / math.sqrt(width), (places, width, width))
+        self.readers = mx.array(drawn.astype(np.float32))
+
+    def hidden(self, batch: Batch) -> mx.array:
+        """(N, H) at the sites; where something is recalled, what its reader makes of it."""
+        found = _hidden(self.model, batch)
+        if not (batch.kinds > RECALL).any():
+            return found
+        recalled, plain = np.flatnonzero(batch.kinds > RECALL), np.flatnonzero(batch.kinds <= RECALL)
+        matrices = self.readers[mx.array(batch.kinds[recalled] - RECALL - 1)]
+        read = (found[mx.array(recalled)][:, None] @ matrices)[:, 0]
+        back = np.argsort(np.concatenate([plain, recalled]), kind="stable")
+        return mx.concatenate([found[mx.array(plain)], read])[mx.array(back)]
+
+
+def batch_loss(model: qwen3.Model | Readers, batch: Batch) -> tuple[mx.array, mx.array]:
     """The weighted loss, a scalar, and KL(target || model) at each site (N,), in nats.
 
     In the loss, tokens of replies have a further term: -log of the probability that any token goes on with a legal
-    reply. It is part of the divergence already, and is counted `LEGALITY` times more.
+    reply. It is part of the divergence already, and is counted `LEGALITY` times more. A batch with recalled tokens
+    needs `Readers`.
     """
-    hidden = mx.concatenate([site_hidden(model, cast(Any, part), part.prefix) for part in batch.parts])
-    logprobs, _ = distribution(model.model.embed_tokens.as_linear(hidden))
+    if isinstance(model, Readers):
+        body, hidden = model.model, model.hidden(batch)
+    else:
+        body, hidden = model, _hidden(model, batch)
+    logprobs, _ = distribution(body.model.embed_tokens.as_linear(hidden))
     probs = mx.array(batch.probs)
     picked = mx.take_along_axis(logprobs, mx.array(batch.targets), axis=1)
     entropy = -mx.sum(probs * mx.log(mx.maximum(probs, 1e-9)), axis=1)
@@ -120,21 +150,24 @@ def pretrain(
         drawn, pool[at] = pool[at], next(dialogues)
         return drawn
 
-    step_loss = nn.value_and_grad(model, batch_loss)
+    readers = Readers(model, max(texts.RECALLED.values(), default=0), seed)
+    step_loss = nn.value_and_grad(readers, batch_loss)
     for step in range(steps):
         batch = collate([make_row(draw(), encoder, rng) for _ in range(batch_size)])
+        # What is read off early stays; towards the end evenness among the legal moves comes first.
+        batch.weights[batch.kinds > RECALL] *= 1.0 - 0.9 * step / steps
         optimizer.learning_rate = learning_rate(step, steps, peak)
-        (loss, divergence), gradients = step_loss(model, batch)
+        (loss, divergence), gradients = step_loss(readers, batch)
         gradients, _ = clip_grad_norm(gradients, 1.0)
-        optimizer.update(model, gradients)
-        mx.eval(model.parameters(), optimizer.state, loss, divergence)
+        optimizer.update(readers, gradients)
+        mx.eval(readers.parameters(), optimizer.state, loss, divergence)
         if not math.isfinite(loss.item()):
             raise FloatingPointError(f"the loss is {loss.item()} at step {step}; nothing was saved")
         if report is not None:
             gaps = np.array(divergence)
             losses = {
-                name: float(gaps[batch.kinds == kind].mean())
+                name: float(gaps[np.minimum(batch.kinds, RECALL) == kind].mean())
                 for kind, name in KIND_NAMES.items()
-                if (batch.kinds == kind).any()
+                if (np.minimum(batch.kinds, RECALL) == kind).any()
             }
             report(step + 1, steps, losses)

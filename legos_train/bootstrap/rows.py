@@ -20,9 +20,13 @@ from legos_train.bootstrap.tokenizer import ChatEncoder
 Target = dict[int, float]
 Site = tuple[int, Target, int]
 """The position whose hidden state predicts, the probabilities of the next token, and the kind."""
-REPLY, RESULT, PROMPT = 0, 1, 2
-KIND_WEIGHTS = (1.0, 0.3, 0.1)
-"""Weights of the mean loss over reply tokens, result tokens and prompt tokens."""
+REPLY, RESULT, PROMPT, RECALL = 0, 1, 2, 3
+"""RECALL + k: which token stood k places before the end of the prompt, read off the hidden state where the reply is
+chosen by a matrix of its own for each k (`pretrain.Readers`). Legal moves can be copied without knowing where each mark
+stands; a policy that is to learn from the position needs it there."""
+KIND_WEIGHTS = (1.0, 0.3, 0.1, 1.0)
+"""Weights of the mean loss over reply tokens, result tokens, prompt tokens and recalled tokens."""
+RECALLS = 8  # tokens asked for at a choice
 ALIKE = 16  # rows whose first tokens are the same share what they can
 
 
@@ -98,6 +102,11 @@ def make_row(dialogue: Dialogue, encoder: ChatEncoder, rng: Random, prompt_sites
         if legal:
             targets = uniform_targets([encoder.reply(one) for one in legal], said)
             sites += [(len(tokens) - 1 + i, target, REPLY) for i, target in enumerate(targets)]
+            if dialogue.recall:
+                end = len(tokens) - len(encoder.header("assistant")) - 2  # after the content: its end mark, a newline
+                choice = next((i for i, target in enumerate(targets) if len(target) > 1), len(targets) - 3)
+                for back in sorted(rng.sample(range(1, dialogue.recall + 1), min(RECALLS, dialogue.recall))):
+                    sites.append((len(tokens) - 1 + choice, {tokens[end - back]: 1.0}, RECALL + back))
         elif legal is None:
             reading.extend(range(len(tokens), len(tokens) + len(said)))
         tokens += [*said, *encoder.text("\n")]
@@ -107,6 +116,7 @@ def make_row(dialogue: Dialogue, encoder: ChatEncoder, rng: Random, prompt_sites
         sites += [(len(tokens) - 1 + i, {token: 1.0}, RESULT) for i, token in enumerate(told)]
         tokens += told
     reading = [at for at in reading if at <= limit]
+    prompt_sites = prompt_sites // 4 if dialogue.recall else prompt_sites
     reading = sorted(rng.sample(reading, min(prompt_sites, len(reading))))
     sites += [(at - 1, {tokens[at]: 1.0}, PROMPT) for at in reading]
     return Row(tokens[:limit], [site for site in sites if site[0] < limit])
@@ -147,8 +157,9 @@ def collate(rows: Sequence[Row]) -> Batch:
         targets[i, : len(target)] = list(target)
         probs[i, : len(target)] = list(target.values())
     kinds = np.array([kind for _, _, kind in sites], np.int32)
-    share = np.array(KIND_WEIGHTS) / np.maximum(np.bincount(kinds, minlength=len(KIND_WEIGHTS)), 1)
-    return Batch(parts, targets, probs, share[kinds].astype(np.float32), kinds)
+    basic = np.minimum(kinds, RECALL)
+    share = np.array(KIND_WEIGHTS) / np.maximum(np.bincount(basic, minlength=len(KIND_WEIGHTS)), 1)
+    return Batch(parts, targets, probs, share[basic].astype(np.float32), kinds)
 
 
 def _part(group: Sequence[Row]) -> tuple[Part, list[Site]]:

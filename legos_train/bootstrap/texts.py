@@ -32,12 +32,16 @@ class Exchange(NamedTuple):
 
 
 class Dialogue(NamedTuple):
-    """One row: a system message or none, exchanges, and what the user says last (the result) or nothing."""
+    """One row: a system message or none, exchanges, and what the user says last (the result) or nothing.
+
+    recall: how many last tokens of a prompt the model must have in mind where it chooses.
+    """
 
     source: str
     exchanges: tuple[Exchange, ...]
     result: str | None = None
     system: str | None = None
+    recall: int = 0
 
     def texts(self) -> Iterator[str]:
         """Every content in it."""
@@ -85,7 +89,10 @@ VARIANTS: dict[str, Callable[[Random], dict[str, Any]]] = {
 }
 """Constructor arguments to draw for an environment that has variants; the others are made without any."""
 
-SHARES = {"TicTacToe-v0": 2.5, "made-up choices": 0.4, "sentences": 0.3}
+RECALLED = {"TicTacToe-v0": 15}
+"""How many last tokens of a prompt the hidden state at the choice must contain, by environment; see `rows.Site`."""
+
+SHARES = {"TicTacToe-v0": 7.5, "made-up choices": 0.4, "sentences": 0.3}
 """How much of the text comes from a source, in rows; an environment that is not named has share 1."""
 
 GARBAGE = 0.03  # of the replies are not legal, so that the model meets the message that says so
@@ -137,7 +144,8 @@ def random_play(env_id: str, rng: Random) -> list[Dialogue]:
         if memory == "chat":
             rows.append(Dialogue(env_id, tuple(exchanges), result, system))
         else:
-            rows += [Dialogue(env_id, (one,), result, system) for one in exchanges if one.legal != ()]
+            recall = RECALLED.get(env_id, 0)
+            rows += [Dialogue(env_id, (one,), result, system, recall) for one in exchanges if one.legal != ()]
     return rows
 
 

@@ -131,6 +131,8 @@ class Setting:
                 said.append(
                     f"{word} was trained with the env arguments {trained}; these games have {self.args} (--arg)."
                 )
+            if self.options.system is None and (roles := told_roles(word)):
+                said.append(f"{word} was trained with system prompts for {', '.join(roles)}; here is none (--system).")
         if {pairing.policy, pairing.opponent} & {"human"}:
             said.append("a person's games are few and not repeatable.")
         return said
@@ -152,21 +154,25 @@ class Open:
 
 def trained_args(word: str, env: str) -> dict[str, Any] | None:
     """The env arguments that a run was trained with; None for what is no run, or was not trained on that env."""
-    run = Path(word.partition("@")[0])
-    if is_code(word) or is_endpoint(word) or not (run / "config.toml").exists():
-        return None
-    settings = run_settings(run)
+    settings = _run_of(word)
     given = settings.get("env", [])
-    entries = [given] if isinstance(given, str | dict) else list(given)
-    for entry in entries:
-        name, args = (
-            (entry, settings.get("env_args", {}))
-            if isinstance(entry, str)
-            else (entry.get("id"), entry.get("args", {}))
-        )
-        if name == env:
-            return dict(args)
+    for entry in [given] if isinstance(given, str | dict) else given:
+        if isinstance(entry, str) and entry == env:
+            return dict(settings.get("env_args", {}))
+        if isinstance(entry, dict) and entry.get("id") == env:
+            return dict(entry.get("args", {}))
     return None
+
+
+def told_roles(word: str) -> list[str]:
+    """The roles that had a system prompt when a run was trained."""
+    return sorted(role for role, actor in _run_of(word).get("actors", {}).items() if actor.get("system_prompt"))
+
+
+def _run_of(word: str) -> dict[str, Any]:
+    """The settings of the run that a word means; none for other policies."""
+    run = Path(word.partition("@")[0])
+    return {} if is_code(word) or is_endpoint(word) or not (run / "config.toml").exists() else run_settings(run)
 
 
 def progress(done: int, wanted: int) -> None:

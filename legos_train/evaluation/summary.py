@@ -58,7 +58,7 @@ def row(
     if failed:
         found["errors"] = [f"{count} x {text}" for text, count in Counter(failed).most_common(3)]
         found["advice"].append(
-            f"{len(failed)} games could not be played; run the command again with --out to play them."
+            f"{len(failed)} games could not be played; with --out, the same command plays them later."
         )
     if not values:
         found["advice"].append("no seed was scored in every seat: there is no mean.")

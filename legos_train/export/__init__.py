@@ -3,7 +3,7 @@
 `legos export FORMAT ...` (cli_export.py) is the command line of these functions.
 
     peft.py        mlx-lm adapter <-> PEFT adapter
-    hub.py         a folder with adapter and model card, and pushing it when asked to
+    hub.py         a folder with adapter and model card (card.py), and pushing it when asked to
     rows.py        rollouts.jsonl -> JSONL or Parquet, one row per turn or per episode
     verifiers.py   an environment as a package for verifiers v1 (prime-rl)
 """

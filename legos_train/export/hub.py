@@ -15,19 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from legos_train.export import ExportError, fresh_folder, peft
+from legos_train.export.card import card, trained_on
 from legos_train.storage import write_bytes
-
-NAMES = {
-    "nash_conv": "NashConv, exact (0 is an equilibrium)",
-    "optimal_move": "probability of an optimal move, exact",
-    "no_loss": "no-loss rate against random play, exact",
-    "illegal": "probability of an illegal answer, exact",
-    "vs_random": "mean return against random play, played",
-    "invalid": "games lost by an invalid move, played",
-}
-PLAYED = ("vs_random", "invalid", "return")
-LOCAL = ("run_dir", "init_adapter", "server", "logs")
-"""Settings that say something about a machine or an account; the card leaves them out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +94,7 @@ def write_folder(
     if base is not None:
         peft.to_peft(source.adapter, out / "peft", base, overwrite=overwrite)
     config, _ = peft.read_config(source.adapter / peft.CONFIG)
-    own = named if base is None or named == "tiny" or (named == _public(named) and "/" in named) else base
+    own = trained_on(named, base)
     config["legos"] = {**config.get("legos", {}), "base_model": own}
     write_bytes(out / peft.WEIGHTS, weights)
     write_bytes(out / peft.CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
@@ -127,125 +116,6 @@ def push(folder: Path, repo: str, *, private: bool = True) -> str:
     created = api.create_repo(repo, private=private, exist_ok=True)
     api.upload_folder(repo_id=repo, folder_path=str(folder), commit_message="Adapter trained with Legos")
     return str(created)
-
-
-def card(source: Source, base: str | None, license: str | None) -> str:
-    """The model card, Markdown with the hub's metadata on top."""
-    from legos_envs import __version__
-
-    envs, config, result = source.envs, source.config, source.result
-    head = ["---", *([f"base_model: {base}"] if base else []), *([f"license: {license}"] if license else [])]
-    head += ["library_name: mlx", "pipeline_tag: text-generation", "tags:"]
-    head += [f"- {tag}" for tag in ("legos", "lora", "self-play", "reinforcement-learning")] + ["---", ""]
-    games = ", ".join(f"`{name}`" for name, _ in envs)
-    model = f"[{base}](https://huggingface.co/{base})" if base else "`tiny`, the model that comes with Legos"
-    credit, loss = config.get("credit", {}).get("name", ""), config.get("loss", {}).get("name", "")
-    played = f"{result.get('steps')} steps of {config.get('batch_size')} episodes"
-    lines = [
-        f"# LoRA adapter for {games}",
-        "",
-        f"Trained by self-play with Legos {__version__} on {model}.",
-        "",
-        "| | |",
-        "|---|---|",
-        *(f"| game | `{name}` {_shown(args)}|" for name, args in envs),
-        f"| opponents in training | {_opponents(config.get('league', {}))} |",
-        f"| method | {credit} credit, {loss} loss, {played} |",
-        f"| weights | {_weights(source)} |",
-        f"| seed | {config.get('seed', 0)} |",
-        f"| config | sha256 `{source.digest}` |",
-        "",
-        "## Before and after",
-        "",
-        *_numbers(source),
-        "",
-        "## Use",
-        "",
-        *_use(source, base),
-        "",
-        "## Settings",
-        "",
-        "Settings of the machine and of accounts are left out; the hash above is of the whole file.",
-        "",
-        "```toml",
-        _settings(config).strip(),
-        "```",
-    ]
-    return "\n".join([*head, *lines]) + "\n"
-
-
-def _numbers(source: Source) -> list[str]:
-    before, after = source.result.get("start") or {}, source.after
-    rows = [f"| {_label(key)} | {_cell(before.get(key))} | {_cell(after.get(key))} |" for key in after if key != "step"]
-    if not rows:
-        return ["The run kept no numbers."]
-    note = "Exact numbers come from the model's own probabilities of the legal actions; they have no sampling error."
-    if any(key.rpartition("/")[2] in PLAYED for key in after):
-        games, seed = source.config.get("eval", {}).get("games", 256), source.config.get("seed", 0)
-        note += f" Played ones are over {games} games on the seeds from {seed} on, every seat on each seed."
-    return ["| | before | after |", "|---|---|---|", *rows, "", note]
-
-
-def _label(key: str) -> str:
-    env, slash, name = key.rpartition("/")
-    return f"{env}{slash and ': '}{NAMES.get(name, name)}"
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, int | float) else ""
-
-
-def _use(source: Source, base: str | None) -> list[str]:
-    name, _ = source.envs[0]
-    model = base or "tiny"
-    lines = ["```text", f"legos eval {name} -m {model}+FOLDER --opponent random"]
-    if base:
-        lines += [f"mlx_lm.generate --model {model} --adapter-path FOLDER --prompt ..."]
-        lines += [f'PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("{base}"), "FOLDER/peft")']
-    return [*lines, "```"]
-
-
-def _opponents(league: Mapping[str, Any]) -> str:
-    mode = league.get("mode", "mirror")
-    said = {
-        "mirror": "itself in every seat",
-        "fsp": "earlier versions of itself, all equally often",
-        "pfsp": "earlier versions of itself, the harder the more often",
-        "psro": "earlier versions of itself, by the meta-Nash of their payoffs",
-        "fixed": "fixed opponents only",
-    }.get(mode, mode)
-    listed = [str(o) if "/" not in str(o) else "another model" for o in league.get("opponents", ())]
-    return said + (f"; {', '.join(listed)}" if listed else "")
-
-
-def _weights(source: Source) -> str:
-    if source.which == "best":
-        return f"best evaluation, at step {int(source.after.get('step', 0))}"
-    kind = source.result["published"] if source.which == "adapter" else "last"
-    return "average over the steps" if kind == "average" else f"last step ({source.result.get('steps')})"
-
-
-def _settings(config: Mapping[str, Any]) -> str:
-    import tomli_w
-
-    return tomli_w.dumps(_public({key: value for key, value in config.items() if key not in LOCAL}))
-
-
-def _public(value: Any) -> Any:
-    """The value without what only this machine understands: paths and addresses."""
-    if isinstance(value, Mapping):
-        return {key: _public(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_public(inner) for inner in value]
-    if isinstance(value, str) and "://" in value:
-        return "an address"
-    if isinstance(value, str) and (value[:1] in ("/", "~", ".") or ("/" in value and Path(value).exists())):
-        return "a local path"
-    return value
-
-
-def _shown(args: Mapping[str, Any]) -> str:
-    return f"{', '.join(f'{k} = {_public(v)!r}' for k, v in args.items())} " if args else ""
 
 
 def _checked(source: Path) -> bytes:

@@ -31,7 +31,9 @@ def test_the_report_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert set(report) == SECTIONS and not [name for name, facts in report.items() if "error" in facts]
-    assert report["versions"]["numpy"] == numpy.__version__ and report["versions"]["mlx"] == mx.__version__
+    assert report["versions"]["numpy"] == numpy.__version__ and report["versions"]["mlx"] == importlib.metadata.version(
+        "mlx"
+    )
     assert report["device"]["default"] == str(mx.default_device().type).rpartition(".")[2]
     assert report["blas"]["mlx"]["state"] == fastblas.enable().state
     assert all(pool["num_threads"] >= 1 for pool in report["blas"]["pools"]) and report["blas"]["pools"]

@@ -56,9 +56,10 @@ class Stub:
                 said = self.script(number, body)
                 if said == "drop":
                     break
-                if said == "stall":
-                    await asyncio.sleep(60)
-                status, extra, content = said  # type: ignore[misc]
+                if isinstance(said, str):
+                    await asyncio.sleep(3600)
+                    break
+                status, extra, content = said
                 more = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in extra.items())
                 writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(content)}\r\n{more}\r\n".encode() + content)
                 await writer.drain()

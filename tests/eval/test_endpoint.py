@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import legos_envs
 from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
 from inference.client.retry import Retry
 from legos_envs import Decision
+from legos_train.chat_api import Reply, key_for, read_reply, split
 from legos_train.cli import main
-from legos_train.endpoint import Endpoint, Reply, key_for, read_reply, split
+from legos_train.endpoint import Endpoint
 
 from .stub import Answer, Stub, chat, error, legal, serving
 
@@ -96,6 +98,10 @@ def test_what_will_not_pass_is_told_at_once(status: int) -> None:
 def test_it_ends() -> None:
     (said,), asked = asked_of(LOCAL, error(500, "broken"))
     assert isinstance(said, ServerUnavailable) and "broken" in str(said) and len(asked) == QUICK.attempts
+    (said,), asked = asked_of(LOCAL, httpx2.ConnectError("refused"))
+    assert isinstance(said, ServerUnavailable) and len(asked) == 4, "nobody has ever answered there"
+    (said,), asked = asked_of(LOCAL, error(503), httpx2.ConnectError("refused"))
+    assert isinstance(said, ServerUnavailable) and len(asked) == QUICK.attempts, "it was there a moment ago"
     (said,), asked = asked_of(LOCAL, error(429, Retry_After="3600"))
     assert isinstance(said, ServerUnavailable) and len(asked) == 1, "an hour is not waited for"
 
@@ -175,7 +181,8 @@ def test_what_counts_as_an_answer() -> None:
     assert read_reply({"choices": [{"message": {"content": [{"type": "text", "text": "a"}, {"text": "b"}]}}]}) == "ab"
     odd = read_reply({"choices": [{"message": {"content": "a"}}], "usage": {"prompt_tokens": -1, "cost": "free"}})
     assert odd.usage is not None and (odd.usage.prompt_tokens, odd.usage.cost) == (0, None)
-    for garbage in (None, [], {}, {"choices": [3]}, {"choices": [{"message": {"content": 3}}]}):
+    no_answers: list[Any] = [None, [], {}, {"choices": [3]}, {"choices": [{"message": {"content": 3}}]}]
+    for garbage in no_answers:
         with pytest.raises(BadAnswer):
             read_reply(garbage)
 
@@ -187,16 +194,18 @@ def evaluate(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
 
 def storm(number: int, body: dict[str, Any]) -> Answer | str:
     """Errors, stalls, garbage, cut connections and 429s, more often than not."""
-    return {
+    troubles: dict[int, Answer | str] = {
         0: error(500),
         2: (200, {}, b"garbage"),
         3: error(429, Retry_After="0.01"),
         5: "drop",
         6: "stall" if number < 40 else error(502),
-    }.get(number % 8, chat(legal(body)))
+    }
+    return troubles.get(number % 8, chat(legal(body)))
 
 
 def test_a_storm_of_failures_loses_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    began = time.monotonic()
     with serving(storm) as stub:
         code, results = evaluate(capsys, "-m", stub.spec, "-n", "60", "--timeout", "0.4", "--retries", "3")
     (row,) = results["results"]
@@ -205,6 +214,7 @@ def test_a_storm_of_failures_loses_nothing(capsys: pytest.CaptureFixture[str]) -
     used = row["usage"][stub.spec]
     assert used["completion_tokens"] == 2 * used["actions"] and used["cost"] == pytest.approx(used["actions"] / 1000)
     assert len(stub.asked) > 1.5 * used["actions"]
+    assert time.monotonic() - began < 100, "nobody waits for a server that has stalled"
 
 
 def test_a_failing_endpoint_costs_its_games_only(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -213,7 +223,9 @@ def test_a_failing_endpoint_costs_its_games_only(capsys: pytest.CaptureFixture[s
         code, results = evaluate(capsys, *arguments)
         lost, fine, code_policy = results["results"]
         assert code == 1 and lost["games"] < 20 and lost["failed"] == 20 - lost["games"] > 0
-        assert "out of order" in " ".join(lost["errors"]) and "run the command again" in " ".join(lost["advice"])
+        assert "out of order" in " ".join(lost["errors"]) and "the same command plays them later" in " ".join(
+            lost["advice"]
+        )
         assert fine["games"] == code_policy["games"] == 20 and fine["failed"] == code_policy["failed"] == 0
         asked = len(good.asked)
         bad.script = lambda number, body: chat(legal(body))

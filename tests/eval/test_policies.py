@@ -16,6 +16,7 @@ import legos_envs
 from legos_train.building import arena_of
 from legos_train.cli import main
 from legos_train.config import from_dict
+from legos_train.evaluation.setting import told_roles, trained_args
 from legos_train.policies import Cast, PolicyError, fingerprint, is_code, locate
 
 from .stub import chat, legal, serving
@@ -186,3 +187,12 @@ def test_an_invalid_move_costs_the_same_in_training_and_in_evaluation(
     (row,) = json.loads(capsys.readouterr().out)["results"]
     assert row["seats"]["player_0"] == trained.returns["player_0"] == penalty
     assert row["seats"]["player_1"] == penalty and row["invalid"] == 1.0 and row["loss"] == 0.0
+
+
+def test_what_a_run_was_told_in_training_is_remembered(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(
+        '[[env]]\nid = "Debate-v0"\nargs = {rounds = 1}\n[actors.pro]\nsystem_prompt = "Be brief."\n[actors.con]\n'
+    )
+    assert told_roles(f"{tmp_path}@best") == ["pro"] and told_roles("random") == []
+    assert trained_args(str(tmp_path), "Debate-v0") == {"rounds": 1}
+    assert trained_args(str(tmp_path), "KuhnPoker-v0") is None is trained_args("tiny", "KuhnPoker-v0")

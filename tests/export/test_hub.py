@@ -94,7 +94,10 @@ def test_no_path_or_address_of_this_machine_is_published(run_dir: Path, tmp_path
     model = tmp_path / "secret_model"
     model.mkdir()
     text = (path / "config.toml").read_text()
-    text = text.replace('model = "tiny"', f'model = "{model}"').replace('"random"', f'"random", "{path}@last"')
+    text = text.replace('model = "tiny"', f'model = "{model}"').replace(
+        '"random"', f'"random", "{path}@last", "http://secret_host/v1#m"'
+    )
+    text = text.replace("[logs]", '[logs]\nwandb = "secret_project"')
     text = text.replace("urls = []", 'urls = ["http://secret_host:8000"]')
     text = text.replace(
         'env = "KuhnPoker-v0"', f'env = "Dataset-v0"\nenv_args = {{ path = "{model}/secret_data.jsonl" }}'

@@ -148,6 +148,15 @@ def test_what_has_no_counterpart_is_refused_and_nothing_is_written(
     assert not (tmp_path / "peft").exists()
 
 
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+def test_the_largest_numbers_are_finite(dtype: mx.Dtype, tmp_path: Path) -> None:
+    weights = tensors(dtype=dtype)
+    weights[f"{Q}.lora_a"] = mx.full((128, RANK), mx.finfo(dtype).max).astype(dtype)
+    to_peft(by_trainer(tmp_path / "adapter", weights, config()), tmp_path / "peft", "org/name")
+    to_mlx(tmp_path / "peft", tmp_path / "back")
+    assert contents(tmp_path / "back") == contents(tmp_path / "adapter")
+
+
 def foreign(folder: Path, **changes: Any) -> Path:
     """An adapter as PEFT writes it, without our metadata, on the last layer alone."""
     folder.mkdir()

@@ -133,10 +133,24 @@ def test_a_conversation_that_is_over_makes_invalid_moves(table: ModuleType) -> N
 
 
 def test_an_endpoint_that_fails_fails_the_episode_and_closes_all(table: ModuleType) -> None:
-    converse, opened = opener(fail=True)
-    with pytest.raises(ConnectionError, match="the endpoint is gone"):
-        asyncio.run(asyncio.wait_for(table.play("Debate-v0", {"memory": "chat"}, 3, converse), 20))
-    assert opened and not any(partner.open for _, _, partner in opened)
+    """`pro` has spoken and waits for its next turn when `con` fails."""
+    opened: list[Partner] = []
+
+    @asynccontextmanager
+    async def converse(agent: str, role: str, first: Sequence[dict[str, str]]) -> AsyncIterator[Partner]:
+        partner = Partner(first, fail=role == "con")
+        opened.append(partner)
+        try:
+            yield partner
+        finally:
+            partner.open = False
+
+    async def play() -> None:
+        with pytest.raises(ConnectionError, match="the endpoint is gone"):
+            await asyncio.wait_for(table.play("Debate-v0", {"memory": "chat"}, 3, converse), 20)
+        assert len(opened) == 2 and not any(partner.open for partner in opened)
+
+    asyncio.run(play())
 
 
 def test_nested_tables_and_judges(table: ModuleType) -> None:

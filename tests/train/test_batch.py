@@ -274,3 +274,18 @@ def test_one_long_row_does_not_pad_the_others() -> None:
     parts = list(pack(episodes, [{"a": np.ones(1)}] * len(rows)).micro())
     assert sorted(part.tokens.shape for part in parts) == [(1, 341), (200, 42)]
     assert sum(len(part) for part in parts) == len(rows)
+
+
+def test_minibatches_of_many_rows_keep_equal_prompts_together():
+    """Equal prompts are computed once an epoch; every turn is still in exactly one minibatch."""
+    games = [
+        Episode(
+            "G", seed, {}, {"a": Trajectory("a", "r", turns=[Turn((), "", 0.0, None, [1, 2 + seed % 80], [5], [-1.0])])}
+        )
+        for seed in range(240)
+    ]
+    batch = pack(games, [{"a": np.ones(1)}] * len(games))
+    parts = list(batch.minibatches(2, seed=0))
+    assert sorted(turn for part in parts for turn in part.sequence.tolist()) == list(range(240))
+    assert [part.distinct_rows for part in parts] == [40, 40] and [part.total_sequences for part in parts] == [120, 120]
+    assert parts[0].sequence.tolist() != next(batch.minibatches(2, seed=1)).sequence.tolist()

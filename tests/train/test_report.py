@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import json
-import math
-import re
 import shutil
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from legos_train import train
 from legos_train.config import TrainConfig, to_toml
 from legos_train.report import (
-    Figure,
-    Line,
     compare,
-    figures,
-    heat_map,
-    line_chart,
     print_table,
     report_again,
-    standalone,
     write_comparison,
-    write_pngs,
 )
 from legos_train.report.__main__ import main as by_hand
 from legos_train.report.compare import labels_of
 from legos_train.report.games import games_html, sample_games
-from legos_train.report.scales import nice_ticks, number, running_mean, thinned, tick_names, window_of
 from legos_train.report.settings import changed, differing, flat
 from legos_train.storage import RunError
 from tests.train.helpers import small
@@ -175,115 +162,6 @@ def test_the_table_at_the_end(runs: tuple[Path, Path], capsys: pytest.CaptureFix
     assert said["last"] == result.last and said["run_dir"] == str(runs[0])
 
 
-def test_bands_cover_the_mean_95_times_in_100() -> None:
-    """Batches of 16 returns with their own standard errors, windows of 5: what the page says is what it is."""
-    rng = np.random.default_rng(0)
-    hits, trials, window = 0, 2000, 5
-    for _ in range(trials):
-        games = rng.normal(0.3, 1.0, (window, 16))
-        means, errors = games.mean(1), games.std(1, ddof=1) / 4
-        _, bands = running_mean(list(enumerate(means.tolist())), window, errors.tolist())
-        _, low, high = bands[-1]
-        hits += low <= 0.3 <= high
-    assert 0.92 <= hits / trials <= 0.97
-
-
-def test_running_means() -> None:
-    points = [(1.0, 1.0), (2.0, 3.0), (3.0, 5.0)]
-    means, bands = running_mean(points, 2)
-    assert means == [(1.0, 1.0), (2.0, 2.0), (3.0, 4.0)]
-    assert [x for x, *_ in bands] == [2.0, 3.0], "one value has no spread"
-    assert bands[0][1:] == pytest.approx((2 - 1.96 * 1.0, 2 + 1.96 * 1.0))
-    _, known = running_mean(points, 2, [0.3, 0.4, None])
-    assert known[1] == pytest.approx((2.0, 2 - 1.96 * 0.25, 2 + 1.96 * 0.25)) and len(known) == 2
-    assert window_of(3) == 1 and window_of(60) == 6 and window_of(10_000) == 20
-
-
-@pytest.mark.parametrize(
-    ("low", "high"), [(0, 1), (-0.31, 0.74), (0, 0), (5, 5), (-3, -3), (1e-9, 2e-9), (0, 123456), (0.999, 1.001)]
-)
-def test_ticks_cover_the_range_in_round_steps(low: float, high: float) -> None:
-    ticks = nice_ticks(low, high)
-    size = ticks[1] - ticks[0]
-    assert ticks[0] <= low + 1e-9 * size and ticks[-1] >= high - 1e-9 * size and 2 <= len(ticks) <= 7
-    assert round(size / 10 ** math.floor(math.log10(size) + 1e-9), 6) in (1, 2, 5)
-    assert len(set(tick_names(ticks))) == len(ticks)
-
-
-def test_numbers_on_axes() -> None:
-    said = [number(v) for v in (0, -0.0, 0.5, -0.25, 150, 12345, 2e6, 4e-6, -1.5e-9)]
-    assert said == ["0", "0", "0.5", "−0.25", "150", "12.3k", "2M", "4e-6", "−1.5e-9"]
-    assert tick_names([0.999, 0.9995, 1.0]) == ["0.999", "0.9995", "1"]
-    assert tick_names([120000, 122500]) == ["120k", "122.5k"]
-    assert thinned(list(range(10)), 3) == [1, 5, 9] and thinned([1, 2], 5) == [1, 2]
-
-
-def coordinates(svg: str, tag: str) -> list[list[tuple[float, float]]]:
-    root = ET.fromstring(standalone(svg))
-    found = [e.get("points") or "" for e in root.iter(f"{SVG}{tag}")]
-    return [[(float(x), float(y)) for x, y in (p.split(",") for p in points.split())] for points in found]
-
-
-def test_a_line_is_drawn_where_its_numbers_are() -> None:
-    line = Line("a", [(0.0, 0.0), (5.0, 1.0), (10.0, 0.5)], [(5.0, -3.0, 4.0)])
-    svg = line_chart(Figure("f", "Title & <b>", "share", [line], bounds=(0.0, 1.0)))
-    ((p0, p1, p2),) = coordinates(svg, "polyline")
-    assert p0[0] < p1[0] < p2[0] and p1[0] - p0[0] == pytest.approx(p2[0] - p1[0], abs=0.2)
-    assert p1[1] < p2[1] < p0[1] and p2[1] == pytest.approx((p0[1] + p1[1]) / 2, abs=0.2)
-    assert coordinates(svg, "polygon") == [[p1, (p1[0], p0[1])]], "no interval leaves what a share can be"
-    assert "Title &amp; &lt;b&gt;" in svg and "<b>" not in svg
-    with pytest.raises(ValueError, match="'f' has no points"):
-        line_chart(Figure("f", "t", "u", [Line("a", [])]))
-
-
-def test_labels_of_many_lines_do_not_cover_each_other() -> None:
-    lines = [Line(f"line {k}", [(0.0, 0.0), (1.0, 0.5 + 0.001 * k)]) for k in range(12)]
-    root = ET.fromstring(standalone(line_chart(Figure("f", "t", "u", lines))))
-    heights = sorted(float(t.get("y") or 0) for t in root.iter(f"{SVG}text") if t.get("class") == "label")
-    assert len(heights) == 12 and all(b - a >= 13.9 for a, b in pairwise(heights)) and heights[-1] < 270
-
-
-def test_a_heat_map_says_every_number_and_what_was_not_played() -> None:
-    svg = heat_map("t", "u", ["a<", "b"], ["x", "y"], [[1.0, -1.0], [0.0, None]])
-    root = ET.fromstring(standalone(svg))
-    cells = [t.text for t in root.iter(f"{SVG}text") if t.get("class") == "cell"]
-    fills = [r.get("fill") for r in root.iter(f"{SVG}rect") if r.get("fill")]
-    assert cells == ["1.00", "-1.00", "0.00"] and "not played" in svg and "a&lt;" in svg
-    assert fills == ["#e68c3c", "#5aa5dc", "#fafafa", "var(--line)"]
-
-
-def rows(count: int, **changes: Any) -> list[dict[str, Any]]:
-    return [
-        {"step": k, "reward": {"a": 0.1 * k, "b": -0.1 * k}, "entropy": 0.5, **changes} for k in range(1, count + 1)
-    ]
-
-
-def test_figures_of_a_run() -> None:
-    found = {f.name: f for f in figures(rows(40, reward_error={"a": 0.1, "b": None}), {"nash_conv": 0.9})}
-    reward = found["reward"]
-    assert [line.name for line in reward.lines] == ["a", "b"] and "standard error" in reward.note
-    assert len(reward.lines[0].band) == 40 and not reward.lines[1].band, "no interval without an error"
-    assert reward.lines[0].points[-1][1] == pytest.approx(0.1 * np.mean([37, 38, 39, 40]))
-    assert found["nash_conv"].lines[0].points == [(0.0, 0.9)] and "win_rate" not in found
-    old = {f.name: f for f in figures(rows(40))}
-    assert "spread between steps" in old["reward"].note and len(old["reward"].lines[1].band) == 39
-
-
-def test_several_envs_have_figures_of_their_own() -> None:
-    reward = {"Nim-v0/first": 0.5, "Nim-v0/second": -0.5, "Kuhn/a": 0.0}
-    records = [{"step": 1, "reward": reward, "eval": {"Nim-v0/nash_conv": 0.5, "Nim-v0/nash_conv_average": 0.4}}]
-    found = {f.name: f for f in figures(records)}
-    assert {line.name for line in found["reward--Nim-v0"].lines} == {"first", "second"}
-    assert found["reward--Kuhn"].title == "Reward by role, Kuhn"
-    assert found["Nim-v0_nash_conv"].title == "Nim-v0: NashConv (0 is an equilibrium)"
-    assert [line.name for line in found["Nim-v0_nash_conv"].lines] == ["last weights", "weight average"]
-    for other, unit in (("return", "share of actions"), ("vs_random", "share of games lost by one")):
-        played = figures([{"step": 1, "reward": {}, "eval": {"E/invalid": 0.0, f"E/{other}": 0.5}}])
-        assert {f.name: f.unit for f in played}["E_invalid"] == unit
-        assert "−" not in line_chart(next(f for f in played if f.name == "E_invalid")), "no share is below 0"
-    assert figures([]) == [] and figures([{"step": 1, "reward": {}}]) == []
-
-
 def test_what_models_write_is_text_and_not_markup(tmp_path: Path) -> None:
     evil = "</pre></details><script>alert(1)</script><img src=x onerror=alert(1)>"
     turn = {"observation": [{"role": "user", "content": evil}], "action": evil, "reward": 1.0, "legal_actions": ["[a]"]}
@@ -312,21 +190,3 @@ def test_settings_that_differ() -> None:
     assert changed(TrainConfig()) == [] and changed(TrainConfig(seed=3)) == [["seed", "3", "0"]]
     rows = differing([flat({"a": 1, "s": {"x": "y"}}), flat({"a": 1, "s": {"x": "z"}, "new": [1]})])
     assert rows == [["s.x", "y", "z"], ["new", "none", "[1]"]]
-
-
-def test_png_needs_a_browser_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RuntimeError, match="none of chromium"):
-        write_pngs(tmp_path)
-
-
-@pytest.mark.slow
-def test_png_of_a_figure(tmp_path: Path) -> None:
-    if shutil.which("chromium") is None:
-        pytest.skip("needs chromium")
-    figure = Figure("f", "t", "u", [Line("a", [(0.0, 0.0), (1.0, 1.0)])])
-    (tmp_path / "f.svg").write_text(standalone(line_chart(figure)))
-    (png,) = write_pngs(tmp_path)
-    data = png.read_bytes()
-    assert data.startswith(b"\x89PNG") and int.from_bytes(data[16:20], "big") == 1120
-    assert re.search(rb"IEND", data[-12:])

@@ -1,0 +1,109 @@
+"""What OpenAI-compatible APIs have in common: where they are, whose key they get, what an answer looks like."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from inference.client.errors import BadAnswer
+
+KEYS = {"api.openai.com": "OPENAI_API_KEY", "openrouter.ai": "OPENROUTER_API_KEY"}
+OWN_KEY = "LEGOS_API_KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one action took, as the API reports it: tokens, and US dollars where it says (None: it does not)."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float | None = None
+
+
+class Reply(str):
+    """The text of an action with how it came about: `usage` (None when not reported) and `finish_reason`."""
+
+    usage: Usage | None = None
+    finish_reason: str | None = None
+
+
+def split(spec: str) -> tuple[str, str]:
+    """URL without a last slash, and model. ValueError when the spec is none; a password in it is not repeated."""
+    url, mark, model = spec.partition("#")
+    example = "write it as http://127.0.0.1:8000/v1#MODEL"
+    try:
+        parts = urlsplit(url)
+        port_fine = parts.port is None or parts.port > 0
+    except ValueError:
+        port_fine = False
+    if not port_fine or parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        raise ValueError(f"this endpoint's URL cannot be read; {example}")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError(f"an endpoint's URL holds no user name or password; set {OWN_KEY} instead")
+    if not mark or not model.strip():
+        raise ValueError(f"the endpoint {url} names no model; {example}")
+    return url.rstrip("/") + ("" if parts.path.strip("/") else "/v1"), model.strip()
+
+
+def key_name(url: str) -> str:
+    """The environment variable that holds the key of an endpoint."""
+    return KEYS.get(urlsplit(url).hostname or "", OWN_KEY)
+
+
+def key_for(url: str) -> str | None:
+    """The key of an endpoint, or None. Those of public services are never sent unencrypted.
+
+    Raises:
+        ValueError: it cannot stand in a header, or the URL of a public service is not https.
+    """
+    name = key_name(url)
+    if name != OWN_KEY and urlsplit(url).scheme != "https":
+        raise ValueError(f"{url} must begin with https: a key goes there")
+    key = os.environ.get(name) or None
+    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+        raise ValueError(f"{name} must be visible ASCII characters without spaces")
+    return key
+
+
+def read_reply(answer: Any) -> Reply:
+    """The reply in an answer of /chat/completions. BadAnswer when it is none.
+
+    A refusal, a filtered text, or a thought without an answer are the model's own doing: an empty text.
+    """
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        raise BadAnswer("the answer is no chat completion" + (f": {said}" if (said := error_text(answer)) else ""))
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    if not (content is None or isinstance(content, str)):
+        raise BadAnswer(f"the content of the answer is a {type(content).__name__}")
+    reply = Reply(content or "")
+    reason = choice.get("finish_reason")
+    reply.finish_reason = reason if isinstance(reason, str) else None
+    usage = answer.get("usage")
+    if isinstance(usage, dict):
+        cost = usage.get("cost")
+        known = isinstance(cost, int | float) and not isinstance(cost, bool) and math.isfinite(cost)
+        reply.usage = Usage(
+            _count(usage.get("prompt_tokens")),
+            _count(usage.get("completion_tokens")),
+            float(cost) if known and cost is not None else None,
+        )
+    return reply
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def error_text(answer: Any) -> str:
+    """What an error answer says, in OpenAI's form or FastAPI's; "" when it says nothing."""
+    error = answer.get("error", answer.get("detail")) if isinstance(answer, dict) else None
+    text = error.get("message") if isinstance(error, dict) else error
+    return text[:500] if isinstance(text, str) else ""
