@@ -49,6 +49,10 @@ def run(arguments: Sequence[str]) -> int:
     for remark in remarks:
         print(remark, file=sys.stderr)
     print(f"wrote {path}")
+    if len(options.dir) > 1 and all((folder / "config.toml").exists() for folder in options.dir):
+        from legos_train.report import write_comparison
+
+        print(f"wrote {write_comparison(options.dir)}, the curves of these runs beside each other")
     if not options.no_open and not webbrowser.open(path.resolve().as_uri()):
         print("no browser found here; open the file yourself (--no-open only writes)")
     return 0

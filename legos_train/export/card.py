@@ -17,7 +17,7 @@ NAMES = {
     "vs_random": "mean return against random play, played",
     "invalid": "games lost by an invalid move, played",
 }
-PLAYED = ("vs_random", "invalid")
+PLAYED = ("vs_random",)
 LOCAL = ("run_dir", "init_adapter", "server", "logs")
 """Settings that say something about a machine or an account; the card leaves them out."""
 
@@ -78,7 +78,7 @@ def _numbers(source: Source) -> list[str]:
         games, seed = source.config.get("eval", {}).get("games", 256), source.config.get("seed", 0)
         note += f" Played ones are over {games} games on the seeds from {seed} on, every seat on each seed."
     if any("return" in key for key in after):
-        note += " Returns are means over games with itself."
+        note += " Returns are means over games with itself, as invalid moves then are."
     return ["| | before | after |", "|---|---|---|", *rows, "", note]
 
 
