@@ -10,7 +10,8 @@ without). A step is everything: sampling, rewards, gradient, update. The first s
 
 Each side is a process of its own and runs alone, ours first; `tokens` are completion tokens trained on, `cpu` is CPU
 seconds of all threads, `wall` seconds. The other side is run with and without `mx.compile`, which on a CPU compiles
-C++, and the better one counts. Memory: `mlx`, the peak of MLX's allocator over the run, model included; `rss`, how far
+C++, and under our Python with the matrix library that Legos brings for MLX on Linux (`inference/fastblas.py`; without it
+a matrix product of MLX's CPU wheel is several times slower); the best of these counts. Memory: `mlx`, the peak of MLX's allocator over the run, model included; `rss`, how far
 the process grew over its size just before the first step (Linux only). Bar: twice the tokens per CPU second, and
 neither of the two memories higher.
 """
@@ -114,7 +115,12 @@ def ours(work: Path, given: argparse.Namespace) -> Found:
 
 
 def theirs(work: Path, given: argparse.Namespace) -> Found:
-    """Trains with mlx-lm-lora, in the better of its ways to keep the same settings."""
+    """Trains with mlx-lm-lora; with `given.site`, under our Python and with our matrix library."""
+    if given.site:
+        from inference import fastblas
+
+        sys.path.append(given.site)
+        fastblas.enable(given.threads)
     import mlx.core as mx
     import mlx.optimizers as optim
     from mlx_lm import load  # type: ignore[attr-defined]
@@ -184,7 +190,7 @@ def _side(name: str, python: str, work: Path, given: argparse.Namespace, *more: 
         check=True,
         env={
             **os.environ,
-            "PYTHONPATH": str(Path(__file__).parents[1]) if name == "ours" else "",
+            "PYTHONPATH": str(Path(__file__).parents[1]) if python == sys.executable else "",
             "OPENBLAS_NUM_THREADS": str(given.threads),
             "HF_HUB_OFFLINE": "1",
         },
@@ -192,6 +198,12 @@ def _side(name: str, python: str, work: Path, given: argparse.Namespace, *more: 
     )
     found: Found = json.loads(out.read_text())
     return found
+
+
+def _site(python: str) -> str:
+    """Where that Python keeps its packages."""
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def main() -> int:
@@ -205,6 +217,8 @@ def main() -> int:
     parser.add_argument("--words", type=int, default=60, help="of a prompt, about four tokens each")
     parser.add_argument("--kl", type=float, default=0.04)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="the other side with our matrix library only")
+    parser.add_argument("--site", help=argparse.SUPPRESS)
     parser.add_argument("--side", choices=("ours", "theirs"), help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
@@ -226,8 +240,8 @@ def main() -> int:
         sides: dict[str, Found] = {}
         for name, python, *more in (
             ("ours", sys.executable),
-            ("mlx-lm-lora", given.peer),
-            ("mlx-lm-lora, compiled", given.peer, "--compile"),
+            ("mlx-lm-lora, our BLAS", sys.executable, f"--site={_site(given.peer)}"),
+            *(() if given.quick else (("mlx-lm-lora", given.peer), ("mlx-lm-lora, compiled", given.peer, "--compile"))),
         ):
             side = sides[name] = _side("ours" if name == "ours" else "theirs", python, work, given, *more)
             print(
