@@ -10,10 +10,11 @@ without). A step is everything: sampling, rewards, gradient, update. The first s
 
 Each side is a process of its own and runs alone, ours first; `tokens` are completion tokens trained on, `cpu` is CPU
 seconds of all threads, `wall` seconds. The other side is run with and without `mx.compile`, which on a CPU compiles
-C++, and under our Python with the matrix library that Legos brings for MLX on Linux (`inference/fastblas.py`; without it
-a matrix product of MLX's CPU wheel is several times slower); the best of these counts. Memory: `mlx`, the peak of MLX's allocator over the run, model included; `rss`, how far
-the process grew over its size just before the first step (Linux only). Bar: twice the tokens per CPU second, and
-neither of the two memories higher.
+C++, and (`--quick`: only) under our Python with the matrix library that Legos brings for MLX on Linux, without which
+MLX's CPU wheel is several times slower (`inference/fastblas.py`); the best of these counts. Memory: `mlx`, the peak of
+MLX's allocator over the run, model included; `rss`, how far the process grew over its size just before the first step
+(Linux only). The other side scores `--prompts` rows at a time; ours as many tokens as `--batch-tokens` allows. Bar:
+twice the tokens per CPU second, and neither of the two memories higher.
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ def ours(work: Path, given: argparse.Namespace) -> Found:
             "batch_size": given.prompts * given.group,
             "group_size": given.group,
             "threads": given.threads,
+            "max_batch_tokens": given.batch_tokens,
             "sampling": {"max_tokens": given.tokens},
             "credit": {"name": "grpo", "std": True},
             "loss": {"name": "ppo", "kl": given.kl, "kl_end": "none", "kl_estimator": "k3"},
@@ -184,7 +186,7 @@ def _side(name: str, python: str, work: Path, given: argparse.Namespace, *more: 
     out = work / f"{name}.json"
     options = [
         f"--{key}={getattr(given, key)}" for key in ("steps", "prompts", "group", "tokens", "words", "kl", "threads")
-    ]
+    ] + [f"--batch-tokens={given.batch_tokens}"]
     subprocess.run(
         [python, __file__, "--side", name, "--work", str(work), "--out", str(out), *options, *more],
         check=True,
@@ -215,6 +217,7 @@ def main() -> int:
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=64, help="of a completion")
     parser.add_argument("--words", type=int, default=60, help="of a prompt, about four tokens each")
+    parser.add_argument("--batch-tokens", type=int, default=1024, help="our max_batch_tokens")
     parser.add_argument("--kl", type=float, default=0.04)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="the other side with our matrix library only")
