@@ -49,6 +49,7 @@ def run(case: str, seed: int, extra: list[str], root: Path) -> dict:
         "last": result["last"][metric],
         "best": result["best"].get(metric),
         "illegal": result[weights]["illegal"],
+        "against_optimal": result[weights].get("no_loss_optimal"),
         "training_seconds": sum(row["seconds"] for row in rows),
         "wall_seconds": wall,
         "cpu_seconds": _children() - spent,

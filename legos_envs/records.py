@@ -19,8 +19,8 @@ class Turn:
 
     `reward` is everything the agent received from this action until its next one (or the end). `prompt_tokens` (P,)
     is all the model read, `action_tokens` (L,) what it sampled (end token included when it was sampled),
-    `logprobs` (L,) natural logs under the sampling policy at temperature 1. `policy_version` is the oldest that sampled a
-    token; `token_versions` (L,) is there when new weights were published in the middle of the action.
+    `logprobs` (L,) natural logs under the sampling policy at temperature 1. `policy_version` is the oldest that sampled
+    a token; `token_versions` (L,) is there when new weights were published in the middle of the action.
     """
 
     observation: tuple[Message, ...]

@@ -125,13 +125,12 @@ class Trainer:
         self._publish_all()
 
     def _warm_start(self, path: Path) -> None:
-        from inference.loading import read_adapter
-        from legos_train.policies import locate
+        from legos_train.policies import locate, read_weights
 
         folder = path if (path / "adapter_config.json").exists() else locate(str(path))[1]
-        found = read_adapter(folder or path)
-        factor = found.scale / self.config.lora.scale  # the product B A is scaled; B alone takes the difference
-        weights = {n: w * factor if n.endswith("lora_b") and factor != 1 else w for n, w in found.weights.items()}
+        found, scale, _ = read_weights(folder or path)
+        factor = scale / self.config.lora.scale  # the product B A is scaled; B alone takes the difference
+        weights = {n: w * factor if n.endswith("lora_b") and factor != 1 else w for n, w in found.items()}
         try:
             self.learner.policy.load(weights)
         except ValueError as error:

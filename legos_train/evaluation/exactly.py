@@ -72,13 +72,14 @@ def policy_metrics(env: GameEnv, policy: Table) -> dict[str, float]:
     """The exact numbers of a policy given as probabilities per information set.
 
     `nash_conv`: what both players together could gain by deviating (0 at an equilibrium). For games of perfect
-    information also `optimal_move` (mean probability of an optimal move where moves differ) and `no_loss` (probability
-    of not losing to uniformly random play).
+    information also `optimal_move` (mean probability of an optimal move where moves differ) and `no_loss` and
+    `no_loss_optimal` (probability of not losing to uniformly random and to optimal play).
     """
     numbers = {"nash_conv": float(exact.nash_conv(env.game, policy.__getitem__))}
     if env.zero_sum and exact.graph_of(env.game).perfect_information:
         numbers["optimal_move"] = float(exact.optimal_move_probability(env.game, policy.__getitem__))
         numbers["no_loss"] = float(exact.no_loss_rate(env.game, policy.__getitem__))
+        numbers["no_loss_optimal"] = float(exact.no_loss_rate(env.game, policy.__getitem__, exact.nash(env.game)))
     return numbers
 
 

@@ -13,6 +13,7 @@ NAMES = {
     "nash_conv": "NashConv, exact (0 is an equilibrium)",
     "optimal_move": "probability of an optimal move, exact",
     "no_loss": "no-loss rate against random play, exact",
+    "no_loss_optimal": "no-loss rate against optimal play, exact",
     "illegal": "probability of an illegal answer, exact",
     "vs_random": "mean return against random play, played",
     "invalid": "games lost by an invalid move, played",

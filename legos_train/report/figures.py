@@ -14,6 +14,7 @@ NAMES = {
     "nash_conv": "NashConv (0 is an equilibrium)",
     "optimal_move": "probability of an optimal move",
     "no_loss": "no-loss rate against random play",
+    "no_loss_optimal": "no-loss rate against optimal play",
     "illegal": "probability of an illegal answer",
     "vs_random": "mean return against random play",
     "invalid": "invalid moves",
@@ -24,7 +25,7 @@ UNITS = {
     "vs_random": "return per game",
     "return": "return per game",
 }
-EXACT = ("nash_conv", "optimal_move", "no_loss", "illegal")
+EXACT = ("nash_conv", "optimal_move", "no_loss", "no_loss_optimal", "illegal")
 ALARMS = {
     "role_gap": "reward",
     "invalid": "invalid_rate",
