@@ -1,9 +1,9 @@
 """What survives when training is killed: `python -m benchmarks.kills --kills 100 [--stops 20] [--json out.json]`.
 
 Starts real `legos train` runs (Kuhn poker with `tiny`), sends SIGKILL to the process group at random times between 10 %
-and 90 % of its steps (a random row of metrics.jsonl, then a random part of a step; by seconds, a busy machine would mostly
-be hit while it starts), and resumes with --resume, up to four kills to a run, until it is finished. Then every file that
-it leaves must be that of the undisturbed run, but for the times in it.
+and 90 % of its steps (a random row of metrics.jsonl, then a random part of a step; by seconds, a busy machine would
+mostly be hit while it starts), and resumes with --resume, up to four kills to a run, until it is finished. Then every
+file that it leaves must be that of the undisturbed run, but for the times in it.
 
 * unreadable: checkpoints or adapters that were broken right after a kill;
 * lost: steps without a row in metrics.jsonl, and checkpoints that were there after a kill and not after the next;

@@ -13,8 +13,9 @@ seconds of all threads, `wall` seconds. The other side is run with and without `
 C++, and (`--quick`: only) under our Python with the matrix library that Legos brings for MLX on Linux, without which
 MLX's CPU wheel is several times slower (`inference/fastblas.py`); the best of these counts. Memory: `mlx`, the peak of
 MLX's allocator over the run, model included; `rss`, how far the process grew over its size just before the first step
-(Linux only). The other side scores `--prompts` rows at a time; ours as many tokens as `--batch-tokens` allows. Bar:
-twice the tokens per CPU second, and neither of the two memories higher.
+(Linux only). The other side scores `--prompts` rows at a time; ours as many tokens as `--batch-tokens` allows, with
+blocks computed again in the backward pass (`optim.checkpoint_layers`; `--keep-blocks`: without, faster and larger).
+Bar: twice the tokens per CPU second, and neither of the two memories higher.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def ours(work: Path, given: argparse.Namespace) -> Found:
             "sampling": {"max_tokens": given.tokens},
             "credit": {"name": "grpo", "std": True},
             "loss": {"name": "ppo", "kl": given.kl, "kl_end": "none", "kl_estimator": "k3"},
-            "optim": {"lr": 1e-5, "beta1": 0.9, "grad_clip": 1e9},
+            "optim": {"lr": 1e-5, "beta1": 0.9, "grad_clip": 1e9, "checkpoint_layers": not given.keep_blocks},
             "lora": {"rank": 16, "scale": 8.0},
             "average": {"kind": "none"},
             "eval": {"every": 0, "games": 2},
@@ -186,7 +187,7 @@ def _side(name: str, python: str, work: Path, given: argparse.Namespace, *more: 
     out = work / f"{name}.json"
     options = [
         f"--{key}={getattr(given, key)}" for key in ("steps", "prompts", "group", "tokens", "words", "kl", "threads")
-    ] + [f"--batch-tokens={given.batch_tokens}"]
+    ] + [f"--batch-tokens={given.batch_tokens}", *(["--keep-blocks"] if given.keep_blocks else [])]
     subprocess.run(
         [python, __file__, "--side", name, "--work", str(work), "--out", str(out), *options, *more],
         check=True,
@@ -218,6 +219,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=64, help="of a completion")
     parser.add_argument("--words", type=int, default=60, help="of a prompt, about four tokens each")
     parser.add_argument("--batch-tokens", type=int, default=1024, help="our max_batch_tokens")
+    parser.add_argument("--keep-blocks", action="store_true", help="ours without optim.checkpoint_layers")
     parser.add_argument("--kl", type=float, default=0.04)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="the other side with our matrix library only")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from inference.client import Incompatible, RequestRefused, ServerUnavailable, pack
-from legos_train import Arena, Trainer, remote, train
+from legos_train import Trainer, remote, train
 from legos_train.config import ConfigError
 from legos_train.metrics_file import MetricsFile
-from legos_train.overlap import make_batch_generator
 from tests.inference.live import LiveServer
 
 from .helpers import small
@@ -159,6 +157,5 @@ def test_a_key_is_asked_for_and_taken_from_the_environment(tmp_path: Path, monke
 
 
 def test_servers_exclude_asynchronous_generation() -> None:
-    config = small(server={"urls": ("http://127.0.0.1:1",)}, asynchronous={"enabled": True})
     with pytest.raises(ConfigError, match="exclude each other"):
-        make_batch_generator(SimpleNamespace(arena=Arena(), config=config))  # type: ignore[arg-type]
+        small(server={"urls": ("http://127.0.0.1:1",)}, asynchronous={"enabled": True})
