@@ -1,6 +1,6 @@
 """A debate judged by the base model: the judge answers at temperature 0 and is never trained.
 
-    uv run examples/train_debate.py --model mlx-community/Qwen2.5-1.5B-Instruct-4bit
+uv run examples/train_debate.py --model mlx-community/Qwen2.5-1.5B-Instruct-4bit
 """
 
 import argparse

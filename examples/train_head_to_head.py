@@ -1,6 +1,6 @@
 """Two answers to one prompt, compared by a judge in both orders. Here code is the judge: longer is better.
 
-    uv run examples/train_head_to_head.py --model mlx-community/Qwen2.5-1.5B-Instruct-4bit
+uv run examples/train_head_to_head.py --model mlx-community/Qwen2.5-1.5B-Instruct-4bit
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Draft, criticism, revision: generator and critic are each compared with their role in the group.
 
-    uv run examples/train_refine_loop.py --model mlx-community/Qwen2.5-1.5B-Instruct-4bit
+uv run examples/train_refine_loop.py --model mlx-community/Qwen2.5-1.5B-Instruct-4bit
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """SPICE: questions about the documents of a directory, answered without them (arXiv 2510.24684).
 
-    uv run examples/train_spice.py --model mlx-community/Qwen2.5-1.5B-Instruct-4bit
+uv run examples/train_spice.py --model mlx-community/Qwen2.5-1.5B-Instruct-4bit
 """
 
 import argparse
@@ -10,9 +10,7 @@ from legos_train import Arena, Result, TrainConfig, train
 from legos_train.settings import Credit, Sampling
 
 
-def main(
-    steps: int = 200, run_dir: Path | None = None, model: str = "tiny", corpus: str | None = None
-) -> Result:
+def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny", corpus: str | None = None) -> Result:
     small = model == "tiny"
     arena = Arena()
     arena.add_env("spice", "SPICE-v0", args={"num_reasoners": 4} | ({"corpus": corpus} if corpus else {}))

@@ -19,6 +19,8 @@ from legos_train.config import TrainConfig
 from legos_train.loss import LossSettings
 from legos_train.policy import FULL_ROW_VOCABULARY, Policy, Weights
 
+CERTAIN = 1e-4
+"""A log-probability nearer to 0 than this may be exactly 0, with a gradient of exactly 0, in another implementation."""
 VANISHED = 1e-6
 """A gradient norm below which weights may well stay as they are: the policy has become deterministic."""
 
@@ -117,7 +119,7 @@ class Learner:
                     continue
                 if seen["grad_norm"] == 0.0:
                     # A token of probability 1 has a gradient of 0 in float32: that is the end of learning, no mistake.
-                    open_ = np.count_nonzero((part.advantages != 0.0) & (part.old_logprobs < -VANISHED))
+                    open_ = np.count_nonzero((part.advantages != 0.0) & (part.old_logprobs < -CERTAIN))
                     if open_ and seen["live_share"] > 0:
                         raise TrainingError(
                             f"step {step}: the gradient is exactly zero although {open_} of {len(part)} tokens have an "
