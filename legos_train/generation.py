@@ -6,7 +6,9 @@ process and `overlap.py` into a thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator as Steps
+from contextlib import closing
 from typing import Any, Protocol
 
 from pettingzoo import AECEnv
@@ -83,12 +85,13 @@ class LocalGenerator:
     def run(self, jobs: Sequence[Job]) -> list[Episode]:
         """See `Generator.run`."""
         episodes: dict[int, Episode] = {}
-        for _ in self.stream(jobs, episodes):
-            if self.check is not None:
-                self.check()
+        with closing(self.stream(jobs, episodes)) as steps:
+            for _ in steps:
+                if self.check is not None:
+                    self.check()
         return [episodes[index] for index in range(len(jobs))]
 
-    def stream(self, jobs: Sequence[Job], out: dict[int, Episode]) -> Iterator[None]:
+    def stream(self, jobs: Sequence[Job], out: dict[int, Episode]) -> Steps[None]:
         """As `run`, giving control back after every engine step; `out` fills with episodes by place."""
 
         def done(index: int, episode: Episode, declared: Mapping[str, bool]) -> None:

@@ -79,6 +79,10 @@ class RemoteEngine:
         if future is not None:
             future.cancel()
 
+    def settle(self) -> list[Completion]:
+        """Nothing to do: `abort` has told the server."""
+        return []
+
     def publish(
         self, name: str, weights: Mapping[str, Any], *, scale: float, version: int = 0, mode: str = "pin"
     ) -> str:

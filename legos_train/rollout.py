@@ -7,7 +7,7 @@ a function of the seeds and the weights alone. Only policies that are coroutine 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -80,6 +80,10 @@ class Engines(Protocol):
 
     def abort(self, request_id: int) -> None: ...
 
+    def settle(self) -> list[Completion]:
+        """Ends what was aborted, at once."""
+        ...
+
 
 Done = Callable[[int, Episode, Mapping[str, bool]], None]
 Failed = Callable[[int, BaseException], None]
@@ -120,7 +124,7 @@ class Rollouts:
         grown, self._reported = count > self._reported, count
         return grown
 
-    def stream(self, requests: Sequence[Play], done: Done, failed: Failed | None = None) -> Iterator[None]:
+    def stream(self, requests: Sequence[Play], done: Done, failed: Failed | None = None) -> Generator[None]:
         """Plays all requests, giving control back after every engine step (an engine may be published to there).
 
         Args:
@@ -144,49 +148,53 @@ class Rollouts:
                     engines[key[0]].abort(key[1])
                 failed(game.index, error)
 
-        while queue or live:
-            while queue and len(live) < self.concurrency:
-                index, request = queue.pop()
-                ready[index] = live[index] = self._begin(index, request)
-            for game in list(ready.values()):
-                if game.index not in live:
-                    continue
-                try:
-                    for key, flight in self._advance(game, engines):
-                        flying[key] = flight
-                except Exception as error:
-                    give_up(game, error)
-                    continue
-                if game.runner.done:
-                    del live[game.index]
-                    self._idle[_env_key(game.request)].append(game.runner.env)
-                    done(game.index, game.runner.episode, game.declared)
-            ready = {}
-            waiting = self._background.pending if self._background else 0
-            for name in {key[0] for key in flying}:
-                for completion in engines[name].step():
-                    flight = flying.pop((name, completion.request_id), None)
-                    if flight is not None and not flight[0].runner.done:  # else: its episode hit the turn limit
-                        try:
-                            game = self._answer(completion, *flight)
-                        except Exception as error:
-                            give_up(flight[0], error)
-                            continue
-                        ready[game.index] = game
-            if waiting:
-                for (game, decision), said in self._background.ready(0.0 if flying or ready else 1.0):  # type: ignore[union-attr]
-                    if game.runner.done or live.get(game.index) is not game:
+        try:
+            while queue or live:
+                while queue and len(live) < self.concurrency:
+                    index, request = queue.pop()
+                    ready[index] = live[index] = self._begin(index, request)
+                for game in list(ready.values()):
+                    if game.index not in live:
                         continue
-                    if isinstance(said, BaseException):
-                        if not isinstance(said, Exception):
-                            raise said
-                        give_up(game, said)
-                    else:
-                        game.runner.answer(decision, said)
-                        ready[game.index] = game
-            yield
-        for name, number in flying:  # of episodes that ended at the turn limit while a seat was still thinking
-            engines[name].abort(number)
+                    try:
+                        for key, flight in self._advance(game, engines):
+                            flying[key] = flight
+                    except Exception as error:
+                        give_up(game, error)
+                        continue
+                    if game.runner.done:
+                        del live[game.index]
+                        self._idle[_env_key(game.request)].append(game.runner.env)
+                        done(game.index, game.runner.episode, game.declared)
+                ready = {}
+                waiting = self._background.pending if self._background else 0
+                for name in {key[0] for key in flying}:
+                    for completion in engines[name].step():
+                        flight = flying.pop((name, completion.request_id), None)
+                        if flight is not None and not flight[0].runner.done:  # else: its episode hit the turn limit
+                            try:
+                                game = self._answer(completion, *flight)
+                            except Exception as error:
+                                give_up(flight[0], error)
+                                continue
+                            ready[game.index] = game
+                if waiting:
+                    for (game, decision), said in self._background.ready(0.0 if flying or ready else 1.0):  # type: ignore[union-attr]
+                        if game.runner.done or live.get(game.index) is not game:
+                            continue
+                        if isinstance(said, BaseException):
+                            if not isinstance(said, Exception):
+                                raise said
+                            give_up(game, said)
+                        else:
+                            game.runner.answer(decision, said)
+                            ready[game.index] = game
+                yield
+        finally:  # of episodes that ended at the turn limit, or of a batch that somebody stopped
+            for name, number in flying:
+                engines[name].abort(number)
+            for engine in engines.values():
+                engine.settle()
 
     def close(self) -> None:
         """Ends the thread of coroutine policies, if there was any."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,8 +82,9 @@ def serve_jobs(
 
         def play(jobs: Sequence[Job]) -> list[Episode]:
             out: dict[int, Episode] = {}
-            for _ in generator.stream(jobs, out):
-                between()
+            with closing(generator.stream(jobs, out)) as steps:
+                for _ in steps:
+                    between()
             return [out[i] for i in range(len(jobs))]
 
         try:

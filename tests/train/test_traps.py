@@ -166,6 +166,24 @@ def test_a_snapshot_stays_until_the_batches_that_play_against_it_are_in() -> Non
     assert served <= {"policy", "average", *trainer.league.pool}  # type: ignore[union-attr]
 
 
+def test_a_batch_that_is_stopped_leaves_the_engine_idle(trainer_of, tmp_path: Path) -> None:
+    """Ctrl-C comes between two decoding steps; the checkpoint that is then written needs an idle engine."""
+    trainer, calls = trainer_of(batch_size=16), []
+
+    def stop() -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    trainer.check = stop
+    with pytest.raises(KeyboardInterrupt):
+        trainer.step()
+    assert not trainer.engine.busy
+    trainer.save_checkpoint(tmp_path)
+    trainer.check = lambda: None
+    assert trainer.step()["updates"] == 1
+
+
 def test_roles_have_credit_methods_of_their_own(trainer_of) -> None:
     trainer = trainer_of(env="Nim-v0", credit={"name": "rae", "roles": {"player_1": "constant"}})
     advantages = trainer.credit.assign(trainer.play(1))
