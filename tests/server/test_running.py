@@ -131,8 +131,9 @@ def test_a_full_queue_says_when_to_come_again(serve: Callable[..., Live], pool: 
 
 def started(live: Live, pool: ThreadPoolExecutor, **options: Any) -> Future[Reply]:
     """A long request that has begun to generate."""
-    before = live.core.engine.worker.steps
+    before, held = live.core.engine.worker.steps, live.holds()["requests"]
     running = pool.submit(ask, live, **options)
+    live.until(lambda: live.holds()["requests"] > held)  # steps alone may be those of an earlier request
     live.until(lambda: live.core.engine.worker.steps > before + 3)
     return running
 
