@@ -50,18 +50,9 @@ class MLXBackend:
         self.config = config
         settings = LoRASettings(rank=config.lora.rank, scale=config.lora.scale)
         self.policy = Policy(model, settings, seed=config.seed, checkpoint_layers=config.optim.checkpoint_layers)
-        o = config.optim
-        self.optimizer = optim.AdamW(
-            learning_rate=o.lr,
-            betas=[o.beta1, o.beta2],
-            eps=o.eps,
-            weight_decay=o.weight_decay,
-            bias_correction=True,
-        )
-        self.optimizer.init(self.policy.trainable())
         self.world: World | None = None
         self._grads: Weights | None = None
-        mx.eval(self.policy.trainable(), self.optimizer.state)
+        self.forget_moments()
 
     def forward_backward(self, batch: Batch, settings: LossSettings, version: int) -> dict[str, Any]:
         """See `TrainerBackend`."""
@@ -104,8 +95,16 @@ class MLXBackend:
 
     def forget_moments(self) -> None:
         """The optimiser begins anew: its moments belong to weights that were given up."""
+        o = self.config.optim
+        self.optimizer = optim.AdamW(  # `init` of one that was used keeps its moments
+            learning_rate=o.lr,
+            betas=[o.beta1, o.beta2],
+            eps=o.eps,
+            weight_decay=o.weight_decay,
+            bias_correction=True,
+        )
         self.optimizer.init(self.policy.trainable())
-        mx.eval(self.optimizer.state)
+        mx.eval(self.policy.trainable(), self.optimizer.state)
 
     # --- state -------------------------------------------------------------------------------------------------------
 

@@ -279,22 +279,22 @@ def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Pr
 def _finish(trainer: Trainer, run: RunDirectory, first: dict[str, float], seconds: float, quiet: bool) -> Result:
     from legos_train.report import print_table, write_report
 
-    config, policy = trainer.config, trainer.learner.policy
+    config, policy, backend = trainer.config, trainer.learner.policy, trainer.learner.backend
     evaluation = trainer.evaluate()
     last = {k: v for k, v in evaluation.items() if not k.endswith("_average")}
     average = {k.removesuffix("_average"): v for k, v in evaluation.items() if k.endswith("_average")}
     published = "average" if average else "last"
     facts = {"env": config.title, "base_model": config.model, "step": trainer.learner.step}
     current = policy.trainable()
-    policy.save(run.path / "last", {"legos": {**facts, "weights": "last"}})
+    backend.save(run.path / "last", {**facts, "weights": "last"})
     best: dict[str, float] = {}
     if trainer.best is not None:
         top = trainer.best
         best = {**top.numbers, "step": top.step}
         policy.load(top.weights)
-        policy.save(run.path / "best", {"legos": {**facts, "step": top.step, "weights": f"best ({top.kind})"}})
+        backend.save(run.path / "best", {**facts, "step": top.step, "weights": f"best ({top.kind})"})
     policy.load(trainer.learner.average() if published == "average" else current)
-    policy.save(run.path / "adapter", {"legos": {**facts, "weights": published}})
+    backend.save(run.path / "adapter", {**facts, "weights": published})
     policy.load(current)
     records = MetricsFile.read(run.path / "metrics.jsonl")
     spent = sum(r["seconds"] for r in records)

@@ -102,7 +102,7 @@ def test_psro_fills_its_payoff_matrix_by_playing() -> None:
         trainer.close()
 
 
-def test_an_injected_league_and_a_rollback_survive_a_resume(tmp_path: Path) -> None:
+def test_an_injected_league_survives_a_resume(tmp_path: Path) -> None:
     monitor = {"entropy": 100.0, "patience": 1, "window": 1, "action": "inject_opponents"}
     config = small(tmp_path, batch_size=8, steps=4, monitor=monitor)
     trainer = Trainer(config)
@@ -130,3 +130,22 @@ def test_stop_ends_the_run_with_its_checkpoint(tmp_path: Path) -> None:
     result = train(config=small(tmp_path / "run", batch_size=8, steps=9, monitor=monitor), quiet=True)
     assert result.steps == 2 and "entropy" in (result.stopped or "")
     assert (tmp_path / "run/checkpoints/step_2/manifest.json").exists()
+
+
+def test_a_rollback_brings_back_the_best_weights_and_forgets_the_moments() -> None:
+    monitor = {"entropy": 100.0, "patience": 2, "window": 1, "action": "rollback"}
+    trainer = Trainer(small(batch_size=8, steps=9, monitor=monitor, optim={"beta1": 0.9}))
+    try:
+        trainer.step()
+        trainer.evaluate()
+        assert trainer.best is not None
+        record = trainer.step()
+        assert f"weights of step {trainer.best.step} are back" in record["alarms"][0]["done"]
+        now = trainer.learner.policy.trainable()
+        assert all(np.array_equal(now[name], kept) for name, kept in trainer.best.weights.items())
+        state = trainer.learner.backend.arrays()["optimizer"]
+        moments = [np.array(value) for name, value in state.items() if name.endswith(("/m", "/v"))]
+        assert moments and not any(np.any(value) for value in moments)
+        assert trainer.step()["updates"] == 1
+    finally:
+        trainer.close()
