@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -139,16 +138,3 @@ def identity_of(model: str, tokenizer: Any, vocabulary: int) -> dict[str, Any]:
         "template_digest": template_digest(tokenizer),
         "vocab": vocabulary,
     }
-
-
-def load_object(path: str) -> Any:
-    """`module:name` or `file.py:name` as the object it names.
-
-    Raises:
-        ConfigError: there is no such thing.
-    """
-    module, _, name = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"cannot import {path!r}: {error}; write module:name") from error

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from legos_envs import Decision
 from legos_envs.records import Episode, Trajectory, Turn, episode_from_json, episode_to_json
 from legos_train import Actor, Arena, Trainer
+from legos_train.batch import pack
 from legos_train.config import ConfigError
 from legos_train.overlap import make_batch_generator, overlapped, split_stale
 from legos_train.stopping import Stopping
@@ -51,6 +53,21 @@ def test_without_staleness_it_alternates_and_gives_what_synchronous_training_giv
 def episode(*versions: int, trainable: bool = True) -> Episode:
     turns = [Turn((), "x", policy_version=v) for v in versions]
     return Episode("e", 0, {}, {"a": Trajectory("a", "a", trainable, turns)})
+
+
+def test_every_token_has_its_version_when_weights_change_in_the_middle_of_an_action() -> None:
+    turn = Turn(
+        ({"role": "user", "content": "go"},), "x", 0.0, None, (1, 2), (3, 4, 5), (-1.0,) * 3, 6, "stop", (6, 6, 7)
+    )
+    played = Episode("e", 0, {}, {"a": Trajectory("a", "a", True, [turn])})
+    again = episode_from_json(episode_to_json(played))
+    assert again == played
+    batch = pack([again], [{"a": np.zeros(1)}], policy_version=7, max_staleness=1)
+    assert batch.version.tolist() == [6, 6, 7]
+    assert not len(pack([again], [{"a": np.zeros(1)}], policy_version=8, max_staleness=1)), "the oldest token counts"
+    turn.token_versions = (6, 7)
+    with pytest.raises(ValueError, match="3 action tokens but 2 token versions"):
+        pack([played], [{"a": np.zeros(1)}])
 
 
 def test_stale_episodes_are_dropped_before_they_are_used_and_counted() -> None:
