@@ -148,9 +148,8 @@ def _begin(config: TrainConfig, arena: Arena | None, manner: Manner) -> Result:
                 _agree(config, manner.world)
         if run.finished:
             if not manner.quiet:
-                print(f"{path} is finished; nothing to do")
+                Progress("", config.steps, mode=config.logs.progress).note(f"{path} is finished; nothing to do")
             return _read_result(path)
-        write_text(path / "config.toml", to_toml(config.model_copy(update={"run_dir": None})))
         with Stopping() as stopping:
             return _run(config, arena, run, manner, stopping)
 
@@ -179,6 +178,8 @@ def _run(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Ma
     began = time.perf_counter()
     trainer = Trainer(config, arena, manner.world)
     try:
+        # A directory holds a run from here on: not before, so that a start with a wrong setting can be tried again.
+        write_text(run.path / "config.toml", to_toml(config.model_copy(update={"run_dir": None})))
         stopping.check()
         start = trainer.resume(run.path / "checkpoints") if manner.resume else 0
         crashpoint("loop.resumed")

@@ -88,6 +88,7 @@ class RunDirectory:
     def __init__(self, path: Path):
         self.path = path
         self._lock: IO[str] | None = None
+        self._made = False
 
     @property
     def started(self) -> bool:
@@ -99,6 +100,7 @@ class RunDirectory:
 
     def __enter__(self) -> RunDirectory:
         try:
+            self._made = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / ".lock", "w")
         except OSError as error:
@@ -127,6 +129,11 @@ class RunDirectory:
         crashpoint("run.swept")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is not None and self._made:
+            with suppress(OSError):  # a run that never began leaves nothing behind; the first error says more
+                if fsops.names(self.path) == [".lock"]:
+                    fsops.unlink(self.path / ".lock")
+                    self.path.rmdir()
         if self._lock is not None:
             self._lock.close()
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import io
+import json
 import re
 import runpy
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pettingzoo
 import pytest
@@ -48,11 +54,18 @@ def test_python_blocks_run(page: str, code: str, tmp_path: Path, monkeypatch: py
     exec(compile(code, page, "exec"), module.__dict__)
 
 
-def commands() -> list[str]:
-    """Every `legos ...` line of the shell blocks, without what starts it."""
-    lines = [line.split("#")[0].strip() for _, text in blocks("bash") for line in text.splitlines()]
+PATH = "getting_started.md"  # its commands build on one another
+
+
+def commands_of(texts: Iterable[str]) -> list[str]:
+    """Every `legos ...` line of shell blocks, without what starts it."""
+    lines = [line.split("#")[0].strip() for text in texts for line in text.splitlines()]
     found = [line.rpartition("uv run ")[2] for line in lines]
-    return sorted({line for line in found if line.startswith("legos ")})
+    return [line for line in found if line.startswith("legos ")]
+
+
+def commands() -> list[str]:
+    return sorted(set(commands_of(text for page, text in blocks("bash") if page != PATH)))
 
 
 SHORT = ["--steps", "2", "--batch-size", "16", "--eval.every", "0", "--eval.games", "4", "--run-dir", "short"]
@@ -91,10 +104,22 @@ def serve(arguments: list[str], folder: Path) -> None:
             while not ready(port):
                 assert process.poll() is None and time.monotonic() < end, log.read_text()
                 time.sleep(0.05)
+            if not arguments and shutil.which("curl"):
+                ask(port)
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0, log.read_text()
         finally:
             process.kill()
+
+
+def ask(port: int) -> None:
+    """The requests that the docs send with curl, to a server on another port."""
+    texts = [text for _, text in blocks("bash") if text.startswith("curl ")]
+    assert texts
+    for text in texts:
+        command = [*shlex.split(text.replace(":8000", f":{port}").replace("\\\n", " ")), "--silent", "--fail"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0 and "choices" in json.loads(done.stdout), (command, done)
 
 
 def ready(port: int) -> bool:
@@ -123,6 +148,53 @@ def test_commands_run(command: str, short_run: Path, tmp_path: Path) -> None:
         return
     arguments = [str(short_run) if a.startswith("runs/") else a for a in arguments]
     legos([verb, *arguments, *{"train": SHORT, "eval": ["-n", "4"]}.get(verb, [])], tmp_path)
+
+
+@pytest.mark.parametrize("command", sorted(set(commands_of(text for _, text in blocks("text")))))
+def test_commands_that_need_more_than_this_machine_are_understood(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks marked `text` name hub models, servers or long runs: their options are read, and nothing is done."""
+    from legos_train import cli
+
+    monkeypatch.chdir(tmp_path)
+    verb, *arguments = shlex.split(command)[1:]
+    if verb == "train":
+        seen: list[Any] = []
+        monkeypatch.setattr("legos_train.train", lambda **given: seen.append(given["config"]))
+        arguments = [a for a in arguments if a != "--dry-run"]  # its estimate would load the model
+        assert cli.main([verb, *arguments]) == 0 and len(seen) == 1
+    else:
+        importlib.import_module(cli.VERBS[verb][0]).make_parser().parse_args(arguments)
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("toml"))
+def test_settings_files_are_valid(page: str, text: str) -> None:
+    from legos_train.config import from_dict
+
+    assert from_dict(tomllib.loads(text), page)
+
+
+ONE_GAME = "[bet]\n[call]\n" * 3
+
+
+def test_the_first_ten_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All commands of the page in their order, in one folder; trainings are short and the server is stopped."""
+    from legos_train.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    given = commands_of(text for page, text in blocks("bash") if page == PATH)
+    shorter = {"train": [*SHORT[:-2], "--steps", "2"], "eval": ["-n", "8"], "view": ["--no-open"]}
+    for command in given:
+        verb, *arguments = shlex.split(command)[1:]
+        monkeypatch.setattr("sys.stdin", io.StringIO(ONE_GAME))
+        if verb == "serve":
+            serve(arguments, tmp_path)
+        else:
+            assert main([verb, *arguments, *shorter.get(verb, [])]) == 0, command
+    assert {"play", "eval", "train", "view", "export", "serve", "envs"} <= {shlex.split(c)[1] for c in given}
+    left = ["runs/kuhn/view.html", "runs/kuhn/report.html", "kuhn_hub/README.md", "kuhn.jsonl", "runs/mine/result.json"]
+    assert all((tmp_path / name).stat().st_size for name in left)
 
 
 def test_examples_run(tmp_path: Path) -> None:

@@ -81,6 +81,17 @@ def test_a_run_directory_is_not_overwritten_nor_shared(tmp_path: Path) -> None:
 ARRAYS = {"adapter": {"a": mx.arange(6).astype(mx.float32)}}
 
 
+def test_a_start_that_fails_leaves_no_run_behind(tmp_path: Path) -> None:
+    with pytest.raises(LookupError, match="NoSuchGame"):
+        train(small(tmp_path / "new", env="NoSuchGame-v0"), quiet=True)
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(LookupError, match="NoSuchGame"):
+        train(small(tmp_path / "mine", env="NoSuchGame-v0"), quiet=True)
+    with RunDirectory(tmp_path / "mine") as run:
+        assert not run.started
+
+
 def test_checkpoints_are_pruned_and_the_newest_whole_one_is_loaded(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         checkpoint.save(tmp_path, step, ARRAYS, {"step": step}, keep=2)
