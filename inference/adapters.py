@@ -24,9 +24,9 @@ import numpy as np
 from mlx import nn
 from mlx.utils import tree_unflatten
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
-from mlx_lm.tuner.lora import LoRALinear
 
 from .types import AdapterError, AdapterInfo, UnknownAdapter
+from .wrapped import LORA, wrapped
 
 Pairs = dict[str, tuple[mx.array, mx.array]]
 """Layer path -> A (in, rank), B (rank, out) with the scale folded in."""
@@ -258,8 +258,8 @@ def linear_shapes(model: nn.Module) -> dict[str, tuple[int, int]]:
     """Path -> (in, out) of every linear layer that an adapter may change, LoRA wrappers seen through."""
     shapes = {}
     for path, module in model.named_modules():
-        if isinstance(module, LoRALinear):
-            shapes[path] = _linear_shape(module.linear)
+        if isinstance(inner := wrapped(module, by=(LORA,)), (nn.Linear, nn.QuantizedLinear)):
+            shapes[path] = _linear_shape(inner)
         elif isinstance(module, (nn.Linear, nn.QuantizedLinear)) and not path.endswith(".linear"):
             shapes[path] = _linear_shape(module)
     return shapes

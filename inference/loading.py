@@ -9,7 +9,10 @@ import importlib.resources
 import json
 import math
 import re
+import socket
 import sys
+import urllib.parse
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +21,11 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
-from mlx_lm.tuner.dora import DoRAEmbedding, DoRALinear
-from mlx_lm.tuner.lora import LoRAEmbedding, LoRALinear, LoRASwitchLinear
 
 from . import fastblas
 from .adapters import check_adapter, linear_shapes
 from .types import AdapterError, ModelNotFound, UnsafeModel
+from .wrapped import wrapped
 
 _BUNDLED = ("tiny",)
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
@@ -130,10 +132,27 @@ def find_model(name_or_path: str | Path) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    offline = _hub_is_unknown()
     try:
-        return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+        return Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=offline))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise ModelNotFound(_no_such_model(name, f"the hub said: {type(error).__name__}: {error}")) from error
+        why = f"the hub said: {type(error).__name__}: {str(error).rstrip('.')}"
+        if offline:
+            why = "it is no directory, it is not in the hub's cache, and the hub cannot be reached (no network?)"
+        raise ModelNotFound(_no_such_model(name, why)) from error
+
+
+def _hub_is_unknown() -> bool:
+    """Whether the hub's name cannot be looked up: without a network its client would only give up after 20 seconds."""
+    from huggingface_hub import constants
+
+    if urllib.request.getproxies():  # they know names that this machine does not
+        return False
+    try:
+        socket.getaddrinfo(urllib.parse.urlsplit(constants.ENDPOINT).hostname, None)
+    except OSError:
+        return True
+    return False
 
 
 def _no_such_model(name: str, why: str) -> str:
@@ -208,10 +227,8 @@ def clone_structure(model: nn.Module) -> nn.Module:
     def clone(value: Any) -> Any:
         if id(value) in copies:  # tied modules stay tied
             return copies[id(value)]
-        if isinstance(value, (LoRALinear, LoRASwitchLinear, DoRALinear)):
-            result = clone(value.linear)
-        elif isinstance(value, (LoRAEmbedding, DoRAEmbedding)):
-            result = clone(value.embedding)
+        if (inner := wrapped(value)) is not None:
+            result = clone(inner)
         elif isinstance(value, nn.Module):
             result = type(value).__new__(type(value))
             result.__dict__.update(value.__dict__)

@@ -47,3 +47,8 @@ def test_light_modules_load_no_model_library(module: str) -> None:
 
 def test_playing_and_the_policies_of_code_need_no_model_library() -> None:
     assert not loaded("import legos_train.cli_play") & {"mlx", "mlx_lm", "transformers"}
+
+
+def test_training_and_serving_load_no_tracker() -> None:
+    """mlx-lm's own trainer imports wandb where it is installed; nothing here needs either."""
+    assert not loaded("from legos_train import train; import legos_train.trainer, inference") & {"wandb", "tensorboard"}

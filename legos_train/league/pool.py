@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,8 +19,8 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
     """LoRA weights of a run by name, oldest first, and the scale they were trained with.
 
     Looked for: `checkpoints/step_N/adapter.safetensors` and `league_*.safetensors` of the same checkpoints (damaged
-    ones are passed over), then `last`, `best` and the weight average `adapter`. Names are `RUN@step_40`, `RUN@best`;
-    weights that are there twice are taken once.
+    ones are passed over), then `last`, `best` and the weight average `adapter`. Names are `RUN.step_40`, `RUN.best`, in
+    letters that file names and servers take; weights that are there twice are taken once.
 
     Returns:
         The weights, and `lora.scale` of the run's config; None where the run has no config.toml.
@@ -37,7 +38,7 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
         if _step(directory) < 0 or damage(directory):
             continue
         for file in sorted(directory.glob("league_*.safetensors"), key=lambda f: _step(Path(f.stem[7:]))):
-            files.setdefault(file.stem[7:].rpartition("@")[2], file)
+            files.setdefault(file.stem[7:].rpartition(".")[2], file)
         files[directory.name] = directory / "adapter.safetensors"
     files = dict(sorted(files.items(), key=lambda item: _step(Path(item[0]))))
     files |= {name: run / name / "adapters.safetensors" for name in ("last", "best", "adapter")}
@@ -48,7 +49,7 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
         weights: Weights = dict(mx.load(str(file)))  # type: ignore[arg-type]
         mx.eval(weights)
         if not any(_equal(weights, other) for other in found.values()):
-            found[f"{run.resolve().name}@{name}"] = weights
+            found[f"{_word(run.resolve().name)}.{name}"] = weights
     if not found:
         raise ValueError(
             f"league.pool_from: no snapshots in {str(run)!r}; looked for checkpoints/step_*/adapter.safetensors, "
@@ -98,6 +99,11 @@ def misfit(weights: Mapping[str, mx.array], like: Mapping[str, mx.array]) -> str
         if got != wanted:
             return f"{name} has shape {got} where this run has {wanted}"
     return None
+
+
+def _word(name: str) -> str:
+    """A run's name as part of a member's, which becomes a file in a checkpoint and an adapter on a server."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:40] or "run"
 
 
 def _step(path: Path) -> int:

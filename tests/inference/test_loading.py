@@ -113,3 +113,24 @@ def test_damaged_and_misfitting_adapters_are_refused(adapter_dir: Path, random_m
 def test_errors_have_one_base() -> None:
     for error in (ModelNotFound, UnsafeModel, AdapterError):
         assert issubclass(error, InferenceError)
+
+
+def test_layers_of_mlx_lms_adapters_are_seen_through() -> None:
+    from mlx import nn
+    from mlx_lm.models.switch_layers import SwitchLinear
+    from mlx_lm.tuner.dora import DoRAEmbedding, DoRALinear
+    from mlx_lm.tuner.lora import LoRAEmbedding, LoRALinear, LoRASwitchLinear
+
+    from inference.wrapped import LORA, wrapped
+
+    linear, embedding, expert = nn.Linear(4, 4), nn.Embedding(4, 4), SwitchLinear(4, 4, 2)
+    for layer, inner in [
+        (LoRALinear.from_base(linear), linear),
+        (LoRASwitchLinear.from_base(expert), expert),
+        (LoRAEmbedding.from_base(embedding), embedding),
+        (DoRALinear.from_base(linear), linear),
+        (DoRAEmbedding.from_base(embedding), embedding),
+    ]:
+        assert wrapped(layer) is inner
+    assert wrapped(linear) is None and wrapped("linear") is None
+    assert wrapped(DoRALinear.from_base(linear), by=(LORA,)) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from pathlib import Path
 
 import mlx.core as mx
@@ -10,6 +11,7 @@ import pytest
 
 import legos_envs
 from benchmarks.league import Tabular, train
+from inference.client.packing import check_name
 from legos_train import checkpoint, settings
 from legos_train.league import League
 
@@ -37,16 +39,32 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_pool_from_another_run(run: Path) -> None:
     made = League(settings.League(mode="fsp"), 0)
     names = made.fill_from(run, weights(0))
-    assert names == made.pool == [f"kuhn@{n}" for n in ("step_5", "step_10", "step_20", "step_40", "best", "adapter")]
+    assert names == made.pool == [f"kuhn.{n}" for n in ("step_5", "step_10", "step_20", "step_40", "best", "adapter")]
     assert [float(made.weights[n]["q.lora_a"][0, 0]) for n in names] == [5, 10, 20, 40, 33, 34]
     assert set(made.weights[names[0]]) == {"q.lora_a", "q.lora_b"}  # no optimizer state
 
 
 def test_a_small_pool_takes_them_evenly_and_another_scale_is_made_up_for(run: Path) -> None:
     made = League(settings.League(mode="psro", pool=3), 0)
-    assert made.fill_from(run, scale=8.0) == ["kuhn@step_5", "kuhn@step_20", "kuhn@adapter"]
-    a, b = (made.weights["kuhn@step_20"][f"q.lora_{x}"] for x in "ab")
+    assert made.fill_from(run, scale=8.0) == ["kuhn.step_5", "kuhn.step_20", "kuhn.adapter"]
+    a, b = (made.weights["kuhn.step_20"][f"q.lora_{x}"] for x in "ab")
     assert float(a[0, 0]) == 20 and float(b[0, 0]) == 10  # 4 * 20 * 20 = 8 * 20 * 10
+
+
+@pytest.mark.parametrize("name", ["kuhn", "my run @home (2)", ".hidden", "\N{GREEK SMALL LETTER PI}", "long" * 50])
+def test_members_from_another_run_can_be_kept_and_published(run: Path, tmp_path: Path, name: str) -> None:
+    """Their names become files of a checkpoint and adapters of a server; and a third run reads them from there."""
+    other = shutil.copytree(run, tmp_path / name)
+    made = League(settings.League(mode="fsp"), 0)
+    names = made.fill_from(other)
+    assert [n.rpartition(".")[2] for n in names] == ["step_5", "step_10", "step_20", "step_40", "best", "adapter"]
+    assert [check_name(n) for n in names] == names
+    third = tmp_path / "third"
+    arrays = {f"league_{n}": weights for n, weights in made.weights.items()}
+    checkpoint.save(third / "checkpoints", 60, {"adapter": weights(60), **arrays}, {}, keep=1)
+    found = League(settings.League(mode="fsp"), 0)
+    found.fill_from(third)
+    assert {"third.step_5", "third.step_40", "third.step_60"} <= set(found.pool)
 
 
 def test_what_cannot_fill_a_pool(run: Path, tmp_path: Path) -> None:

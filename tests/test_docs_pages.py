@@ -1,0 +1,69 @@
+"""The pages written by hand say what there is: no example and no preset is missing, and their tables are true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+from legos_train.config import TrainConfig, from_dict
+from legos_train.presets import preset, preset_names
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = (ROOT / "docs/examples.md").read_text()
+RESUME = (ROOT / "docs/resume_fsp.md").read_text()
+
+
+def rows(page: str, first: str) -> dict[str, list[str]]:
+    """The rows of the table whose first head is `first`, by their first cell without its backticks."""
+    found = re.search(rf"^\| {first} \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE)
+    assert found, f"there is no table that begins with {first!r}"
+    cells = [[cell.strip() for cell in line.strip("| ").split("|")] for line in found[1].splitlines()]
+    return {row[0].strip("`"): row[1:] for row in cells}
+
+
+def test_every_example_is_on_the_page_and_nothing_else() -> None:
+    here = ROOT / "examples"
+    files = {str(f.relative_to(here)) for kind in ("*.py", "*.ipynb", "*.toml") for f in here.rglob(kind)}
+    named = re.findall(r"^\| `([\w/]+\.(?:py|ipynb|toml))` \|", EXAMPLES, re.MULTILINE)
+    assert sorted(named) == sorted(f for f in files if ".ipynb_checkpoints" not in f)
+
+
+def test_every_preset_is_in_the_table_as_it_is() -> None:
+    table = rows(EXAMPLES, "preset")
+    assert sorted(table) == preset_names()
+    for name, (envs, size, method, *_) in table.items():
+        config = from_dict(preset(name))
+        assert re.findall(r"`([^`]+)`", envs) == [entry.id for entry in config.env], name
+        assert size == f"{config.steps} x {config.batch_size} ({config.grouped})", name
+        assert method == f"`{config.credit.name}`, `{config.loss.name}`", name
+
+
+def test_the_league_settings_and_their_defaults_are_true() -> None:
+    defaults = TrainConfig().league
+    table = rows(RESUME, "setting")
+    assert sorted(table) == sorted(f"league.{field}" for field in type(defaults).model_fields)
+    for name, (given, _) in table.items():
+        value = getattr(defaults, name.removeprefix("league."))
+        said = given.strip("`")
+        assert said == ("none" if value in (None, ()) else f"{value:g}" if isinstance(value, float) else str(value)), (
+            name
+        )
+
+
+def test_flags_and_settings_named_for_those_who_come_from_elsewhere_exist() -> None:
+    """Every `--a.b-c` of the page is a setting; `--resume` and the like are no settings."""
+    for flag in sorted(set(re.findall(r"--([a-z]+(?:[.-][a-z]+)+)", RESUME))):
+        section: object = TrainConfig()
+        for part in flag.split("."):
+            section = getattr(section, part.replace("-", "_"))
+
+
+def test_the_hand_made_figure_stands_alone() -> None:
+    """Well-formed, no outside resource, and no text that vanishes on a dark page: it is on a box or mid-grey."""
+    text = (ROOT / "docs/images/concepts.svg").read_text()
+    assert not re.search(
+        r"https?:|@import|@font-face|<script|<image|href", text.replace("http://www.w3.org/2000/svg", "")
+    )
+    fills = {node.get("fill") for node in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")}
+    assert fills == {"#1a1a1a", "#808080"} and "images/concepts.svg" in (ROOT / "docs/concepts.md").read_text()
