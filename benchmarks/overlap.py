@@ -100,7 +100,7 @@ def beside(model: Path, backend: str, seconds: float, *, learn: bool = True) -> 
         gradients, began = 0, time.perf_counter()
         while (spent := time.perf_counter() - began) < seconds:
             if learn:
-                trainer.learner.backend.forward_backward(batch, settings, 1)
+                trainer.backend.forward_backward(batch, settings, 1)
                 gradients += 1
             else:
                 time.sleep(0.1)
@@ -128,7 +128,7 @@ def gradients_alone(model: Path, seconds: float) -> float:
         trainer.step()
         began, count, settings = time.perf_counter(), 0, trainer.learner.settings(1)
         while time.perf_counter() - began < seconds:
-            trainer.learner.backend.forward_backward(trainer.batch, settings, 1)
+            trainer.backend.forward_backward(trainer.batch, settings, 1)
             count += 1
         return count / (time.perf_counter() - began)
     finally:

@@ -18,10 +18,14 @@ from legos_train.policy import Policy, Weights, clip_grads, loss_and_grad, prepa
 
 if TYPE_CHECKING:
     from legos_train.distributed import World
+    from legos_train.generation import Publisher
 
 
 class TrainerBackend(Protocol):
-    """Weights that can be trained, kept and published. The loop around it knows no array library."""
+    """Weights that can be trained, kept and published: what the learner and the loop around it ask for.
+
+    `trainable` gives named arrays that can be added and scaled (MLX arrays, in `MLXBackend`).
+    """
 
     def forward_backward(self, batch: Batch, settings: LossSettings, version: int) -> dict[str, Any]:
         """Computes the gradient of a batch and keeps it; returns numbers to log.
@@ -38,19 +42,50 @@ class TrainerBackend(Protocol):
         """Writes the adapter in mlx-lm's layout."""
         ...
 
-    def publish(self, target: Any, name: str, version: int) -> None:
-        """Gives the current weights to an engine or a generator, under an adapter name."""
+    def publish(self, target: Publisher, name: str, version: int) -> None:
+        """Gives the current weights to whatever plays, under an adapter name."""
+        ...
+
+    def prepare(self, batch: Batch, settings: LossSettings) -> Batch:
+        """The batch with the log-probabilities of the policy as it is, for losses that correct for stale samples."""
+        ...
+
+    def trainable(self) -> Weights:
+        """The weights being trained, by mlx-lm's names."""
+        ...
+
+    def load(self, weights: Mapping[str, Any]) -> None:
+        """Replaces all of them; ValueError where they do not fit."""
+        ...
+
+    def anchor(self, weights: Mapping[str, Any] | None) -> None:
+        """What the KL penalty is measured against from now on; None: the base model."""
+        ...
+
+    def forget_moments(self) -> None:
+        """The optimiser begins anew."""
+        ...
+
+    def drop_caches(self) -> None:
+        """Forgets what was computed before, so that what follows depends on the state alone."""
+        ...
+
+    def arrays(self) -> dict[str, Weights]:
+        """All arrays of the state, by the name of the checkpoint file they belong in."""
+        ...
+
+    def restore(self, arrays: Mapping[str, Weights]) -> None:
+        """Comes back to `arrays()`, bit for bit; ValueError where they are of something else."""
         ...
 
 
 class MLXBackend:
     """LoRA weights on an MLX model, AdamW, one process or several (`world`, see distributed.py)."""
 
-    def __init__(self, model: nn.Module, config: TrainConfig):
-        self.config = config
+    def __init__(self, model: nn.Module, config: TrainConfig, world: World | None = None):
+        self.config, self.world = config, world
         settings = LoRASettings(rank=config.lora.rank, scale=config.lora.scale)
         self.policy = Policy(model, settings, seed=config.seed, checkpoint_layers=config.optim.checkpoint_layers)
-        self.world: World | None = None
         self._grads: Weights | None = None
         self.forget_moments()
 
@@ -68,7 +103,7 @@ class MLXBackend:
         return numbers
 
     def prepare(self, batch: Batch, settings: LossSettings) -> Batch:
-        """The batch with the log-probabilities of the policy as it is, for losses that correct for stale samples."""
+        """See `TrainerBackend`."""
         return prepare(self.policy, batch, settings, max_tokens=self.config.max_batch_tokens, world=self.world)
 
     def optim_step(self, lr: float) -> None:
@@ -89,9 +124,25 @@ class MLXBackend:
         """See `TrainerBackend`; `facts` stand under `legos` in `adapter_config.json`."""
         self.policy.save(folder, {"legos": dict(facts)})
 
-    def publish(self, target: Any, name: str, version: int) -> None:
+    def publish(self, target: Publisher, name: str, version: int) -> None:
         """See `TrainerBackend`."""
-        target.publish(name, self.policy.trainable(), version=version)
+        target.publish(name, self.policy.trainable(), version)
+
+    def trainable(self) -> Weights:
+        """See `TrainerBackend`."""
+        return self.policy.trainable()
+
+    def load(self, weights: Mapping[str, Any]) -> None:
+        """See `TrainerBackend`."""
+        self.policy.load(weights)
+
+    def anchor(self, weights: Mapping[str, Any] | None) -> None:
+        """See `TrainerBackend`."""
+        self.policy.anchor(weights)
+
+    def drop_caches(self) -> None:
+        """See `TrainerBackend`."""
+        self.policy.clear()
 
     def forget_moments(self) -> None:
         """The optimiser begins anew: its moments belong to weights that were given up."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from legos_train.actors import ANYBODY, BASE, POLICY, Actor, seated
 from legos_train.arena import Arena, EnvSlot
@@ -11,6 +12,10 @@ from legos_train.config import ConfigError, TrainConfig
 from legos_train.credit import CreditAssigner, PerEnv, PerRole, from_settings
 from legos_train.league import League
 from legos_train.settings import ActorEntry
+
+if TYPE_CHECKING:
+    from legos_train.backend import TrainerBackend
+    from legos_train.remote import RemoteEngine
 
 
 def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
@@ -107,8 +112,11 @@ def make_credit(config: TrainConfig, arena: Arena) -> CreditAssigner:
     return PerEnv(default, own) if own else default
 
 
-def make_league(config: TrainConfig, arena: Arena, like: Mapping[str, Any]) -> League | None:
-    """The run's league, or None for mirror play."""
+def make_league(config: TrainConfig, arena: Arena, like: Mapping[str, Any] | None) -> League | None:
+    """The run's league, or None for mirror play.
+
+    `like`: the run's weights, which those of `league.pool_from` must fit; None: the pool will come from a checkpoint.
+    """
     if config.league.mode == "mirror":
         return None
     slots = list(arena.envs.values())
@@ -121,9 +129,46 @@ def make_league(config: TrainConfig, arena: Arena, like: Mapping[str, Any]) -> L
             )
     symmetric = all(len({slot.seats[agent][0] for agent in slot.trained}) == 1 for slot in slots)
     league = League(config.league, config.seed, symmetric)
-    if config.league.pool_from is not None:
+    if like is not None and config.league.pool_from is not None:
         league.fill_from(config.league.pool_from, like, config.lora.scale)
     return league
+
+
+def warm_start(backend: TrainerBackend, config: TrainConfig, path: Path) -> None:
+    """Begins from an adapter, a run or a checkpoint.
+
+    Raises:
+        ConfigError: its weights do not fit this run's.
+    """
+    from legos_train.policies import locate, read_weights
+
+    folder = path if (path / "adapter_config.json").exists() else locate(str(path))[1]
+    found, scale, _ = read_weights(folder or path)
+    factor = scale / config.lora.scale  # the product B A is scaled; B alone takes the difference
+    weights = {n: w * factor if n.endswith("lora_b") and factor != 1 else w for n, w in found.items()}
+    try:
+        backend.load(weights)
+    except ValueError as error:
+        raise ConfigError(
+            f"init_adapter {str(path)!r} does not fit this run's adapter: {error}; set lora.rank as it was there"
+        ) from error
+
+
+def remote_engine(config: TrainConfig, tokenizer: Any, vocabulary: int) -> RemoteEngine:
+    """The servers of `server.urls`, after they have shown that they serve the same model.
+
+    Raises:
+        RuntimeError: one of them cannot be reached, or has another model, tokenizer or chat template.
+    """
+    from legos_train.remote import RemoteEngine
+
+    engine = RemoteEngine(config.server.urls, config.server.api_key_env)
+    try:
+        engine.check(identity_of(config.model, tokenizer, vocabulary))
+    except BaseException:
+        engine.close()
+        raise
+    return engine
 
 
 def identity_of(model: str, tokenizer: Any, vocabulary: int) -> dict[str, Any]:

@@ -11,13 +11,12 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from mlx import nn
 
-from legos_train.backend import MLXBackend
+from legos_train.backend import TrainerBackend
 from legos_train.batch import Batch
 from legos_train.config import TrainConfig
 from legos_train.loss import LossSettings
-from legos_train.policy import FULL_ROW_VOCABULARY, Policy, Weights
+from legos_train.policy import FULL_ROW_VOCABULARY, Weights
 
 CERTAIN = 1e-4
 """A log-probability nearer to 0 than this may be exactly 0, with a gradient of exactly 0, in another implementation."""
@@ -32,23 +31,19 @@ class TrainingError(RuntimeError):
 class Learner:
     """The policy being trained and its averages; `step` counts optimiser steps done (the policy version).
 
-    `kl_factor` multiplies the scheduled KL weight; the collapse monitor raises it.
+    `kl_factor` multiplies the scheduled KL weight; the collapse monitor raises it. `vocabulary`: how many tokens the
+    model knows.
     """
 
-    def __init__(self, model: nn.Module, config: TrainConfig):
-        self.config = config
-        self.backend = MLXBackend(model, config)
+    def __init__(self, backend: TrainerBackend, config: TrainConfig, vocabulary: int):
+        self.config, self.backend, self.vocabulary = config, backend, vocabulary
         self.step = 0
         self.skipped = 0
         self.kl_factor = 1.0
-        self._average: Weights = {name: mx.zeros_like(w) for name, w in self.policy.trainable().items()}
+        self._average: Weights = {name: mx.zeros_like(w) for name, w in backend.trainable().items()}
         self._average_weight = 0.0
         self._magnet: Weights | None = None
         mx.eval(self._average)
-
-    @property
-    def policy(self) -> Policy:
-        return self.backend.policy
 
     # --- schedules ---------------------------------------------------------------------------------------------------
 
@@ -72,7 +67,7 @@ class Learner:
         loss = self.config.loss
         kl = loss.kl_estimator
         if kl == "auto":
-            kl = "exact" if self.policy.vocabulary <= FULL_ROW_VOCABULARY else "k3"
+            kl = "exact" if self.vocabulary <= FULL_ROW_VOCABULARY else "k3"
         return LossSettings(
             loss=loss.name,
             clip_low=loss.clip_low,
@@ -101,7 +96,7 @@ class Learner:
         """
         config, step = self.config, self.step + 1
         settings = self.settings(step)
-        before = self.policy.trainable()
+        before = self.backend.trainable()
         if not before:
             raise TrainingError(f"step {step}: no LoRA weight is trainable (all are frozen): nothing would be learned")
         numbers: dict[str, Any] = {}
@@ -132,7 +127,7 @@ class Learner:
                 self.skipped = 0
                 steepest = max(steepest, seen["grad_norm"])
                 updates += 1
-        change = adapter_change(before, self.policy.trainable())
+        change = adapter_change(before, self.backend.trainable())
         if updates and change == 0.0 and steepest > VANISHED and self.learning_rate(step) > 0:
             raise TrainingError(
                 f"step {step}: the adapter did not change after {updates} update(s) with learning rate "
@@ -152,8 +147,8 @@ class Learner:
         self._fold_average()
         every = self.config.loss.magnet_every
         if every and step % every == 0:
-            self._magnet = dict(self.policy.trainable())
-            self.policy.anchor(self._magnet)
+            self._magnet = dict(self.backend.trainable())
+            self.backend.anchor(self._magnet)
 
     def _skip(self, step: int) -> None:
         self.skipped += 1
@@ -166,7 +161,7 @@ class Learner:
     # --- averages ----------------------------------------------------------------------------------------------------
 
     def _fold_average(self) -> None:
-        kind, current = self.config.average.kind, self.policy.trainable()
+        kind, current = self.config.average.kind, self.backend.trainable()
         if kind == "none":
             return
         if kind == "uniform":
@@ -183,7 +178,7 @@ class Learner:
     def average(self) -> Weights:
         """The weight average so far; the current weights where there is none."""
         if self.config.average.kind == "none" or not self._average_weight:
-            return self.policy.trainable()
+            return self.backend.trainable()
         if self.config.average.kind == "uniform":
             return dict(self._average)
         return {name: a / self._average_weight for name, a in self._average.items()}
@@ -216,7 +211,7 @@ class Learner:
         self.kl_factor = state["kl_factor"]
         if "magnet" in arrays:
             self._magnet = dict(arrays["magnet"])
-            self.policy.anchor(self._magnet)
+            self.backend.anchor(self._magnet)
 
 
 def adapter_change(before: Mapping[str, mx.array], after: Mapping[str, mx.array]) -> float:

@@ -28,7 +28,7 @@ def estimate(config: TrainConfig) -> str:
     mx.reset_peak_memory()
     trainer = Trainer(small)
     try:
-        base = _bytes(trainer.learner.policy.model) - _nbytes(trainer.learner.policy.trainable())
+        base = _bytes(trainer.backend.policy.model) - _nbytes(trainer.backend.trainable())
         state = sum(_nbytes(group) for group in trainer.learner.arrays().values())
         began = time.perf_counter()
         episodes = trainer.play(1)
@@ -39,7 +39,7 @@ def estimate(config: TrainConfig) -> str:
         scale = config.batch_size / size
         seconds = (learned - began) * scale * config.steps
         turns = [len(t.prompt_tokens or ()) for e in episodes for x in e.trajectories.values() for t in x.turns]
-        weights = trainer.learner.policy.trainable()
+        weights = trainer.backend.trainable()
         return "\n".join(
             [
                 f"base model      {_mib(base)}",

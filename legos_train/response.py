@@ -26,8 +26,8 @@ def respond(trainer: Trainer, alarm: Alarm) -> dict[str, Any]:
         if trainer.best is None:
             done = "nothing measured yet to go back to"
         else:
-            trainer.learner.policy.load(trainer.best.weights)
-            trainer.learner.backend.forget_moments()
+            trainer.backend.load(trainer.best.weights)
+            trainer.backend.forget_moments()
             trainer.drop_caches()
             trainer.republish()
             trainer.monitor.reset()

@@ -17,20 +17,21 @@ from inference import Engine, fastblas, load
 from inference.render import Renderer
 from legos_envs import Episode
 from legos_envs.table import keyed_generator
-from legos_train import checkpoint, filters, settings, tensors
+from legos_train import filters, tensors, whole_state
 from legos_train.actors import NOT_FINITE, Job
 from legos_train.arena import Arena, EpisodeRequest
+from legos_train.backend import MLXBackend
 from legos_train.batch import Batch, pack
-from legos_train.building import arena_of, identity_of, make_credit, make_league
+from legos_train.building import arena_of, make_credit, make_league, remote_engine, warm_start
 from legos_train.config import ConfigError, TrainConfig
 from legos_train.crash import crashpoint
 from legos_train.credit import Advantages
 from legos_train.generation import Generator, LocalGenerator, Publisher
-from legos_train.league import League
 from legos_train.learner import Learner, TrainingError
 from legos_train.measuring import Course, Measurer
 from legos_train.metrics import episode_metrics
 from legos_train.monitor import CollapseMonitor
+from legos_train.payoff_games import fill_payoffs
 from legos_train.remote import RemoteEngine
 from legos_train.replay import Record, ReplayBuffer
 from legos_train.response import respond
@@ -62,7 +63,10 @@ class Trainer:
     by `overlap.py`) another process or thread. With a `world` this is one of several ranks, see distributed.py.
     """
 
-    def __init__(self, config: TrainConfig, arena: Arena | None = None, world: World | None = None):
+    def __init__(
+        self, config: TrainConfig, arena: Arena | None = None, world: World | None = None, *, fresh: bool = True
+    ):
+        """`fresh` is off where a checkpoint will be loaded: runs that this one began from are not looked for again."""
         self.config, self.world = config, world
         if world is not None and config.asynchronous.enabled:
             raise ConfigError("asynchronous.enabled must be off with several ranks: each of them plays and trains")
@@ -72,12 +76,13 @@ class Trainer:
         self.base = model
         self.engine = Engine(model, tokenizer, max_rows=config.max_rows)
         self.renderer = Renderer(tokenizer, config.renderer)
-        self.learner = Learner(model, config)
-        self.learner.backend.world = world
-        if config.init_adapter is not None:
-            self._warm_start(config.init_adapter)
+        self.backend = MLXBackend(model, config, world)
+        self.learner = Learner(self.backend, config, self.backend.policy.vocabulary)
+        if fresh and config.init_adapter is not None:
+            warm_start(self.backend, config, config.init_adapter)
         self.credit = make_credit(config, self.arena)
-        self.league = self.arena.league = make_league(config, self.arena, self.learner.policy.trainable())
+        like = self.backend.trainable() if fresh else None
+        self.league = self.arena.league = make_league(config, self.arena, like)
         self.monitor = CollapseMonitor(config.monitor)
         self.replay = ReplayBuffer(config.replay)
         self.measurer = Measurer(self.arena, self.engine, self.renderer, config.context, config.eval.games, config.seed)
@@ -85,20 +90,12 @@ class Trainer:
         self.generator: Publisher = self.local
         self.arena.generator = self.local
         if config.server.urls:
-            self.generator = self.arena.generator = self._generator(self._servers())
+            servers = remote_engine(config, self.engine.tokenizer, self.backend.policy.vocabulary)
+            self.generator = self.arena.generator = self._generator(servers)
         self.check: Callable[[], None] = lambda: None
         self.best: Best | None = None
         self.stop_reason: str | None = None
-        self._publish_all()
-
-    def _servers(self) -> RemoteEngine:
-        engine = RemoteEngine(self.config.server.urls, self.config.server.api_key_env)
-        try:
-            engine.check(identity_of(self.config.model, self.engine.tokenizer, self.learner.policy.vocabulary))
-        except BaseException:
-            engine.close()
-            raise
-        return engine
+        self.publish_all()
 
     def _generator(self, engine: Engine | RemoteEngine) -> Generator:
         own = LocalGenerator(
@@ -122,21 +119,7 @@ class Trainer:
     def use(self, generator: Publisher) -> None:
         """Takes episodes from somewhere else from now on; it is given the current weights and closed at the end."""
         self.generator = generator
-        self._publish_all()
-
-    def _warm_start(self, path: Path) -> None:
-        from legos_train.policies import locate, read_weights
-
-        folder = path if (path / "adapter_config.json").exists() else locate(str(path))[1]
-        found, scale, _ = read_weights(folder or path)
-        factor = scale / self.config.lora.scale  # the product B A is scaled; B alone takes the difference
-        weights = {n: w * factor if n.endswith("lora_b") and factor != 1 else w for n, w in found.items()}
-        try:
-            self.learner.policy.load(weights)
-        except ValueError as error:
-            raise ConfigError(
-                f"init_adapter {str(path)!r} does not fit this run's adapter: {error}; set lora.rank as it was there"
-            ) from error
+        self.publish_all()
 
     # --- what tests and reports look at, of the first env ------------------------------------------------------------
 
@@ -184,20 +167,9 @@ class Trainer:
         return self.arena.generator.run(jobs)
 
     def fill_payoffs(self) -> None:
-        """Plays the games between members that `psro` needs for its payoff matrix, in the first env."""
-        if self.league is None:
-            return
-        slot = next(iter(self.arena.envs.values()))
-        for pair in self.league.missing_pairs():
-            number = keyed_generator(self.config.seed, f"payoffs of {pair[0]} and {pair[1]}")
-            seats = slot.trained[:2]
-            players = self.arena.players(slot)
-            for agent, member in zip(seats, pair, strict=True):
-                players[agent] = self.arena.opponent(slot, agent, member)
-            seeds = number.integers(2**31, size=self.league.pair_games).tolist()
-            jobs = [Job(slot.name, s, players, {}, slot.options, None, k, ()) for k, s in enumerate(seeds)]
-            episodes = [e for e in self.local.run(jobs) if e.outcome != "unscored"]
-            self.league.record_pair(*pair, [[e.trajectories[a].total for a in seats] for e in episodes])
+        """Plays the games between members that `psro` needs for its payoff matrix."""
+        if self.league is not None:
+            fill_payoffs(self.league, self.arena, self.local, self.config.seed)
 
     # --- learning ----------------------------------------------------------------------------------------------------
 
@@ -206,7 +178,7 @@ class Trainer:
         number = self.learner.step + 1
         crashpoint("loop.step_begun")
         if self.world is not None:
-            self.world.agree("the adapter", tensors.to_bytes(self.learner.policy.trainable()))
+            self.world.agree("the adapter", tensors.to_bytes(self.backend.trainable()))
         began = time.perf_counter()
         if self.replay.due(self.learner.step):
             episodes = self.play(number)
@@ -331,7 +303,7 @@ class Trainer:
             TrainingError: the engine's logits are what they were before.
         """
         before = self.engine.next_logits([probe], POLICY)
-        self._publish(POLICY, self.learner.policy.trainable())
+        self.republish()
         after = self.engine.next_logits([probe], POLICY)
         if np.array_equal(before, after):
             raise TrainingError(
@@ -340,23 +312,27 @@ class Trainer:
             )
 
     def republish(self) -> None:
-        """Publishes the current weights again, after they were put back to earlier ones."""
-        self._publish(POLICY, self.learner.policy.trainable())
+        """Publishes the current weights, whether they are new or not."""
+        for target in self._targets:
+            self.backend.publish(target, POLICY, self.learner.step)
 
-    def _publish(self, name: str, weights: Mapping[str, Any]) -> None:
-        """To the measuring engine, and to wherever episodes come from if that is somewhere else."""
-        version = self.learner.step if name in (POLICY, AVERAGE) else _snapshot_version(name)
-        self.engine.publish(name, weights, scale=self.config.lora.scale, version=version)
-        if name != AVERAGE and self.generator is not self.local:
-            self.generator.publish(name, weights, version)
-
-    def _publish_all(self) -> None:
-        self._publish(POLICY, self.learner.policy.trainable())
+    def publish_all(self) -> None:
+        """Publishes everything that episodes are played with: the policy, and the league's members."""
+        self.republish()
         if self.league is not None:
             for name, weights in self.league.weights.items():
-                self._publish(name, weights)
+                self._publish_member(name, weights)
             if not self.learner.step and self.league.snapshot_due(0):
                 self._snapshot()
+
+    @property
+    def _targets(self) -> list[Publisher]:
+        """The measuring engine, and wherever episodes come from if that is somewhere else."""
+        return [self.local] if self.generator is self.local else [self.local, self.generator]
+
+    def _publish_member(self, name: str, weights: Mapping[str, Any]) -> None:
+        for target in self._targets:
+            target.publish(name, weights, _snapshot_version(name))
 
     def retire(self, name: str) -> None:
         """Takes a snapshot that has left the pool from where episodes are generated. `overlap.py` puts this off until
@@ -367,12 +343,12 @@ class Trainer:
         step = self.learner.step
         if self.league is None or not self.league.snapshot_due(step) or f"step_{step}" in self.league.weights:
             return
-        weights = dict(self.learner.policy.trainable())
+        weights = dict(self.backend.trainable())
         for name in self.league.add(f"step_{step}", weights):
-            self.engine.unpublish(name)
+            self.local.unpublish(name)
             if self.generator is not self.local:
                 self.retire(name)
-        self._publish(f"step_{step}", weights)
+        self._publish_member(f"step_{step}", weights)
 
     # --- measuring ---------------------------------------------------------------------------------------------------
 
@@ -384,12 +360,12 @@ class Trainer:
         """Measures the last weights and, as `NAME_average`, the weight average; keeps track of the best."""
         found = {"last": self.measure(POLICY)}
         if self.config.average.kind != "none" and self.learner.step:
-            self._publish(AVERAGE, self.learner.average())
+            self.local.publish(AVERAGE, self.learner.average(), self.learner.step)
             found["average"] = self.measure(AVERAGE)
         key, sign = self.measurer.key(found["last"])
         for kind, numbers in found.items():
             if self.learner.step and (self.best is None or sign * numbers[key] > sign * self.best.numbers[key]):
-                weights = self.learner.policy.trainable() if kind == "last" else self.learner.average()
+                weights = self.backend.trainable() if kind == "last" else self.learner.average()
                 self.best = Best(self.learner.step, kind, numbers, dict(weights))
         averaged = {f"{name}_average": value for name, value in found.get("average", {}).items()}
         return {**found["last"], **averaged}
@@ -401,62 +377,17 @@ class Trainer:
     def drop_caches(self) -> None:
         self.engine.drop_caches()
         self.generator.drop_caches()
-        self.learner.policy.clear()
+        self.backend.drop_caches()
 
     # --- keeping -----------------------------------------------------------------------------------------------------
 
     def save_checkpoint(self, root: Path) -> None:
-        """The full state. Caches are dropped, here as after a resume. Of several ranks only the first writes."""
-        if self.world is not None and self.world.rank:
-            self.drop_caches()
-            return
-        arrays = self.learner.arrays()
-        best = None
-        if self.best is not None:
-            arrays["best"] = self.best.weights
-            best = {"step": self.best.step, "kind": self.best.kind, "numbers": self.best.numbers}
-        if self.league is not None:
-            arrays |= {f"league_{name}": weights for name, weights in self.league.weights.items()}
-        state = {
-            "learner": self.learner.state(),
-            "credit": self.credit.state_dict(),
-            "best": best,
-            "arena": self.arena.state_dict(),
-            "monitor": self.monitor.state_dict(),
-            "stop_reason": self.stop_reason,
-            "league": self.league.state_dict() if self.league is not None else None,
-            "league_settings": self.league.settings.plain() if self.league is not None else None,
-        }
-        files = {"replay.jsonl": self.replay.dump()}
-        checkpoint.save(root, self.learner.step, arrays, state, self.config.checkpoint.keep, files=files)
-        self.drop_caches()
+        """See `whole_state.save`."""
+        whole_state.save(self, root)
 
     def resume(self, root: Path) -> int:
-        """Comes back to the newest whole checkpoint; returns its step, 0 when there is none."""
-        found = None if self.world is not None and self.world.rank else checkpoint.load_newest(root)
-        if self.world is not None:
-            from legos_train.distributed import shared_checkpoint
-
-            found = shared_checkpoint(self.world, found)
-        if found is None:
-            return 0
-        arrays, state, files = found.arrays, found.state, found.files
-        self.learner.restore(arrays, state["learner"])
-        self.credit.load_state_dict(state["credit"])
-        self.arena.load_state_dict(state["arena"])
-        self.monitor.load_state_dict(state["monitor"])
-        self.stop_reason = state["stop_reason"]
-        self.replay.load(files["replay.jsonl"])
-        if state["league"] is not None:
-            if self.league is None:  # the monitor had put it in
-                self.league = self.arena.league = League(self.config.league, self.config.seed)
-            self.league.settings = settings.League(**state["league_settings"])
-            kept = {name.removeprefix("league_"): w for name, w in arrays.items() if name.startswith("league_")}
-            self.league.load_state_dict(state["league"], kept)
-        if state["best"] is not None:
-            self.best = Best(**state["best"], weights=arrays["best"])
-        self._publish_all()
-        return self.learner.step
+        """See `whole_state.restore`."""
+        return whole_state.restore(self, root)
 
     def close(self) -> None:
         self.measurer.close()
@@ -484,7 +415,7 @@ def _not_finite(episode: Episode) -> bool:
 
 
 def _snapshot_version(name: str) -> int:
-    """The optimiser step of a league member, which its name ends with; 0 for `RUN@best` and the like."""
+    """The optimiser step of a league member, which its name ends with; 0 for `RUN.best` and the like."""
     found = re.search(r"step_(\d+)$", name)
     return int(found[1]) if found else 0
 

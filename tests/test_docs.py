@@ -59,7 +59,9 @@ PATH = "getting_started.md"  # its commands build on one another
 
 def commands_of(texts: Iterable[str]) -> list[str]:
     """Every `legos ...` line of shell blocks, without what starts it."""
-    lines = [line.split("#")[0].strip() for text in texts for line in text.splitlines()]
+    lines = [
+        re.sub(r"(^|\s)#.*", "", line).strip() for text in texts for line in text.replace("\\\n", " ").splitlines()
+    ]
     found = [line.rpartition("uv run ")[2] for line in lines]
     return [line for line in found if line.startswith("legos ")]
 

@@ -86,15 +86,15 @@ def test_two_training_steps_are_published(folder: Path, tmp_path: Path) -> None:
     trainer = Trainer(config(folder))
     try:
         before = trainer.engine.adapters()[POLICY]
-        start = {name: np.array(w) for name, w in trainer.learner.policy.trainable().items()}
+        start = {name: np.array(w) for name, w in trainer.backend.policy.trainable().items()}
         records = [trainer.step() for _ in range(2)]
         after = trainer.engine.adapters()[POLICY]
         assert (before.version, after.version) == (0, 2) and before.digest != after.digest
         # 3e-6 on a CPU. In bfloat16 a logit near 8 is known to 0.03.
         assert max(r["mismatch_max"] for r in records) < (1e-4 if ON_CPU else 0.3)
-        trained = trainer.learner.policy.trainable()
+        trained = trainer.backend.policy.trainable()
         assert max(float(np.abs(np.array(w) - start[name]).max()) for name, w in trained.items()) > 1e-3
-        trainer.learner.policy.save(tmp_path / "adapter")
+        trainer.backend.policy.save(tmp_path / "adapter")
         served = trainer.engine.next_logits(PROMPTS, POLICY)
         untrained = trainer.engine.next_logits(PROMPTS)
     finally:

@@ -37,7 +37,7 @@ def gradients(world: World) -> dict[str, Any]:
     try:
         trainer.step()
         trainer.step()  # from now on both factors of LoRA have a gradient
-        policy, whole = trainer.learner.policy, trainer.batch
+        policy, whole = trainer.backend.policy, trainer.batch
         for name, batch, settings in (
             ("ppo", whole, {}),
             ("gspo", whole, {"loss": "gspo"}),

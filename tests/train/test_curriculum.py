@@ -367,7 +367,7 @@ def test_a_run_comes_back_to_its_store(tmp_path):
 
     def third(trainer: Trainer) -> tuple:
         record = trainer.step()
-        weights = {name: np.asarray(w).tobytes() for name, w in trainer.learner.policy.trainable().items()}
+        weights = {name: np.asarray(w).tobytes() for name, w in trainer.backend.policy.trainable().items()}
         return record["curriculum"], record["reward"], trainer.arena.stores[STORE].dump(), weights
 
     first, second = Trainer(config), Trainer(config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import time
 from typing import Any
 
@@ -13,7 +14,7 @@ from rich.console import Console
 from legos_envs import Episode
 from legos_envs.records import Trajectory, Turn
 from legos_train import dashboard
-from legos_train.dashboard import Progress, clock, memory, sparkline
+from legos_train.dashboard import Progress, clock, memory, settled, sparkline
 from legos_train.metrics import episode_metrics, standard_error
 
 
@@ -91,9 +92,20 @@ def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1] == {**record(1), "kl": None}, "JSON has no NaN"
 
 
+def test_auto_is_for_people_on_a_terminal_and_for_programs_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    assert settled("auto") == "json" and settled("plain") == "plain" and settled("rich") == "rich"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert settled("auto") == "rich"
+    notebook = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    monkeypatch.setattr("sys.stdout", notebook())
+    assert settled("auto") == "plain"
+
+
 def test_plain_lines_and_alarms(capsys: pytest.CaptureFixture[str]) -> None:
     alarm = {"name": "kl", "text": "too far", "done": "KL weight now 0.4"}
-    with Progress("a run", 25, every=10) as progress:
+    with Progress("a run", 25, every=10, mode="plain") as progress:
         for step in range(1, 26):
             changes: dict[str, Any] = {"alarms": [alarm]} if step == 13 else {}
             progress.update(record(step, **changes, **({"eval": {"nash_conv": 0.5}} if step == 20 else {})))

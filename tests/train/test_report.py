@@ -119,7 +119,7 @@ def test_the_report_can_be_written_again_from_the_files(runs: tuple[Path, Path],
     assert report_again(copy) == copy / "report.html" and (copy / "report.html").read_text() == before
     (copy / "result.json").unlink()  # as while a run goes on
     report_again(copy)
-    assert "Stopped early: not finished" in (copy / "report.html").read_text()
+    assert "This run has not finished: it goes on" in (copy / "report.html").read_text()
     with pytest.raises(RunError, match="no run directory"):
         report_again(tmp_path)
 
@@ -154,12 +154,15 @@ def test_the_table_at_the_end(runs: tuple[Path, Path], capsys: pytest.CaptureFix
     from legos_train.loop import Result
 
     result = Result(runs[0], **{k: v for k, v in json.loads((runs[0] / "result.json").read_text()).items()})
-    print_table(result)
+    print_table(result, "plain")
     text = capsys.readouterr().out
     assert "3 steps in" in text and f"{result.last['nash_conv']:.4f}" in text and str(runs[0] / "report.html") in text
-    print_table(result, "json")
-    said = json.loads(capsys.readouterr().out)["result"]
-    assert said["last"] == result.last and said["run_dir"] == str(runs[0])
+    for mode, people in (("json", ""), ("auto", text)):  # piped without asking for JSON: the table on the other stream
+        print_table(result, mode)  # type: ignore[arg-type]
+        told = capsys.readouterr()
+        said = json.loads(told.out)["result"]
+        assert said["last"] == result.last and said["run_dir"] == str(runs[0]) and said["published"] == "average"
+        assert told.err == people
 
 
 def test_what_models_write_is_text_and_not_markup(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from legos_train.measured import interval, results, shown
 from legos_train.report import Figure, Line, figures, heat_map, line_chart, standalone, write_pngs
+from legos_train.report.png import plain
 from legos_train.report.scales import nice_ticks, number, running_mean, thinned, tick_names, window_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -121,16 +123,44 @@ def test_several_envs_have_figures_of_their_own() -> None:
     assert found["reward--Kuhn"].title == "Reward by role, Kuhn"
     assert found["Nim-v0_nash_conv"].title == "Nim-v0: NashConv (0 is an equilibrium)"
     assert [line.name for line in found["Nim-v0_nash_conv"].lines] == ["last weights", "weight average"]
-    for other, unit in (("return", "share of actions"), ("vs_random", "share of games lost by one")):
-        played = figures([{"step": 1, "reward": {}, "eval": {"E/invalid": 0.0, f"E/{other}": 0.5}}])
-        assert {f.name: f.unit for f in played}["E_invalid"] == unit
-        assert "−" not in line_chart(next(f for f in played if f.name == "E_invalid")), "no share is below 0"
     assert figures([]) == [] and figures([{"step": 1, "reward": {}}]) == []
 
 
-def test_png_needs_a_browser_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def one_figure(folder: Path) -> Path:
+    figure = Figure("f", "Title", "unit", [Line("a", [(0.0, 0.0), (1.0, 1.0)], [(0.0, 0.0, 0.5), (1.0, 0.5, 1.0)])])
+    (folder / "f.svg").write_text(standalone(line_chart(figure)))
+    return folder / "f.svg"
+
+
+def is_png(data: bytes, width: int) -> bool:
+    head = data.startswith(b"\x89PNG") and int.from_bytes(data[16:20], "big") == width
+    return head and re.search(rb"IEND", data[-12:]) is not None
+
+
+def test_png_needs_a_browser_or_resvg_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RuntimeError, match="none of chromium"):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(RuntimeError, match=r"need Chromium .* or the extra `png`: pip install 'legos\[png\]'"):
+        write_pngs(tmp_path)
+
+
+def test_what_only_browsers_know_is_taken_out_for_resvg(tmp_path: Path) -> None:
+    text = plain(one_figure(tmp_path).read_text())
+    assert not re.search(r"var\(|--\w+:|@media|font: ", text) and "DejaVu Sans" in text
+    assert 'stroke="#0072b2"' in text and ".fig .paper { fill: #ffffff; }" in text, "the light colours"
+    root = ET.fromstring(text)
+    assert len(list(root.iter(f"{SVG}polyline"))) == 1
+
+
+def test_png_of_a_figure_without_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resvg_py = pytest.importorskip("resvg_py")
+    one_figure(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (png,) = write_pngs(tmp_path)
+    assert png == tmp_path / "f.png" and is_png(png.read_bytes(), 1120)
+    draw = resvg_py.svg_to_bytes
+    monkeypatch.setattr(resvg_py, "svg_to_bytes", lambda **given: draw(**{**given, "skip_system_fonts": True}))
+    with pytest.raises(RuntimeError, match="finds no font on this machine"):
         write_pngs(tmp_path)
 
 
@@ -138,9 +168,33 @@ def test_png_needs_a_browser_and_says_so(tmp_path: Path, monkeypatch: pytest.Mon
 def test_png_of_a_figure(tmp_path: Path) -> None:
     if shutil.which("chromium") is None:
         pytest.skip("needs chromium")
-    figure = Figure("f", "t", "u", [Line("a", [(0.0, 0.0), (1.0, 1.0)])])
-    (tmp_path / "f.svg").write_text(standalone(line_chart(figure)))
+    one_figure(tmp_path)
     (png,) = write_pngs(tmp_path)
-    data = png.read_bytes()
-    assert data.startswith(b"\x89PNG") and int.from_bytes(data[16:20], "big") == 1120
-    assert re.search(rb"IEND", data[-12:])
+    assert is_png(png.read_bytes(), 1120)
+
+
+def test_results_of_games_have_bands_and_their_endings_one_figure() -> None:
+    def measured(mean: float, **more: float) -> dict[str, float]:
+        ends = {"vs_random_low": mean - 0.2, "vs_random_high": mean + 0.1}
+        weights = {"vs_random": mean, **ends, "win": 0.6, "loss": 0.4, "invalid": 0.0, "truncated": 0.0, **more}
+        return weights | {f"{name}_average": value + 0.01 for name, value in weights.items()}
+
+    start = {k: v for k, v in measured(0.0).items() if not k.endswith("_average")}
+    found = {f.name: f for f in figures([{"step": 5, "eval": measured(0.5, draw=0.25)}], start)}
+    assert set(found) == {"vs_random", "endings"}, "no figure of an interval's end"
+    last, average = found["vs_random"].lines
+    assert last.points == [(0.0, 0.0), (5.0, 0.5)] and last.band == [(0.0, -0.2, 0.1), (5.0, 0.3, 0.6)]
+    assert average.points == [(5.0, 0.51)] and average.band[0] == pytest.approx((5.0, 0.31, 0.61))
+    assert "95 % interval over seeds" in found["vs_random"].note
+    assert [line.name for line in found["endings"].lines] == ["won", "drawn", "lost"], "what never came is not drawn"
+    assert results(start) == ["vs_random", "win", "loss"] and interval(start, "win") is None
+    assert shown(measured(0.5), "vs_random_average") == "0.510 (0.31 to 0.61)" and shown(start, "draw") == ""
+    assert results({"return_low": 1.0, "return_high": 2.0}) == ["return_low", "return_high"], "roles may be so called"
+
+
+def test_ratings_have_the_band_that_openskill_gives_them() -> None:
+    league = {"members": 2.0, "win_rate": 0.5, "least_win_rate": 0.5, "rating": 25.0}
+    (plain,) = [f for f in figures([{"step": 1, "league": league}]) if f.name == "rating"]
+    assert not plain.lines[0].band and "Band" not in plain.note, "runs of before recorded no uncertainty"
+    (rated,) = [f for f in figures([{"step": 1, "league": league | {"rating_sigma": 2.0}}]) if f.name == "rating"]
+    assert rated.lines[0].band == [(1.0, 25.0 - 1.96 * 2, 25.0 + 1.96 * 2)] and "mu ± 1.96 sigma" in rated.note

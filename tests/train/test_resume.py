@@ -81,6 +81,28 @@ def test_a_run_directory_is_not_overwritten_nor_shared(tmp_path: Path) -> None:
 ARRAYS = {"adapter": {"a": mx.arange(6).astype(mx.float32)}}
 
 
+def test_a_finished_run_goes_on_when_it_is_asked_for_more_steps(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(small(run, steps=2), quiet=True)
+    with pytest.raises(RunError, match="may only grow"):
+        train(small(run, steps=1), resume=True, quiet=True)
+    assert train(small(run, steps=4), resume=True, quiet=True).steps == 4
+    assert [record["step"] for record in lines(run)] == [1, 2, 3, 4]
+    assert (
+        json.loads((run / "result.json").read_text())["steps"] == 4 and "steps = 4" in (run / "config.toml").read_text()
+    )
+
+
+def test_a_run_goes_on_without_the_runs_that_it_began_from(tmp_path: Path) -> None:
+    train(small(tmp_path / "first"), quiet=True)
+    league = {"mode": "fsp", "pool_from": str(tmp_path / "first")}
+    settings = {"init_adapter": str(tmp_path / "first"), "league": league, "checkpoint": {"every": 1}}
+    train(small(tmp_path / "run", **settings), quiet=True)
+    (tmp_path / "first").rename(tmp_path / "elsewhere")
+    result = train(small(tmp_path / "run", steps=3, **settings), resume=True, quiet=True)
+    assert result.steps == 3 and result.start != {}
+
+
 def test_a_start_that_fails_leaves_no_run_behind(tmp_path: Path) -> None:
     with pytest.raises(LookupError, match="NoSuchGame"):
         train(small(tmp_path / "new", env="NoSuchGame-v0"), quiet=True)

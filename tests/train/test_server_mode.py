@@ -72,7 +72,7 @@ def test_every_publish_is_confirmed_by_every_server(servers: list[LiveServer]) -
     try:
         for _ in range(STEPS):
             trainer.step()
-            digest = pack(trainer.learner.policy.trainable(), trainer.config.lora.scale).digest
+            digest = pack(trainer.backend.policy.trainable(), trainer.config.lora.scale).digest
             assert confirmed[-1] == (trainer.learner.step, digest)
             for endpoint in engine.client._members.endpoints:
                 info = engine.background.call(endpoint.client.info())

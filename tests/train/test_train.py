@@ -57,7 +57,7 @@ def test_tokens_are_carried_from_the_sampler_to_the_loss() -> None:
 
 def test_frozen_lora_is_an_error() -> None:
     trainer = Trainer(small())
-    trainer.learner.policy.model.freeze()
+    trainer.backend.policy.model.freeze()
     with pytest.raises(TrainingError, match="no LoRA weight is trainable"):
         trainer.step()
     trainer.close()
@@ -66,8 +66,8 @@ def test_frozen_lora_is_an_error() -> None:
 def test_weights_that_the_loss_does_not_reach_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a compiled step does that captured the weights as constants."""
     trainer = Trainer(small())
-    forward = trainer.learner.policy.forward
-    monkeypatch.setattr(trainer.learner.policy, "forward", lambda batch: mx.stop_gradient(forward(batch)))
+    forward = trainer.backend.policy.forward
+    monkeypatch.setattr(trainer.backend.policy, "forward", lambda batch: mx.stop_gradient(forward(batch)))
     with pytest.raises(TrainingError, match="gradient is exactly zero"):
         trainer.step()
     trainer.close()
@@ -75,7 +75,7 @@ def test_weights_that_the_loss_does_not_reach_are_an_error(monkeypatch: pytest.M
 
 def test_an_update_that_changes_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = Trainer(small())
-    monkeypatch.setattr(trainer.learner.backend.optimizer, "apply_gradients", lambda grads, weights: weights)
+    monkeypatch.setattr(trainer.backend.optimizer, "apply_gradients", lambda grads, weights: weights)
     with pytest.raises(TrainingError, match="adapter did not change"):
         trainer.step()
     trainer.close()
@@ -109,7 +109,7 @@ def test_equal_rewards_are_no_error_and_train_nothing(monkeypatch: pytest.Monkey
 
 def test_steps_that_are_not_finite_are_skipped_counted_and_then_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = Trainer(small(steps=20))
-    before = trainer.learner.policy.trainable()
+    before = trainer.backend.policy.trainable()
     real = backend_module.loss_and_grad
 
     def poisoned(*args, **kwargs):
@@ -121,7 +121,7 @@ def test_steps_that_are_not_finite_are_skipped_counted_and_then_stop_the_run(mon
         for _ in range(20):
             trainer.step()
     assert trainer.learner.skipped == trainer.config.optim.max_skipped + 1
-    after = trainer.learner.policy.trainable()
+    after = trainer.backend.policy.trainable()
     assert all(mx.array_equal(before[name], after[name]).item() for name in before), "poison reached the weights"
     trainer.close()
 
@@ -243,7 +243,7 @@ def test_a_policy_that_has_become_deterministic_goes_on(monkeypatch: pytest.Monk
         return loss, {k: v * 1e-20 for k, v in grads.items()}, {**numbers, "grad_norm": 1e-20}
 
     monkeypatch.setattr(backend_module, "loss_and_grad", faint)
-    monkeypatch.setattr(trainer.learner.backend.optimizer, "apply_gradients", lambda grads, weights: weights)
+    monkeypatch.setattr(trainer.backend.optimizer, "apply_gradients", lambda grads, weights: weights)
     try:
         record = trainer.step()
         assert record["updates"] == 1 and record["adapter_change"] == 0.0

@@ -117,7 +117,7 @@ def test_what_is_said_for_one_env_comes_before_what_is_said_for_all() -> None:
 def test_a_seat_with_an_actor_of_its_own_keeps_it_when_measured(trainer_of) -> None:
     """Against a fixed opponent the exact number of self-play would be about another game."""
     trainer = trainer_of(arena_of(player_1="random"), eval={"games": 8})
-    assert set(trainer.measure("policy")) == {"return", "return_player_0", "return_player_1", "invalid"}
+    assert {"return", "return_low", "return_high", "invalid"} <= set(trainer.measure("policy"))
     assert "nash_conv" in trainer_of(arena_of()).measure("policy")
 
 

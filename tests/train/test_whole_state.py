@@ -141,9 +141,9 @@ def test_a_rollback_brings_back_the_best_weights_and_forgets_the_moments() -> No
         assert trainer.best is not None
         record = trainer.step()
         assert f"weights of step {trainer.best.step} are back" in record["alarms"][0]["done"]
-        now = trainer.learner.policy.trainable()
+        now = trainer.backend.policy.trainable()
         assert all(np.array_equal(now[name], kept) for name, kept in trainer.best.weights.items())
-        state = trainer.learner.backend.arrays()["optimizer"]
+        state = trainer.backend.arrays()["optimizer"]
         moments = [np.array(value) for name, value in state.items() if name.endswith(("/m", "/v"))]
         assert moments and not any(np.any(value) for value in moments)
         assert trainer.step()["updates"] == 1
