@@ -43,7 +43,7 @@ def write(folder: Path) -> list[str]:
     toctree = "\n".join(["```{toctree}", ":maxdepth: 1", "", *ids, "```"])
     _put(folder / "index.md", f"# Every environment\n\n{toctree}\n")
     for old in folder.iterdir():
-        if old.stem not in {*ids, "index"}:
+        if old.is_file() and old.stem not in {*ids, "index"}:
             old.unlink()
     return ids
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 from legos_train.stopping import Stopped
 
 VERBS = {
-    "envs": ("legos_train.cli_envs", "list, show or check environments"),
+    "envs": ("legos_train.cli_envs", "list, show, check or begin environments"),
     "train": ("legos_train.cli_train", "train a model by self-play"),
     "eval": ("legos_train.cli_eval", "measure a policy, without training"),
     "tournament": ("legos_train.cli_tournament", "all pairs of policies over several envs, with ratings"),
@@ -44,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     module, _ = VERBS[arguments[0]]
     try:
         code: int = importlib.import_module(module).run(arguments[1:])
+        sys.stdout.flush()  # here, and not at exit, where a reader that has gone could not be handled
         return code
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
@@ -59,11 +62,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except Stopped as stopped:
         return stopped.exit_code
+    except BrokenPipeError:
+        return _reader_left()
     except (LookupError, ValueError, TypeError, RuntimeError, OSError) as error:
         if not explained(error):
             raise
         print(f"error: {message(error)}", file=sys.stderr)
         return 1
+
+
+def _reader_left() -> int:
+    """Ends quietly when what reads our output has gone, as `legos envs show X | head` does; 141 is what shells expect.
+
+    Standard output goes to nowhere from here on: Python flushes it once more at exit and would complain.
+    """
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
 
 
 def explained(error: BaseException) -> bool:
@@ -107,7 +123,8 @@ def parse_assignments(pairs: Sequence[str], what: str) -> dict[str, object]:
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign or not key:
-            raise SystemExit(f"legos: {what} takes NAME=VALUE, got {pair!r}")
+            print(f"legos: {what} takes NAME=VALUE, got {pair!r}", file=sys.stderr)
+            raise SystemExit(2)
         try:
             found[key] = json.loads(value)
         except ValueError:
@@ -115,10 +132,18 @@ def parse_assignments(pairs: Sequence[str], what: str) -> dict[str, object]:
     return found
 
 
-def parser(verb: str, description: str) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(
-        prog=f"legos {verb}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parser(verb: str, description: str, examples: str = "") -> argparse.ArgumentParser:
+    """The parser of a verb, with its layout; see `layout`."""
+    return argparse.ArgumentParser(prog=f"legos {verb}", **layout(description, examples))
+
+
+def layout(description: str, examples: str) -> dict[str, Any]:
+    """What a parser is made with: a text that keeps its line breaks, and command lines that are shown at the end."""
+    return {
+        "description": description,
+        "epilog": "examples:\n" + textwrap.indent(examples.strip(), "  ") if examples else None,
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
 
 
 if __name__ == "__main__":

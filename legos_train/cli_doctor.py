@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from legos_train.cli import parser
 
+DESCRIPTION = """Say what is installed here and how it is set up, for bug reports: versions, device, memory, extras.
+
+Of keys and tokens it says only whether they are set. Nothing is sent anywhere."""
+EXAMPLES = """
+legos doctor
+legos doctor --json    # one JSON object, for scripts
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    p = parser("doctor", DESCRIPTION, EXAMPLES)
+    p.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    return p
+
 
 def run(arguments: Sequence[str]) -> int:
-    p = parser(
-        "doctor",
-        "What is installed here and how it is set up, for a bug report. Of keys and tokens it says only whether they\n"
-        "are set. Nothing is sent anywhere.",
-    )
-    p.add_argument("--json", action="store_true", help="print one JSON object")
-    options = p.parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     from legos_train.doctor import examine
 
     report = examine()

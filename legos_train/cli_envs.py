@@ -11,21 +11,48 @@ from typing import Any
 import legos_envs
 from legos_envs.families import FAMILIES, family_of
 from legos_train import cli_envs_check, cli_envs_new, cli_envs_show
-from legos_train.cli import parser
+from legos_train.cli import layout, parser
+
+DESCRIPTION = """List, show, check or begin environments. `legos envs list --help` and so on tell more of each.
+
+An environment is named by an id of `legos envs list` (KuhnPoker-v0), or by where its class is registered:
+`module:Name-v0` or `file.py:Name-v0`."""
+EXAMPLES = """
+legos envs list
+legos envs show KuhnPoker-v0
+legos envs check KuhnPoker-v0 --fuzz 1000
+legos envs new MyGame
+"""
+LIST = """List the registered environments by family, with the number of seats and a sentence on each."""
+LIST_EXAMPLES = """
+legos envs list
+legos envs list --json                   # with roles, for scripts
+legos envs list --namespace TextArena    # needs the extra `textarena`
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    p = parser("envs", DESCRIPTION, EXAMPLES)
+    verbs = p.add_subparsers(dest="verb", required=True, metavar="{list,show,check,new}")
+    listing = verbs.add_parser("list", help="all registered environments", **layout(LIST, LIST_EXAMPLES))
+    listing.add_argument(
+        "--namespace",
+        default=legos_envs.registry.NAMESPACE,
+        metavar="NAME",
+        help="whose environments; TextArena for those of the extra `textarena` (default: %(default)s)",
+    )
+    listing.add_argument("--json", action="store_true", help="print a JSON list instead of text")
+    for module, word, what in (
+        (cli_envs_show, "show", "its page, arguments, options, seats and a first observation"),
+        (cli_envs_check, "check", "run every conformance check"),
+        (cli_envs_new, "new", "write a working environment and its test, to begin from"),
+    ):
+        module.add_arguments(verbs.add_parser(word, help=what, **layout(module.DESCRIPTION, module.EXAMPLES)))
+    return p
 
 
 def run(arguments: Sequence[str]) -> int:
-    p = parser("envs", "List, show, check or begin environments.")
-    verbs = p.add_subparsers(dest="verb", required=True)
-    listing = verbs.add_parser("list", help="all registered environments")
-    listing.add_argument("--namespace", default=legos_envs.registry.NAMESPACE, help="default: legos; or TextArena, ...")
-    listing.add_argument("--json", action="store_true")
-    show = verbs.add_parser("show", help="its page, arguments, options, seats and a first observation")
-    check = verbs.add_parser("check", help="run every conformance check")
-    new = verbs.add_parser("new", help="write a working environment and its test, to begin from")
-    cli_envs_show.add_arguments(show)
-    cli_envs_check.add_arguments(check)
-    cli_envs_new.add_arguments(new)
+    p = make_parser()
     options = p.parse_args(arguments)
     if options.verb == "list":
         return _list(options)

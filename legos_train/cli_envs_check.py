@@ -9,13 +9,31 @@ from typing import Any
 import legos_envs
 from legos_train.cli import parse_assignments
 
+DESCRIPTION = """Run every conformance check on an environment, or on all of them.
+
+It plays many games at random and looks at PettingZoo's rules, determinism by seed, pickling and more; a table says
+what failed, passed or was skipped. The exit code is 1 when a check failed."""
+EXAMPLES = """
+legos envs check KuhnPoker-v0 --fuzz 1000                  # with 1000 hostile actions
+legos envs check examples/haggle.py:Haggle-v0              # one of your own
+legos envs check --all --episodes 20                       # all of them, as a table
+"""
+
 
 def add_arguments(p: argparse.ArgumentParser) -> None:
-    p.add_argument("env", nargs="?", help="an id, module:Name-v0 or file.py:Name-v0")
-    p.add_argument("--all", action="store_true", help="every environment of the namespace legos")
-    p.add_argument("--episodes", type=int, default=200, help="games of random play (default 200)")
-    p.add_argument("--fuzz", type=int, default=0, metavar="N", help="throw N random hostile actions too (default 0)")
-    p.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="constructor argument")
+    p.add_argument("env", nargs="?", metavar="ENV", help="an id, module:Name-v0 or file.py:Name-v0")
+    p.add_argument("--all", action="store_true", help="every environment of the namespace legos, instead of ENV")
+    p.add_argument("--episodes", type=int, default=200, metavar="N", help="games of random play (default: %(default)s)")
+    p.add_argument(
+        "--fuzz",
+        type=int,
+        default=0,
+        metavar="N",
+        help="throw N hostile actions at it too (default: %(default)s)",
+    )
+    p.add_argument(
+        "--arg", action="append", default=[], metavar="NAME=VALUE", help="constructor argument of the env (repeatable)"
+    )
 
 
 def run(p: argparse.ArgumentParser, options: argparse.Namespace) -> int:

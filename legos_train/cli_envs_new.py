@@ -73,9 +73,20 @@ def test_who_finds_the_number_is_paid():
 '''
 
 
+DESCRIPTION = """Write a working environment and its test, to begin from.
+
+It says afterwards how to check, test and play it. Nothing that exists is overwritten."""
+EXAMPLES = """
+legos envs new MyGame                  # my_game.py and test_my_game.py, here
+legos envs new MyGame --dir games      # the same in games/
+"""
+
+
 def add_arguments(p: argparse.ArgumentParser) -> None:
-    p.add_argument("name", help="of the class, such as MyGame; the id is then MyGame-v0")
-    p.add_argument("--dir", type=Path, default=Path("."), help="where to write (default: here)")
+    p.add_argument("name", metavar="NAME", help="of the class, such as MyGame; the id is then MyGame-v0")
+    p.add_argument(
+        "--dir", type=Path, default=Path("."), metavar="DIR", help="folder to write to, made if missing (default: here)"
+    )
 
 
 def run(p: argparse.ArgumentParser, options: argparse.Namespace) -> int:

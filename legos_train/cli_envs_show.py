@@ -11,10 +11,22 @@ import legos_envs
 from legos_envs import pages
 from legos_train.cli import parse_assignments
 
+DESCRIPTION = """Show an environment: its page, arguments, options, seats and a first observation.
+
+The arguments are those that --arg takes here and in `train`, `eval` and `play`, with their defaults; the seats
+stand with their roles, as --seat and --actor name them."""
+EXAMPLES = """
+legos envs show Debate-v0
+legos envs show KuhnPoker-v0 --arg num_rounds=3            # the first observation changes with the arguments
+legos envs show examples/haggle.py:Haggle-v0               # one of your own
+"""
+
 
 def add_arguments(p: argparse.ArgumentParser) -> None:
-    p.add_argument("env", help="an id, module:Name-v0 or file.py:Name-v0")
-    p.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="constructor argument")
+    p.add_argument("env", metavar="ENV", help="an id, module:Name-v0 or file.py:Name-v0")
+    p.add_argument(
+        "--arg", action="append", default=[], metavar="NAME=VALUE", help="constructor argument of the env (repeatable)"
+    )
 
 
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> int:

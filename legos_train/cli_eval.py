@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import legos_envs
 from legos_train.cli import parser
-from legos_train.evaluation import exactly
-from legos_train.evaluation.games import Game, Pairing, Record
+from legos_train.evaluation.exact_part import ExactPart
+from legos_train.evaluation.games import Game, Record
 from legos_train.evaluation.journal import Journal
-from legos_train.evaluation.playing import Stage
-from legos_train.evaluation.setting import Setting, add_playing, check
+from legos_train.evaluation.setting import ENVS, Setting, add_playing, check
 from legos_train.evaluation.summary import comparisons, row
 from legos_train.evaluation.text import comparison_text, row_text
 from legos_train.policies import WORDS
@@ -20,40 +20,70 @@ from legos_train.policies import WORDS
 ITSELF = "self"
 
 
-def run(arguments: Sequence[str]) -> int:
-    p = parser(
-        "eval",
-        f"Measure policies, without training: every policy in every seat, on the same seeds.\n\n{WORDS}",
+DESCRIPTION = f"""Measure policies, without training: every policy in every seat, on the same seeds.
+
+{WORDS}"""
+EXAMPLES = """
+legos eval KuhnPoker-v0 -m tiny --opponent random --opponent optimal -n 200
+legos eval KuhnPoker-v0 TicTacToe-v0 -m random -m scripted:first --opponent optimal --json
+legos eval KuhnPoker-v0 -m runs/kuhn -m tiny --out evals/kuhn    # keeps every game; goes on where it stopped
+legos eval KuhnPoker-v0 -m http://127.0.0.1:8000/v1#tiny         # a server with OpenAI's API
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    p = parser("eval", DESCRIPTION, EXAMPLES)
+    p.add_argument("env", nargs="+", metavar="ENV", help=ENVS)
+    p.add_argument(
+        "-m", "--policy", action="append", required=True, metavar="POLICY", help="who is measured (repeatable)"
     )
-    p.add_argument("env", nargs="+")
-    p.add_argument("-m", "--policy", action="append", required=True)
-    p.add_argument("--opponent", action="append", help="default: random; `self`: the policy itself")
-    p.add_argument("-n", "--games", type=int, default=256, help="per policy and opponent (256)")
-    p.add_argument("--samples", type=int, default=1, metavar="K", help="repeat each seed K times: mean@K, pass@k")
+    p.add_argument(
+        "--opponent",
+        action="append",
+        metavar="POLICY",
+        help="who takes the other seats (repeatable); `self`: the policy itself (default: random)",
+    )
+    p.add_argument(
+        "-n", "--games", type=int, default=256, metavar="N", help="games per policy and opponent (default: %(default)s)"
+    )
+    p.add_argument(
+        "--samples",
+        type=int,
+        default=1,
+        metavar="K",
+        help="games per seed, for mean@K and pass@k (default: %(default)s)",
+    )
+    p.add_argument("--no-exact", dest="exact", action="store_false", help="games only; large games take models long")
     add_playing(p)
+    return p
+
+
+def run(arguments: Sequence[str]) -> int:
+    p = make_parser()
     options = p.parse_args(arguments)
     check(p, options)
     if options.samples < 1:
         p.error(f"--samples must be at least 1, got {options.samples}")
     setting = Setting(options)
+    pairings = [
+        setting.pairing(env, policy, policy if opponent == ITSELF else opponent)
+        for env in setting.envs
+        for policy in dict.fromkeys(options.policy)
+        for opponent in opponents(setting, env, options.opponent)
+    ]
     with Journal(options.out) as journal, setting.stage(journal) as stage:
-        pairings = [
-            setting.pairing(env, policy, policy if opponent == ITSELF else opponent)
-            for env in options.env
-            for policy in dict.fromkeys(options.policy)
-            for opponent in opponents(setting, env, options.opponent)
-        ]
         games = {one.key: list(one.games(options.games, options.seed, options.samples)) for one in pairings}
         failures = stage.play([game for some in games.values() for game in some])
         played = [(pairing, journal_of(journal, games[pairing.key])) for pairing in pairings]
-        rows = []
+        rows, exact = [], ExactPart(stage.player, lambda said: print(said, file=sys.stderr, flush=True))
         for pairing, records in played:
             failed = [failures[g.key] for g in games[pairing.key] if g.key in failures]
-            zero_sum = setting.zero_sum(pairing.env)
+            zero_sum = setting.zero_sum(pairing.title)
             found = row(pairing, records, options.seed, samples=options.samples, failed=failed, zero_sum=zero_sum)
             found["advice"] += setting.remarks(pairing)
-            rows.append({**found, **exact_part(setting, stage, pairing)})
-        results = {"results": rows, "comparisons": comparisons(played, options.seed, options.samples)}
+            rows.append(found | (exact.of(pairing, setting.env(pairing.title).unwrapped) if options.exact else {}))
+        compared = comparisons(played, options.seed, options.samples)
+        results = {"results": rows, "comparisons": compared, "setting": setting.facts()}
         journal.write_results(results)
     show(results, options.json)
     return 1 if failures else 0
@@ -70,46 +100,15 @@ def journal_of(journal: Journal, games: Sequence[Game]) -> list[Record]:
     return [journal.records[game.key] for game in games if game.key in journal.records]
 
 
-def exact_part(setting: Setting, stage: Stage, pairing: Pairing) -> dict[str, Any]:
-    """`exact`, where the game can be solved and the policy's probabilities are known."""
-    env = setting.env(pairing.env)
-    bare = env.unwrapped
-    if not exactly.solvable(bare):
-        return {}
-    policy, illegal = _table(stage, pairing, bare, pairing.policy)
-    if policy is None:
-        return {}
-    found: dict[str, Any] = exactly.report(bare, policy)
-    if illegal is not None:
-        found["illegal"] = illegal
-    opponent, _ = _table(stage, pairing, bare, pairing.opponent)
-    if opponent is not None and pairing.opponent != pairing.policy:
-        found["against_opponent"] = {
-            seat: exactly.value_against(bare.game, policy, opponent, player)
-            for player, seat in enumerate(bare.possible_agents)
-        }
-    return {"exact": found}
-
-
-def _table(stage: Stage, pairing: Pairing, env: Any, word: str) -> tuple[exactly.Table | None, float | None]:
-    """The probabilities of a policy, and how much of them goes to illegal answers (None: code gives none)."""
-    if (known := exactly.code_table(env, word)) is not None:
-        return known, None
-    player = stage.player(pairing.env, pairing.args, word)
-    if not hasattr(player, "renderer"):
-        return None, None
-    infos = legos_envs.exact.info_sets(env.game)
-    probabilities, leftover = exactly.action_probabilities(env, [player] * env.game.num_players, infos)
-    return probabilities, sum(leftover.values()) / len(leftover)
-
-
 def show(results: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(results))
         return
+    shown = None  # a policy's own exact numbers are the same against everybody
     for one in results["results"]:
-        for line in row_text(one):
+        for line in row_text(one, (one["env"], one["policy"]) != shown):
             print(line)
+        shown = one["env"], one["policy"]
     for one in results["comparisons"]:
         for line in comparison_text(one):
             print(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,26 +13,49 @@ from legos_train.export import ExportError
 
 DESCRIPTION = """Write something that other tools read. Nothing leaves this machine, unless hub is given --push.
 
-  peft       ADAPTER_OR_RUN OUT  an adapter for PEFT and vLLM (a run: runs/x, runs/x@last, runs/x@best)
+  peft       ADAPTER_OR_RUN OUT  an adapter for PEFT and vLLM (a run: runs/x, @last, @best, @step_40)
   mlx        PEFT_DIR OUT        a PEFT adapter in mlx-lm's layout, for legos and mlx-lm
   hub        RUN OUT             a folder with the adapter and a model card
-  parquet    RUN_OR_LOG OUT      rollouts as a Parquet file, for `datasets`
+  parquet    RUN_OR_LOG OUT      rollouts as a Parquet file, for `datasets` (runs/x@step_40: those of that step)
   jsonl      RUN_OR_LOG OUT      the same as JSON lines
   verifiers  ENV_ID OUT          an environment as a package for verifiers v1 and prime-rl"""
+EXAMPLES = """
+legos export peft runs/kuhn kuhn_peft --base-model org/base       # for PEFT and vLLM; runs/kuhn@last, runs/kuhn@best
+legos export mlx kuhn_peft kuhn_mlx                               # and back
+legos export hub runs/kuhn kuhn_hub                               # a folder with adapter and model card
+legos export parquet runs/kuhn kuhn.parquet                       # rollouts as a data set; needs the extra `datasets`
+legos export jsonl runs/kuhn kuhn.jsonl --by episode              # the same as JSON lines, one per episode
+legos export verifiers KuhnPoker-v0 kuhn_verifiers                # an environment for verifiers and prime-rl
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    p = parser("export", DESCRIPTION, EXAMPLES)
+    p.add_argument("format", choices=("peft", "mlx", "hub", "parquet", "jsonl", "verifiers"), help="what is written")
+    p.add_argument("source", metavar="SOURCE", help="what is exported, see above")
+    p.add_argument("out", type=Path, metavar="OUT", help="the folder to write, new or empty; or the file, new")
+    p.add_argument(
+        "--base-model",
+        metavar="ORG/NAME",
+        help="peft, hub: the repository of the original weights (default: the model of the run, if it is one)",
+    )
+    p.add_argument("--by", choices=("turn", "episode"), help="parquet, jsonl: what a row is (default: turn)")
+    p.add_argument("--license", metavar="NAME", help="hub: the license that the card names (default: none)")
+    p.add_argument("--push", metavar="REPO", help="hub: also upload the folder to this repository")
+    p.add_argument("--public", action="store_true", help="hub: the repository that --push makes is public")
+    p.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="verifiers: constructor argument of the env (repeatable)",
+    )
+    p.add_argument("--overwrite", action="store_true", help="write even if OUT is there: its files are replaced")
+    return p
 
 
 def run(arguments: Sequence[str]) -> int:
-    p = parser("export", DESCRIPTION)
-    p.add_argument("format", choices=("peft", "mlx", "hub", "parquet", "jsonl", "verifiers"))
-    p.add_argument("source", metavar="SOURCE")
-    p.add_argument("out", type=Path, metavar="OUT")
-    p.add_argument("--base-model", metavar="ORG/NAME", help="peft, hub: the repository of the original weights")
-    p.add_argument("--by", choices=("turn", "episode"), help="parquet, jsonl: what a row is (turn)")
-    p.add_argument("--license", help="hub: the license that the card names")
-    p.add_argument("--push", metavar="REPO", help="hub: also upload the folder to this repository")
-    p.add_argument("--public", action="store_true", help="hub: a repository made by --push is public")
-    p.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="verifiers: an argument of the env")
-    p.add_argument("--overwrite", action="store_true", help="replace what is in OUT")
+    p = make_parser()
     options = p.parse_args(arguments)
     _check(p, options)
     {"peft": _peft, "mlx": _mlx, "hub": _hub, "parquet": _rows, "jsonl": _rows, "verifiers": _verifiers}[
@@ -57,12 +81,13 @@ def _check(p: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         p.error("--public goes with --push")
 
 
-def find_adapter(spec: str) -> tuple[str | None, Path]:
-    """The base model's name, if it is known, and the adapter's folder.
+def find_adapter(spec: str, scratch: Path) -> tuple[str | None, Path]:
+    """The base model's name, if it is known, and the adapter's folder; that of a checkpoint is made in `scratch`.
 
     Raises:
         PolicyError, ExportError: there is no such adapter.
     """
+    from legos_train.export.checkpoint import is_checkpoint, unpack
     from legos_train.export.peft import CONFIG, read_config
     from legos_train.policies import locate
 
@@ -71,19 +96,20 @@ def find_adapter(spec: str) -> tuple[str | None, Path]:
         named = (config.get("legos") or {}).get("base_model") or config.get("model")
         return (str(named) if named else None), Path(spec)
     base, adapter = locate(spec)
+    if is_checkpoint(spec.rpartition("@")[2]):
+        return unpack(spec, scratch)
     if adapter is None:
         raise ExportError(f"{spec!r} is a model without an adapter; give an adapter folder, a run, or MODEL+ADAPTER")
-    if not (adapter / CONFIG).is_file():
-        raise ExportError(f"{spec!r} is a checkpoint, which holds training state; export RUN, RUN@last or RUN@best")
     return base, adapter
 
 
 def _peft(options: argparse.Namespace) -> None:
     from legos_train.export.peft import original_model, to_peft
 
-    named, adapter = find_adapter(options.source)
-    base = original_model(named, options.base_model)
-    layers = to_peft(adapter, options.out, base, overwrite=options.overwrite)
+    with tempfile.TemporaryDirectory() as scratch:
+        named, adapter = find_adapter(options.source, Path(scratch))
+        base = original_model(named, options.base_model)
+        layers = to_peft(adapter, options.out, base, overwrite=options.overwrite)
     print(f"wrote {options.out}: PEFT LoRA on {len(layers)} layers of {base}")
 
 
@@ -97,10 +123,11 @@ def _mlx(options: argparse.Namespace) -> None:
 def _hub(options: argparse.Namespace) -> None:
     from legos_train.export import hub
 
-    source = hub.open_run(options.source)
-    files = hub.write_folder(
-        source, options.out, base_model=options.base_model, license=options.license, overwrite=options.overwrite
-    )
+    with tempfile.TemporaryDirectory() as scratch:
+        source = hub.open_run(options.source, Path(scratch))
+        files = hub.write_folder(
+            source, options.out, base_model=options.base_model, license=options.license, overwrite=options.overwrite
+        )
     print(f"wrote {options.out}: {', '.join(files)}")
     if options.push:
         print(f"pushed to {hub.push(options.out, options.push, private=not options.public)}")
@@ -113,7 +140,8 @@ def _rows(options: argparse.Namespace) -> None:
 
     write = rows.write_parquet if options.format == "parquet" else rows.write_jsonl
     by = options.by or "turn"
-    count, remarks = write(Path(options.source), options.out, by, overwrite=options.overwrite)
+    source, step = rows.source_of(options.source)
+    count, remarks = write(source, options.out, by, step=step, overwrite=options.overwrite)
     for remark in remarks:
         print(remark, file=sys.stderr)
     print(f"wrote {options.out}: {count} rows, one per {by}")

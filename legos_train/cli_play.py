@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import importlib
 import secrets
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import legos_envs
@@ -14,26 +19,54 @@ from legos_train.cli import parse_assignments, parser
 from legos_train.playing import Left, Table
 from legos_train.policies import Cast
 
+WIDEST, LONGEST = 100, 600
+"""Columns of text at most; characters of an answer that is shown when the game is over."""
+DESCRIPTION = """Play in the terminal, against any policy.
 
-def run(arguments: Sequence[str]) -> int:
-    p = parser(
-        "play",
-        "Play in the terminal. Answer with an action such as [bet], or with text; a line of text that ends with a\n"
-        "backslash goes on in the next; ? tells what else can be typed, /undo takes back a typo. Ctrl-C leaves.\n\n"
-        "You take the first trained seat, unless --seat puts you elsewhere (`--seat judge=human`).",
+Answer with an action such as [bet], or with text; a line of text that ends with a backslash goes on in the next.
+? tells what else can be typed, /undo takes back a typo. Ctrl-C leaves.
+
+You take the first trained seat, unless --seat puts you elsewhere (`--seat judge=human`)."""
+EXAMPLES = """
+legos play KuhnPoker-v0 --opponent optimal            # you against an equilibrium, no model needed
+legos play TicTacToe-v0 --seat player_1=human         # random play begins
+legos play Debate-v0 --seat judge=human               # any seat, by agent or role
+legos play KuhnPoker-v0 --opponent runs/kuhn@best     # against a run
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    p = parser("play", DESCRIPTION, EXAMPLES)
+    p.add_argument(
+        "env",
+        nargs="?",
+        default="KuhnPoker-v0",
+        metavar="ENV",
+        help="an id, module:Name-v0 or file.py:Name-v0 (default: %(default)s)",
     )
-    p.add_argument("env", nargs="?", default="KuhnPoker-v0")
     p.add_argument(
         "--seat",
         action="append",
         default=[],
         metavar="NAME=POLICY",
-        help="who takes an agent's or role's seat (repeatable): human, random, optimal, scripted:NAME, a model, a run, "
-        "an endpoint http://HOST:PORT/v1#MODEL",
+        help="who takes an agent's or role's seat (repeatable): human, random, optimal, scripted:NAME, tiny, a model "
+        "directory, runs/x@best, an endpoint http://HOST:PORT/v1#MODEL",
     )
-    p.add_argument("--opponent", default="random", help="who takes all other seats, judges too (default: random)")
-    p.add_argument("--seed", type=int, help="deal this episode")
-    p.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="constructor argument of the env")
+    p.add_argument(
+        "--opponent",
+        default="random",
+        metavar="POLICY",
+        help="who takes all other seats, judges too (default: %(default)s)",
+    )
+    p.add_argument("--seed", type=int, metavar="S", help="deal the episode of this seed again (default: a new one)")
+    p.add_argument(
+        "--arg", action="append", default=[], metavar="NAME=VALUE", help="constructor argument of the env (repeatable)"
+    )
+    return p
+
+
+def run(arguments: Sequence[str]) -> int:
+    p = make_parser()
     options = p.parse_args(arguments)
     if options.seed is not None and options.seed < 0:
         p.error(f"--seed must be at least 0, got {options.seed}")
@@ -59,8 +92,8 @@ def _run(env: Any, who: dict[str, str], options: Any) -> int:
     try:
         players = {agent: None if policy == "human" else cast.player(policy) for agent, policy in who.items()}
         seed = secrets.randbits(31) if options.seed is None else options.seed
-        table = Table(env, players, seed)
         people = [agent for agent, policy in who.items() if policy == "human"]
+        table = Table(env, players, seed, write=_write, pass_on=_hand_over if _at_a_terminal() else None)
         others = ", ".join(f"{agent} is {policy}" for agent, policy in who.items() if policy != "human")
         print(f"You are {' and '.join(people)}{'; ' if others else ''}{others}. Type ? for help, /undo after a typo.\n")
         try:
@@ -73,6 +106,30 @@ def _run(env: Any, who: dict[str, str], options: Any) -> int:
     finally:
         cast.close()
     return 0
+
+
+def _at_a_terminal() -> bool:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    with suppress(ImportError):  # Windows has none; elsewhere `input` gets arrow keys and a history from it
+        importlib.import_module("readline")
+    return True
+
+
+def _write(text: str) -> None:
+    """Prints with lines broken between words, at a terminal's width; boards and short lines stay as they are."""
+    if not sys.stdout.isatty():
+        print(text)
+        return
+    width = min(shutil.get_terminal_size().columns, WIDEST)
+    for line in text.split("\n"):
+        print(textwrap.fill(line, width, replace_whitespace=False, drop_whitespace=True) if len(line) > width else line)
+
+
+def _hand_over(agent: str) -> None:
+    """Another person's turn: what the one before could read must be gone when it is shown."""
+    input(f"\nNow {agent}. Give the keyboard over; Enter clears the screen and shows what {agent} may see> ")
+    print("\x1b[2J\x1b[3J\x1b[H", end="", flush=True)
 
 
 async def _games(table: Table, who: dict[str, str]) -> None:
@@ -91,11 +148,14 @@ async def _games(table: Table, who: dict[str, str]) -> None:
 
 
 def _show_result(table: Table, episode: Episode, who: dict[str, str]) -> None:
+    for said in table.since():
+        text = said.text.strip()
+        print(f"\n{said.agent}: {text if len(text) <= LONGEST else text[:LONGEST] + ' ...'}", end="")
     for agent in [agent for agent, policy in who.items() if policy == "human"]:
         messages = table.env.observe(agent)["messages"]
         if messages and messages[-1]["role"] == "user":  # what it was told after its last action
-            print(f"\n{agent} is told: {messages[-1]['content']}")
-    print()
+            print(f"\n\n{agent} is told: {messages[-1]['content']}", end="")
+    print("\n")
     for agent, policy in who.items():
         print(f"{agent} ({policy}): {episode.returns[agent]:+g}")
     print(f"outcome: {episode.outcome or 'ended'} (seed {table.seed})")

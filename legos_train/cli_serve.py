@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from legos_train.cli import parser
+from legos_train.policies import PolicyError, locate
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -14,27 +17,69 @@ class Refused(ValueError):
     """The server cannot be started in this way."""
 
 
-def run(arguments: Sequence[str]) -> int:
-    p = parser("serve", "Serve a model over HTTP, with OpenAI's API and adapters that are swapped while it runs.")
-    p.add_argument("--model", default="tiny", help="`tiny`, a directory in mlx-lm's layout, or a hub name")
+DESCRIPTION = """Serve a model over HTTP, with OpenAI's API and adapters that are swapped while it runs.
+
+On this machine alone (the default) no key is asked for. Another --host needs --api-key-file. There is no TLS."""
+EXAMPLES = """
+legos serve                                                             # the bundled model at http://127.0.0.1:8000/v1
+legos serve --adapter kuhn=runs/kuhn --adapter best=runs/kuhn@best      # results of a run, as two more models
+legos serve --host 0.0.0.0 --allowed-host gpu.lan --api-key-file keys.txt   # for other machines
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    p = parser("serve", DESCRIPTION, EXAMPLES)
+
+    def number(flag: str, default: int, what: str) -> None:
+        p.add_argument(flag, type=int, default=default, metavar="N", help=f"{what} (default: %(default)s)")
+
     p.add_argument(
-        "--adapter", action="append", default=[], metavar="NAME=PATH", help="publish an adapter at the start"
+        "--model",
+        help="`tiny`, a directory in mlx-lm's layout, or a hub name (default: what the adapters are for, else tiny)",
     )
-    p.add_argument("--adapter-root", type=Path, help="clients may load adapters by path from below this directory")
-    p.add_argument("--max-adapters", type=int, default=8)
-    p.add_argument("--max-lora-rank", type=int, default=64)
-    p.add_argument("--host", default="127.0.0.1")
-    p.add_argument("--port", type=int, default=8000)
-    p.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help="accept this name in Host, too")
-    p.add_argument("--api-key-file", type=Path, help="a file with one key a line; clients need one of them")
-    p.add_argument("--max-queue", type=int, default=512, help="completions that may wait or run before 429")
-    p.add_argument("--max-rows", type=int, default=64, help="sequences decoded at once")
-    p.add_argument("--max-kv-mib", type=int, default=4096, help="memory for keys and values of running sequences")
-    p.add_argument("--prefix-cache-mib", type=int, default=256, help="memory for beginnings that are kept")
-    p.add_argument("--threads", type=int, default=1, help="BLAS threads on a CPU")
-    p.add_argument("--drain-seconds", type=int, default=30, help="how long running requests may go on after SIGTERM")
-    options = p.parse_args(arguments)
-    keys, adapters = _keys(options.api_key_file), _adapters(options.adapter)
+    p.add_argument(
+        "--adapter",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="publish an adapter directory or a run (runs/x, runs/x@best) as the model NAME at the start (repeatable)",
+    )
+    p.add_argument(
+        "--adapter-root",
+        type=Path,
+        metavar="DIR",
+        help="clients may load adapters by path from below DIR (default: from nowhere)",
+    )
+    number("--max-adapters", 8, "most adapters at once")
+    number("--max-lora-rank", 64, "largest rank of an adapter")
+    p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    number("--port", 8000, "port to listen on")
+    p.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="accept requests that call this machine NAME in their Host header, too (repeatable)",
+    )
+    p.add_argument(
+        "--api-key-file",
+        type=Path,
+        metavar="FILE",
+        help="one key of 16 or more characters a line; clients need one of them (default: no key)",
+    )
+    number("--max-queue", 512, "completions that may wait or run before others are answered with 429")
+    number("--max-rows", 64, "sequences decoded at once")
+    number("--max-kv-mib", 4096, "MiB for keys and values of running sequences")
+    number("--prefix-cache-mib", 256, "MiB for beginnings of prompts that are kept")
+    number("--threads", 1, "threads of the matrix library on a CPU")
+    number("--drain-seconds", 30, "how long running requests may go on after SIGTERM")
+    return p
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = make_parser().parse_args(arguments)
+    keys, (adapters, bases) = _keys(options.api_key_file), _adapters(options.adapter)
+    model = _model(options.model, bases)
     if options.host not in LOOPBACK and not keys:
         raise Refused(
             f"--host {options.host} can be reached from other machines: give --api-key-file FILE, or serve on 127.0.0.1"
@@ -46,7 +91,7 @@ def run(arguments: Sequence[str]) -> int:
 
     fastblas.enable(options.threads)
     settings = Settings(
-        model=options.model,
+        model=model,
         adapters=adapters,
         adapter_root=options.adapter_root,
         max_adapters=options.max_adapters,
@@ -72,11 +117,34 @@ def _keys(file: Path | None) -> tuple[str, ...]:
     return keys
 
 
-def _adapters(given: Sequence[str]) -> dict[str, Path]:
-    adapters = {}
+def _adapters(given: Sequence[str]) -> tuple[dict[str, Path], set[str]]:
+    """By name the adapter directories, and the base models that they say they are for."""
+    adapters, bases = {}, set()
     for item in given:
-        name, equals, path = item.partition("=")
-        if not (name and equals and path):
+        name, equals, word = item.partition("=")
+        if not (name and equals and word):
             raise Refused(f"--adapter takes NAME=PATH; got {item!r}")
-        adapters[name] = Path(path)
-    return adapters
+        try:
+            base, path = locate(word)
+        except PolicyError:
+            if not (Path(word) / "adapter_config.json").exists():
+                raise
+            base, path = None, Path(word)  # one that does not say what model it is for
+        if path is None:
+            raise Refused(f"--adapter {item}: {word!r} is a model; it takes an adapter directory or a run")
+        if not (path / "adapter_config.json").exists():
+            raise Refused(
+                f"--adapter {item}: a checkpoint is no adapter yet; take {word.partition('@')[0]}@last or @best"
+            )
+        adapters[name] = path
+        bases |= set() if base is None else {base}
+    return adapters, bases
+
+
+def _model(given: str | None, bases: set[str]) -> str:
+    """The base model: as given, or the one that the adapters are for."""
+    if given is None and len(bases) > 1:
+        raise Refused(f"the adapters are for different models, {', '.join(sorted(bases))}; one server has one model")
+    if given is not None and bases - {given}:
+        print(f"note: adapters for {', '.join(sorted(bases - {given}))} are served over {given}", file=sys.stderr)
+    return given or next(iter(bases), "tiny")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
@@ -16,24 +17,48 @@ from legos_train.evaluation import crossplay
 from legos_train.evaluation.crossplay import Met
 from legos_train.evaluation.games import Pairing
 from legos_train.evaluation.journal import Journal
-from legos_train.evaluation.setting import Setting, add_playing, check
+from legos_train.evaluation.setting import ENVS, Setting, add_playing, check
 from legos_train.evaluation.summary import row
 from legos_train.leaderboard import Leaderboard, default_path
 from legos_train.policies import WORDS
 
+DESCRIPTION = f"""Let every policy meet every other in every env, in all seats, on the same seeds.
 
-def run(arguments: Sequence[str]) -> int:
-    p = parser(
-        "tournament",
-        "Every policy meets every other in every env, in all seats, on the same seeds.\n"
-        f"Without envs and policies: show the leaderboard.\n\n{WORDS}",
+It prints ratings with intervals, the payoff of every pair, and the mixture that no policy beats (meta-Nash).
+Without envs and policies it shows the leaderboard, a file in which the games of all tournaments add up.
+
+{WORDS}"""
+EXAMPLES = """
+legos tournament KuhnPoker-v0 Nim-v0 -m tiny -m random -m optimal
+legos tournament KuhnPoker-v0 TicTacToe-v0 -m random -m optimal -n 20 --leaderboard board.sqlite
+legos tournament KuhnPoker-v0 -m runs/a -m runs/b -m tiny --out cups/ab    # goes on where it stopped
+legos tournament                                                           # the leaderboard
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    p = parser("tournament", DESCRIPTION, EXAMPLES)
+    p.add_argument("env", nargs="*", metavar="ENV", help=ENVS)
+    p.add_argument(
+        "-m", "--policy", action="append", default=[], metavar="POLICY", help="who plays; at least two (repeatable)"
     )
-    p.add_argument("env", nargs="*")
-    p.add_argument("-m", "--policy", action="append", default=[])
-    p.add_argument("-n", "--games", type=int, default=128, help="per pair and env (128)")
-    p.add_argument("--leaderboard", type=Path, metavar="FILE", help=f"where ratings persist ({default_path()})")
+    p.add_argument(
+        "-n", "--games", type=int, default=128, metavar="N", help="games per pair and env (default: %(default)s)"
+    )
+    p.add_argument(
+        "--leaderboard",
+        type=Path,
+        metavar="FILE",
+        help="where games and ratings persist, made if missing (default: leaderboard.sqlite in LEGOS_DATA, else in the "
+        "user's data directory)",
+    )
     p.add_argument("--no-leaderboard", action="store_true", help="count these games nowhere")
     add_playing(p)
+    return p
+
+
+def run(arguments: Sequence[str]) -> int:
+    p = make_parser()
     options = p.parse_args(arguments)
     check(p, options)
     names = list(dict.fromkeys(options.policy))
@@ -50,21 +75,22 @@ def run(arguments: Sequence[str]) -> int:
 def _play(options: Any, names: Sequence[str], board: Leaderboard | None) -> dict[str, Any]:
     setting = Setting(options)
     label = Label(setting)
+    pairings = [pairing for env in setting.envs for pairing in pairings_of(setting, env, names)]
     with Journal(options.out) as journal, setting.stage(journal) as stage:
-        pairings = [pairing for env in options.env for pairing in pairings_of(setting, env, names)]
         games = {p.key: list(p.games(share(setting, p, options.games), options.seed)) for p in pairings}
         failures = stage.play([game for some in games.values() for game in some])
         played = [(p, journal_of(journal, games[p.key])) for p in pairings]
         rows = []
         for pairing, records in played:
             failed = [failures[g.key] for g in games[pairing.key] if g.key in failures]
-            zero_sum = setting.zero_sum(pairing.env)
+            zero_sum = setting.zero_sum(pairing.title)
             rows.append(row(pairing, records, options.seed, samples=1, failed=failed, zero_sum=zero_sum))
         met = crossplay.meetings(played, label)
         results = {
             **table(met, [label.name(name) for name in names], options.seed),
             "rows": rows,
             "failed": len(failures),
+            "setting": setting.facts(),
         }
         if board is not None:
             results["leaderboard"] = {"file": str(board.path), "new_games": board.add(met), "games": len(met)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,21 +12,40 @@ from legos_train.cli import parse_assignments
 from legos_train.config import ConfigError, TrainConfig, from_dict, read_toml, to_toml
 from legos_train.presets import preset, preset_names
 
-HELP = """Train a model by self-play. Plain `legos train` trains the bundled model on Kuhn poker.
-
---env ID                 the environment; several times for several, ID=2 draws one twice as often
---arg NAME=VALUE         a constructor argument of the environment
---actor ROLE=MODEL       who answers for a role: policy, base, random, a run directory, an endpoint
---preset NAME            settings of a task, see below; --smoke makes it a small run of `tiny`
---config FILE.toml       settings from a file, on top of the preset
---server URL             generate on `legos serve`; several, separated by commas
---wandb PROJECT          log to Weights & Biases too
---watch [PORT]           show episodes in the browser while training (this machine only)
---resume                 go on with --run-dir from its newest checkpoint
---dry-run                print the settings with an estimate of memory and time; train nothing
-
-presets: {presets}"""
+DESCRIPTION = """Train a model by self-play. Plain `legos train` trains the bundled model on Kuhn poker."""
+EXAMPLES = """
+legos train                                            # the bundled model on Kuhn poker
+legos train --env Nim-v0 --steps 40                    # another game
+legos train --env KuhnPoker-v0 --credit.name rae       # another credit method
+legos train --preset proposer_solver --smoke           # a task's settings, small; without --smoke for a real model
+legos train --resume --run-dir runs/kuhn               # go on with a run
+"""
+FLAGS = {
+    "--env ID": "the environment; several times for several, ID=2 draws one twice as often (default: KuhnPoker-v0)",
+    "--arg NAME=VALUE": "a constructor argument of the environment (repeatable)",
+    "--actor ROLE=MODEL": "who answers for a role: policy, base, random, a run directory, an endpoint (repeatable)",
+    "--preset NAME": "settings of a task, see the list of presets",
+    "--smoke": "with --preset: a small run of `tiny` that shows that everything fits together",
+    "--config FILE.toml": "settings from a file, on top of the preset",
+    "--server URL": "generate on `legos serve`; several, separated by commas (--server.urls)",
+    "--wandb PROJECT": "log to Weights & Biases too (--logs.wandb)",
+    "--trackio PROJECT": "log to trackio too (--logs.trackio)",
+    "--watch [PORT]": "show episodes in the browser while training, this machine only; without PORT: a free one",
+    "--resume": "go on with --run-dir from its newest checkpoint",
+    "--dry-run": "print the settings with an estimate of memory and time; train nothing",
+}
+"""What the command line takes besides the settings."""
+SETTINGS = """Below are all settings, by section. Each is also a key of a TOML file for --config: --optim.lr 1e-4
+is `lr = 1e-4` in the table [optim], and None is "none"."""
 ALIASES = {"--server": "--server.urls", "--wandb": "--logs.wandb", "--trackio": "--logs.trackio"}
+
+
+def help_text() -> str:
+    """What stands above the settings in `legos train --help`."""
+    flags = "\n".join(f"{flag:20} {what}" for flag, what in FLAGS.items())
+    presets = textwrap.fill(f"presets: {', '.join(preset_names())}", 100, subsequent_indent="  ")
+    examples = textwrap.indent(EXAMPLES.strip(), "  ")
+    return f"{DESCRIPTION}\n\nexamples:\n{examples}\n\n{flags}\n\n{presets}\n\n{SETTINGS}"
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -93,7 +113,7 @@ def parse(arguments: Sequence[str], base: TrainConfig) -> TrainConfig:
     parsed = tyro.cli(
         TrainConfig,
         prog="legos train",
-        description=HELP.format(presets=", ".join(preset_names())),
+        description=help_text(),
         args=list(arguments),
         default=base,
     )

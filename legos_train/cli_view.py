@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import webbrowser
 from collections.abc import Sequence
@@ -9,20 +10,42 @@ from pathlib import Path
 
 from legos_train.cli import parser
 
+DESCRIPTION = """Look at the episodes of a run or an evaluation: who saw what, every token, rewards and credit.
 
-def run(arguments: Sequence[str]) -> int:
-    p = parser(
-        "view",
-        "Look at the episodes in DIR/rollouts.jsonl: who saw what, every token's probability, rewards and credit.\n"
-        "Writes DIR/view.html, one file that needs no network, and opens it.",
-    )
+Reads DIR/rollouts.jsonl, writes DIR/view.html, one file that needs no network, and opens it in the browser.
+DIR is the directory of a run (runs/NAME) or what `legos eval --out DIR` wrote."""
+EXAMPLES = """
+legos view runs/kuhn                     # writes runs/kuhn/view.html and opens it
+legos view runs/kuhn --no-open           # only writes it
+legos view runs/a runs/b                 # both in one page, and their curves in runs/a/compare.html
+legos view runs/kuhn --terminal          # the last episode, turn by turn, in the terminal
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    p = parser("view", DESCRIPTION, EXAMPLES)
     p.add_argument("dir", nargs="+", type=Path, metavar="DIR", help="a run or an evaluation; several are compared")
     p.add_argument("--no-open", action="store_true", help="only write the page (or, with --watch, only serve it)")
-    p.add_argument("--last", type=int, default=5000, metavar="N", help="the newest N of each (5000); 0: all")
-    p.add_argument("--watch", action="store_true", help="serve the page on this machine; new episodes appear in it")
-    p.add_argument("--port", type=int, default=0, help="port of --watch (a free one)")
+    p.add_argument(
+        "--last",
+        type=int,
+        default=5000,
+        metavar="N",
+        help="the newest N of each; 0: all (default: %(default)s)",
+    )
+    p.add_argument(
+        "--watch", action="store_true", help="serve the page on this machine while a run goes on; new episodes appear"
+    )
+    p.add_argument("--port", type=int, default=0, metavar="P", help="port of --watch (default: a free one)")
     p.add_argument("--terminal", action="store_true", help="replay one episode turn by turn in the terminal")
-    p.add_argument("--episode", type=int, metavar="N", help="which one: its line in the log (the last)")
+    p.add_argument(
+        "--episode", type=int, metavar="N", help="which one --terminal replays: its line in the log (default: the last)"
+    )
+    return p
+
+
+def run(arguments: Sequence[str]) -> int:
+    p = make_parser()
     options = p.parse_args(arguments)
     if options.last < 0:
         p.error(f"--last must be at least 0, got {options.last}")

@@ -67,6 +67,7 @@ class TrainConfig(Section):
     group_size: int | None = Field(None, ge=1)
     """Episodes started from one seed, for group credit; by default 8 for group credit, else 1."""
     seed: int = Field(0, ge=0)
+    """Of the whole run: first weights, deals, sampling, opponents."""
     run_dir: Path | None = None
     """Where the run is kept; by default a new directory below `runs/`."""
     threads: int = Field(1, ge=1)

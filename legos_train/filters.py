@@ -53,12 +53,23 @@ def keep_draws(episodes: Sequence[Episode], share: float, rng: np.random.Generat
 
 
 def keep_best(episodes: Sequence[Episode], rule: str) -> int:
-    """Takes trajectories out of training (`trainable = False`, `info["left_out"]`) and returns how many.
+    r"""What is trained on: all trajectories, those of winners, or those with a return above 0.
+
+    The others are taken out of training, after credit was assigned: baselines and group means see the losers too.
+    League opponents count when the best is looked for.
+
+    When: with the loss `sft`, to imitate what went well (training on survivors); or to learn from wins alone.
+
+    When not: losses should teach something. An action that led to one is not made less likely.
+
+    Source: rejection sampling, as in STaR, arXiv 2203.14465.
 
     Args:
         rule: `all` takes out none; `winners` those without the best return of their episode, and all where nobody was
-            better than another; `positive` those with a return of 0 or less. League opponents count when the best is
-            looked for.
+            better than another; `positive` those with a return of 0 or less.
+
+    Returns:
+        How many were taken out: they have `trainable = False` and `info["left_out"]`.
 
     Raises:
         ValueError: there is no such rule.

@@ -70,13 +70,16 @@ class ActorEntry(Section):
     """Who answers for a role: a table `[actors.ROLE]`. See `legos_train.Actor`."""
 
     system_prompt: str = ""
+    """Put before every conversation of the role."""
     temperature: float | None = Field(None, ge=0)
     """None: `sampling.temperature`; 0 for a seat that is not trained."""
     max_tokens: int | None = Field(None, ge=1)
+    """Most tokens of one action; none: `sampling.max_tokens`."""
     model: str | None = None
     """`policy`, `base`, a policy of `legos eval` (`random`, `optimal`, a run directory, an endpoint's URL). None: the
     policy for seats that are trained, the base model for judges."""
     trainable: bool = True
+    """Whether the role may be trained on; off: it plays, and its actions never enter a batch."""
 
 
 class Lora(Section):
@@ -92,7 +95,9 @@ class Sampling(Section):
     """How actions are sampled during training."""
 
     temperature: float = Field(1.0, ge=0)
+    """What logits are divided with; 0 takes the likeliest token."""
     top_p: float = Field(1.0, gt=0, le=1)
+    """Sample from the likeliest tokens that together have this probability; 1: from all."""
     max_tokens: int | None = Field(None, ge=1)
     """Most tokens of one action; by default 12 with the bundled model, which only names a move, else 512."""
 
@@ -109,10 +114,12 @@ class Optim(Section):
     beta1: float = Field(0.0, ge=0, lt=1)
     """Adam's first-moment decay. 0: no momentum that goes on pushing after the opponent has changed."""
     beta2: float = Field(0.999, gt=0, lt=1)
+    """Adam's second-moment decay."""
     eps: float = Field(1e-8, gt=0)
     """Adam's epsilon. Around the size of a gradient's entries it turns Adam into SGD near a fixed point: steps shrink
     with the gradient, and the last iterate can settle."""
     weight_decay: float = Field(0.0, ge=0)
+    """Decoupled weight decay, times the learning rate."""
     grad_clip: float = Field(0.3, gt=0)
     """Largest global norm of the gradient."""
     epochs: int = Field(1, ge=1)
@@ -131,10 +138,13 @@ class Loss(Section):
     name: Literal["ppo", "importance_sampling", "gspo", "cispo", "sft"] = "ppo"
     """`sft`: the log-likelihood of the actions of episodes that pass `filter` (training on survivors)."""
     clip_low: float = Field(0.2, gt=0, le=1)
+    """`ppo`, `gspo`, `cispo`: the probability ratio is clipped at 1 minus this."""
     clip_high: float = Field(0.2, gt=0)
+    """The same at 1 plus this."""
     aggregation: Literal["token", "sequence", "constant"] = "sequence"
     """What the sum over tokens is divided by: tokens; tokens of each turn, then turns; or turns times `constant`."""
     constant: float = Field(1.0, gt=0)
+    """`aggregation = "constant"`: what the sum over a turn's tokens is divided by."""
     truncate_ratio: float | None = Field(None, gt=0)
     """Truncated importance sampling: the weight exp(logp at the start of the step - logp of the sampler) of a token,
     cut off at this value, corrects for stale samples. None: no correction beyond the loss's own ratio."""
@@ -150,11 +160,13 @@ class Loss(Section):
     """Entropy over the whole vocabulary, over the tokens that begin or continue a legal action, or over the
     `entropy_top` likeliest tokens, renormalised."""
     entropy_top: int = Field(16, ge=2)
+    """`entropy_over = "top"`: how many tokens the bonus goes over."""
     kl: float = Field(0.2, ge=0)
     """Weight of the KL divergence to the reference, at the first step."""
     kl_end: float | None = Field(0.05, ge=0)
     """The same at the last step; none keeps `kl`."""
     kl_schedule: Literal["geometric", "linear"] = "geometric"
+    """How the weight goes from `kl` to `kl_end`."""
     kl_estimator: Literal["auto", "exact", "k3"] = "auto"
     """Whole-vocabulary KL at every visited token, or the k3 estimate from the sampled one; auto: by vocabulary size."""
     magnet_every: int = Field(0, ge=0)
@@ -168,6 +180,7 @@ class Credit(Section):
         "rae", "grpo", "hierarchical_grpo", "same_prompt", "constant",
         "rloo", "per_role_norm", "turn_level", "agent_turn", "gigpo", "maxrl", "reinforce",
     ] = "same_prompt"  # fmt: skip
+    """The credit method; the docs have a page of each."""
     roles: dict[str, str] = Field(default_factory=dict)
     """Methods of single roles, instead of `name`: a table `[credit.roles]`, `proposer = "rae"`."""
     decay: float = Field(0.95, ge=0, lt=1)
@@ -214,6 +227,7 @@ class League(Section):
     latest: float = Field(0.2, ge=0, le=1)
     """Share of episodes against the latest policy, by mirror play."""
     snapshot_every: int = Field(5, ge=1)
+    """Optimiser steps between snapshots for the pool."""
     pool: int = Field(25, ge=1)
     """Most snapshots kept; the oldest goes first, with `psro` the one with the least weight."""
     start_from: int = Field(0, ge=0)
@@ -230,6 +244,7 @@ class Async(Section):
     """Generation and training at the same time."""
 
     enabled: bool = False
+    """Generate the next episodes while a step is being learned from."""
     backend: Literal["auto", "process", "thread"] = "auto"
     """Where episodes are generated: a second process (CPU), or a thread of this one (Metal; two processes on one GPU
     crash Macs). auto: process on CPU and CUDA, thread on Metal."""
@@ -260,11 +275,13 @@ class Curriculum(Section):
     share: float = Field(0.5, ge=0, le=1)
     """Share of the episodes that are drawn from the store once it has enough."""
     low: float = Field(0.1, ge=0, le=1)
+    """Learnability gate: artifacts whose pass rate is below are not drawn."""
     high: float = Field(0.9, ge=0, le=1)
-    """Learnability gate: artifacts whose pass rate lies outside are not drawn."""
+    """Learnability gate: artifacts whose pass rate is above are not drawn."""
     max_age: int | None = Field(None, ge=1)
     """Steps after which an artifact is no longer drawn."""
     capacity: int = Field(10_000, ge=1)
+    """Most artifacts kept; the least learnable goes first."""
 
 
 class Monitor(Section):
@@ -273,16 +290,19 @@ class Monitor(Section):
     action: Literal["warn", "raise_kl", "inject_opponents", "rollback", "stop"] = "warn"
     """What happens when a limit is crossed `patience` steps in a row."""
     patience: int = Field(5, ge=1)
+    """Steps in a row that a running mean must be beyond its limit."""
     window: int = Field(10, ge=1)
     """Steps that a running mean goes over."""
     role_gap: float | None = None
     """Largest difference between the mean returns of two roles."""
     invalid: float | None = Field(0.3, ge=0, le=1)
+    """Largest share of illegal actions."""
     entropy: float | None = Field(1e-3, ge=0)
     """Least entropy of the next token."""
     length: tuple[float, float] | None = None
     """Least and most tokens per action, as multiples of the first steps' mean."""
     zero_advantages: float | None = Field(0.95, ge=0, le=1)
+    """Largest share of advantages that are exactly 0."""
     kl: float | None = None
     """Largest KL to the reference."""
     kl_factor: float = Field(2.0, gt=1)
@@ -293,12 +313,16 @@ class Average(Section):
     """The weight average that is published at the end, and evaluated beside the last weights."""
 
     kind: Literal["ema", "uniform", "none"] = "ema"
+    """`ema`: exponential moving average of the weights; `uniform`: their mean; `none`: the last weights."""
     decay: float = Field(0.98, ge=0, lt=1)
+    """`ema`: what the average keeps of itself at every step."""
     start: float = Field(0.25, ge=0, lt=1)
     """`uniform`: share of the run that is left out."""
 
 
 class Evaluation(Section):
+    """Measurements while training, on fixed seeds."""
+
     every: int = Field(10, ge=0)
     """Steps between evaluations; 0: only before the first and after the last. Games with many positions: see docs."""
     games: int = Field(256, ge=2)
@@ -306,9 +330,12 @@ class Evaluation(Section):
 
 
 class Checkpoint(Section):
+    """What `--resume` goes on from."""
+
     every: int = Field(50, ge=0)
     """Steps between checkpoints; 0 writes one at the end only."""
     keep: int = Field(2, ge=1)
+    """How many checkpoints are kept; the newest stay."""
 
 
 class Logs(Section):
@@ -326,13 +353,14 @@ class Logs(Section):
     """Also write TensorBoard event files into the run directory (needs tensorboardX or torch)."""
     progress: Literal["auto", "rich", "plain", "json"] = "auto"
     """What is printed: a live dashboard (`rich`), a line every ten steps (`plain`), every step as a line of JSON
-    (`json`); auto: the dashboard on a terminal, plain lines elsewhere."""
+    (`json`); auto: the dashboard on a terminal, JSON elsewhere, plain lines in a notebook."""
 
 
 class Server(Section):
     """Generation by `legos serve` in other terminals or on other machines."""
 
     urls: tuple[str, ...] = ()
+    """Addresses of `legos serve`, such as http://127.0.0.1:8000; empty: generate in this process."""
     api_key_env: str = "LEGOS_API_KEY"
     """The environment variable that holds the key."""
 

@@ -255,6 +255,7 @@ def test_pictures_of_episodes(env_id: str, env_pages: ModuleType) -> None:
 def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
     pytest.importorskip("furo")
+    pytest.importorskip("myst_nb")
     docs = ["-W", "--keep-going", "-q", str(ROOT / "docs"), str(tmp_path / "site")]
     done = subprocess.run([sys.executable, "-m", "sphinx", *docs], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,13 +1,5 @@
-"""Groups by agent and turn: AT-GRPO, Zhao et al. 2025, "Stronger together", arXiv 2510.11062.
-
-In a dialogue the prompts of different roles, and of one role at different turns, are different questions, so a group
-that mixes them compares what cannot be compared. Peers of a turn are the turns with the same number (counted from 0
-among the agent's own) of the same role in the episodes of the group; the credited value is the return-to-go
-`G_t = r_t + gamma * G_{t+1}`. The paper samples several answers to one prompt at every turn; here whole episodes are
+"""Groups by agent and turn. The paper samples several answers to one prompt at every turn; here whole episodes are
 sampled, so that peers share the seed and the turn number, not the words that were said before.
-
-Games end at different times, so late turns may have no peer: `singleton="zero"` gives them 0, `singleton="rae"`
-`G_t - b` with a moving baseline per (env id, role) of the trajectories' mean return-to-go.
 
 Order: the whole batch is scored, then folded into the baselines. Cold start: the fallback's baseline is 0.
 """
@@ -37,7 +29,34 @@ from .rae import Baselines, Key
 
 
 class AgentTurnCredit:
-    """Return-to-go minus the mean over (group, role, turn number); divided by the standard deviation with `std`."""
+    r"""What came after a turn, minus the mean of the same role's turn with the same number in the group.
+
+    In a dialogue the prompts of different roles, and of one role at different turns, are different questions. A group
+    that mixes them compares what cannot be compared.
+
+    $$A_t = G_t - \frac{1}{n} \sum_{j=1}^{n} G_t^{(j)} \qquad G_t = r_t + \gamma\,G_{t+1}$$
+
+    The sum goes over the n episodes of the group in which the role had a turn number t, counted from 0 among its own.
+    With `std` the difference is divided by their standard deviation. A turn without peers gets 0, or with `singleton =
+    "rae"` its return-to-go minus a moving baseline.
+
+    When: episodes of several turns, played in groups. On Leduc poker its average policy was ahead of that of `rae`,
+    with KL (docs/credit.md).
+
+    When not: games end at very different times. Late turns then have few peers, or none.
+
+    Source: AT-GRPO, Zhao et al. 2025, "Stronger together", arXiv 2510.11062; there several answers are sampled at every
+    turn, here whole episodes.
+
+    Args:
+        std: divide by the population standard deviation of the peers.
+        gamma: in [0, 1].
+        singleton: `"zero"` or `"rae"`, for a turn without peers.
+        decay: of the fallback's moving baseline, which averages the trajectories' mean return-to-go.
+
+    Raises:
+        ValueError: a value is out of range.
+    """
 
     name = "agent_turn"
 

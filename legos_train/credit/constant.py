@@ -13,7 +13,25 @@ from .common import Advantages, Stateless, trained
 
 
 class ConstantCredit(Stateless):
-    """Every trained turn weighs `value`. With 1.0 the policy gradient is the gradient of log-likelihood."""
+    r"""The same number for every turn, whatever came of it: plain imitation of what was played.
+
+    $$A_t = 1$$
+
+    The policy gradient is then the gradient of the log-likelihood of the actions that were sampled.
+
+    When: as a control that must not learn. With `filter.keep = "winners"` it imitates winners by the policy loss; the
+    loss `sft` does that without advantages.
+
+    When not: the outcome should matter. In the comparison it learns nothing, as it must (docs/credit.md).
+
+    Source: none is needed; it is maximum likelihood.
+
+    Args:
+        value: of every advantage.
+
+    Raises:
+        ValueError: the value is not finite.
+    """
 
     name = "constant"
 

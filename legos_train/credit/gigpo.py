@@ -1,16 +1,8 @@
-"""GiGPO: Feng et al. 2025, "Group-in-group policy optimization", arXiv 2505.10978, sections 4.1 and 4.2.
+"""GiGPO: GRPO's advantage, plus one over turns that read the same.
 
-`A_t = A_episode + step_weight * A_step`. The episode advantage is GRPO's over the role in the group. For the step
-advantage, the turns of the role that read equal observations anywhere in the group's episodes (the paper's anchor
-states) are a group of their own, and their discounted returns-to-go are compared. Where an observation occurs once, its
-step advantage is 0 and the turn keeps the episode's.
-
-Equal means equal messages, word for word: with the whole dialogue in the prompt few turns after the first have peers;
-with `memory="state"` many do. A repeated state of one episode counts every time, as in the paper, so its own later
-returns are among its peers.
-
-`std` divides both terms by their group's standard deviation (the paper's choice of normalisation; 1 otherwise).
-A trajectory without a peer in its group: `singleton`, as in group.py, for the episode's term.
+Equal means equal messages, word for word. A repeated state of one episode counts every time, as in the paper, so its
+own later returns are among its peers. `std` divides both terms by their group's standard deviation (the paper's choice
+of normalisation; 1 otherwise).
 
 Order and cold start as in group.py.
 """
@@ -30,7 +22,34 @@ from .group import GRPOCredit
 
 
 class GiGPOCredit(GRPOCredit):
-    """Episode advantage plus `step_weight` (at least 0) times the step advantage, whose returns `gamma` discounts."""
+    r"""The advantage of `grpo`, plus the same over the turns of the group that read the same.
+
+    Turns that stood at the same place and went on differently say which action was better there, not only which
+    episode.
+
+    $$A_t = A^{\mathrm{grpo}} + w\,\left(G_t - \frac{1}{m} \sum_{j=1}^{m} G^{(j)}\right)$$
+
+    G is what came after a turn, discounted by gamma. The sum goes over the m turns of the role, anywhere in the
+    episodes of the group, whose messages are equal word for word; w is `step_weight`. A turn whose prompt occurs once
+    keeps the episode's advantage alone.
+
+    When: states recur within a group, as in environments with `memory = "state"`.
+
+    When not: the whole dialogue stands in the prompt. Then few turns after the first have a peer. It was not run in the
+    comparison of docs/credit.md.
+
+    Source: Feng et al. 2025, "Group-in-group policy optimization", arXiv 2505.10978, sections 4.1 and 4.2.
+
+    Args:
+        step_weight: of the second term, at least 0.
+        gamma: in [0, 1], for the second term.
+        std: divide both terms by the population standard deviation of their peers.
+        singleton: `"zero"` or `"rae"`, for a trajectory without peers in the first term.
+        decay: of the fallback's moving baseline.
+
+    Raises:
+        ValueError: a value is out of range.
+    """
 
     name = "gigpo"
 

@@ -1,21 +1,8 @@
-"""Advantages relative to peers: GRPO and hierarchical GRPO. `rloo.py` and `maxrl.py` build on the same frame.
+"""Advantages relative to peers: GRPO and hierarchical GRPO. `rloo.py` builds on the same frame.
 
-GRPO (Shao et al. 2024, "DeepSeekMath", arXiv 2402.03300, section 4.1) subtracts the mean return of the group and
-divides by its standard deviation. Liu et al. 2025 ("Understanding R1-Zero-like training", arXiv 2503.20783) show that
-the division favours groups that are almost always right or wrong, so it is off unless asked for.
-
-All do the same once it is known who a trajectory's peers are:
-
-* `GRPOCredit`: the trajectories of the same role in the episodes of one group. With `per_role=False` all trained
-  trajectories of the group; in a zero-sum match that mean is exactly 0, which is no baseline at all.
-* `HierarchicalGRPOCredit`: inside one episode, the trajectories with the same role and the same parent in the agent
-  path (`problem_0/solver_0` and `problem_0/solver_1`), at any depth. In a tournament every place under `match_k` may be
-  alone with its role; `peers="role"` compares a role across the sibling tables (`match_0/first`, `match_1/first`).
-  Agents without a parent are compared with the same role over the episode's group, or over the whole batch with
-  `root_peers="batch"`.
-
-A trajectory without any peer has nothing to be compared with. `singleton="zero"` gives it the advantage 0: it teaches
-nothing. `singleton="rae"` falls back to `R - b` with the moving baseline of `RAECredit`.
+All do the same once it is known who a trajectory's peers are. A trajectory without any has nothing to be compared
+with: `singleton="zero"` gives it the advantage 0, and it teaches nothing; `singleton="rae"` falls back to `R - b` with
+the moving baseline of `RAECredit`.
 
 Order: the whole batch is scored, then, with `singleton="rae"`, every trained return is folded into the baselines.
 Cold start: none for peers; the fallback's baseline is 0 before the first return of a role.
@@ -109,9 +96,34 @@ class _MeanCredit(PeerCredit):
 
 
 class GRPOCredit(_MeanCredit):
-    """Group-relative advantages. `std` divides by the population standard deviation; `per_role` as in the module text.
+    r"""Return minus the mean return of the role in the group of episodes that were started from one seed.
 
-    `decay` only matters with `singleton="rae"`.
+    A group plays the same deal several times, so what is luck of the deal is in the mean, and is subtracted.
+
+    $$A = R - \frac{1}{n} \sum_{j=1}^{n} R_j$$
+
+    The sum goes over the n trajectories of the same role in the episodes of the group, the trajectory itself among
+    them. With `std` the difference is divided by their standard deviation plus 1e-6. With `per_role = false` it goes
+    over all trained trajectories of the group. A trajectory that is alone gets 0, or with `singleton = "rae"` what
+    `rae` would give it.
+
+    When: several episodes per deal can be paid for. On Leduc poker it ended nearer to the equilibrium than `rae` in
+    three of four columns of the comparison (docs/credit.md).
+
+    When not: `per_role = false` in a zero-sum match, where the mean over all seats is exactly 0 and no baseline at all.
+    `std` favours groups that are almost always right or almost always wrong (arXiv 2503.20783), so it is off.
+
+    Source: Shao et al. 2024, "DeepSeekMath", arXiv 2402.03300, section 4.1; without the division as in Liu et al. 2025,
+    "Understanding R1-Zero-like training", arXiv 2503.20783.
+
+    Args:
+        std: divide by the population standard deviation of the group.
+        per_role: compare within a role.
+        singleton: `"zero"` or `"rae"`, for a trajectory without peers.
+        decay: of the fallback's moving baseline.
+
+    Raises:
+        ValueError: a value is out of range.
     """
 
     name = "grpo"
@@ -128,9 +140,33 @@ class GRPOCredit(_MeanCredit):
 
 
 class HierarchicalGRPOCredit(_MeanCredit):
-    """Peers are siblings in the tree of agents; see the module text.
+    r"""Return minus the mean return of the siblings in the tree of agents, inside one episode.
 
-    `peers` is `"table"` (the same table) or `"role"` (also the tables beside it), `root_peers` `"group"` or `"batch"`.
+    Environments with tables inside tables give agents paths: `problem_0/solver_0` and `problem_0/solver_1` answered the
+    same problem, and are compared with each other and with nobody else.
+
+    $$A = R - \frac{1}{n} \sum_{j \in S} R_j$$
+
+    S are the n trajectories of the episode with the same role at the same table, at any depth. With `peers = "role"`
+    the tables beside it count too (`match_0/first` and `match_1/first`). Agents at the root, which no table holds, are
+    compared with their role in the episode's group, or in the whole batch with `root_peers = "batch"`.
+
+    When: one episode holds several answers to one question: `ProposerSolver-v0`, `SPICE-v0`. In a tournament with
+    `peers = "role"`, since every place of a match may be alone with its role.
+
+    When not: environments without tables. All agents are at the root there, and this is `grpo`.
+
+    Source: GRPO (arXiv 2402.03300) with peers from the tree of agents; the tree is of this library, not of a paper.
+
+    Args:
+        std: divide by the population standard deviation of the siblings.
+        peers: `"table"` or `"role"`.
+        root_peers: `"group"` or `"batch"`.
+        singleton: `"zero"` or `"rae"`, for a trajectory without peers.
+        decay: of the fallback's moving baseline.
+
+    Raises:
+        ValueError: a value is out of range.
     """
 
     name = "hierarchical_grpo"

@@ -1,14 +1,9 @@
-"""MaxRL: "Maximum likelihood reinforcement learning", arXiv 2602.02710.
+"""MaxRL: the likelihood of success instead of its probability.
 
-`A = (r - mean) / mean` over the peers of a trajectory. For a reward of 0 or 1 the mean estimates the probability of
-success p, and dividing by it turns the gradient of p into that of log p: a task that succeeds rarely weighs as much as
-one that succeeds often, where GRPO without std weighs it by p (1 - p).
-
-Peers are the same role in one group. What is not a success counts as 0: returns below 0 are taken as 0, because a
-likelihood has no degrees of failure, and because a mean near 0 of mixed signs would make the quotient as large as it
-likes, and a negative one turn its sign round. So the mean is never negative; where it is 0 nothing succeeded, and all
-advantages are 0: there is nothing to make more likely. A trajectory without a peer is its own mean and gets 0 as well.
-Every advantage lies between -1 and n - 1, with n peers.
+Returns below 0 are taken as 0, because a likelihood has no degrees of failure, and because a mean near 0 of mixed signs
+would make the quotient as large as it likes, and a negative one turn its sign round. So the mean is never negative;
+where it is 0 nothing succeeded, and all advantages are 0: there is nothing to make more likely. A trajectory without a
+peer is its own mean and gets 0 as well. Every advantage lies between -1 and n - 1, with n peers.
 
 Order: the batch alone decides. Cold start: none; nothing is remembered.
 """
@@ -26,7 +21,22 @@ from .common import Advantages, Stateless, group_of, mean, trained
 
 
 class MaxRLCredit(Stateless):
-    """Reward relative to the mean of the role in its group, in units of that mean; for rewards of at least 0."""
+    r"""Reward in units of the role's mean reward in the group: rare successes weigh more.
+
+    For a reward of 0 or 1 the mean estimates the probability of success p. Dividing by it turns the gradient of p into
+    that of log p, so that a task that succeeds rarely counts for more than with `grpo`.
+
+    $$A = \frac{r - \mathrm{mean}(r)}{\mathrm{mean}(r)} \qquad r = \max(R, 0)$$
+
+    The mean goes over the trajectories of the role in the group. Where nothing succeeded, all advantages are 0.
+
+    When: rewards of 0 or 1, and tasks that seldom succeed, such as hard problems with a right answer.
+
+    When not: games with losses, or penalties. A return below 0 counts as 0, so losing and drawing are the same. It was
+    not run in the comparison of docs/credit.md.
+
+    Source: "Maximum likelihood reinforcement learning", arXiv 2602.02710.
+    """
 
     name = "maxrl"
 

@@ -11,10 +11,23 @@ from .common import Advantages, CreditAssigner, check_method
 
 
 class PerEnv:
-    """Gives the episodes of each env id (`Episode.env_id`) to the assigner of that id, all others to `default`.
+    r"""Another credit method for some of a run's environments.
 
-    Each assigner sees its episodes of a batch together, in the order of the batch, also where it serves several ids.
-    One that has no episode in a batch is not called.
+    The episodes of an environment that names a method of its own go to that method, all others to `credit.name`.
+
+    Each method sees its episodes of a batch together, in the order of the batch. One that has no episode in a batch is
+    not called.
+
+    When: one run trains on environments of different kinds: a card game, whose prompts recur, beside problems with a
+    right answer.
+
+    When not: only the roles of one environment differ; see `per_role`.
+
+    Source: none; it only routes.
+
+    Args:
+        default: for the episodes of every other env id.
+        by_env: env id (`Episode.env_id`) -> its assigner; one assigner may serve several ids.
     """
 
     name = "per_env"

@@ -12,9 +12,20 @@ from .common import Advantages, CreditAssigner, check_method
 
 
 class PerRole:
-    """Routes trajectories by role: those of `by_role` to their own method, all others to `default`.
+    r"""Another credit method for some roles.
 
     Each method sees episodes with its own roles only, once per batch, as if the others were not trained.
+
+    When: the roles of one environment ask for different comparisons: a proposer, of whom there is one per episode, and
+    solvers, who have siblings.
+
+    When not: one method suits all roles. A group mean over all seats is cut apart by this.
+
+    Source: none; it only routes.
+
+    Args:
+        default: for all other roles.
+        by_role: role -> its assigner.
     """
 
     name = "per_role"

@@ -1,7 +1,6 @@
-"""Role-conditioned advantage estimation (RAE), Liu et al. 2025, "SPIRAL", arXiv 2506.24119, section 3.
+"""Role-conditioned advantage estimation: a moving baseline per (env id, role). Other methods fall back to it.
 
-The paper keeps one moving average of returns per game and role, `b <- decay * b + (1 - decay) * R`, starting at 0 and
-read before it is updated, and uses `A = R - b` for every turn of that role. Three things differ here:
+Three things differ from the paper, which starts its moving average at 0 and updates it after every game:
 
 * the average is divided by `1 - decay ** n` after n returns (Adam's bias correction), so that it is the weighted mean
   of what was seen instead of creeping up from 0; with n = 0 the baseline is 0;
@@ -66,9 +65,33 @@ class Baselines:
 
 
 class RAECredit:
-    """`A = R - b(env id, role)`, times `gamma` to the number of the agent's own turns that follow.
+    r"""Return minus a moving average of what the role has earned so far in its environment.
 
-    `decay` of the moving average in [0, 1); `gamma` in [0, 1], 1 gives every turn of a trajectory the same advantage.
+    The baseline is a memory, so no episodes have to be compared with each other. A role that is paid more than another
+    on average, such as the first player of a game, is compared with itself.
+
+    $$A_t = \gamma^{T-1-t}\,(R - b) \qquad b = \frac{m}{1 - d^n} \qquad m \leftarrow d^k m + (1 - d^k)\,\mathrm{mean}$$
+
+    R is the return of a trajectory of T turns, t = 0 ... T - 1. m is the moving average of the returns of this
+    environment and role with decay d, and n how many it has seen; b is 0 before the first. Every batch is scored first;
+    then the mean of its k returns is folded in.
+
+    When: roles that are paid differently, and one episode per deal. In a tournament too, where a place in the bracket
+    may have no peer. On Kuhn poker with a payoff of 2 for sitting first, a settled baseline divides the variance of the
+    gradient by 3 (docs/credit.md).
+
+    When not: much of the return is the luck of the deal. Methods that compare episodes of one deal subtract it: on
+    Leduc poker `grpo` was ahead (docs/credit.md).
+
+    Source: Liu et al. 2025, "SPIRAL", arXiv 2506.24119, section 3; here with a bias correction and one update per
+    batch.
+
+    Args:
+        decay: of the moving average, in [0, 1).
+        gamma: in [0, 1]; 1 gives every turn of a trajectory the same advantage.
+
+    Raises:
+        ValueError: a value is out of range.
     """
 
     name = "rae"

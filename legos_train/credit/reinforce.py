@@ -1,8 +1,4 @@
-"""No baseline at all: Williams 1992, "Simple statistical gradient-following algorithms", Machine Learning 8.
-
-`A = R` for every turn, times `gamma` to the number of the agent's own turns that follow. Unbiased, and of large
-variance where returns have a large mean: what the other methods are measured against. Not to be confused with
-`constant`, which gives every turn the same weight whatever came of it.
+"""No baseline at all: what the other methods are measured against.
 
 Order: every episode alone decides. Cold start: none; nothing is remembered.
 """
@@ -17,7 +13,26 @@ from .common import Advantages, Stateless, check_unit, trained, turn_discounts
 
 
 class ReinforceCredit(Stateless):
-    """The return of the trajectory; `gamma` in [0, 1] discounts by turns from the end."""
+    r"""The return itself, without any baseline.
+
+    $$A_t = \gamma^{T-1-t}\,R$$
+
+    R is the return of a trajectory of T turns, t = 0 ... T - 1. The gradient is unbiased, and of large variance where
+    returns have a large mean.
+
+    When: as the yardstick for other methods. Where returns have a mean near 0 by themselves it was not clearly
+    different from `rae` in the comparison (docs/credit.md).
+
+    When not: a role is paid a large amount whatever it does.
+
+    Source: Williams 1992, "Simple statistical gradient-following algorithms", Machine Learning 8.
+
+    Args:
+        gamma: in [0, 1].
+
+    Raises:
+        ValueError: gamma is out of range.
+    """
 
     name = "reinforce"
 

@@ -1,9 +1,4 @@
-"""Leave-one-out (RLOO): Kool et al. 2019, "Buy 4 REINFORCE samples, get a baseline for free!"; Ahmadian et al. 2024,
-"Back to basics", arXiv 2402.14740, section 3.2.
-
-`A_i = R_i - mean(R_j)` over the same role in the *other* episodes of the group. With one trajectory of the role per
-episode that is `n / (n - 1)` times GRPO's advantage: the group mean contains the return itself, which shrinks the
-gradient, and leaving it out makes the baseline independent of the action, so the gradient is unbiased.
+"""Leave-one-out: GRPO's group without the episode itself.
 
 A whole episode is left out, not just the trajectory: the returns of others at the same table depend on this one's
 actions. Siblings of one episode are what `hierarchical_grpo` compares.
@@ -23,9 +18,28 @@ from .group import PeerCredit
 
 
 class RLOOCredit(PeerCredit):
-    """Return minus the mean return of the role in the other episodes of the group.
+    r"""Return minus the mean return of the role in the other episodes of the group (leave-one-out).
 
-    `singleton` is `"zero"` or `"rae"`; `decay` only matters with the latter.
+    $$A_i = R_i - \frac{1}{n-1} \sum_{j \ne i} R_j$$
+
+    The sum goes over the n - 1 other episodes' trajectories of the role. With one trajectory of the role per episode
+    this is n / (n - 1) times the advantage of `grpo`: a mean that contains the return itself shrinks the gradient.
+    Leaving the episode out makes the baseline independent of the action, so the gradient is unbiased.
+
+    When: groups are small, where the factor n / (n - 1) matters, or an unbiased gradient is wanted.
+
+    When not: there is one episode per deal; then every trajectory is without peers. It was not run in the comparison of
+    docs/credit.md.
+
+    Source: Kool et al. 2019, "Buy 4 REINFORCE samples, get a baseline for free!"; Ahmadian et al. 2024, "Back to
+    basics", arXiv 2402.14740, section 3.2.
+
+    Args:
+        singleton: `"zero"` or `"rae"`, for a role that no other episode of the group has.
+        decay: of the fallback's moving baseline.
+
+    Raises:
+        ValueError: a value is out of range.
     """
 
     name = "rloo"

@@ -1,13 +1,5 @@
 """Normalised per role over the batch: `per_role_norm` for whole returns, `turn_level` for returns-to-go.
 
-`per_role_norm` (Dr. MAS, arXiv 2602.08847): `A = (R - mean) / std` with the mean and standard deviation of the role.
-Roles with larger payoffs would otherwise own the gradient, and one mean over all seats of a zero-sum match is 0.
-
-`turn_level` (MARSHAL, Yuan et al. 2025, arXiv 2510.15414): every turn is credited with what came after it,
-`G_t = r_t + gamma * G_{t+1}`, and these sums are normalised over all turns of the role ("sum, then normalise").
-Rewards from before a turn do not count for it. With one reward at the end, gamma = 1 and equally long games it is
-`per_role_norm`.
-
 Both take the role per env id over the whole batch, so no groups are needed, and both always divide: the division is
 the method. Where all returns of a role are equal, the advantages are 0; so is that of a role seen once.
 
@@ -54,7 +46,24 @@ class _RoleNorm(Stateless):
 
 
 class PerRoleNormCredit(_RoleNorm):
-    """`(R - mean) / std` over the trajectories of the role in the batch, the same for every turn."""
+    r"""Return, with mean 0 and standard deviation 1 over the trajectories of its role in the batch.
+
+    Roles with larger payoffs would otherwise own the gradient, and one mean over all seats of a zero-sum match is 0.
+
+    $$A = \frac{R - \mathrm{mean}}{\mathrm{std} + 10^{-6}}$$
+
+    Mean and population standard deviation go over all trajectories of the environment and role in the batch. All turns
+    of a trajectory get the same.
+
+    When: roles are paid on different scales, and there are no groups. With the bundled model and KL its weight average
+    had by far the lowest NashConv on the lopsided game, from two seeds (docs/credit.md).
+
+    When not: nearly all returns of a role are equal. The division then blows up what little difference is left. It also
+    changes how strong a KL weight is for each seat: in tables its last policy on the lopsided game was worse than that
+    of `rae`.
+
+    Source: "Dr. MAS", arXiv 2602.08847.
+    """
 
     name = "per_role_norm"
 
@@ -63,7 +72,28 @@ class PerRoleNormCredit(_RoleNorm):
 
 
 class TurnLevelCredit(_RoleNorm):
-    """`(G_t - mean) / std` over the turns of the role in the batch; `gamma` in [0, 1]."""
+    r"""What came after a turn, with mean 0 and standard deviation 1 over the turns of its role in the batch.
+
+    A turn is not paid for what was earned before it.
+
+    $$A_t = \frac{G_t - \mathrm{mean}}{\mathrm{std} + 10^{-6}} \qquad G_t = r_t + \gamma\,G_{t+1}$$
+
+    Mean and population standard deviation go over all turns of the environment and role in the batch: sum first, then
+    normalise.
+
+    When: rewards come during the game and not only at its end.
+
+    When not: there is one reward at the end. With gamma 1 and games of equal length it is then `per_role_norm`; else it
+    differs only in counting longer games more often.
+
+    Source: Yuan et al. 2025, "MARSHAL", arXiv 2510.15414.
+
+    Args:
+        gamma: in [0, 1].
+
+    Raises:
+        ValueError: gamma is out of range.
+    """
 
     name = "turn_level"
 

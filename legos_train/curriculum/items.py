@@ -1,9 +1,7 @@
 """Items of a data set, or passages of a corpus, drawn by how much is to be learned from them.
 
 An item is drawn in proportion to `learnability`, p(1 - p) of its recorded pass rate; one that was never tried counts as
-most learnable. Items outside of the gate are left out, and records older than `max_age` steps no longer count, so that
-what was too hard once is tried again. Sampling for learnability: Foster and Foerster 2025, arXiv 2502.12272; documents
-as in SPICE, Liu et al. 2025, arXiv 2510.24684.
+most learnable. Items outside of the gate are left out, and records older than `max_age` steps no longer count.
 """
 
 from __future__ import annotations
@@ -112,7 +110,20 @@ class ItemSampler:
 
 
 class LearnabilitySampler(ItemSampler):
-    """The sampler `learnability`: problems of `Dataset-v0`, `GSM8K-v0` and what is built on them."""
+    r"""Items of a data set, drawn by how much is to be learned: neither what is always right nor what is always wrong.
+
+    $$P(i) \propto p_i\,(1 - p_i) \qquad p_i = \frac{s_i + 1}{n_i + 2}$$
+
+    s of n attempts at item i were right; p (1 - p) is the variance of a success, and largest for an item that was never
+    tried. Items whose pass rate lies outside of `low` ... `high` are left out. Records older than `max_age` steps no
+    longer count, so that what was too hard once is tried again.
+
+    When: `Dataset-v0`, `GSM8K-v0` and what is built on them, with many items that are too easy or too hard.
+
+    When not: items are seldom drawn twice. Nothing is known of them then, and all are drawn alike.
+
+    Source: Foster and Foerster 2025, "Learning to reason at the frontier of learnability", arXiv 2502.12272.
+    """
 
     @classmethod
     def of(cls, settings: Curriculum, store: ArtifactStore, arena: Arena) -> LearnabilitySampler:
@@ -128,9 +139,20 @@ class LearnabilitySampler(ItemSampler):
 
 
 class CorpusSampler(ItemSampler):
-    """The sampler `corpus`: passages of `SPICE-v0`, by how often reasoners answer questions about them.
+    r"""Passages of a corpus, drawn by how often questions about them are answered: neither always nor never.
 
-    A passage that no question came of counts as one that nobody could answer.
+    $$P(i) \propto p_i\,(1 - p_i) \qquad p_i = \frac{s_i + 1}{n_i + 2}$$
+
+    s of n answers of reasoners to questions about passage i were right. A passage that no question came of counts as
+    one that nobody could answer. Gate and age are those of `learnability`. A passage is known by its text, so it keeps
+    its record when the corpus around it changes.
+
+    When: `SPICE-v0`, whose challenger asks about passages that the reasoner does not see.
+
+    When not: other environments; a run without SPICE is refused.
+
+    Source: SPICE, Liu et al. 2025, arXiv 2510.24684, for the environment; the draw is that of `learnability`, arXiv
+    2502.12272.
     """
 
     taken = ("index", "document")

@@ -1,10 +1,4 @@
-"""Problems that proposers wrote, given to solvers again: `ProposerSolver-v0` with a memory.
-
-Every problem that was played is kept with its pass rate. A share of later episodes gives solvers a kept problem, of
-those whose pass rate is neither too low nor too high and which are not too old. In the other episodes a proposer
-writes; what was written lately counts as a duplicate, so that it must go on finding new problems. The buffers of
-Absolute Zero (Zhao et al. 2025, arXiv 2505.03335), with its gate on what can be learned.
-"""
+"""The sampler `proposed_problems`: problems that proposers wrote, with how often solvers were right."""
 
 from __future__ import annotations
 
@@ -30,7 +24,20 @@ SEEN = 256
 
 
 class ProposedProblems:
-    """The sampler `proposed_problems`.
+    r"""Problems that proposers wrote, given to solvers again: `ProposerSolver-v0` with a memory.
+
+    $$P(i) \propto p_i\,(1 - p_i) \qquad p_i = \frac{s_i + 1}{n_i + 2}$$
+
+    Every problem that was played is kept; s of n solvers' answers to it were right. Once 32 are kept, a `share` of the
+    episodes gives solvers a kept problem: one whose pass rate lies in `low` ... `high` and that is at most `max_age`
+    steps old. In the other episodes a proposer writes. The last 256 problems are passed as `seen`: they count as
+    duplicates, so that it must go on finding new ones.
+
+    When: `ProposerSolver-v0`, where a good problem is worth more than one episode.
+
+    When not: other environments; a run without ProposerSolver is refused.
+
+    Source: the buffers of Absolute Zero, Zhao et al. 2025, arXiv 2505.03335, with a gate on what can be learned.
 
     Args:
         settings: `share`, `low`, `high` and `max_age` of `[curriculum]`.

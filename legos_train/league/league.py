@@ -214,13 +214,13 @@ class League:
         return {name: (first[name] + second[name]) / 2 for name in first}
 
     def metrics(self) -> dict[str, float]:
-        """For the log: members, recent win rates (mean and least), the learner's rating where there is one."""
+        """For the log: members, recent win rates (mean and least), the learner's rating (mu, sigma) if it has one."""
         if not self.members:
             return {}
         rates = [self.against.win_rate(name) for name in self.members]
         out = {"members": float(len(rates)), "win_rate": fmean(rates), "least_win_rate": min(rates)}
         if LEARNER in self.ratings:
-            out["rating"] = self.ratings[LEARNER].mu
+            out["rating"], out["rating_sigma"] = self.ratings[LEARNER]
         return out
 
     def fill_from(

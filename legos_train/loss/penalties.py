@@ -27,26 +27,82 @@ def token_logprobs(logprobs: mx.array, position: mx.array, target: mx.array) -> 
 
 
 def kl_k3(new: mx.array, reference: mx.array) -> mx.array:
-    """`exp(ref - new) - (ref - new) - 1`, never negative; its mean over samples of the policy is KL(policy || ref)."""
+    r"""The same from the sampled token alone, where the vocabulary is large: the k3 estimate.
+
+    $$L \leftarrow L + \beta \left(\frac{q}{p} - \log\frac{q}{p} - 1\right)$$
+
+    It is never negative, and its mean over samples of the policy is KL(policy || reference).
+
+    Source: Schulman 2020, "Approximating KL divergence".
+
+    Args:
+        new, reference: log-probabilities of the sampled tokens, (M,).
+    """
     gap = reference - new
     return fastmath.exp(gap) - gap - 1.0
 
 
 def kl_exact(logprobs: mx.array, probs: mx.array, reference: mx.array) -> mx.array:
-    """KL(policy || reference) at each site, (K, V) and (K, V) of the policy, (K, V) log of the reference -> (K,)."""
+    r"""A price for moving away from a reference policy, summed over the whole vocabulary at every visited token.
+
+    $$L \leftarrow L + \beta \sum_v p(v)\,\left(\log p(v) - \log q(v)\right)$$
+
+    p is the policy, q the reference: the base model or, with `magnet_every`, what the policy was some steps ago (a
+    moving magnet). The weight goes from `kl` to `kl_end` over the run.
+
+    When: self-play on games whose equilibria are mixed. Without it the last policy circles: in the comparison it
+    decides more than the credit method does (docs/credit.md). A magnet moves with the policy, and does not hold it to
+    the base model.
+
+    When not: the equilibrium is pure, as in Nim, which needs no KL there; or the base model is far from what is wanted.
+
+    Source: magnetic mirror descent, arXiv 2206.05825; R-NaD, arXiv 2206.15378.
+
+    Args:
+        logprobs, probs: of the policy, (K, V).
+        reference: log-probabilities (K, V).
+
+    Returns:
+        KL(policy || reference) at each site, (K,).
+    """
     return mx.sum(probs * (logprobs - reference), axis=-1)
 
 
 def entropy(logprobs: mx.array, probs: mx.array) -> mx.array:
-    """Entropy in nats of (K, V) log-probabilities and probabilities -> (K,)."""
+    r"""A bonus for undecided policies: the entropy of the next token over the whole vocabulary, in nats.
+
+    $$L \leftarrow L - \alpha H \qquad H = -\sum_v p(v) \log p(v)$$
+
+    When: the policy becomes deterministic too early; the metric `entropy` and the collapse monitor tell.
+
+    When not: a KL to the base model is on, which already pulls towards an undecided policy. Over a whole vocabulary the
+    bonus also pays for tokens that make no legal action: restrict it then.
+
+    Source: Williams and Peng 1991, "Function optimization using connectionist reinforcement learning algorithms",
+    Connection Science 3(3).
+
+    Args:
+        logprobs, probs: (K, V).
+
+    Returns:
+        (K,).
+    """
     return -mx.sum(probs * logprobs, axis=-1)
 
 
 def entropy_within(logprobs: mx.array, sets: Sequence[Sequence[int]]) -> mx.array:
-    """Entropies (P,) of (P, V) log-probabilities restricted to one set of token ids each, renormalised.
+    r"""With `entropy_over = "legal"`: over the tokens that begin or continue a legal action.
 
-    Only the odds between the tokens of a set matter, so a bonus on it moves no mass to any other token. An empty set
-    has entropy 0.
+    $$H = -\sum_{v \in S} p_S(v) \log p_S(v) \qquad p_S(v) = p(v)\,/\sum_{u \in S} p(u)$$
+
+    Only the odds between the tokens of the set S matter, so the bonus moves no mass to any other token.
+
+    Args:
+        logprobs: (P, V).
+        sets: P sets of token ids; an empty set has entropy 0.
+
+    Returns:
+        (P,).
     """
     width = max(map(len, sets), default=0)
     if width == 0:
@@ -60,7 +116,15 @@ def entropy_within(logprobs: mx.array, sets: Sequence[Sequence[int]]) -> mx.arra
 
 
 def entropy_top(logprobs: mx.array, count: int) -> mx.array:
-    """Entropies (K,) of the `count` likeliest tokens of (K, V) log-probabilities, renormalised."""
+    r"""With `entropy_over = "top"`: over the `entropy_top` likeliest tokens, renormalised in the same way.
+
+    Args:
+        logprobs: (K, V).
+        count: how many tokens.
+
+    Returns:
+        (K,).
+    """
     if count >= logprobs.shape[-1]:
         return entropy(*distribution(logprobs))
     likeliest = mx.argpartition(-mx.stop_gradient(logprobs), count - 1, axis=-1)[:, :count]

@@ -12,24 +12,93 @@ Floats = NDArray[np.float64]
 
 
 def importance_sampling(new: mx.array, old: mx.array, advantages: mx.array) -> mx.array:
-    """`-r A`, all (M,)."""
+    r"""The advantage, times how much likelier the token has become since it was sampled.
+
+    $$L = -r A \qquad r = p\,/\,p_0$$
+
+    p is the probability of a token under the policy that is trained, $p_0$ under the one that sampled it. On fresh
+    samples r is 1, and the gradient is that of REINFORCE.
+
+    When: a batch is used for one update and is fresh, so that no clip would act; or with `truncate_ratio`, which bounds
+    the weight of stale samples.
+
+    When not: many updates go over one batch. Nothing holds a token whose ratio has become large.
+
+    Source: importance sampling of REINFORCE (Williams 1992, "Simple statistical gradient-following algorithms", Machine
+    Learning 8).
+
+    Args:
+        new, old, advantages: (M,).
+    """
     return -fastmath.exp(new - old) * advantages
 
 
 def ppo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, clip_high: float) -> mx.array:
-    """`-min(r A, clip(r) A)`, all (M,): no gradient from tokens already moved far enough in the wanted direction."""
+    r"""The advantage times the probability ratio, clipped: no gradient from a token that was moved far enough already.
+
+    $$L = -\min\left(r A,\ \mathrm{clip}(r,\,1 - l,\,1 + h)\,A\right) \qquad r = p\,/\,p_0$$
+
+    p is the probability of a token under the policy that is trained, $p_0$ under the one that sampled it; l and h are
+    `clip_low` and `clip_high`. The clip acts in the direction in which the advantage pushes, and never holds a token
+    that has moved the wrong way.
+
+    When: the default. Several updates go over one batch (`optim.epochs`, `optim.minibatches`), or samples are a few
+    steps old.
+
+    When not: turns of hundreds of tokens, where each token has a ratio of its own and noise adds up; see `gspo`. Rare
+    tokens that the clip holds have no gradient at all; see `cispo`.
+
+    Source: Schulman et al. 2017, "Proximal policy optimization", arXiv 1707.06347; `clip_high` above `clip_low`: DAPO,
+    arXiv 2503.14476.
+
+    Args:
+        new, old, advantages: (M,).
+        clip_low, clip_high: the ratio is held within [1 - clip_low, 1 + clip_high].
+    """
     return _clipped(fastmath.exp(new - old), advantages, clip_low, clip_high)
 
 
 def cispo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, clip_high: float) -> mx.array:
-    """`-stop_gradient(clip(r)) A new`, all (M,): clipped tokens keep a bounded gradient instead of none."""
+    r"""The log-likelihood, weighted by advantage and clipped ratio: a clipped token keeps a bounded gradient.
+
+    $$L = -\mathrm{sg}\left(\mathrm{clip}(r,\,1 - l,\,1 + h)\right)\,A\,\log p \qquad r = p\,/\,p_0$$
+
+    p is the probability of a token under the policy that is trained, $p_0$ under the one that sampled it. sg stops the
+    gradient: the ratio is a weight, and only log p is differentiated.
+
+    When: tokens that were unlikely when they were sampled matter, such as turning points of a chain of thought. `ppo`
+    drops them once their ratio is beyond the clip.
+
+    When not: an update should stop at the clip. This one goes on, only no faster.
+
+    Source: MiniMax-M1, arXiv 2506.13585.
+
+    Args:
+        new, old, advantages: (M,).
+        clip_low, clip_high: the ratio is held within [1 - clip_low, 1 + clip_high].
+    """
     ratio = mx.clip(fastmath.exp(new - old), 1.0 - clip_low, 1.0 + clip_high)
     return -mx.stop_gradient(ratio) * advantages * new
 
 
 def sft(new: mx.array) -> mx.array:
-    """`-new`, (M,): the negative log-likelihood of what was said. Advantages play no part: every action that is still
-    in the batch is imitated alike, so what should not be must be left out of it."""
+    r"""The negative log-likelihood of what was said. Advantages play no part.
+
+    $$L = -\log p$$
+
+    Every action that is still in the batch is imitated alike, so what should not be has to be left out of it:
+    `filter.keep` does that.
+
+    When: training on survivors, with `filter.keep = "winners"` or `"positive"`; a warm start for self-play, passed on
+    by `init_adapter`.
+
+    When not: failures should teach something. Nothing is ever pushed down here.
+
+    Source: maximum likelihood; on the survivors of a filter it is rejection sampling, as in STaR, arXiv 2203.14465.
+
+    Args:
+        new: (M,).
+    """
     return -new
 
 
@@ -43,9 +112,25 @@ def gspo(
     clip_high: float,
     lengths: NDArray[np.int32] | None = None,
 ) -> mx.array:
-    """ppo with one ratio a turn, `exp(mean over its tokens of (new - old))`; `sequence` (M,) says whose turn it is.
+    r"""`ppo` with one ratio per turn: the geometric mean of the ratios of its tokens.
 
-    `lengths` (M,): how many tokens the turn has, where some are not among the M; each of those counts as `new = old`.
+    $$L = -\min\left(s A,\ \mathrm{clip}(s,\,1 - l,\,1 + h)\,A\right) \qquad s = (r_1 r_2 \cdots r_n)^{1/n}$$
+
+    r is the ratio of a token as in `ppo`. All n tokens of a turn are clipped together, or not at all.
+
+    When: turns of many tokens, whose reward is for the whole turn. The paper reports it for mixture-of-experts models,
+    whose token ratios are noisy.
+
+    When not: turns of one or a few tokens, where it is nearly `ppo`. A mean over many tokens stays close to 1, so the
+    clip has to be far narrower than the default of 0.2: the paper uses 3e-4 and 4e-4.
+
+    Source: Zheng et al. 2025, "Group sequence policy optimization", arXiv 2507.18071.
+
+    Args:
+        new, old, advantages: (M,).
+        sequence: (M,) says whose turn it is.
+        clip_low, clip_high: the ratio is held within [1 - clip_low, 1 + clip_high].
+        lengths: (M,) how many tokens the turn has, where some are not among the M; each of those counts as `new = old`.
     """
     index, sizes = _turns(sequence, lengths)
     turn = mx.array(index)
@@ -66,14 +151,48 @@ def _turns(sequence: NDArray, lengths: NDArray | None) -> tuple[NDArray[np.int64
 
 
 def truncated_weights(gap: NDArray, limit: float) -> Floats:
-    """`min(exp(gap), limit)`, with `gap = start - old` (M,): truncated importance sampling (Ionides 2008, J. Comput.
-    Graph. Stat. 17(2)). A sample that the sampler thought ten times less likely does not count ten times."""
+    r"""A weight for stale samples: how much likelier a token is now than when it was sampled, cut off at C.
+
+    $$A \leftarrow \min(p_1 / p_0,\ C)\,A \qquad r = p\,/\,p_1$$
+
+    $p_0$ is the probability of the token when it was sampled, $p_1$ at the start of the optimiser step, p now. The loss
+    then measures its own ratio from there, and its clip has nothing to do with staleness. A sample that the sampler
+    thought ten times less likely does not count ten times. With `gspo` there is one weight per turn.
+
+    When: episodes are generated while training goes on, or trained on more than once; or the engine computes otherwise
+    than the trainer.
+
+    When not: fresh samples from the same weights. All weights are 1 then. The loss `sft` refuses it.
+
+    Source: Ionides 2008, "Truncated importance sampling", J. Comput. Graph. Stat. 17(2).
+
+    Args:
+        gap: `start - old`, (M,).
+        limit: C, above 0.
+    """
     with np.errstate(over="ignore"):
         return np.minimum(np.exp(np.asarray(gap, dtype=np.float64)), limit)
 
 
 def inside(gap: NDArray, low: float, high: float) -> NDArray[np.bool_]:
-    """Whether `exp(gap)` lies within [low, high]; the gap of a turn is the mean over its tokens."""
+    r"""A mask for stale turns: those whose probability has changed too much are left out of the loss.
+
+    $$low \le (q_1 q_2 \cdots q_n)^{1/n} \le high \qquad q = p_1 / p_0$$
+
+    $p_0$ is the probability of a token when it was sampled, $p_1$ at the start of the optimiser step; n tokens make the
+    turn. What the other turns weigh stays as it was, so that a batch with one turn left does not take a full step on
+    it.
+
+    When: as `truncate_ratio`, and samples that are far off should not count at all. Both may be on.
+
+    When not: fresh samples from the same weights. Nothing is left out then. The loss `sft` refuses it.
+
+    Source: IcePop, arXiv 2510.18855; there token by token, here whole turns.
+
+    Args:
+        gap: (M,) the mean of `start - old` over the turn of each token.
+        low, high: with 0 <= low <= 1 <= high.
+    """
     with np.errstate(divide="ignore"):
         return (gap >= np.log(low)) & (gap <= np.log(high))
 

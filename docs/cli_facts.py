@@ -1,0 +1,118 @@
+"""What the pages of the commands say that no parser knows: files, environment variables, exit codes, guides.
+
+tests/test_docs_generated.py looks for every name of a file and a variable in the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Facts(NamedTuple):
+    """Of one verb. `codes`: exit codes that mean something else than in `CODES`, or more."""
+
+    reads: str
+    writes: str
+    guides: str
+    variables: tuple[str, ...] = ()
+    codes: Mapping[int, str] = {}
+
+
+CODES = {
+    0: "done",
+    1: "it failed, and the message on standard error says why",
+    2: "wrong usage: an unknown option, a value out of range",
+    130: "ended by Ctrl-C",
+}
+VARIABLES = {
+    "LEGOS_API_KEY": "the key for servers of your own; the same name in `server.api_key_env` for training",
+    "OPENAI_API_KEY": "the key that goes to api.openai.com, and nowhere else",
+    "OPENROUTER_API_KEY": "the key that goes to openrouter.ai, and nowhere else",
+    "LEGOS_BLAS": "matrix library on a Linux CPU: the path of a shared library; `off`: the one that MLX comes with",
+    "LEGOS_DATA": "folder of the leaderboard",
+    "XDG_DATA_HOME": "without `LEGOS_DATA`, on Linux: the user's data directory (`~/.local/share`)",
+    "HF_HOME": "where models and data sets from the hub are cached (`~/.cache/huggingface`)",
+    "HF_TOKEN": "the hub's token, for private models and for `--push`",
+    "WANDB_MODE": "with `--wandb`: `offline` keeps the log on this machine",
+    "WANDB_API_KEY": "with `--wandb`: the account",
+    "MLX_HOSTFILE": "set by `mlx.launch` for runs of several processes",
+    "BROWSER": "the program that opens the page",
+}
+ENDPOINTS = ("LEGOS_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY")
+MODELS = ("HF_HOME", "HF_TOKEN", "LEGOS_BLAS")
+TERM = {143: "ended by SIGTERM"}
+
+FACTS = {
+    "envs": Facts(
+        reads="with `file.py:Name-v0`, that file, whose code is run",
+        writes="`new`: `my_game.py` and `test_my_game.py`, in `--dir`; the others write nothing",
+        guides="[Environments](../../environments.md), [every environment](../index.md)",
+        codes={1: "`check`: a check failed; else: it failed, and the message on standard error says why"},
+    ),
+    "train": Facts(
+        reads="the TOML file of `--config`; a model directory or the hub; with `--resume` the newest whole checkpoint",
+        writes="`runs/NAME/`, or `--run-dir`: `config.toml` (all settings), `metrics.jsonl` (a line per step), "
+        "`rollouts.jsonl` (sampled episodes), `checkpoints/`, `adapter/` (the result), `last/`, `best/`, "
+        "`start.json` and `result.json` (what was measured before and after), `report.html` and `figures/`",
+        guides="[Training](../../training.md), [every algorithm](../algorithms/index.md), "
+        "[the league](../../league.md), [curriculum](../../curriculum.md)",
+        variables=(*MODELS, *ENDPOINTS, "WANDB_MODE", "WANDB_API_KEY", "MLX_HOSTFILE"),
+        codes={130: "ended by Ctrl-C; a checkpoint is kept and `--resume` goes on", **TERM},
+    ),
+    "eval": Facts(
+        reads="model directories, adapters and runs that `-m` names; with `--out` the games that are there",
+        writes="with `--out DIR`: `rollouts.jsonl` (every game, for `legos view DIR`) and `results.json`",
+        guides="[Evaluation](../../evaluation.md)",
+        variables=(*MODELS, *ENDPOINTS),
+        codes={1: "games were lost by an endpoint (all others count), or it failed and the message says why"},
+    ),
+    "tournament": Facts(
+        reads="what `eval` reads; the leaderboard",
+        writes="the leaderboard, `leaderboard.sqlite`; with `--out DIR`: `rollouts.jsonl` and `results.json`",
+        guides="[Evaluation](../../evaluation.md)",
+        variables=("LEGOS_DATA", "XDG_DATA_HOME", *MODELS, *ENDPOINTS),
+        codes={1: "games were lost by an endpoint (all others count), or it failed and the message says why"},
+    ),
+    "serve": Facts(
+        reads="the model; adapters of `--adapter`, and from below `--adapter-root`; the keys of `--api-key-file`",
+        writes="nothing",
+        guides="[Serving](../../serving.md), [the engine](../../engine.md)",
+        variables=MODELS,
+        codes={0: "ended by Ctrl-C or SIGTERM, after what was running has finished"},
+    ),
+    "play": Facts(
+        reads="model directories, adapters and runs that play",
+        writes="nothing",
+        guides="[Looking at a run](../../look.md)",
+        variables=(*MODELS, *ENDPOINTS),
+        codes={1: "the input ended before the game did, or it failed and the message says why"},
+    ),
+    "view": Facts(
+        reads="`rollouts.jsonl` of each DIR; with several runs also `config.toml`, `metrics.jsonl` and `result.json`",
+        writes="`view.html` and, of several runs, `compare.html`, both in the first DIR; nothing with `--terminal` "
+        "or `--watch`",
+        guides="[Looking at episodes](../../viewer.md), [looking at a run](../../look.md)",
+        variables=("BROWSER",),
+        codes={0: "done; with `--watch`, ended by Ctrl-C"},
+    ),
+    "export": Facts(
+        reads="`adapters.safetensors` and `adapter_config.json` of an adapter or a run; its `config.toml`; "
+        "`rollouts.jsonl`",
+        writes="OUT: a folder, or with `parquet` and `jsonl` a file",
+        guides="[Exporting](../../export.md)",
+        variables=("HF_TOKEN",),
+    ),
+    "doctor": Facts(
+        reads="what is installed, and facts of the system",
+        writes="nothing",
+        guides="[Exporting, and `legos doctor`](../../export.md)",
+        codes={0: "always, also where a part could not be examined; the report says so"},
+    ),
+    "bootstrap": Facts(
+        reads="nothing but the registered environments",
+        writes="OUT: a model directory in mlx-lm's layout, with its tokenizer and chat template",
+        guides="[Architecture](../../architecture.md)",
+        variables=("LEGOS_BLAS",),
+    ),
+}

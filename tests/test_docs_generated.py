@@ -1,0 +1,234 @@
+"""The generated pages of the docs: one for every algorithm and every command, made from the code and true to it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+import pytest
+
+from legos_train import settings as sections
+from legos_train.cli import VERBS
+from legos_train.config import TrainConfig, from_dict
+from legos_train.credit import METHODS
+from legos_train.curriculum import SAMPLERS
+from legos_train.league.mixtures import MODES
+from legos_train.loss.settings import LOSSES
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+Pages = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def makers() -> Iterator[tuple[ModuleType, ModuleType, ModuleType]]:
+    """The modules of docs/ that make the pages, imported as conf.py does."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        names = ("make_algorithm_pages", "make_cli_pages", "page_parts")
+        algorithms, commands, parts = (importlib.import_module(name) for name in names)
+        yield algorithms, commands, parts
+    finally:
+        sys.path.remove(str(ROOT / "docs"))
+
+
+@pytest.fixture(scope="module")
+def algorithms(makers: tuple[ModuleType, ...], tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    return written(makers[0], tmp_path_factory.mktemp("algorithms"))
+
+
+@pytest.fixture(scope="module")
+def commands(makers: tuple[ModuleType, ...], tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    return written(makers[1], tmp_path_factory.mktemp("commands"))
+
+
+def written(maker: ModuleType, folder: Path) -> Pages:
+    maker.write(folder)
+    return {file.stem: file.read_text() for file in folder.iterdir()}
+
+
+def test_every_algorithm_has_a_page_with_equation_source_settings_and_example(algorithms: Pages) -> None:
+    assert set(get_args(sections.Credit.model_fields["name"].annotation)) == set(METHODS)
+    assert set(get_args(sections.Loss.model_fields["name"].annotation)) == set(LOSSES)
+    assert set(get_args(sections.League.model_fields["mode"].annotation)) == set(MODES)
+    known = {*METHODS, *LOSSES, *MODES, *SAMPLERS}
+    others = {"per_env", "per_role", "truncate_ratio", "mask_ratio", "kl", "entropy", "keep"}
+    assert set(algorithms) == known | others | {"index"}
+    for name in known | others:
+        page = algorithms[name]
+        assert f"({name}.md)" in algorithms["index"], name
+        for heading in ("## When to choose it", "**When not:**", "## How to turn it on", "## Source"):
+            assert heading in page, (name, heading)
+        assert "$$" in page or name in ("per_env", "per_role", "mirror", "keep"), f"{name} has no equation"
+        assert "## An example" in page or name == "mirror", f"{name} has no example"
+        assert "Args:" not in page and "PydanticUndefined" not in page, name
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("rae", "| 3 | 1 | dealer | card Q; card Q, raised | +1.00, +2.00 | +3.00, +3.00 | +2.25, +2.25 |"),
+        (
+            "grpo",
+            "| 1 | 0 | dealer | card K; card K, raised | +0.00, +2.00 | +1.50, +1.50 | +1.00, +1.00 | +2.00, +2.00 |",
+        ),
+        ("maxrl", "| 1 | 0 | solver | problem 0 | +1.00 | +3.00 | +0.75 |"),
+        ("ppo", "| 2 | -1.20 | +0.00 | +2.00 | +2.00 |"),
+        ("gspo", "| 1 | 1.5 | 1.11 | -1.11 | +0.00 |"),
+        ("truncate_ratio", "| 0.05 | 0.5 | 10.00 | 2.00 |"),
+        ("kl", "| 0.97, 0.01, 0.01, 0.01 | 1.22 |"),
+        ("psro", "| `step_5` | 0.50 |"),
+        ("learnability", "| 1 of 8 | 0.160 |"),
+        ("keep", "| 1 | +2.00, -2.00 | player_0, player_1 | player_0 | player_0 |"),
+    ],
+)
+def test_examples_on_pages_are_right(algorithms: Pages, name: str, row: str) -> None:
+    """Numbers that can be checked by hand: they come from the code, and so does the page."""
+    assert row in algorithms[name]
+
+
+def test_every_verb_has_a_page_with_all_of_its_options(makers: tuple[ModuleType, ...], commands: Pages) -> None:
+    assert set(commands) == {*VERBS, "index"}
+    for verb in VERBS:
+        page = commands[verb]
+        assert f"({verb}.md)" in commands["index"]
+        for heading in ("## Examples", "## Files", "## Exit codes", "More: ["):
+            assert heading in page, (verb, heading)
+        for parser in parsers(verb):
+            for action in parser._actions:
+                if isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
+                    continue
+                positional = "\\|".join(action.choices) if action.choices else str(action.metavar or action.dest)
+                for written in action.option_strings or [positional]:
+                    assert f"`{written}" in page, (verb, written)
+                assert action.help, f"legos {verb}: {action.dest} has no help"
+    options = makers[1].commands("export")[0].options
+    assert ["`--by turn|episode`", "parquet, jsonl: what a row is", "turn"] in options
+    assert any(row[0] == "`-n N`, `--games N`" and row[2] == "256" for row in makers[1].commands("eval")[0].options)
+
+
+def parsers(verb: str) -> list[argparse.ArgumentParser]:
+    if verb == "train":
+        return []
+    parser = importlib.import_module(VERBS[verb][0]).make_parser()
+    inner = [a.choices.values() for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    return [parser, *(one for group in inner for one in group)]
+
+
+def test_every_setting_has_a_text_and_is_on_the_page_of_train(makers: tuple[ModuleType, ...], commands: Pages) -> None:
+    from legos_train import cli_train
+
+    page, parts = commands["train"], makers[2]
+    texts = parts.field_texts(TrainConfig)
+    for name, field in TrainConfig.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, sections.Section):
+            inner = parts.field_texts(field.annotation)
+            assert field.annotation.__doc__
+            for one in field.annotation.model_fields:
+                assert inner.get(one), f"{name}.{one} has no text below it"
+                assert f"| `--{name}.{one}`".replace("_", "-") in page
+        else:
+            assert texts.get(name), f"{name} has no text below it"
+            assert name in ("env", "actors") or f"| `--{name}`".replace("_", "-") in page
+    for section in (sections.EnvEntry, sections.ActorEntry):
+        assert set(parts.field_texts(section)) == set(section.model_fields)
+    source = Path(cli_train.__file__).read_text()
+    run = source[source.index("def run(") : source.index("def _env(")]
+    taken = {flag for line in run.splitlines() if "take_" in line for flag in re.findall(r'"(--[\w-]+)"', line)}
+    assert taken | set(cli_train.ALIASES) | {"--watch"} == {flag.partition(" ")[0] for flag in cli_train.FLAGS}
+
+
+def test_ranges_and_kinds_of_settings(makers: tuple[ModuleType, ...]) -> None:
+    rows = {row.name: row for row in makers[2].settings(sections.Loss)}
+    assert rows["clip_low"][1:3] == ("number, above 0, at most 1", "`0.2`")
+    assert rows["mask_ratio"][1:3] == ("2 numbers, or none", "none")
+    assert rows["mask_truncated"][1:3] == ("`true` or `false`", "`false`")
+    assert rows["kl_schedule"].kind == "`geometric`, `linear`"
+    (env,) = makers[2].settings(sections.EnvEntry, ["id"])
+    assert env.default == "required"
+
+
+def test_commands_and_settings_on_the_pages_are_accepted(algorithms: Pages, commands: Pages) -> None:
+    lines = []
+    for name, page in {**algorithms, **commands}.items():
+        for language, text in BLOCK.findall(page):
+            if language == "bash":
+                lines += [(name, line) for line in text.splitlines() if line and not line.startswith("#")]
+            elif language == "toml":
+                from_dict(tomllib.loads(text), name)
+    assert len(lines) > 60
+    for name, line in lines:
+        program, verb, *words = shlex.split(line)
+        assert program == "legos" and "  " not in line, (name, line)
+        if verb == "train":
+            from_dict(read_train(words), f"{name}: {line}")
+        else:
+            importlib.import_module(VERBS[verb][0]).make_parser().parse_args(words)
+
+
+def read_train(words: list[str]) -> dict[str, Any]:
+    """What flags of `legos train` set, read by their names alone: the parser that tyro makes takes 0.3 s a command."""
+    from legos_train import cli_train
+    from legos_train.presets import preset
+
+    found: dict[str, Any] = {}
+    own = {flag.partition(" ")[0]: flag for flag in cli_train.FLAGS}
+    while words:
+        name = words.pop(0)
+        values: list[str] = []
+        while words and not words[0].startswith("--"):
+            values.append(words.pop(0))
+        if name in own:
+            assert bool(values) == (" " in own[name]), (name, values)
+            found |= preset(values[0]) if name == "--preset" else {"env": values[0]} if name == "--env" else {}
+            continue
+        assert name.startswith("--") and "_" not in name, name
+        section, _, field = name[2:].replace("-", "_").rpartition(".")
+        at = found.setdefault(section, {}) if section else found
+        at[field] = True if not values else values if len(values) > 1 else values[0]
+    return found
+
+
+def test_facts_beside_the_parsers_are_in_the_code(makers: tuple[ModuleType, ...], commands: Pages) -> None:
+    """Names of files and environment variables that the pages tell of; other libraries read the listed ones."""
+    facts = importlib.import_module("cli_facts")
+    packages = ("legos_train", "inference", "legos_envs")
+    code = "\n".join(file.read_text() for package in packages for file in (ROOT / package).rglob("*.py"))
+    others = {"HF_TOKEN", "BROWSER", "WANDB_MODE", "WANDB_API_KEY"}
+    for name in set(facts.VARIABLES) - others:
+        assert f'"{name}"' in code, name
+    for one in facts.FACTS.values():
+        assert set(one.variables) <= set(facts.VARIABLES)
+        for file in re.findall(r"`([\w]+\.(?:jsonl?|toml|html|sqlite|safetensors))`", one.reads + one.writes):
+            assert file in code, file
+    assert set(facts.FACTS) == set(VERBS)
+    assert "| 143 | ended by SIGTERM |" in commands["train"]
+
+
+def test_links_of_the_pages_lead_somewhere(algorithms: Pages, commands: Pages) -> None:
+    for kind, pages in (("algorithms", algorithms), ("commands", commands)):
+        for name, page in pages.items():
+            for target in re.findall(r"\]\(([\w./-]+\.md)\)", page):
+                place = (ROOT / "docs/_generated" / kind / target).resolve().relative_to(ROOT / "docs")
+                if place.parts[0] != "_generated":
+                    assert (ROOT / "docs" / place).exists(), (name, target)
+                elif len(place.parts) == 3:
+                    assert place.stem in (algorithms if place.parts[1] == "algorithms" else commands), (name, target)
+
+
+def test_a_page_that_is_gone_is_removed_and_one_that_is_the_same_is_not_written(
+    makers: tuple[ModuleType, ...], tmp_path: Path
+) -> None:
+    makers[2].write_pages(tmp_path, {"a": "# A", "b": "# B"})
+    before = (tmp_path / "a.md").stat().st_mtime_ns
+    makers[2].write_pages(tmp_path, {"a": "# A", "c": "# C"})
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.md", "c.md"]
+    assert (tmp_path / "a.md").stat().st_mtime_ns == before
