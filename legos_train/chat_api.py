@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from inference.client.errors import BadAnswer
 
+LONG_PROMPT = re.compile(
+    r"context[_ -]?(?:length|window|size)|maximum context|the context holds|prompt is too long|exceed_context", re.I
+)
+"""What servers say of a prompt, or a prompt and its answer, that their model has no room for."""
+ROOM = (
+    re.compile(r"context (?:length|window|size)\D{0,12}?(\d+)", re.I),
+    re.compile(
+        r"(\d+) (?:input tokens|prompt tokens|tokens from the input|in the messages|in the prompt|of text input)", re.I
+    ),
+)
 KEYS = {"api.openai.com": "OPENAI_API_KEY", "openrouter.ai": "OPENROUTER_API_KEY"}
 OWN_KEY = "LEGOS_API_KEY"
 
@@ -48,6 +59,15 @@ def split(spec: str) -> tuple[str, str]:
     return url.rstrip("/") + ("" if parts.path.strip("/") else "/v1"), model.strip()
 
 
+def too_long(said: str) -> int | None:
+    """The tokens left for an answer where a server refuses a prompt for its length, 0 where it does not tell; None
+    when it refuses it for something else."""
+    if not LONG_PROMPT.search(said):
+        return None
+    context, prompt = (pattern.search(said) for pattern in ROOM)
+    return max(0, int(context[1]) - int(prompt[1])) if context and prompt else 0
+
+
 def key_name(url: str) -> str:
     """The environment variable that holds the key of an endpoint."""
     return KEYS.get(urlsplit(url).hostname or "", OWN_KEY)
@@ -76,6 +96,8 @@ def read_reply(answer: Any) -> Reply:
     choices = answer.get("choices") if isinstance(answer, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
+    if isinstance(choice, dict) and (choice.get("error") or choice.get("finish_reason") == "error"):
+        raise BadAnswer(f"the answer broke off: {error_text(choice) or 'no reason is given'}")  # OpenRouter's way
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise BadAnswer("the answer is no chat completion" + (f": {said}" if (said := error_text(answer)) else ""))
     content = message.get("content")
@@ -106,4 +128,4 @@ def error_text(answer: Any) -> str:
     """What an error answer says, in OpenAI's form or FastAPI's; "" when it says nothing."""
     error = answer.get("error", answer.get("detail")) if isinstance(answer, dict) else None
     text = error.get("message") if isinstance(error, dict) else error
-    return text[:500] if isinstance(text, str) else ""
+    return text if isinstance(text, str) else ""

@@ -12,7 +12,8 @@ from legos_train.cli import parser
 from legos_train.evaluation.exact_part import ExactPart
 from legos_train.evaluation.games import Game, Record
 from legos_train.evaluation.journal import Journal
-from legos_train.evaluation.setting import ENVS, Setting, add_playing, check
+from legos_train.evaluation.options import ENVS, add_playing, check
+from legos_train.evaluation.setting import Setting
 from legos_train.evaluation.summary import comparisons, row
 from legos_train.evaluation.text import comparison_text, row_text
 from legos_train.policies import WORDS

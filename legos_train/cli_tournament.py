@@ -17,7 +17,8 @@ from legos_train.evaluation import crossplay
 from legos_train.evaluation.crossplay import Met
 from legos_train.evaluation.games import Pairing
 from legos_train.evaluation.journal import Journal
-from legos_train.evaluation.setting import ENVS, Setting, add_playing, check
+from legos_train.evaluation.options import ENVS, add_playing, check
+from legos_train.evaluation.setting import Setting
 from legos_train.evaluation.summary import row
 from legos_train.leaderboard import Leaderboard, default_path
 from legos_train.policies import WORDS

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -18,11 +19,18 @@ from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
 from inference.client.retry import Retry, retry_after
 from legos_envs import Decision
 from legos_train.background import Background
-from legos_train.chat_api import Reply, error_text, key_for, key_name, read_reply, split
+from legos_train.chat_api import Reply, error_text, key_for, key_name, read_reply, split, too_long
 
 LATER = (408, 409, 425, 429)
-HOPELESS = (401, 402, 403, 404)
+HOPELESS = (301, 302, 303, 307, 308, 401, 402, 403, 404)
+UNKNOWN = re.compile(
+    r"support|unknown|unrecogni[sz]ed|unexpected|not permitted|not allowed|cannot find field|invalid (?:field|param)",
+    re.I,
+)
+"""How servers say that they do not know a field."""
 MAX_ANSWER = 16 << 20
+MAX_SAID = 500
+"""Most characters of an error that are repeated."""
 GIVEN_UP = 3
 """Actions lost in a row, each after all its attempts, until the endpoint is not asked any more."""
 UNHEARD = 4
@@ -42,6 +50,7 @@ class Endpoint:
         retry: how often and how long to ask again after 408, 409, 425, 429, 5xx, lost connections, stalls and answers
             that are none. Others (a wrong key, no such model) are final.
         connections: requests under way at once.
+        body: more fields of every request, such as `{"reasoning_effort": "low"}`; they count more than our own.
         transport: of httpx2, instead of the network.
 
     Raises:
@@ -58,12 +67,14 @@ class Endpoint:
         timeout: float = 120.0,
         retry: Retry | None = None,
         connections: int = 32,
+        body: Mapping[str, Any] | None = None,
         transport: Any = None,
     ):
         self.url, self.model = split(spec)
         self.system, self.timeout, self.retry = system, timeout, retry or PATIENT
         self._options: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
         self._optional = {"temperature", "seed"}
+        self._more = dict(body or {})
         self._key, self._transport, self._connections = key_for(self.url), transport, connections
         self._background = Background()
         self._http: Any = None
@@ -108,15 +119,23 @@ class Endpoint:
             return reply
 
     async def _repeat(self, messages: list[dict[str, str]], seed: int) -> Reply:
-        """As `Retry.run`, but a stall and an answer that is none are tried again, too: actions are small."""
-        started, failures, changes = time.monotonic(), 0, 0
+        """As `Retry.run`, but a stall and an answer that is none are tried again, too: actions are small.
+
+        A prompt that the model has no room for is answered by nothing, as by a model in this process.
+        """
+        started, failures, changes, room = time.monotonic(), 0, 0, None
         while True:
             sent = dict(self._options), set(self._optional)
             try:
-                return await self._once(messages, seed)
+                return await self._once(messages, seed, room)
             except RequestRefused as error:
                 changes += 1
-                if error.status != 400 or changes > 4:
+                if error.status in (400, 413, 422) and (left := too_long(error.message)) is not None:
+                    if not left or room is not None:
+                        return overflow()
+                    room = left
+                    continue
+                if error.status not in (400, 422) or changes > 4:
                     raise
                 if sent == (self._options, self._optional) and not self._adapt(error.message):
                     raise  # else another action has found out in the meantime what this API takes
@@ -135,20 +154,24 @@ class Endpoint:
             self._options["max_completion_tokens"] = self._options.pop("max_tokens")
             return True
         for name in sorted(self._optional):
-            if name in said and "support" in said.lower():
+            if name in said and UNKNOWN.search(said):
                 self._optional.discard(name)
                 self._options.pop(name, None)
                 return True
         return False
 
-    async def _once(self, messages: list[dict[str, str]], seed: int) -> Reply:
+    async def _once(self, messages: list[dict[str, str]], seed: int, room: int | None = None) -> Reply:
         import httpx2
 
         body = {"model": self.model, "messages": messages, **self._options}
+        if room is not None:
+            for name in {"max_tokens", "max_completion_tokens"} & set(body):
+                body[name] = min(body[name], room)
         if "seed" in self._optional:
             body["seed"] = seed
         if urlsplit(self.url).hostname == "openrouter.ai":
             body["usage"] = {"include": True}
+        body |= self._more
         if self._http is None:
             headers = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
             limits = httpx2.Limits(max_connections=self._connections, keepalive_expiry=10.0)
@@ -175,7 +198,7 @@ class Endpoint:
         except httpx2.DecodingError:
             self._fail(BadAnswer(f"{self!r} sent what cannot be decoded"))
         except httpx2.TransportError as error:
-            self._fail(ServerUnavailable(f"{self!r} cannot be reached ({type(error).__name__}: {self._clean(error)})"))
+            self._fail(ServerUnavailable(self._unreachable(error)))
 
     def _read(self, status: int, headers: Mapping[str, str], content: bytes) -> Reply:
         self._answered = True
@@ -186,11 +209,19 @@ class Endpoint:
             try:
                 return read_reply(answer)
             except BadAnswer as error:
-                self._fail(BadAnswer(f"{self!r}: {error}"))
-        said = self._clean(error_text(answer) or content[:200].decode("utf-8", "replace"))
+                begins = f"; it begins {self._clean(text(content))[:80]!r}" if answer is None else ""
+                self._fail(BadAnswer(f"{self!r}: {self._clean(error)[:MAX_SAID]}{begins}"))
+        said = self._clean(error_text(answer) or text(content))[:MAX_SAID]
         if status >= 500 or status in LATER:
             wait = retry_after(headers.get("Retry-After"))
+            if wait is not None and wait > self.retry.budget:
+                said += f"; it asks to wait {wait:.0f} s, which is not done"
+            elif status == 429:
+                said += "; fewer --connections may help"
             self._fail(ServerUnavailable(f"{self!r}: {said} ({status})", status=status, retry_after=wait))
+        if 300 <= status < 400:
+            there = self._clean(headers.get("Location", "nowhere")).removesuffix("/chat/completions")
+            said = f"it redirects to {there}, which is not followed; give the address of the API itself"
         if status in (401, 403) and self._key is None:
             said += f"; no key was sent: set {key_name(self.url)}"
         self._fail(RequestRefused(status, f"{self!r}: {said}"))
@@ -198,6 +229,21 @@ class Endpoint:
     def _clean(self, text: object) -> str:
         return str(text) if self._key is None else str(text).replace(self._key, "***")
 
+    def _unreachable(self, error: Exception) -> str:
+        there = "" if self._answered else "; does a server run there?"
+        return f"{self!r} cannot be reached ({type(error).__name__}: {self._clean(error)}){there}"
+
     @staticmethod
     def _fail(error: Exception) -> NoReturn:
         raise error from None
+
+
+def overflow() -> Reply:
+    """What a model says for which the prompt is too long."""
+    reply = Reply("")
+    reply.finish_reason = "overflow"
+    return reply
+
+
+def text(content: bytes) -> str:
+    return content[: 4 * MAX_SAID].decode("utf-8", "replace")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,8 @@ from legos_envs import InfoSet, exact
 from legos_envs.policies import RandomPolicy
 from legos_train.actors import BASE, POLICY, UNTRAINED, seated
 from legos_train.arena import Arena, EnvSlot
-from legos_train.evaluate import exact_metrics, head_to_head, solvable
+from legos_train.evaluate import OUTCOMES, exact_metrics, head_to_head, solvable
+from legos_train.evaluation.outcomes import sides_of
 from legos_train.rollout import ModelPlayer, Rollouts
 from legos_train.roster import Roster
 
@@ -79,7 +80,11 @@ class Measurer:
         return exact_metrics(course.env, players, course.info_sets)  # type: ignore[arg-type]
 
     def _by_games(self, course: Course, adapter: str | None) -> dict[str, float]:
-        """Against random play where the env says what may be answered; else the mean return by role in self-play."""
+        """Against random play where the env says what may be answered; else in self-play.
+
+        The games and the numbers are those of `legos eval` with the same seed, sampling and number of games: against
+        `random`; in self-play with all seats of the policy counted in each game, which is the same where it has one.
+        """
         slot = course.slot
         judges: dict[str, Any] = {
             key: self.roster.player(actor, slot.name, slot.make)
@@ -87,40 +92,29 @@ class Measurer:
             if actor.model != POLICY
         }
         judges.setdefault(UNTRAINED, self.roster.player(replace(self.arena.default, model=BASE), slot.name, slot.make))
-        first = course.env.infos[course.env.agent_selection].get("legal_actions")
         live = self._own(course)
-        if first and len(live) > 1:
-            found = head_to_head(
+        own: dict[str, Any] = {agent: self.player(course, agent, adapter) for agent in live or slot.trained}
+        mine = [agent for agent in own if slot.seats[agent][1]] or list(own)  # judges that the policy plays get nothing
+        sides = [side for side in sides_of(course.env.infos) if set(side) <= set(live)]
+        listed = course.env.infos[course.env.agent_selection].get("legal_actions")
+
+        def played(sides: Sequence[Sequence[str]], opponent: Any, games: int) -> dict[str, Any]:
+            return head_to_head(
                 self.rollouts,
                 slot.name,
-                live,
-                self.player(course, live[0], adapter),
-                RandomPolicy(),
-                self.games,
+                sides,
+                own,
+                opponent,
+                games,
                 self.seed,
-                others=judges,
+                others={**judges, **own},
                 options=slot.options,
             )
-            return {"vs_random": found["mean"], "invalid": found["invalid"]}
-        return self._by_itself(course, adapter, judges)
 
-    def _by_itself(self, course: Course, adapter: str | None, judges: dict[str, Any]) -> dict[str, float]:
-        from legos_train.metrics import episode_metrics
-        from legos_train.rollout import Play
-
-        slot = course.slot
-        live = self._own(course)  # a seat with an actor of its own keeps it
-        own = {agent: self.player(course, agent, adapter) for agent in live}
-        anybody = self.player(course, (live or slot.trained)[0], adapter)
-        players = {"*": anybody, **judges, **own}
-        games = max(1, self.games // max(1, len(live)))
-        numbers = episode_metrics(
-            self.rollouts.run([Play(slot.name, self.seed + n, players, slot.options, salt=n) for n in range(games)])
-        )
-        rewards = numbers["reward"]
-        roles = {f"return_{role}": float(value) for role, value in rewards.items()}
-        mean = sum(rewards.values()) / len(rewards) if rewards else 0.0
-        return {"return": mean, **(roles if len(roles) > 1 else {}), "invalid": float(numbers["invalid_rate"])}
+        if listed and len(sides) > 1:
+            return numbers_of(played(sides, RandomPolicy(), self.games), "vs_random")
+        games = max(1, self.games // len(mine))
+        return numbers_of(played([mine], own[mine[0]], games), "return", by_role=True)
 
     def key(self, numbers: dict[str, float]) -> tuple[str, int]:
         """The number that `best` is chosen by, the first env's, and 1 or -1 for whether more of it is better."""
@@ -133,3 +127,26 @@ class Measurer:
     def close(self) -> None:
         self.rollouts.close()
         self.roster.close()
+
+
+def numbers_of(row: Mapping[str, Any], name: str, *, by_role: bool = False) -> dict[str, float]:
+    """The numbers of a row of an evaluation by which training is followed.
+
+    The mean return as `name` with the ends of its 95 % interval, `name_low` and `name_high`; where problems have right
+    answers `accuracy` with its interval; with `by_role` also `name_ROLE`; and the share of each of `OUTCOMES`, with
+    its interval where it came about.
+    """
+    out = _with_interval(name, row["mean"], row["ci95"])
+    if "accuracy" in row:
+        out |= _with_interval("accuracy", row["accuracy"]["mean@1"], row["accuracy"]["mean@1_ci95"])
+    if by_role and len(row["roles"]) > 1:
+        for role, found in row["roles"].items():
+            out |= _with_interval(f"{name}_{role}", found["mean"], found["ci95"])
+    for kind in OUTCOMES:
+        ends = row["outcomes_ci95"].get(kind)  # none where it never came about
+        out |= {kind: float(row[kind])} if ends is None else _with_interval(kind, row[kind], ends)
+    return out
+
+
+def _with_interval(name: str, mean: float, ends: Sequence[float]) -> dict[str, float]:
+    return {name: float(mean), f"{name}_low": float(ends[0]), f"{name}_high": float(ends[1])}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,12 +43,13 @@ class Cast:
 
     Args:
         env: whose game policies of code know, unless `player` is told another.
-        temperature: of models and endpoints.
+        temperature: of models and endpoints, unless `player` is told another.
         max_tokens: most tokens of one action; by default 64 of the bundled model, 1024 of others.
         renderer: how conversations become tokens; `auto` takes the model's chat template.
         system: put before every conversation of models and endpoints.
         timeout: seconds for one attempt at an endpoint.
         connections: requests under way at one endpoint.
+        body: more fields of the requests to endpoints.
     """
 
     def __init__(
@@ -59,36 +62,40 @@ class Cast:
         system: str | None = None,
         timeout: float = 120.0,
         connections: int = 32,
+        body: Mapping[str, Any] | None = None,
     ):
         self.env = env
         self.temperature, self.max_tokens, self.renderer, self.system = temperature, max_tokens, renderer, system
-        self.timeout, self.connections = timeout, connections
+        self.timeout, self.connections, self.body = timeout, connections, dict(body or {})
         self._engines: dict[str, tuple[Any, Any]] = {}
-        self._endpoints: dict[str, Endpoint] = {}
+        self._endpoints: dict[tuple[str, float], Endpoint] = {}
         self._models: dict[str, ModelPlayer] = {}
 
-    def player(self, spec: str, env: AECEnv | None = None) -> Policy | ModelPlayer:
+    def player(self, spec: str, env: AECEnv | None = None, *, temperature: float | None = None) -> Policy | ModelPlayer:
         """The player called `spec`.
 
         Args:
             spec: `random`, `optimal`, `scripted:NAME`, `human`; `tiny`, a model directory or hub name, each with
                 `+ADAPTER` if wanted; an adapter directory; a run directory (`runs/x`), or `runs/x@last`, `@best`,
-                `@step_40`; an endpoint with OpenAI's API, `http://host:port/v1#model`, whose key is read from
-                LEGOS_API_KEY (OPENAI_API_KEY and OPENROUTER_API_KEY for those services).
+                `@step_40`; an endpoint with OpenAI's API, `http://host:port/v1#model`.
+            env, temperature: instead of the cast's.
 
         Raises:
-            PolicyError: there is no such policy.
-            ValueError, TypeError: it does not fit the env.
+            PolicyError: there is no such policy, or it does not fit the env.
         """
         if is_code(spec):
-            return policies.make_policy(spec, self.env if env is None else env)
+            try:
+                return policies.make_policy(spec, self.env if env is None else env)
+            except (ValueError, TypeError) as error:
+                raise PolicyError(str(error)) from error
         if is_endpoint(spec):
-            return self._endpoint(spec)
+            return self._endpoint(spec, self.temperature if temperature is None else temperature)
         if spec not in self._models:
             self._models[spec] = self._model(*locate(spec))
-        return self._models[spec]
+        found = self._models[spec]
+        return found if temperature is None else replace(found, temperature=temperature)
 
-    def identity(self, spec: str) -> dict[str, Any]:
+    def identity(self, spec: str, temperature: float | None = None) -> dict[str, Any]:
         """What besides its name decides what a policy plays, as JSON values: two evaluations are the same with it.
 
         Raises:
@@ -96,28 +103,35 @@ class Cast:
         """
         if is_code(spec):
             return {}
-        sampling = {"temperature": self.temperature, "max_tokens": self.max_tokens, "system": self.system}
+        warmth = self.temperature if temperature is None else temperature
+        sampling = {"temperature": warmth, "max_tokens": self.max_tokens, "system": self.system}
         if is_endpoint(spec):
-            return sampling
-        _, adapter = locate(spec)
-        return {**sampling, "renderer": self.renderer, "adapter": None if adapter is None else fingerprint(adapter)}
+            return {**sampling, "body": self.body} if self.body else sampling
+        base, adapter = locate(spec)
+        own = {"renderer": self.renderer, "adapter": None if adapter is None else fingerprint(adapter)}
+        if (Path(base) / "config.json").exists():  # what is bundled and what the hub has keeps its name
+            from inference.loading import base_digest
 
-    def _endpoint(self, spec: str) -> Endpoint:
+            own["weights"] = base_digest(Path(base))[:12]
+        return {**sampling, **own}
+
+    def _endpoint(self, spec: str, temperature: float) -> Endpoint:
         from legos_train.endpoint import Endpoint
 
-        if spec not in self._endpoints:
+        if (spec, temperature) not in self._endpoints:
             try:
-                self._endpoints[spec] = Endpoint(
+                self._endpoints[spec, temperature] = Endpoint(
                     spec,
-                    temperature=self.temperature,
+                    temperature=temperature,
                     max_tokens=self.max_tokens or TOKENS,
                     system=self.system,
                     timeout=self.timeout,
                     connections=self.connections,
+                    body=self.body,
                 )
             except ValueError as error:
                 raise PolicyError(str(error)) from None
-        return self._endpoints[spec]
+        return self._endpoints[spec, temperature]
 
     def _model(self, base: str, adapter: Path | None) -> ModelPlayer:
         from inference import Engine
@@ -181,9 +195,13 @@ def locate(spec: str) -> tuple[str, Path | None]:
         if not found:
             raise PolicyError(f"the adapter {spec!r} does not say what model it is for; write MODEL+{spec}")
         return found, path
+    if "/" in spec and not path.exists() and (runs := sorted(path.parent.glob("*/config.toml"))):
+        names = ", ".join(str(found.parent) for found in runs[:8])
+        raise PolicyError(f"no run {spec!r}; beside it there are: {names}")
     if spec == "tiny" or (path / "config.json").exists() or ("/" in spec and not path.exists() and spec[0] not in "./"):
         return spec, None
-    raise PolicyError(f"no policy {spec!r}. Accepted: {ACCEPTED}")
+    hint = f" Did you mean http://{spec}?" if "#" in spec else ""
+    raise PolicyError(f"no policy {spec!r}.{hint} Accepted: {ACCEPTED}")
 
 
 def run_settings(run: Path) -> dict[str, Any]:

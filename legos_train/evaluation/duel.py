@@ -1,15 +1,15 @@
-"""A policy against an opponent with players that are already there: what training measures with, every few steps."""
+"""A policy against an opponent with players that are already there: what training measures with, every few steps.
+
+Games, records and rows are those of `legos eval`: the same seeds, the same numbers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from legos_train.evaluation.games import seeds_for
-from legos_train.evaluation.intervals import bootstrap_interval
-from legos_train.evaluation.outcomes import OUTCOMES, outcome_of
+from legos_train.evaluation.games import Pairing, record
+from legos_train.evaluation.summary import Row, row
 
 if TYPE_CHECKING:
     from legos_train.rollout import Player, Rollouts
@@ -18,55 +18,48 @@ if TYPE_CHECKING:
 def head_to_head(
     rollouts: Rollouts,
     env_id: str,
-    seats: Sequence[str],
-    policy: Player,
+    seats: Sequence[str | Sequence[str]],
+    policy: Player | Mapping[str, Player],
     opponent: Player,
     games: int,
     seed: int,
     *,
     others: Mapping[str, Player] | None = None,
     options: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Plays `games` games, the policy in every seat in turn on the same seeds, and counts.
+) -> Row:
+    """Plays `games` games, rounded up to whole seeds: on each seed the policy takes every side in turn.
 
-    `others`: who plays the seats that are in nobody's competition, such as judges, as in `Play.players`.
+    Args:
+        seats: the sides: single seats, or the seats that the policy takes together.
+        policy: who plays them, by agent if there are several.
+        opponent: who takes the other sides.
+        others: who plays the seats that are in nobody's competition, such as judges, as in `Play.players`.
 
-    Returns `games`, `seats` (mean return by seat), `mean`, `ci95` (bootstrap over seeds: the seats played on one seed
-    belong together), and the share of each of `OUTCOMES`. Seeds with an unscored game count in the shares alone.
+    Returns:
+        The row of `legos eval`, see `summary.row`.
 
     Raises:
         ValueError: no seed was scored in every seat.
     """
     from legos_train.rollout import Play
 
-    rounds = seeds_for(games, len(seats))
-    requests = [
-        Play(
-            env_id,
-            seed + n,
-            {"*": opponent, **(others or {})} | {a: policy if a == seat else opponent for a in seats},
-            options or {},
-            salt=2 * n + k,
+    sides = tuple((side,) if isinstance(side, str) else tuple(side) for side in seats)
+    agents = [agent for side in sides for agent in side]
+    players = policy if isinstance(policy, Mapping) else dict.fromkeys(agents, policy)
+    schedule = list(Pairing(env_id, "policy", "opponent", sides).games(games, seed))
+    rest = {"*": opponent, **(others or {}), **dict.fromkeys(agents, opponent)}
+    mine = [{**rest, **{agent: players[agent] for agent in side}} for side in sides]
+    episodes = rollouts.run(
+        [Play(env_id, game.seed, mine[game.side], options or {}, salt=game.salt) for game in schedule]
+    )
+    records = []
+    for game, episode in zip(schedule, episodes, strict=True):
+        who = dict.fromkeys(episode.trajectories, "others") | dict.fromkeys(agents, "opponent")
+        records.append(record(game, episode, who | dict.fromkeys(sides[game.side], "policy")))
+    found = row(schedule[0].pairing, records, seed, samples=1, failed=(), zero_sum=True)
+    if found["mean"] is None:
+        reasons = [str(t.info["reason"]) for e in episodes for t in e.trajectories.values() if t.info.get("reason")]
+        raise ValueError(
+            f"no seed of {env_id} was scored in every seat; the first reason: {next(iter(reasons), 'not told')}"
         )
-        for n in range(rounds)
-        for k, seat in enumerate(seats)
-    ]
-    episodes = rollouts.run(requests)
-    returns = np.array(
-        [e.trajectories[seats[i % len(seats)]].total for i, e in enumerate(episodes)], dtype=float
-    ).reshape(rounds, len(seats))
-    outcomes = [outcome_of(e, seats[i % len(seats)], seats) for i, e in enumerate(episodes)]
-    scored = np.array([kind != "unscored" for kind in outcomes]).reshape(rounds, len(seats)).all(axis=1)
-    if not scored.any():
-        reason = next(
-            t.info.get("reason", "") for e in episodes for t in e.trajectories.values() if t.info.get("reason")
-        )
-        raise ValueError(f"no seed of {env_id} was scored in every seat; the first reason: {reason}")
-    returns = returns[scored]
-    return {
-        "games": len(episodes),
-        "seats": {seat: float(returns[:, k].mean()) for k, seat in enumerate(seats)},
-        "mean": float(returns.mean()),
-        "ci95": bootstrap_interval(returns.mean(axis=1), seed),
-        **{kind: outcomes.count(kind) / len(outcomes) for kind in OUTCOMES},
-    }
+    return found

@@ -14,6 +14,8 @@ from legos_train.evaluation.outcomes import TIE, outcome_of
 
 Record = dict[str, Any]
 """A finished game as JSON values, see `record`."""
+SHORT = {"length": "cut_off", "overflow": "too_long"}
+"""What `usage` calls the reasons for which an answer is not whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class Pairing:
         sides: the seats that the policy takes together, one side after the other; the opponent has all others.
         fixed: who takes other seats, by agent or role: judges.
         identity: whatever else changes the games (sampling, the weights), as JSON values.
+        judges: those of `fixed` that the env does not train, which have a temperature of their own.
+        title: what results call the env, where the user has given it a name; its id by default.
 
     Attributes:
         key: names the pairing in journals and on leaderboards: equal for equal games only.
@@ -37,9 +41,12 @@ class Pairing:
     args: Mapping[str, Any] = field(default_factory=dict)
     fixed: Mapping[str, str] = field(default_factory=dict)
     identity: Mapping[str, Any] = field(default_factory=dict)
+    judges: frozenset[str] = frozenset()
+    title: str = ""
     key: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "title", self.title or self.env)
         facts = [self.env, self.policy, self.opponent, self.sides, self.args, self.fixed, self.identity]
         text = json.dumps(jsonable(facts), sort_keys=True)
         object.__setattr__(self, "key", hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
@@ -100,7 +107,7 @@ def record(game: Game, episode: Episode, seated: Mapping[str, str]) -> Record:
     index = tables[own[0]].info.get("index") if len(seats) == 1 else None
     return {
         "key": game.key,
-        "env": pairing.env,
+        "env": pairing.title,
         "policy": pairing.policy,
         "opponent": pairing.opponent,
         "seed": game.seed,
@@ -134,12 +141,15 @@ def _score(
 
 
 def usage_of(tables: Mapping[str, Trajectory], seated: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """By policy: `actions`, and where known `prompt_tokens`, `completion_tokens` and `cost` in US dollars."""
+    """By policy: `actions`, and where known `prompt_tokens`, `completion_tokens` and `cost` in US dollars; how many
+    answers were `cut_off` by the limit of tokens, and how many prompts were `too_long` for the model's context."""
     found: dict[str, dict[str, float]] = {}
     for agent, trajectory in tables.items():
         for turn in trajectory.turns:
             total = found.setdefault(seated[agent], {"actions": 0})
             total["actions"] += 1
+            if (kind := SHORT.get(turn.finish_reason or "")) is not None:
+                total[kind] = total.get(kind, 0) + 1
             said = getattr(turn.action, "usage", None)
             if turn.prompt_tokens is not None and turn.action_tokens is not None:
                 counts: dict[str, float] = {

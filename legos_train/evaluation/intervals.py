@@ -97,14 +97,14 @@ def advice(values: Sequence[float], interval: Sequence[float], per_value: int, w
         what: the difference, in words.
     """
     n, mean = len(values), float(np.mean(values))
-    games = f"{n * per_value} games ({n} seeds)"
+    games = f"{n * per_value} games on {n} seeds"
     if n < 2:
         return f"{what} of {mean:+.3g} rests on one seed: there is no interval. Play more games (-n)."
     if np.ptp(values) == 0:
         unseen = 1 - 0.05 ** (1 / n)
         return (
-            f"all {n} seeds gave {mean:+.3g}: the interval of width 0 only says that other results are rarer than "
-            f"{unseen:.1%} (95 % confidence)."
+            f"{what} was {mean:+.3g} on all {n} seeds: the interval of width 0 only says that other results are rarer "
+            f"than {unseen:.1%} (95 % confidence)."
         )
     if not interval[0] <= 0 <= interval[1]:
         return None
@@ -113,8 +113,8 @@ def advice(values: Sequence[float], interval: Sequence[float], per_value: int, w
         return f"{what}: none was seen in {games}; the interval says how large it may still be."
     detectable = (NormalDist().inv_cdf(LEVEL) + NormalDist().inv_cdf(0.8)) * float(np.std(values, ddof=1)) / n**0.5
     return (
-        f"{what} of {mean:+.3g} is not told from 0 by {games}. If it is real, about {wanted * per_value} games would "
-        f"show it with 80 % probability; these could have shown {detectable:.2g}."
+        f"{what} of {mean:+.3g} cannot be told from 0: {games} are too few. If it is real, about "
+        f"{wanted * per_value} games would show it with 80 % probability; so many as now show {detectable:.2g} or more."
     )
 
 

@@ -76,10 +76,10 @@ class Journal:
         Raises:
             OSError: it could not be written.
         """
-        self.records[record["key"]] = record
         if self._file is not None:
             self._file.write(json.dumps({**line(), "game": record}).encode() + b"\n")
             self._file.flush()
+        self.records[record["key"]] = record
 
     def write_results(self, results: Mapping[str, Any]) -> None:
         """Puts `results.json` beside the games, whole or not at all."""
@@ -111,9 +111,14 @@ def _record(line: bytes) -> Record | None:
 
 
 def line_of(
-    episode: Episode, record: Record, outcomes: Mapping[str, str], seated: Mapping[str, str], exact: Any = None
+    episode: Episode,
+    record: Record,
+    outcomes: Mapping[str, str],
+    seated: Mapping[str, str],
+    exact: Any = None,
+    decode: Mapping[str, Callable[[int], str]] | None = None,
 ) -> dict[str, Any]:
-    """The viewer's line of a finished game; `outcomes`, `seated` (who played) and `exact` values by agent."""
+    """The viewer's line of a finished game; `outcomes`, `seated` (who played), `exact` values and `decode` by agent."""
     from legos_train.viewer.lines import rollout_line
 
     return rollout_line(
@@ -125,4 +130,6 @@ def line_of(
         outcome=outcomes,
         why_not=dict.fromkeys(episode.trajectories, "evaluation"),
         exact=exact,
+        order=episode.order or None,
+        decode=decode,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import legos_envs
@@ -29,7 +30,8 @@ class Stage:
         journal: takes the finished games.
         concurrency: games under way at once.
         retries: how often games that failed are played again.
-        report: called with finished and wanted games now and then.
+        judging: the temperature of judges.
+        report: called again and again with the numbers of finished, wanted and lost games.
     """
 
     def __init__(
@@ -39,11 +41,13 @@ class Stage:
         *,
         concurrency: int = 256,
         retries: int = 1,
-        report: Callable[[int, int], None] | None = None,
+        judging: float = 0.0,
+        report: Callable[[int, int, int], None] | None = None,
     ):
         self.cast, self.journal, self.retries, self.report = cast, journal, retries, report
+        self.judging = judging
         self.rollouts = Rollouts(legos_envs.make, concurrency=concurrency)
-        self._players: dict[tuple[str, str, str], Any] = {}
+        self._players: dict[tuple[str, str, str, bool], Any] = {}
         self._truths: dict[tuple[str, str], Callable[[Episode], Any] | None] = {}
         self._seated: dict[tuple[str, int], dict[str, Any]] = {}
 
@@ -71,7 +75,7 @@ class Stage:
 
     def _round(self, games: Sequence[Game], plays: Sequence[Play], wanted: int) -> dict[str, str]:
         failures: dict[str, str] = {}
-        finished, told = wanted - len(games), -1
+        finished = wanted - len(games)
 
         def done(index: int, episode: Episode, declared: Mapping[str, bool]) -> None:
             nonlocal finished
@@ -84,9 +88,8 @@ class Stage:
             failures[games[index].key] = str(error)
 
         for _ in self.rollouts.stream(plays, done, failed):
-            if self.report is not None and finished != told:
-                told = finished
-                self.report(finished, wanted)
+            if self.report is not None:
+                self.report(finished, wanted, len(failures))
         return failures
 
     def _keep(self, game: Game, episode: Episode, declared: Mapping[str, bool]) -> None:
@@ -104,9 +107,20 @@ class Stage:
         def line() -> dict[str, Any]:
             truth = self._truth(game.pairing)
             outcomes = {agent: outcome_of(episode, agent, seats) for agent in seats}
-            return line_of(episode, kept, outcomes, who, None if truth is None else truth(episode))
+            decode = self._decoders(game, episode, declared)
+            return line_of(episode, kept, outcomes, who, None if truth is None else truth(episode), decode)
 
         self.journal.add(kept, line)
+
+    def _decoders(self, game: Game, episode: Episode, declared: Mapping[str, bool]) -> dict[str, Callable[[int], str]]:
+        """The text of a token, for the seats that a model in this process played."""
+        players = self._seated[game.pairing.key, game.side]
+        found: dict[str, Callable[[int], str]] = {}
+        for agent, trajectory in episode.trajectories.items():
+            player = seated(players, agent, trajectory.role, declared.get(agent, True))
+            if (renderer := getattr(player, "renderer", None)) is not None:
+                found[agent] = partial(_text, renderer.tokenizer)
+        return found
 
     def _truth(self, pairing: Pairing) -> Callable[[Episode], Any] | None:
         """What each move cost, where the game is solved: the viewer leads from a lost game to its worst move."""
@@ -126,16 +140,22 @@ class Stage:
         key = pairing.key, game.side
         if key not in self._seated:
             self._seated[key] = {
-                seat: self.player(pairing.env, pairing.args, word) for seat, word in game.players.items()
+                seat: self.player(pairing.env, pairing.args, word, judge=seat in pairing.judges)
+                for seat, word in game.players.items()
             }
-        return Play(pairing.env, game.seed, self._seated[key], args=pairing.args, salt=game.salt, label=pairing.env)
+        return Play(pairing.env, game.seed, self._seated[key], args=pairing.args, salt=game.salt, label=pairing.title)
 
-    def player(self, env: str, args: Mapping[str, Any], word: str) -> Any:
+    def player(self, env: str, args: Mapping[str, Any], word: str, judge: bool = False) -> Any:
         """Who is called `word`, in an env. Raises PolicyError: nobody is."""
-        key = (env, repr(sorted(args.items())), word)
+        key = (env, repr(sorted(args.items())), word, judge)
         if key not in self._players:
-            self._players[key] = self.cast.player(word, env=legos_envs.make(env, **args))
+            warmth = self.judging if judge else None
+            self._players[key] = self.cast.player(word, env=legos_envs.make(env, **args), temperature=warmth)
         return self._players[key]
 
     def close(self) -> None:
         self.rollouts.close()
+
+
+def _text(tokenizer: Any, token: int) -> str:
+    return str(tokenizer.decode([token]))

@@ -13,6 +13,8 @@ from legos_train.evaluation.intervals import advice, bootstrap_interval, mean_an
 from legos_train.evaluation.outcomes import OUTCOMES
 
 Row = dict[str, Any]
+MANY_SHORT = 0.02
+"""Share of answers that were cut off from which on it is told."""
 
 
 def row(
@@ -22,8 +24,8 @@ def row(
 
     `games` played and `failed` (with `errors`); `mean` return with `ci95`, over the `seeds` that were scored in every
     seat; mean return by seat (`seats`) and by role (`roles`, with intervals); the shares of `OUTCOMES`, over all seats
-    played; `turns` of the policy per game; `usage` by policy; `advice`. With problems that have a right answer also
-    `accuracy`: mean@K and pass@k.
+    played, with `outcomes_ci95` of those that occurred; `turns` of the policy per game; `usage` by policy; `advice`.
+    With problems that have a right answer also `accuracy`: mean@K and pass@k. `alone`: there is no opponent.
 
     Args:
         records: of the games wanted.
@@ -37,9 +39,11 @@ def row(
     outcomes = Counter(kind for r in records for kind in r["outcomes"].values())
     total = sum(outcomes.values())
     found: Row = {
-        "env": pairing.env,
+        "env": pairing.title,
+        "args": dict(pairing.args),
         "policy": pairing.policy,
         "opponent": pairing.opponent,
+        "alone": len(pairing.sides) == 1,
         "games": len(records),
         "failed": len(failed),
         "seeds": len(values),
@@ -51,6 +55,7 @@ def row(
             for name, group in _grouped(whole, "role").items()
         },
         **{kind: outcomes[kind] / total if total else 0.0 for kind in OUTCOMES},
+        "outcomes_ci95": {kind: _share_interval(records, kind, seed) for kind in OUTCOMES if outcomes[kind]},
         "turns": float(np.mean([r["turns"] for r in records])) if records else None,
         "usage": usage(records),
         "advice": [],
@@ -60,20 +65,27 @@ def row(
         found["advice"].append(
             f"{len(failed)} games could not be played; with --out, the same command plays them later."
         )
+    found["advice"] += short_answers(found["usage"])
     if not values:
         found["advice"].append("no seed was scored in every seat: there is no mean.")
         return found
     per_seed = len(pairing.sides) * samples
     rivals = len(pairing.sides) > 1
+    even = len(values) == 1 or np.ptp(values) == 0  # without an opponent 0 means nothing, but certainty would
+    if not rivals and even and (said := advice(values, found["ci95"], per_seed, "the mean return")):
+        found["advice"].append(said)
     if rivals and zero_sum and (said := advice(values, found["ci95"], per_seed, "the mean return")):
         found["advice"].append(said)
     if rivals and not zero_sum and (margins := [m for g in whole.values() if (m := _margin(g)) is not None]):
         found |= {"margin": float(np.mean(margins)), "margin_ci95": bootstrap_interval(margins, seed)}
         if said := advice(margins, found["margin_ci95"], per_seed, "wins minus losses"):
             found["advice"].append(said)
-    problems = _answers(records)
+    problems = _answers(one for group in whole.values() for one in group)
     if problems:
         found["accuracy"] = mean_and_pass(problems, seed)
+        shares = [sum(right) / len(right) for right in problems]
+        if not even and np.ptp(shares) == 0 and (said := advice(shares, (0, 0), per_seed, "the accuracy")):
+            found["advice"].append(said)
     return found
 
 
@@ -100,7 +112,7 @@ def comparisons(rows: Sequence[tuple[Pairing, Sequence[Record]]], seed: int, sam
             said = advice(values, interval, per_seed, f"the difference between {one.policy} and {other.policy}")
             found.append(
                 {
-                    "env": one.env,
+                    "env": one.title,
                     "opponent": "nobody" if alone else one.opponent,
                     "first": one.policy,
                     "second": other.policy,
@@ -122,11 +134,16 @@ def by_seed(records: Iterable[Record], wanted: int) -> dict[Any, list[Record]]:
     for one in records:
         seeds[one["seed"]].append(one)
     found: dict[Any, list[Record]] = defaultdict(list)
-    for number, group in sorted(seeds.items()):
+    for _, group in sorted(seeds.items()):
         if len(group) == wanted and not any("unscored" in one["outcomes"].values() for one in group):
-            problem = group[0].get("problem")
-            found[("seed", number) if problem is None else ("problem", problem)] += group
+            found[_evidence(group[0])] += group
     return dict(found)
+
+
+def _evidence(one: Record) -> tuple[str, int]:
+    """What a record is evidence about: a seed, or a problem, which several seeds may have drawn."""
+    problem = one.get("problem")
+    return ("seed", one["seed"]) if problem is None else ("problem", problem)
 
 
 def usage(records: Iterable[Record]) -> dict[str, dict[str, float]]:
@@ -146,6 +163,29 @@ def usage(records: Iterable[Record]) -> dict[str, dict[str, float]]:
         }
         for policy, counts in found.items()
     }
+
+
+def short_answers(used: dict[str, dict[str, float]]) -> list[str]:
+    """What to say of policies whose answers were not whole: such numbers measure a limit, not the policy."""
+    said = []
+    for policy, counts in used.items():
+        actions = counts["actions"]
+        if (cut := counts.get("cut_off", 0)) > MANY_SHORT * actions:
+            said.append(f"{cut:.0f} of {actions:.0f} answers of {policy} were cut off: raise --max-tokens.")
+        if long := counts.get("too_long", 0):
+            said.append(
+                f"{long:.0f} of {actions:.0f} prompts of {policy} left no room for an answer in its context: invalid "
+                "moves."
+            )
+    return said
+
+
+def _share_interval(records: Sequence[Record], kind: str, seed: int) -> list[float]:
+    """The interval of the share of an outcome among the seats played: over seeds, whose games belong together."""
+    groups: dict[Any, list[float]] = defaultdict(list)
+    for one in records:
+        groups[_evidence(one)] += [float(outcome == kind) for outcome in one["outcomes"].values()]
+    return bootstrap_interval([np.mean(shares) for shares in groups.values()], seed)
 
 
 def _value(one: Record) -> float:

@@ -10,37 +10,48 @@ from legos_train.evaluation.outcomes import OUTCOMES
 SHOWN_REGRETS = 3
 
 
-def row_text(row: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of a pairing."""
-    yield f"{row['env']}: {row['policy']} against {row['opponent']}, {row['games']} games" + (
+def row_text(row: Mapping[str, Any], exact: bool = True) -> Iterator[str]:
+    """The lines of a pairing. `exact`: also the exact numbers that the policy has against everybody."""
+    who = row["policy"] if row["alone"] else f"{row['policy']} against {row['opponent']}"
+    yield f"{row['env']}: {who}, {count(row['games'], 'game')}" + (
         f" ({row['failed']} could not be played)" if row["failed"] else ""
     )
     if row["mean"] is not None:
-        yield f"  mean return {row['mean']:+.4f}  {interval(row['ci95'])}, {row['seeds']} seeds"
+        yield f"  mean return {row['mean']:+.4f}  {interval(row['ci95'])}, {count(row['seeds'], 'seed')}"
         if len(row["seats"]) > 1:
             yield "  by seat     " + "  ".join(f"{seat} {value:+.4f}" for seat, value in row["seats"].items())
-        if set(row["roles"]) != set(row["seats"]):
+        if len(row["roles"]) > 1 and set(row["roles"]) != set(row["seats"]):
             for role, found in row["roles"].items():
                 yield f"  as {role:<8} {found['mean']:+.4f}  {interval(found['ci95'])}"
     if "margin" in row:
         yield f"  win - loss  {row['margin']:+.4f}  {interval(row['margin_ci95'])}"
-    shares = "  ".join(f"{kind.replace('_', ' ')} {row[kind]:.1%}" for kind in OUTCOMES if row[kind])
-    yield f"  outcomes    {shares or 'none'}"
+    yield f"  outcomes    {'  '.join(outcome_text(row)) or 'none'}"
     for name, value in row.get("accuracy", {}).items():
-        if f"{name}_ci95" in row["accuracy"]:
-            yield f"  {name:<11} {value:.1%}  {interval(row['accuracy'][f'{name}_ci95'])}"
+        if name != "pass@1" and f"{name}_ci95" in row["accuracy"]:  # which is mean@K again
+            low, high = (100 * end for end in row["accuracy"][f"{name}_ci95"])
+            yield f"  {name:<11} {value:.1%}  (95 % interval {low:.1f} .. {high:.1f})"
     if row["turns"] is not None:
         yield f"  length      {row['turns']:.1f} turns a game"
     for policy, used in row["usage"].items():
         if "completion_tokens" in used:
-            cost = f", {used['cost']:.4f} $" if "cost" in used else ""
+            cost = f", ${used['cost']:.4f}" if "cost" in used else ""
             yield (
                 f"  tokens      {policy}: {used['prompt_tokens']:.0f} read, {used['completion_tokens']:.0f} written "
                 f"({used['tokens_per_action']:.1f} an action){cost}"
             )
-    yield from exact_text(row.get("exact", {}))
+    numbers = row.get("exact", {})
+    yield from exact_text(numbers if exact else {k: v for k, v in numbers.items() if k == "against_opponent"})
     yield from (f"  error       {text}" for text in row.get("errors", ()))
     yield from (f"  note        {text}" for text in row["advice"])
+
+
+def outcome_text(row: Mapping[str, Any]) -> Iterator[str]:
+    """`win 52.5% (47.1 .. 58.0)` for each outcome that occurred."""
+    for kind in OUTCOMES:
+        if row[kind]:
+            low, high = (100 * end for end in row["outcomes_ci95"][kind])
+            ends = f" ({low:.1f} .. {high:.1f})" if low < high else ""  # one seed, or always the same: it says nothing
+            yield f"{kind.replace('_', ' ')} {row[kind]:.1%}{ends}"
 
 
 def exact_text(exact: Mapping[str, Any]) -> Iterator[str]:
@@ -58,9 +69,13 @@ def comparison_text(one: Mapping[str, Any]) -> Iterator[str]:
     """The lines of a comparison."""
     yield (
         f"{one['env']}, against {one['opponent']}: {one['first']} minus {one['second']} {one['difference']:+.4f}  "
-        f"{interval(one['ci95'])}, {one['seeds']} seeds"
+        f"{interval(one['ci95'])}, {count(one['seeds'], 'seed')}"
     )
     yield from (f"  note        {text}" for text in one["advice"])
+
+
+def count(number: int, what: str) -> str:
+    return f"{number} {what}" + "s" * (number != 1)
 
 
 def interval(ends: tuple[float, float] | list[float]) -> str:

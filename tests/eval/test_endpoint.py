@@ -16,7 +16,7 @@ import legos_envs
 from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
 from inference.client.retry import Retry
 from legos_envs import Decision
-from legos_train.chat_api import Reply, key_for, read_reply, split
+from legos_train.chat_api import Reply, key_for, read_reply, split, too_long
 from legos_train.cli import main
 from legos_train.endpoint import Endpoint
 
@@ -77,6 +77,7 @@ LOCAL = "http://127.0.0.1:1/v1#m"
         (200, {}, b"<html>busy</html>"),
         (200, {}, b'{"choices": []}'),
         (200, {}, b'{"error": {"message": "upstream died"}}'),
+        chat("", choices=[{"finish_reason": "error", "error": {"message": "died"}, "message": {"content": "[b"}}]),
         httpx2.ConnectError("refused"),
         httpx2.ReadError("cut"),
     ],
@@ -93,6 +94,50 @@ def test_what_will_not_pass_is_told_at_once(status: int) -> None:
     (said,), asked = asked_of(LOCAL, error(status, "no such model"))
     assert isinstance(said, RequestRefused) and said.status == status and len(asked) == 1
     assert "no such model" in str(said) and ("LEGOS_API_KEY" in str(said)) == (status == 401)
+
+
+LONG = "This model's maximum context length is 100 tokens. However, your messages resulted in 120 tokens."
+ROOM = "This model's maximum context length is 100 tokens and your request has 60 input tokens (max_tokens=1024)."
+
+
+def test_a_prompt_without_room_is_answered_by_nothing_and_no_reason_to_give_up() -> None:
+    said, asked = asked_of(LOCAL, error(400, LONG), times=5)
+    assert said == [""] * 5 and len(asked) == 5 and {one.finish_reason for one in said} == {"overflow"}
+    (said,), asked = asked_of(LOCAL, error(400, ROOM), chat("[bet]"))
+    assert said == "[bet]" and json.loads(asked[-1].content)["max_tokens"] == 40
+    (said,), asked = asked_of(LOCAL, error(400, ROOM))
+    assert said == "" and len(asked) == 2, "what is asked for again is not asked for ever"
+
+
+@pytest.mark.parametrize(
+    ("said", "room"),
+    [
+        (LONG, 0),
+        (ROOM, 40),
+        ("maximum context length is 100 tokens. However, you requested 110 tokens (90 of text input, 20 in the o", 10),
+        ("the prompt has 300 tokens; the context holds 256", 0),
+        ("unsupported parameter: max_tokens", None),
+        ("no such model", None),
+    ],
+)
+def test_what_servers_say_of_long_prompts(said: str, room: int | None) -> None:
+    assert too_long(said) == room
+
+
+def test_what_is_no_api_is_told_apart() -> None:
+    (said,), asked = asked_of(LOCAL, (301, {"Location": "https://h/v1/chat/completions"}, b""))
+    assert "redirects to https://h/v1, which is not followed" in str(said) and len(asked) == 1
+    (said,), _ = asked_of(LOCAL, (200, {}, b"<html>Just a moment"), connections=1)
+    assert "begins '<html>Just a moment'" in str(said)
+    (said,), _ = asked_of(LOCAL, httpx2.ConnectError("refused"))
+    assert "does a server run there?" in str(said)
+
+
+def test_a_key_is_not_cut_in_two_by_shortening_what_a_server_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEGOS_API_KEY", "sk-0123456789")
+    for body in (error(401, "x" * 495 + "sk-0123456789"), (401, {}, b"y" * 495 + b"sk-0123456789")):
+        (said,), _ = asked_of(LOCAL, body)
+        assert "sk-" not in str(said) and ("x" * 400 in str(said) or "y" * 400 in str(said))
 
 
 def test_it_ends() -> None:
@@ -119,8 +164,11 @@ def test_a_dead_endpoint_is_not_asked_for_every_action_until_it_is_revived() -> 
 
 
 def test_requests_carry_model_sampling_seed_and_system_prompt() -> None:
-    _, (request,) = asked_of("http://h/api#org/name", chat("x"), temperature=0.5, max_tokens=7, system="Be brief.")
+    more = {"top_p": 0.9, "chat_template_kwargs": {"enable_thinking": False}}
+    given: dict[str, Any] = {"temperature": 0.5, "max_tokens": 7, "system": "Be brief.", "body": more}
+    _, (request,) = asked_of("http://h/api#org/name", chat("x"), **given)
     body = json.loads(request.content)
+    assert body["top_p"] == 0.9 and body["chat_template_kwargs"] == {"enable_thinking": False}
     assert str(request.url) == "http://h/api/chat/completions" and body["model"] == "org/name"
     assert body["temperature"] == 0.5 and body["max_tokens"] == 7 and 0 <= body["seed"] < 2**31
     assert [m["role"] for m in body["messages"]] == ["system", "user"] and "usage" not in body
@@ -136,6 +184,20 @@ def test_names_that_an_api_does_not_take_are_changed_once() -> None:
     assert said == ["x", "x"] and len(asked) == 4
     last = json.loads(asked[-1].content)
     assert last["max_completion_tokens"] == 1024 and not {"max_tokens", "temperature"} & set(last)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        error(400, 'Invalid JSON payload received. Unknown name "seed": Cannot find field.'),
+        (422, {}, b'{"detail": [{"loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]}'),
+        error(400, "Unrecognized request argument supplied: seed"),
+    ],
+)
+def test_a_field_that_an_api_does_not_know_is_left_out(refusal: Answer) -> None:
+    (said,), asked = asked_of(LOCAL, refusal, chat("x"))
+    sent = [json.loads(one.content) for one in asked]
+    assert said == "x" and "seed" in sent[0] and "seed" not in sent[1] and sent[1]["temperature"] == 1.0
 
 
 def test_keys_go_to_their_own_host_only_and_into_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,6 +312,16 @@ def test_an_empty_answer_is_an_invalid_move_of_the_model(capsys: pytest.CaptureF
         code, results = evaluate(capsys, "-m", stub.spec, "-n", "8")
     (row,) = results["results"]
     assert code == 0 and row["invalid"] > 0.5 and row["loss"] == 0
+
+
+def test_answers_that_were_cut_off_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    thought = {"finish_reason": "length", "message": {"content": None, "reasoning_content": "hm " * 40}}
+    with serving(lambda number, body: chat("", choices=[thought])) as stub:
+        code, results = evaluate(capsys, "-m", stub.spec, "-n", "4", "--body", "reasoning_effort=low")
+    (row,) = results["results"]
+    used = row["usage"][stub.spec]
+    assert code == 0 and used["cut_off"] == used["actions"] and "raise --max-tokens" in " ".join(row["advice"])
+    assert all(body["reasoning_effort"] == "low" for body in stub.asked)
 
 
 def test_requests_are_under_way_side_by_side_but_not_more_than_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

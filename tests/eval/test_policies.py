@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import subprocess
 import sys
@@ -16,8 +17,9 @@ import legos_envs
 from legos_train.building import arena_of
 from legos_train.cli import main
 from legos_train.config import from_dict
+from legos_train.evaluation.outcomes import OUTCOMES
 from legos_train.evaluation.setting import told_roles, trained_args
-from legos_train.policies import Cast, PolicyError, fingerprint, is_code, locate
+from legos_train.policies import Cast, PolicyError, fingerprint, is_code, locate, read_weights
 
 from .stub import chat, legal, serving
 
@@ -85,6 +87,15 @@ def test_other_weights_under_the_same_name_are_other_games(run_dir: Path) -> Non
     assert cast.identity(f"{run_dir}@last") == before and cast.identity("random") == {}
 
 
+def test_other_weights_in_a_model_directory_are_other_games(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    seen = []
+    for weights in (b"one", b"other", b"one"):
+        (tmp_path / "model.safetensors").write_bytes(weights)
+        seen.append(Cast().identity(str(tmp_path)))
+    assert seen[0] == seen[2] != seen[1] and "weights" not in Cast().identity("tiny")
+
+
 def test_other_env_arguments_than_in_training_are_told(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["eval", "KuhnPoker-v0", "-m", f"{run_dir}@last", "-n", "2"]
     assert main(command) == 0
@@ -101,11 +112,72 @@ def test_other_env_arguments_than_in_training_are_told(run_dir: Path, capsys: py
         ("nowhere@best", "no run directory"),
         ("http://127.0.0.1:1/v1", "names no model"),
         ("optimall", "Accepted: random"),
+        ("scripted:nobody", "Accepted: 'random', 'optimal', 'human', 'scripted:first'"),
+        ("localhost:8000#m", "Did you mean http://localhost:8000#m"),
+        ("{run}nd", "beside it there are: .*kuhn"),
+        ("./nowhere", "Accepted: random"),
+        ("tiny+nowhere", "no adapter in 'nowhere'"),
     ],
 )
 def test_wrong_words_are_explained(run_dir: Path, word: str, said: str) -> None:
     with pytest.raises(PolicyError, match=said):
-        Cast().player(word.format(run=run_dir))
+        Cast(legos_envs.make("KuhnPoker-v0")).player(word.format(run=run_dir))
+
+
+def test_a_policy_that_does_not_fit_the_env_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "Debate-v0", "-m", "optimal", "-n", "2"]) == 1
+    assert capsys.readouterr().err.startswith("error: Debate-v0 has no exact solution")
+
+
+def test_the_hub_is_not_waited_for_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    from inference.types import ModelNotFound
+
+    def unknown(*_: Any) -> Any:
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr("urllib.request.getproxies", dict)
+    monkeypatch.setattr("socket.getaddrinfo", unknown)
+    began = time.monotonic()
+    with pytest.raises(ModelNotFound, match=r"'nobody/none': it is no directory, .* the hub cannot be reached"):
+        Cast().player("nobody/none")
+    assert time.monotonic() - began < 10, "its client would go on for 20 seconds"
+
+
+def test_training_measures_what_an_evaluation_measures(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same weights on the same seeds: against random play, against a seat that is given away, and alone."""
+    from inference import Engine
+    from inference.render import Renderer
+    from legos_train.measuring import Measurer
+
+    word = f"{run_dir}@last"
+    engine = Engine.load("tiny")
+    weights, scale, version = read_weights(run_dir / "last")
+    engine.publish("trained", weights, scale=scale, version=version)
+    two_rounds = {"id": "KuhnPoker-v0", "args": {"num_rounds": 2}}
+    cases: list[tuple[str, dict[str, Any], list[str]]] = [
+        ("vs_random", {"env": [two_rounds]}, ["KuhnPoker-v0", "--arg", "num_rounds=2"]),
+        (
+            "return",
+            {"env": "KuhnPoker-v0", "actors": {"player_1": {"model": "optimal"}}},
+            ["KuhnPoker-v0", "--seat", "player_1=optimal"],
+        ),
+        ("return", {"env": "Dataset-v0"}, ["Dataset-v0"]),
+    ]
+    capsys.readouterr()
+    for name, settings, arguments in cases:
+        arena = arena_of(from_dict(settings))
+        measurer = Measurer(arena, engine, Renderer(engine.tokenizer), engine.context, 12, 7)
+        found = measurer.measure("trained")
+        measurer.close()
+        sampling = ["--max-tokens", str(arena.default.max_tokens), "--no-exact", "--json"]
+        assert main(["eval", *arguments, "-m", word, "-n", "12", "--seed", "7", *sampling]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["results"]
+        assert measurer.key(found) == (name, 1)
+        assert (found[name], [found[f"{name}_low"], found[f"{name}_high"]]) == (row["mean"], row["ci95"])
+        assert {kind: found[kind] for kind in OUTCOMES} == {kind: row[kind] for kind in OUTCOMES}
+        if "accuracy" in row:
+            assert found["accuracy"] == row["accuracy"]["mean@1"]
+    engine.close()
 
 
 @pytest.mark.parametrize(
@@ -125,6 +197,14 @@ def test_a_person_may_be_an_opponent(monkeypatch: pytest.MonkeyPatch, capsys: An
     assert "a person's games" in capsys.readouterr().out
 
 
+def test_a_person_may_leave(monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("bet\n"))
+    command = ["eval", "KuhnPoker-v0", "-m", "human", "--opponent", "scripted:first", "-n", "4"]
+    assert main([*command, "--out", str(tmp_path / "e")]) == 1
+    said = capsys.readouterr().err
+    assert "1 game kept in" in said and "error: the input ended while 'player_1' was to act" in said
+
+
 def test_judges_have_a_seat_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["eval", "HeadToHead-v0", "-m", "scripted:long", "--opponent", "scripted:short", "-n", "8", "--json"]
     assert main([*command, "--seat", "judge=scripted:longer"]) == 0
@@ -133,6 +213,20 @@ def test_judges_have_a_seat_of_their_own(capsys: pytest.CaptureFixture[str]) -> 
     assert main(command) == 0
     (row,) = json.loads(capsys.readouterr().out)["results"]
     assert "match_0/judge_0 played by random" in " ".join(row["advice"])
+    asked: list[dict[str, Any]] = []
+
+    def script(number: int, body: dict[str, Any]) -> Any:
+        asked.append(body)
+        return chat("[A]")
+
+    with serving(script) as stub:
+        assert (
+            main(["eval", "HeadToHead-v0", "-m", stub.spec, "--seat", f"judge={stub.spec}", "-n", "4", "--json"]) == 0
+        )
+    said = json.loads(capsys.readouterr().out)
+    judged = [body for body in asked if "JSON with quoted texts" in body["messages"][-1]["content"]]
+    assert 0 < len(judged) < len(asked) and said["setting"]["judge_temperature"] == 0
+    assert {body["temperature"] for body in judged} == {0.0} and {b["temperature"] for b in asked} == {0.0, 1.0}
     assert main([*command, "--seat", "jugde=random"]) == 1
     assert "no agent or role ['jugde']" in capsys.readouterr().err
 

@@ -56,6 +56,32 @@ def test_problems_of_a_local_file_with_mean_and_pass(tmp_path: Path, capsys: pyt
     assert low < share < high
 
 
+@pytest.mark.parametrize(
+    ("rows", "known"),
+    [
+        # as in HuggingFaceH4/aime_2024, whose answers are text with leading zeros, and AI-MO/aimo-validation-amc
+        ([{"problem": f"P{n}?", "solution": "...", "answer": a} for n, a in enumerate(["204", "025"])], ["204", "25"]),
+        ([{"problem": f"P{n}?", "answer": a} for n, a in enumerate([27.0, -11.0, 3159.0])], ["27", "-11", "3,159"]),
+        ([{"problem": f"P{n}?", "answer": a} for n, a in enumerate([27, "36", 0.5])], ["27.0", "036", r"\frac{1}{2}"]),
+    ],
+)
+@pytest.mark.parametrize("right", [True, False])
+def test_competitions_with_text_and_numbers_for_answers(
+    rows: list[dict[str, Any]], known: list[str], right: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "problems.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def script(number: int, body: dict[str, Any]) -> Answer:
+        index = int(body["messages"][-1]["content"][1])
+        return chat(f"So it is \\boxed{{{known[index] if right else known[index - 1]}}}.")
+
+    with serving(script) as stub:
+        env = ["Dataset-v0", "--arg", f"source={file}", "--arg", "question=problem"]
+        (row,) = evaluate(capsys, *env, "-m", stub.spec, "-n", str(len(rows)))["results"]
+    assert row["accuracy"]["mean@1"] == float(right) and row["accuracy"]["problems"] == len(rows)
+
+
 def test_two_policies_on_the_same_problems(capsys: pytest.CaptureFixture[str]) -> None:
     found = evaluate(capsys, "Dataset-v0", "-m", "scripted:oracle", "-m", "scripted:wrong", "-n", "20")
     (one,) = found["comparisons"]

@@ -1,0 +1,80 @@
+"""What an env is called on the command line: `ENV` or `NAME=ENV`, with constructor arguments of all or of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pettingzoo import AECEnv
+
+import legos_envs
+from legos_train.cli import parse_assignments
+
+NAMED = re.compile(r"([A-Za-z][\w.-]*)=(.+)")
+
+
+class SettingError(ValueError):
+    """The options do not fit an env; the message says why."""
+
+
+class EnvWord(NamedTuple):
+    """`title`: what results call it; `id`: what `legos_envs.make` knows it by; `args`: its constructor arguments."""
+
+    title: str
+    id: str
+    args: dict[str, Any]
+
+
+def env_words(words: Iterable[str], assignments: Sequence[str]) -> dict[str, EnvWord]:
+    """The envs by title.
+
+    Args:
+        words: `KuhnPoker-v0`, or `math=Dataset-v0` to call it `math`: so that an env can be there twice.
+        assignments: `NAME=VALUE` for all of them, `TITLE:NAME=VALUE` for one, which counts more.
+
+    Raises:
+        SettingError: two envs have one title or are the same, or an argument is for none of them.
+    """
+    found: dict[str, EnvWord] = {}
+    for word in dict.fromkeys(words):
+        named = NAMED.fullmatch(word)
+        title, name = (named[1], named[2]) if named else (word, word)
+        if title in found:
+            raise SettingError(f"two envs are called {title!r}: {found[title].id} and {name}; give one another name")
+        found[title] = EnvWord(title, name, {})
+    given = parse_assignments(assignments, "--arg")
+    for special in (False, True):
+        for key, value in given.items():
+            title, colon, name = key.rpartition(":")
+            if bool(colon) != special:
+                continue
+            if special and title not in found:
+                raise SettingError(f"--arg {key}=... is for an env called {title!r}; there are {', '.join(found)}")
+            for one in [found[title]] if special else found.values():
+                one.args[name] = value
+    for title, one in found.items():
+        for other in list(found.values())[list(found).index(title) + 1 :]:
+            if one[1:] == other[1:]:
+                raise SettingError(f"{title} and {other.title} are the same env with the same arguments")
+    return found
+
+
+def made(name: str, args: Mapping[str, Any]) -> AECEnv:
+    """The env.
+
+    Raises:
+        SettingError: it does not take these arguments, or needs what is not there.
+    """
+    try:
+        return legos_envs.make(name, **args)
+    except (TypeError, ValueError, RuntimeError, ImportError) as error:
+        missing = isinstance(error, ModuleNotFoundError)  # the command line says which extra brings it
+        mistake = isinstance(error, TypeError) and "argument" not in str(error)  # in the env's own code
+        if missing or mistake:
+            raise
+        with_ = " ".join(f"{key}={value!r}" for key, value in args.items())
+        raise SettingError(
+            f"{name} cannot be made{f' with {with_}' if args else ''}: {error}. `legos envs show {name}` has its "
+            "arguments; with several envs, --arg ENV:NAME=VALUE is for one of them"
+        ) from error

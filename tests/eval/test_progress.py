@@ -1,0 +1,60 @@
+"""How far an evaluation is: a line that changes on a terminal, elsewhere plain lines; nothing on standard output."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from legos_train.cli import main
+from legos_train.evaluation import progress
+from legos_train.evaluation.progress import Progress, duration
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def run(file: io.StringIO, *, step: float) -> None:
+    """100 games, 40 of which were kept; one more every `step` seconds; three are lost meanwhile."""
+    now = 0.0
+    report = Progress(file, lambda: now)
+    for done in range(40, 101):
+        report(done, 100, 3 * (done > 70))
+        now += step
+    report.close()
+
+
+def test_plain_lines_now_and_then() -> None:
+    file = io.StringIO()
+    run(file, step=1.0)
+    assert file.getvalue().splitlines() == [
+        "50/100 games, about 50 s left (after 10 s)",
+        "80/100 games, about 20 s left; 3 lost to failing endpoints (after 40 s)",
+    ]
+    file = io.StringIO()
+    run(file, step=0.1)
+    assert file.getvalue() == "", "who is done in seconds needs no progress"
+
+
+def test_one_line_on_a_terminal() -> None:
+    file = Terminal()
+    run(file, step=1.0)
+    said = file.getvalue()
+    assert said.count("\n") == 1 and said.endswith("100/100 games; 3 lost to failing endpoints\x1b[K\n")
+    assert said.count("\r") == 60 and "\r70/100 games, about 30 s left\x1b[K" in said
+
+
+def test_durations() -> None:
+    assert [duration(s) for s in (3.2, 99, 720, 12_600)] == ["3 s", "99 s", "12 min", "3.5 h"]
+
+
+def test_json_on_standard_output_stays_pure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.0)
+    assert main(["eval", "KuhnPoker-v0", "-m", "random", "-n", "8", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["results"][0]["games"] == 8 and "/8 games" in said.err
