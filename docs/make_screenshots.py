@@ -1,9 +1,9 @@
-"""Makes the pictures of `look.md` from a real run: python docs/make_screenshots.py [FOLDER]
+"""Makes the pictures of `look.md` and `viewer.md` from a real run: python docs/make_screenshots.py [FOLDER]
 
-Trains for about a minute (Kuhn poker, the bundled model), then photographs the dashboard as it stood at step 75,
-a game of `legos play`, and the report and the viewer in Chromium (on PATH; driven by the `playwright` wheel). Pictures
-go to docs/images; the run stays in FOLDER (a temporary directory), and one that is there already is photographed again,
-without its dashboard. Fails when a picture is larger than 150 KB.
+Trains for about a minute (Kuhn poker, the bundled model), evaluates the bundled model (tic-tac-toe), then photographs
+the dashboard as it stood at step 75, a game of `legos play`, and the report and the viewer in Chromium (on PATH; driven
+by the `playwright` wheel). Pictures go to docs/images; run and evaluation stay in FOLDER (a temporary directory), and
+what is there already is photographed again, without the dashboard. Fails when a picture is larger than 150 KB.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from rich.text import Text
 import legos_envs
 from legos_envs.policies import make_policy
 from legos_train import train
+from legos_train.cli import main as main_of
 from legos_train.config import from_dict
 from legos_train.dashboard import Progress
 from legos_train.playing import Table
@@ -54,7 +56,11 @@ def main() -> None:
         if not (run / "result.json").exists():
             dashboard(run)
         game()
-        pages(run)
+        games = folder / "tictactoe"
+        if not (games / "results.json").exists():
+            words = ["-m", "tiny", "--opponent", "random", "--opponent", "optimal", "-n", "60"]
+            main_of(["eval", "TicTacToe-v0", *words, "--out", str(games)])
+        pages(run, games)
     for picture in sorted(IMAGES.iterdir()):
         size = picture.stat().st_size
         print(f"{picture.relative_to(IMAGES.parent.parent)}: {size / 1000:.0f} kB")
@@ -101,28 +107,36 @@ def game() -> None:
     _save(console, "play.svg", "legos play TicTacToe-v0")
 
 
-def pages(run: Path) -> None:
+def pages(run: Path, games: Path) -> None:
     """The report and the viewer in a browser, light; the report also dark."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import Page, sync_playwright
 
-    page_file, _ = write_page([run])
+    viewer, evaluation = (write_page([folder])[0] for folder in (run, games))
+
+    def worst_of_the_lost(page: Page) -> None:
+        page.keyboard.press("l")
+        page.get_by_text("↘").first.click()
+        page.wait_for_timeout(500)
+
+    def health(page: Page) -> None:
+        page.evaluate("[...document.querySelectorAll('h2')].find(h => h.innerText == 'Health').scrollIntoView()")
+
+    def nothing(page: Page) -> None:
+        """As it opens."""
+
+    shots: tuple[tuple[str, Path, str, tuple[int, int], Callable[[Page], None]], ...] = (
+        ("report", run / "report.html", "light", (1120, 860), nothing),
+        ("report_dark", run / "report.html", "dark", (1120, 560), health),
+        ("viewer", viewer, "light", (1000, 600), worst_of_the_lost),
+        ("evaluation", evaluation, "light", (1000, 460), nothing),
+        ("board", evaluation, "dark", (1000, 700), worst_of_the_lost),
+    )
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name, file, scheme, width, height in (
-            ("report", run / "report.html", "light", 1120, 860),
-            ("report_dark", run / "report.html", "dark", 1120, 560),
-            ("viewer", page_file, "light", 1000, 600),
-        ):
+        for name, file, scheme, (width, height), prepare in shots:
             page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
             page.goto(file.resolve().as_uri())
-            if name == "viewer":
-                page.keyboard.press("l")
-                page.get_by_text("↘").first.click()
-                page.wait_for_timeout(500)
-            if name == "report_dark":
-                page.evaluate(
-                    "[...document.querySelectorAll('h2')].find(h => h.innerText == 'Health').scrollIntoView()"
-                )
+            prepare(page)
             page.screenshot(path=IMAGES / f"{name}.png")
             page.close()
         browser.close()

@@ -37,8 +37,13 @@ def lines(report: dict[str, Any]) -> list[str]:
     """The report for people: a heading per section, one line per fact."""
     out: list[str] = []
     for section, facts in report.items():
-        out += [section, *_facts(facts, section)]
-    return out
+        if section != "advice":
+            out += [section, *_facts(facts, section)]
+    return [
+        *out,
+        "advice",
+        *(f"  {text}" for text in report.get("advice") or ["nothing is missing that training needs"]),
+    ]
 
 
 def _facts(facts: Any, section: str) -> list[str]:
@@ -53,7 +58,8 @@ def _facts(facts: Any, section: str) -> list[str]:
     found = []
     for name, value in facts.items():
         many = value if isinstance(value, list) and value else [value]
-        found += [f"  {name if i == 0 else '':18} {_shown(part)}" for i, part in enumerate(many)]
+        unit = " GiB" if section == "memory" and name != "error" else ""
+        found += [f"  {name if i == 0 else '':18} {_shown(part)}{unit}" for i, part in enumerate(many)]
     return found
 
 
@@ -65,7 +71,9 @@ def _extra(fact: Any) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
-        return "  ".join(f"{key} {_shown(inner)}" for key, inner in value.items() if inner not in (None, [], ""))
+        units = {"free": " GiB", "gib": " GiB"}
+        facts = {key: f"{_shown(v)}{units.get(key, '')}" for key, v in value.items() if v not in (None, [], "")}
+        return "  ".join(f"{'size' if key == 'gib' else key} {said}" for key, said in facts.items())
     if isinstance(value, list):
         return "; ".join(_shown(inner) for inner in value)
     return str(value)

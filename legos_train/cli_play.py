@@ -7,6 +7,7 @@ import asyncio
 import importlib
 import secrets
 import shutil
+import signal
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -14,10 +15,12 @@ from contextlib import suppress
 from typing import Any
 
 import legos_envs
+from inference.types import InferenceError
 from legos_envs import Episode
 from legos_train.cli import parse_assignments, parser
 from legos_train.playing import Left, Table
 from legos_train.policies import Cast
+from legos_train.told import clean
 
 WIDEST, LONGEST = 100, 600
 """Columns of text at most; characters of an answer that is shown when the game is over."""
@@ -96,16 +99,27 @@ def _run(env: Any, who: dict[str, str], options: Any) -> int:
         table = Table(env, players, seed, write=_write, pass_on=_hand_over if _at_a_terminal() else None)
         others = ", ".join(f"{agent} is {policy}" for agent, policy in who.items() if policy != "human")
         print(f"You are {' and '.join(people)}{'; ' if others else ''}{others}. Type ? for help, /undo after a typo.\n")
+        # asyncio's own handler would only ask the game to end, and the question to the person would stay
+        before = signal.signal(signal.SIGINT, _interrupted)
         try:
-            asyncio.run(_games(table, who))
+            return asyncio.run(_games(table, who, cast))
         except EOFError:
             print("\nno more input: game left")
             return 1
         except Left:
             print("game left")
+        except KeyboardInterrupt:
+            print("\ngame left")
+            return 130
+        finally:
+            signal.signal(signal.SIGINT, before)
     finally:
         cast.close()
     return 0
+
+
+def _interrupted(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _at_a_terminal() -> bool:
@@ -118,6 +132,7 @@ def _at_a_terminal() -> bool:
 
 def _write(text: str) -> None:
     """Prints with lines broken between words, at a terminal's width; boards and short lines stay as they are."""
+    text = clean(text)
     if not sys.stdout.isatty():
         print(text)
         return
@@ -132,30 +147,42 @@ def _hand_over(agent: str) -> None:
     print("\x1b[2J\x1b[3J\x1b[H", end="", flush=True)
 
 
-async def _games(table: Table, who: dict[str, str]) -> None:
-    """Plays, shows the result and, to somebody at a terminal, offers to take the last entry back even then."""
+async def _games(table: Table, who: dict[str, str], cast: Cast) -> int:
+    """Plays, shows the result and, to somebody at a terminal, offers to take the last entry back even then.
+
+    Returns the exit code: 1 where a player could not answer and nobody wanted to wait for it.
+    """
     while True:
-        episode = await table.play()
+        try:
+            episode = await table.play()
+        except (InferenceError, OSError) as error:  # an endpoint; all answers so far are kept
+            print(f"error: {error}", file=sys.stderr)
+            if not sys.stdin.isatty() or input("Enter asks again; anything else leaves> ").strip():
+                return 1
+            cast.revive()
+            continue
         _show_result(table, episode, who)
         if not sys.stdin.isatty():
-            return
+            return 0
         try:
             line = input("\nEnter leaves; undo takes back what you typed last> ")
         except EOFError:
-            return
+            return 0
         if line.strip().casefold().removeprefix("/") != "undo" or not table.take_back():
-            return
+            return 0
 
 
 def _show_result(table: Table, episode: Episode, who: dict[str, str]) -> None:
     for said in table.since():
         text = said.text.strip()
-        print(f"\n{said.agent}: {text if len(text) <= LONGEST else text[:LONGEST] + ' ...'}", end="")
+        print()
+        _write(f"{said.agent}: {text if len(text) <= LONGEST else text[:LONGEST] + ' ...'}")
     for agent in [agent for agent, policy in who.items() if policy == "human"]:
         messages = table.env.observe(agent)["messages"]
         if messages and messages[-1]["role"] == "user":  # what it was told after its last action
-            print(f"\n\n{agent} is told: {messages[-1]['content']}", end="")
-    print("\n")
+            print()
+            _write(f"{agent} is told: {messages[-1]['content']}")
+    print()
     for agent, policy in who.items():
         print(f"{agent} ({policy}): {episode.returns[agent]:+g}")
     print(f"outcome: {episode.outcome or 'ended'} (seed {table.seed})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 import webbrowser
 from collections.abc import Sequence
@@ -84,7 +85,14 @@ def run(arguments: Sequence[str]) -> int:
 def _watch(folders: Sequence[Path], port: int, newest: int | None, *, show: bool) -> int:
     from legos_train.viewer import serve
 
-    with serve(folders, port, newest) as server:
+    try:
+        server = serve(folders, port, newest)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        print(f"error: port {port} is taken; give another --port, or leave it out for a free one", file=sys.stderr)
+        return 1
+    with server:
         address = f"http://127.0.0.1:{server.server_port}/"
         print(f"watching at {address} (Ctrl-C ends it)", flush=True)
         if show:

@@ -1,29 +1,41 @@
-"""What a run shows while it works: a live dashboard on a terminal; elsewhere plain lines, or every step as JSON."""
+"""What a run shows while it works: a live dashboard on a terminal; elsewhere every step as JSON, or plain lines."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import resource
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from pathlib import Path
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Literal
 
+from legos_train.dashboard_text import clock, memory, milliseconds, number, shown, sparkline
+from legos_train.measured import interval, results
 from legos_train.metrics_file import _finite
 
 Mode = Literal["auto", "rich", "plain", "json"]
-PACE = 20
-"""How many of the last steps the time left is computed from."""
+PACE, Z95 = 20, 1.96
+"""How many of the last steps the time left is computed from; half a 95 % interval, in standard deviations."""
 MOST_ROLES = 10
 NARROW = 76
 """Terminals with fewer columns get no sparklines."""
-BARS = "▁▂▃▄▅▆▇█"
+
+
+def settled(mode: Mode) -> Mode:
+    """What `auto` means here: `rich` on a terminal, `plain` in a notebook, `json` for whoever else reads the output.
+
+    Raises:
+        ValueError: the mode is not auto, rich, plain or json.
+    """
+    if mode not in ("auto", "rich", "plain", "json"):
+        raise ValueError(f"progress mode must be auto, rich, plain or json; got {mode!r}")
+    if mode != "auto":
+        return mode
+    if sys.stdout.isatty():
+        return "rich"
+    return "plain" if "ipykernel" in sys.modules and type(sys.stdout).__module__.startswith("ipykernel") else "json"
 
 
 class Progress:
@@ -34,8 +46,7 @@ class Progress:
         steps: how many the run has in all; `start`: how many were done before.
         every: plain mode prints a line every so many steps, and for the first and the last.
         quiet: show nothing.
-        mode: `auto` is `rich` on a terminal and `plain` elsewhere; `json` prints every step's metrics record as one
-            line, notes as `{"note": ...}`.
+        mode: see `settled`; `json` prints every step's metrics record as one line, notes as `{"note": ...}`.
         console: a rich console to draw on instead of standard output.
 
     Raises:
@@ -52,15 +63,13 @@ class Progress:
         mode: Mode = "auto",
         console: Any = None,
     ):
-        if mode not in ("auto", "rich", "plain", "json"):
-            raise ValueError(f"progress mode must be auto, rich, plain or json; got {mode!r}")
-        if mode == "auto":
-            mode = "rich" if console is not None or sys.stdout.isatty() else "plain"
+        mode = "rich" if mode == "auto" and console is not None else settled(mode)
         self.title, self.steps, self.start, self.every, self.quiet, self.mode = title, steps, start, every, quiet, mode
         self.live: Any = None
         self._console = console
         self._times: deque[tuple[int, float]] = deque([(start, time.monotonic())], maxlen=PACE + 1)
         self._history: dict[str, list[float]] = {}
+        self._ends: dict[str, tuple[float, float] | None] = {}
         self._alarms: deque[str] = deque(maxlen=3)
 
     def __enter__(self) -> Progress:
@@ -87,8 +96,8 @@ class Progress:
 
     def before(self, numbers: Mapping[str, float]) -> None:
         """What was measured before the first step: where the curves of the exact numbers begin."""
-        for name, value in numbers.items():
-            self._keep(f"eval/{name}", value)
+        for name in results(numbers):
+            self._keep(f"eval/{name}", numbers[name])
 
     def update(self, record: Mapping[str, Any]) -> None:
         """Shows a step: its metrics record with `step` and, after an evaluation, `eval`."""
@@ -107,8 +116,10 @@ class Progress:
             print(f"step {step}: {self._alarms[-1]}", flush=True)
 
     def _remember(self, record: Mapping[str, Any]) -> None:
-        for name, value in (record.get("eval") or {}).items():
-            self._keep(f"eval/{name}", value)
+        measured = record.get("eval") or {}
+        for name in results(measured):
+            self._keep(f"eval/{name}", measured[name])
+            self._ends[name] = interval(measured, name)
         for role, value in (record.get("reward") or {}).items():
             self._keep(f"reward/{role}", value)
         for alarm in record.get("alarms") or ():
@@ -128,12 +139,13 @@ class Progress:
 
     def _line(self, record: Mapping[str, Any]) -> str:
         reward = " ".join(f"{role} {value:+.3f}" for role, value in (record.get("reward") or {}).items())
-        shown = " ".join(f"{k} {v:.3f}" for k, v in (record.get("eval") or {}).items() if isinstance(v, float))
+        measured = {k: v for k, v in (record.get("eval") or {}).items() if isinstance(v, float)}
+        numbers = " ".join(f"{k} {measured[k]:.3f}" for k in results(measured))
         return (
-            f"step {record['step']}/{self.steps}  reward {reward}  invalid {_number(record, 'invalid_rate', '.1%')}  "
-            f"entropy {_number(record, 'entropy', '.3f')}  kl {_number(record, 'kl', '.3f')}  "
-            f"{_number(record, 'seconds', '.2f')} s/step  left {self.left()}"
-            + (f"  | {shown}" if shown else "")
+            f"step {record['step']}/{self.steps}  reward {reward}  invalid {number(record, 'invalid_rate', '.1%')}  "
+            f"entropy {number(record, 'entropy', '.3f')}  kl {number(record, 'kl', '.3f')}  "
+            f"{number(record, 'seconds', '.2f')} s/step  left {self.left()}"
+            + (f"  | {numbers}" if numbers else "")
             + (f"  | {self._alarms[-1]}" if record.get("alarms") else "")
         )
 
@@ -149,19 +161,24 @@ class Progress:
         parts: list[Any] = [self._bar(record, width), *(Text(alarm, style="bold red") for alarm in self._alarms)]
         roles = list((record.get("reward") or {}).items())
         wins = record.get("win_rate") or {}
+        facts = self._facts(record, wide)
+        measured = [(k.removeprefix("eval/"), v) for k, v in self._history.items() if k.startswith("eval/")]
+        alarm_lines = sum(-(-len(alarm) // max(1, width - 4)) for alarm in self._alarms)
+        most = self._room(len(roles), len(measured), facts.row_count + alarm_lines)
+        if most[1] < len(measured):  # of what there is no room for, the weight average first
+            measured.sort(key=lambda item: item[0].endswith("_average"))
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
         table.add_column("role", overflow="ellipsis", no_wrap=True, max_width=30 if wide else 16)
         table.add_column("reward", justify="right")
         table.add_column("wins", justify="right")
         if wide:
             table.add_column("over the steps", no_wrap=True)
-        for role, value in roles[:MOST_ROLES]:
-            line: list[Any] = [Text(role), _shown(value, "+.3f"), _shown(wins.get(role), ".0%")]
+        for role, value in roles[: most[0]]:
+            line: list[Any] = [Text(role), shown(value, "+.3f"), shown(wins.get(role), ".0%")]
             table.add_row(*line, *([sparkline(self._history.get(f"reward/{role}", ()), 30)] if wide else []))
-        if len(roles) > MOST_ROLES:
-            table.add_row(Text(f"and {len(roles) - MOST_ROLES} more", style="dim"))
+        if len(roles) > most[0]:
+            table.add_row(Text(f"and {len(roles) - most[0]} more", style="dim"))
         parts.append(table)
-        measured = [(k.removeprefix("eval/"), v) for k, v in self._history.items() if k.startswith("eval/")]
         if measured:
             grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
             grid.add_column("measured", overflow="ellipsis", no_wrap=True, max_width=30 if wide else 16)
@@ -169,12 +186,30 @@ class Progress:
             grid.add_column("now", justify="right")
             if wide:
                 grid.add_column("", no_wrap=True, style="cyan")
-            for name, values in measured[:MOST_ROLES]:
-                line = [Text(name), f"{values[0]:.3f}", f"[bold]{values[-1]:.3f}"]
+            for name, values in measured[: most[1]]:
+                ends = self._ends.get(name) if wide else None
+                span = f" [dim]{ends[0]:.2f} to {ends[1]:.2f}" if ends and all(map(math.isfinite, ends)) else ""
+                line = [Text(name), f"{values[0]:.3f}", f"[bold]{values[-1]:.3f}[/]{span}"]
                 grid.add_row(*line, *([sparkline(values, 30)] if wide else []))
+            if len(measured) > most[1]:
+                grid.add_row(Text(f"and {len(measured) - most[1]} more", style="dim"))
             parts += [Text(), grid]
-        parts += [Text(), self._facts(record, wide)]
-        return Panel(Group(*parts), title=Text(self.title), expand=False, width=min(width, 100))
+        parts += [Text(), facts]
+        return Panel(Group(*parts), title=Text(self.title), width=min(width, 100))  # as wide at every step
+
+    def _room(self, roles: int, measured: int, others: int) -> list[int]:
+        """How many roles and measured numbers the terminal has lines for; the rest of the panel is not cut off."""
+        most = [min(roles, MOST_ROLES), min(measured, MOST_ROLES)]
+        if self.live is None:
+            return most
+        lines = self.live.console.height - others - (8 if measured else 6)  # frame, bar, headings, gaps, the cursor
+
+        def needed() -> int:
+            return sum(most) + (most[0] < roles) + (most[1] < measured)
+
+        while needed() > lines and max(most) > 1:
+            most[most[1] >= most[0]] -= 1
+        return most
 
     def _bar(self, record: Mapping[str, Any], width: int) -> Any:
         from rich.progress_bar import ProgressBar
@@ -191,72 +226,30 @@ class Progress:
         from rich.table import Table
 
         facts = [
-            ("invalid", _number(record, "invalid_rate", ".2%")),
-            ("speed", f"{_number(record, 'tokens_per_second', ',.0f')} tok/s"),
-            ("entropy", f"{_number(record, 'entropy', '.3f')} nats"),
-            ("step", f"{_number(record, 'seconds', '.2f')} s"),
-            ("KL", f"{_number(record, 'kl', '.3f')} nats"),
-            ("play, learn", f"{_number(record, 'seconds_play', '.2f')} s, {_number(record, 'seconds_learn', '.2f')} s"),
-            ("gradient", _number(record, "grad_norm", ".3f")),
-            ("weight swap", _milliseconds(record)),
+            ("invalid", number(record, "invalid_rate", ".2%")),
+            ("speed", f"{number(record, 'tokens_per_second', ',.0f')} tok/s"),
+            ("entropy", f"{number(record, 'entropy', '.3f')} nats"),
+            ("step", f"{number(record, 'seconds', '.2f')} s"),
+            ("KL", f"{number(record, 'kl', '.3f')} nats"),
+            ("play, learn", f"{number(record, 'seconds_play', '.2f')} s, {number(record, 'seconds_learn', '.2f')} s"),
+            ("gradient", number(record, "grad_norm", ".3f")),
+            ("weight swap", milliseconds(record)),
             (
                 "staleness",
-                f"{_number(record, 'staleness_mean', '.1f')}, most {_number(record, 'staleness_max', '.0f')}",
+                f"{number(record, 'staleness_mean', '.1f')}, most {number(record, 'staleness_max', '.0f')}",
             ),
             ("memory", memory()),
         ]
         league = record.get("league") or {}
         if league:
+            sigma = league.get("rating_sigma")
+            spread = f" ± {Z95 * sigma:.1f}" if isinstance(sigma, int | float) else ""
             facts += [
-                ("league", f"{_number(league, 'members', '.0f')} members, wins {_number(league, 'win_rate', '.0%')}"),
-                ("rating", _number(league, "rating", ".1f")),
+                ("league", f"{number(league, 'members', '.0f')} members, wins {number(league, 'win_rate', '.0%')}"),
+                ("rating", number(league, "rating", ".1f") + spread),
             ]
         grid = Table.grid(padding=(0, 2, 0, 0))
         for k in range(0, len(facts), 2 if wide else 1):
             cells = [cell for name, value in facts[k : k + (2 if wide else 1)] for cell in (f"[dim]{name}", value)]
             grid.add_row(*cells)
         return grid
-
-
-def _number(record: Mapping[str, Any], key: str, form: str) -> str:
-    return _shown(record.get(key), form)
-
-
-def _shown(value: Any, form: str) -> str:
-    return format(value, form) if isinstance(value, int | float) else "-"
-
-
-def _milliseconds(record: Mapping[str, Any]) -> str:
-    value = record.get("seconds_publish")
-    return f"{value * 1000:.0f} ms" if isinstance(value, int | float) else "-"
-
-
-def clock(seconds: float) -> str:
-    """`1:02:03`, or `2:03` below an hour."""
-    whole = round(seconds)
-    minutes = f"{whole % 3600 // 60:02d}:{whole % 60:02d}"
-    return f"{whole // 3600}:{minutes}" if whole >= 3600 else f"{whole // 60}:{whole % 60:02d}"
-
-
-def memory() -> str:
-    """Resident memory of this process now or, where the system does not say, at most so far."""
-    statm = Path("/proc/self/statm")
-    if statm.exists():
-        size = int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        return f"{size / 2**20:,.0f} MiB"
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return f"{peak / 2**20:,.0f} MiB at most"
-
-
-def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """A row of eight-step bars, at most `width` of them: where there are more values, each bar is a mean of some."""
-    kept = [float(v) for v in values if math.isfinite(v)]
-    if not kept:
-        return ""
-    count = min(width, len(kept))
-    edges = [len(kept) * k // count for k in range(count + 1)]
-    shown = [sum(kept[a:b]) / (b - a) for a, b in pairwise(edges)]
-    low, high = min(shown), max(shown)
-    if high == low:
-        return BARS[0] * count
-    return "".join(BARS[round((v - low) / (high - low) * 7)] for v in shown)

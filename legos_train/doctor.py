@@ -10,32 +10,26 @@ import importlib.util
 import json
 import os
 import platform
-import re
 import shutil
 import socket
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from legos_train.doctor_advice import advice
 from legos_train.doctor_installed import extras, version, versions
+from legos_train.doctor_secrets import environment, tidy
 
-PREFIXES = (
-    "LEGOS_", "HF_", "HUGGINGFACE", "TRANSFORMERS_", "MLX_", "OPENBLAS_", "OMP_", "MKL_", "VECLIB_", "CUDA_", "WANDB_",
-    "TRACKIO_", "OPENAI_", "OPENROUTER_", "PYTHON", "UV_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy",
-    "https_proxy", "no_proxy", "VIRTUAL_ENV", "CONDA_PREFIX",
-)  # fmt: skip
-ALWAYS = ("HF_TOKEN", "LEGOS_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "WANDB_API_KEY")
-SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|SESSION|PRIVATE|PWD", re.IGNORECASE)
 PORTS = range(8000, 8010)
 """`legos serve` takes 8000 by default; people count up from there."""
 MOST_FILES = 20_000
 
 
 def examine() -> dict[str, Any]:
-    """All sections, plain JSON values. A section that could not be made is `{"error": what happened}`."""
+    """All sections, plain JSON values, and `advice`. A section that could not be made is `{"error": what happened}`."""
     sections: dict[str, Callable[[], Any]] = {
         "system": system,
         "versions": versions,
@@ -55,32 +49,8 @@ def examine() -> dict[str, Any]:
             report[name] = tidy(make())
         except Exception as error:  # a broken installation is what this is for
             report[name] = {"error": tidy(f"{type(error).__name__}: {error}")}
+    report["advice"] = advice(report)
     return report
-
-
-def tidy(value: Any) -> Any:
-    """The value with passwords in addresses hidden and the home directory shortened."""
-    if isinstance(value, Mapping):
-        return {key: tidy(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [tidy(inner) for inner in value]
-    if not isinstance(value, str):
-        return value
-    value = re.sub(r"(\w+://)[^/@\s]*@", r"\1***@", value)
-    value = re.sub(r"([?&][^=&\s]*(?:key|token|secret|pass|sig)[^=&\s]*=)[^&\s]+", r"\1***", value, flags=re.IGNORECASE)
-    home = os.path.expanduser("~")
-    return re.sub(re.escape(home) + r"(?=/|:|$)", "~", value) if len(home) > 1 else value
-
-
-def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that matter here; those whose names look like secrets as "set" or "not set" only."""
-    found = {}
-    for name in sorted({*variables, *ALWAYS}):
-        if name in ALWAYS or (name.startswith(PREFIXES) and SECRET.search(name)):
-            found[name] = "set (hidden)" if variables.get(name) else "not set"
-        elif name.startswith(PREFIXES):
-            found[name] = variables[name]
-    return found
 
 
 def system() -> dict[str, Any]:

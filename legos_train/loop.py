@@ -22,10 +22,12 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from legos_train import checkpoint, fsops
 from legos_train.arena import Arena
 from legos_train.config import ConfigError, TrainConfig, load_toml, to_toml
 from legos_train.crash import crashpoint
 from legos_train.distributed import World, joined
+from legos_train.measured import results, shown
 from legos_train.metrics import MetricsFile, Progress
 from legos_train.rollout_log import RolloutLog
 from legos_train.settings import Logs
@@ -80,7 +82,12 @@ class Watch:
             return
         from legos_train.viewer import serve
 
-        self._server = serve([self.path], self.port)
+        try:
+            self._server = serve([self.path], self.port)
+        except OSError as error:  # a run does not end because nobody can watch it
+            say(f"cannot be watched on port {self.port}: {error.strerror}; `legos view {self.path} --watch` can")
+            self.port = None
+            return
         threading.Thread(target=self._server.serve_forever, name="legos-watch", daemon=True).start()
         say(f"watch it at http://127.0.0.1:{self._server.server_port}/")
 
@@ -109,8 +116,8 @@ def train(
         arena: actors and envs of the run; without one, or without envs in it, those of the config. A config given here
             instead is taken as `config`.
         config: the run; without a `run_dir` a new directory below `runs/` is made.
-        resume: go on from the newest checkpoint of `run_dir`; from the start when there is none; nothing to do when the
-            run is finished.
+        resume: go on from the newest checkpoint of `run_dir`; from the start when there is none. A finished run goes on
+            when the config has more steps than it had; else there is nothing to do.
         quiet: print nothing.
         on_step: called with every metrics record.
         watch: a port of this machine (0: any) on which a browser sees the run's episodes as they are written.
@@ -142,16 +149,25 @@ def _begin(config: TrainConfig, arena: Arena | None, manner: Manner) -> Result:
             raise RunError(f"{str(path)!r} already holds a run; --resume goes on with it, or give another --run-dir")
         if run.started:
             _check_same(config, load_toml(path / "config.toml"))
+        finished = _finished(run, config)
         if manner.world is not None:
-            manner.world.share(json.dumps({"path": str(path), "finished": run.finished}).encode())
-            if not run.finished:
+            manner.world.share(json.dumps({"path": str(path), "finished": finished}).encode())
+            if not finished:
                 _agree(config, manner.world)
-        if run.finished:
+        if finished:
             if not manner.quiet:
                 Progress("", config.steps, mode=config.logs.progress).note(f"{path} is finished; nothing to do")
             return _read_result(path)
         with Stopping() as stopping:
             return _run(config, arena, run, manner, stopping)
+
+
+def _finished(run: RunDirectory, config: TrainConfig) -> bool:
+    """Whether nothing is left to do: a run that ended by itself may go on when it is asked for more steps."""
+    if not run.finished:
+        return False
+    result = _read_result(run.path)
+    return result.stopped is not None or result.steps >= config.steps
 
 
 def _follow(config: TrainConfig, arena: Arena | None, manner: Manner) -> Result:
@@ -176,12 +192,13 @@ def _agree(config: TrainConfig, world: World) -> None:
 
 def _run(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Manner, stopping: Stopping) -> Result:
     began = time.perf_counter()
-    trainer = Trainer(config, arena, manner.world)
+    trainer, start = _trainer(config, arena, run, manner)
     try:
         # A directory holds a run from here on: not before, so that a start with a wrong setting can be tried again.
         write_text(run.path / "config.toml", to_toml(config.model_copy(update={"run_dir": None})))
+        if run.finished:  # and is asked for more steps
+            fsops.unlink(run.path / "result.json")
         stopping.check()
-        start = trainer.resume(run.path / "checkpoints") if manner.resume else 0
         crashpoint("loop.resumed")
         at = start or None
         file, log = MetricsFile(run.path / "metrics.jsonl", at), RolloutLog(run.path, at, config.logs, trainer.renderer)
@@ -248,6 +265,23 @@ def _run(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Ma
         trainer.close()
 
 
+def _trainer(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Manner) -> tuple[Trainer, int]:
+    """The trainer as it goes on, and how many steps it has done."""
+    root = run.path / "checkpoints"
+    if manner.resume and root.is_dir() and checkpoint.steps(root):
+        trainer = Trainer(config, arena, manner.world, fresh=False)
+        try:
+            if start := trainer.resume(root):
+                return trainer, start
+        except BaseException:
+            trainer.close()
+            raise
+        trainer.close()  # every checkpoint is damaged: from the beginning, with what it began from
+        return Trainer(config, arena, manner.world), 0
+    trainer = Trainer(config, arena, manner.world)
+    return trainer, trainer.resume(root) if manner.resume else 0
+
+
 def _steps(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dict[str, Any]]:
     """The metrics records of steps start + 1 ... as they are done."""
     if trainer.stop_reason is not None:  # the monitor had ended the run before it was killed
@@ -273,30 +307,30 @@ def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Pr
     numbers = trainer.measure(POLICY)
     run.write_json("start.json", numbers)
     trainer.drop_caches()
-    progress.note("before training: " + "  ".join(f"{k} {v:.3f}" for k, v in numbers.items()))
+    progress.note("before training: " + "  ".join(f"{k} {shown(numbers, k, 3)}" for k in results(numbers)))
     return numbers
 
 
 def _finish(trainer: Trainer, run: RunDirectory, first: dict[str, float], seconds: float, quiet: bool) -> Result:
     from legos_train.report import print_table, write_report
 
-    config, policy, backend = trainer.config, trainer.learner.policy, trainer.learner.backend
+    config, backend = trainer.config, trainer.backend
     evaluation = trainer.evaluate()
     last = {k: v for k, v in evaluation.items() if not k.endswith("_average")}
     average = {k.removesuffix("_average"): v for k, v in evaluation.items() if k.endswith("_average")}
     published = "average" if average else "last"
     facts = {"env": config.title, "base_model": config.model, "step": trainer.learner.step}
-    current = policy.trainable()
+    current = backend.trainable()
     backend.save(run.path / "last", {**facts, "weights": "last"})
     best: dict[str, float] = {}
     if trainer.best is not None:
         top = trainer.best
         best = {**top.numbers, "step": top.step}
-        policy.load(top.weights)
+        backend.load(top.weights)
         backend.save(run.path / "best", {**facts, "step": top.step, "weights": f"best ({top.kind})"})
-    policy.load(trainer.learner.average() if published == "average" else current)
+    backend.load(trainer.learner.average() if published == "average" else current)
     backend.save(run.path / "adapter", {**facts, "weights": published})
-    policy.load(current)
+    backend.load(current)
     records = MetricsFile.read(run.path / "metrics.jsonl")
     spent = sum(r["seconds"] for r in records)
     result = Result(
@@ -319,8 +353,10 @@ def _read_result(path: Path) -> Result:
 
 
 def _check_same(new: TrainConfig, old: TrainConfig) -> None:
-    """A resumed run goes on as it was."""
-    display: Any = {"run_dir": True, "logs": {"progress"}}
+    """A resumed run goes on as it was; only its end may move away."""
+    if new.steps < old.steps:
+        raise RunError(f"a run of {old.steps} steps cannot be resumed as one of {new.steps}; --steps may only grow")
+    display: Any = {"run_dir": True, "logs": {"progress"}, "steps": True}
     a, b = new.model_dump(exclude=display), old.model_dump(exclude=display)
     changed = [key for key in a if a[key] != b[key]]
     if changed:

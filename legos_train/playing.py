@@ -7,8 +7,6 @@ them: models and endpoints are not asked again. What comes after it is asked for
 from __future__ import annotations
 
 import inspect
-import math
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,13 +15,14 @@ from pettingzoo import AECEnv
 
 from legos_envs import Decision, Episode, Policy, play
 from legos_envs.policies import HumanPolicy, written
+from legos_train.told import repeated, squared
 
 if TYPE_CHECKING:
     from legos_train.rollout import ModelPlayer
 
 HELP = """\
   an action      with or without its brackets, in any case: bet, [bet], BET
-  text\\          where any text will do, a line that ends with a backslash goes on in the next
+  text\\          any text, where no move is asked for; the \\ goes on in the next line
   ? /help        this
   /look          what you were told last, the board too
   /legal         the legal actions
@@ -59,6 +58,8 @@ class Table:
         players: by agent; `None` is a person.
         seed: of the episode.
         read, write: as in `HumanPolicy`.
+        pass_on: called with an agent before its turn, when a person has that seat and another person was asked last:
+            hides what only the other may see.
     """
 
     def __init__(
@@ -68,10 +69,11 @@ class Table:
         seed: int,
         read: Callable[[str], str] = input,
         write: Callable[[str], Any] = print,
+        pass_on: Callable[[str], None] | None = None,
     ):
         self.env, self.seed, self.write = env, seed, write
         self.said: list[Said] = []
-        self._input = read
+        self._input, self._pass_on = read, pass_on
         self._legal = self._agent = ""
         self._position: set[str] = set()
         self._told: dict[str, list[str]] = {}
@@ -109,10 +111,18 @@ class Table:
         self.write(f"taken back: {text}")
         return True
 
+    def since(self) -> list[Said]:
+        """What was said after a person's last entry: how the others answered it."""
+        last = max((k for k, said in enumerate(self.said) if said.by_person), default=-1)
+        return self.said[last + 1 :]
+
     def _ask(self, decision: Decision) -> str:
+        if self._pass_on is not None and self._agent not in ("", decision.agent):
+            self._pass_on(decision.agent)
         self._agent, self._position = decision.agent, {message["content"] for message in decision.messages}
         told, legal = decision.messages[-1]["content"], decision.legal_actions or ()
-        self._legal = "" if all(action in told for action in legal) else f"Legal: {' '.join(legal)}"
+        named = {word.strip("[](),.:;") for word in told.split()}
+        self._legal = "" if {action.strip("[]") for action in legal} <= named else f"Legal: {' '.join(legal)}"
         return self._human(decision)
 
     def _person(self) -> HumanPolicy:
@@ -130,9 +140,7 @@ class Table:
             self.write(text)
             return
         lines, before = text.split("\n"), self._told.get(self._agent, [])
-        same = 0
-        while same < min(len(lines), len(before)) and lines[same] == before[same]:
-            same += 1
+        same = repeated(lines, before)
         self._told[self._agent] = lines
         self.write(squared("\n".join(lines[same:] if same < len(lines) else lines)))
 
@@ -230,17 +238,3 @@ class ModelSeat:
             self._conversations[decision.agent] = Conversation(self.player.renderer, self.player.system)
         prompt: tuple[int, ...] = self._conversations[decision.agent].prompt(decision.messages)
         return prompt
-
-
-def squared(text: str) -> str:
-    """The text with every board that is one line of single characters (`Board: X 2 3 ...`) in rows, if it is square."""
-
-    def rows(found: re.Match[str]) -> str:
-        cells = found[1].split()
-        side = math.isqrt(len(cells))
-        if side * side != len(cells):
-            return found[0]
-        lines = [" ".join(cells[k : k + side]) for k in range(0, len(cells), side)]
-        return "Board:\n" + "\n".join(f"  {line}" for line in lines)
-
-    return re.sub(r"\bBoard: ((?:\S ){8,}\S)$", rows, text, flags=re.MULTILINE)

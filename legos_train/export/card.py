@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from legos_train.measured import interval, results, shown
+
 if TYPE_CHECKING:
     from legos_train.export.hub import Source
 
@@ -16,7 +18,11 @@ NAMES = {
     "no_loss_optimal": "no-loss rate against optimal play, exact",
     "illegal": "probability of an illegal answer, exact",
     "vs_random": "mean return against random play, played",
-    "invalid": "games lost by an invalid move, played",
+    "accuracy": "right answers, played",
+    "win": "games won, played",
+    "draw": "games drawn, played",
+    "loss": "games lost, played",
+    "invalid": "games ended by an invalid move, played",
 }
 PLAYED = ("vs_random",)
 LOCAL = ("run_dir", "init_adapter", "server", "logs")
@@ -71,25 +77,24 @@ def card(source: Source, base: str | None, license: str | None) -> str:
 
 def _numbers(source: Source) -> list[str]:
     before, after = source.result.get("start") or {}, source.after
-    rows = [f"| {_label(key)} | {_cell(before.get(key))} | {_cell(after.get(key))} |" for key in after if key != "step"]
+    named = [key for key in results(before, after) if key in after and key != "step"]
+    rows = [f"| {_label(key)} | {shown(before, key)} | {shown(after, key)} |" for key in named]
     if not rows:
         return ["The run kept no numbers."]
     note = "Exact numbers come from the model's own probabilities of the legal actions; they have no sampling error."
     if any(key.rpartition("/")[2] in PLAYED for key in after):
         games, seed = source.config.get("eval", {}).get("games", 256), source.config.get("seed", 0)
         note += f" Played ones are over {games} games on the seeds from {seed} on, every seat on each seed."
-    if any("return" in key for key in after):
-        note += " Returns are means over games with itself, as invalid moves then are."
+    if any(interval(after, key) for key in named):
+        note += " In brackets: 95 % intervals over the seeds."
+    if any(key.rpartition("/")[2].startswith("return") for key in after):
+        note += " Returns are means over games with itself."
     return ["| | before | after |", "|---|---|---|", *rows, "", note]
 
 
 def _label(key: str) -> str:
     env, slash, name = key.rpartition("/")
     return f"{env}{slash and ': '}{NAMES.get(name, name)}"
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, int | float) else ""
 
 
 def _use(source: Source, base: str | None) -> list[str]:
@@ -118,6 +123,8 @@ def _opponents(league: Mapping[str, Any]) -> str:
 def _weights(source: Source) -> str:
     if source.which == "best":
         return f"best evaluation, at step {int(source.after.get('step', 0))}"
+    if source.which.startswith("step_"):
+        return f"checkpoint after step {source.result['steps']}"
     kind = source.result["published"] if source.which == "adapter" else "last"
     return "average over the steps" if kind == "average" else f"last step ({source.result.get('steps')})"
 

@@ -16,22 +16,22 @@ from typing import Any
 
 from legos_train.export import ExportError, fresh_folder, peft
 from legos_train.export.card import card, trained_on
+from legos_train.export.checkpoint import is_checkpoint, unpack
+from legos_train.measured import AVERAGE
+from legos_train.policies import PolicyError
 from legos_train.storage import write_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A finished run: its directory, config as plain values, config hash, result, and which weights are meant."""
+    """A run: its directory, config as plain values, config hash, result, which weights are meant, and their folder."""
 
     path: Path
     config: dict[str, Any]
     digest: str
     result: dict[str, Any]
     which: str
-
-    @property
-    def adapter(self) -> Path:
-        return self.path / self.which
+    adapter: Path
 
     @property
     def after(self) -> dict[str, Any]:
@@ -50,11 +50,15 @@ class Source:
         return [(t["id"], {**t.get("args", {}), **shared}) for t in tables]
 
 
-def open_run(spec: str) -> Source:
-    """The run called `runs/x`, `runs/x@last` or `runs/x@best`.
+def open_run(spec: str, scratch: Path | None = None) -> Source:
+    """The run called `runs/x`, `runs/x@last`, `runs/x@best` or `runs/x@step_40`.
+
+    Args:
+        scratch: a folder for the adapter of a checkpoint. Such a run need not have finished.
 
     Raises:
-        ExportError: it is no run, or has not finished.
+        ExportError: it is no run, has not finished, or has no such weights.
+        PolicyError: the checkpoint is not kept.
     """
     name, _, which = spec.partition("@")
     path = Path(name)
@@ -63,15 +67,40 @@ def open_run(spec: str) -> Source:
     data = (path / "config.toml").read_bytes()
     try:
         config = tomllib.loads(data.decode())
-        result = json.loads((path / "result.json").read_text(encoding="utf-8"))
+        if is_checkpoint(which):
+            if scratch is None:
+                raise ExportError(f"{spec!r}: a checkpoint needs a scratch folder")
+            _, adapter = unpack(spec, scratch)
+            result = _until(path, int(adapter.name.removeprefix("step_")))
+        else:
+            adapter = path / (which or "adapter")
+            result = json.loads((path / "result.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ExportError(f"{name!r} has no result.json: the run has not finished; go on with --resume") from None
+        raise ExportError(
+            f"{name!r} has no result.json: the run has not finished; go on with --resume, or export RUN@step_N"
+        ) from None
+    except (ExportError, PolicyError):
+        raise
     except ValueError as error:
         raise ExportError(f"{name!r} cannot be read: {error}") from None
-    source = Source(path, config, hashlib.sha256(data).hexdigest(), result, which or "adapter")
-    if source.which not in ("adapter", "last", "best") or not (source.adapter / peft.CONFIG).is_file():
-        raise ExportError(f"{spec!r}: the run has no adapter {source.which!r}; there are RUN, RUN@last and RUN@best")
+    source = Source(path, config, hashlib.sha256(data).hexdigest(), result, which or "adapter", adapter)
+    known = which in ("", "last", "best") or is_checkpoint(which)
+    if not known or not (adapter / peft.CONFIG).is_file():
+        raise ExportError(
+            f"{spec!r}: the run has no adapter {source.which!r}; there are RUN, RUN@last, RUN@best and RUN@step_N"
+        )
     return source
+
+
+def _until(path: Path, step: int) -> dict[str, Any]:
+    """What a `result.json` would say of a checkpoint: the numbers before, and those of its step if it was measured."""
+    from legos_train.metrics_file import MetricsFile
+
+    start = json.loads((path / "start.json").read_text()) if (path / "start.json").exists() else {}
+    rows = MetricsFile.read(path / "metrics.jsonl")
+    measured = next((row.get("eval") or {} for row in rows if row["step"] == step), {})
+    last = {name: value for name, value in measured.items() if not name.endswith(AVERAGE)}
+    return {"steps": step, "start": start, f"step_{step}": last, "published": f"step_{step}"}
 
 
 def write_folder(

@@ -7,6 +7,7 @@ readable when a column is null in the first part of a long file.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,15 +69,30 @@ def episode_rows(line: LogLine) -> Iterator[Row]:
 ROWS: dict[str, Callable[[LogLine], Iterator[Row]]] = {"turn": turn_rows, "episode": episode_rows}
 
 
-def write_jsonl(source: Path, out: Path, by: str = "turn", *, overwrite: bool = False) -> tuple[int, list[str]]:
+def source_of(spec: str) -> tuple[Path, int | None]:
+    """A run, an evaluation or a log, and the step that is meant where it is written `runs/x@step_40`."""
+    name, at, which = spec.rpartition("@")
+    if Path(spec).exists() or not at:
+        return Path(spec), None
+    if not (found := re.fullmatch(r"step_(\d+)", which)):
+        raise ExportError(f"{spec!r}: rollouts are those of a run, RUN, or of one of its steps, RUN@step_N")
+    return Path(name), int(found[1])
+
+
+def write_jsonl(
+    source: Path, out: Path, by: str = "turn", *, step: int | None = None, overwrite: bool = False
+) -> tuple[int, list[str]]:
     """Writes one JSON object per line; returns how many, and what is to be said about lines that could not be read.
+
+    Args:
+        step: only the episodes that were played for this step.
 
     Raises:
         ExportError: `out` exists, or `by` is neither "turn" nor "episode".
         LogError: `source` has no log, or no episode in it.
         OSError: a file cannot be read or written.
     """
-    parts, reader = _parts(source, by)
+    parts, reader = _parts(source, by, step)
     count = 0
     with _replacing(out, overwrite) as temporary, temporary.open("w", encoding="utf-8") as file:
         for part in parts:
@@ -85,7 +101,9 @@ def write_jsonl(source: Path, out: Path, by: str = "turn", *, overwrite: bool = 
     return count, _remarks(reader)
 
 
-def write_parquet(source: Path, out: Path, by: str = "turn", *, overwrite: bool = False) -> tuple[int, list[str]]:
+def write_parquet(
+    source: Path, out: Path, by: str = "turn", *, step: int | None = None, overwrite: bool = False
+) -> tuple[int, list[str]]:
     """Like `write_jsonl`, as Parquet with zstd. Needs pyarrow (the extra `datasets`).
 
     Raises:
@@ -95,7 +113,7 @@ def write_parquet(source: Path, out: Path, by: str = "turn", *, overwrite: bool 
     import pyarrow
     from pyarrow import parquet
 
-    parts, reader = _parts(source, by)
+    parts, reader = _parts(source, by, step)
     schema = _schema(by)
     count = 0
     with (
@@ -108,7 +126,7 @@ def write_parquet(source: Path, out: Path, by: str = "turn", *, overwrite: bool 
     return count, _remarks(reader)
 
 
-def _parts(source: Path, by: str) -> tuple[Iterator[list[Row]], LogReader]:
+def _parts(source: Path, by: str, step: int | None) -> tuple[Iterator[list[Row]], LogReader]:
     if by not in ROWS:
         raise ExportError(f"by must be one of {', '.join(ROWS)}; got {by!r}")
     reader = LogReader(source if source.is_file() else find_log(source))
@@ -116,6 +134,11 @@ def _parts(source: Path, by: str) -> tuple[Iterator[list[Row]], LogReader]:
     if not lines:
         bad = f" (line {reader.bad[0][0]}: {reader.bad[0][1]})" if reader.bad else ""
         raise ExportError(f"{reader.path} holds no readable episode{bad}")
+    if step is not None:
+        steps = sorted({int(line.data.get("step") or 0) for line in lines})
+        lines = [line for line in lines if line.data.get("step") == step]
+        if not lines:
+            raise ExportError(f"{reader.path} has no episode of step {step}; it has steps {', '.join(map(str, steps))}")
 
     def parts() -> Iterator[list[Row]]:
         part: list[Row] = []

@@ -17,7 +17,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     p.prog = "python -m legos_train.report"
     p.add_argument("dir", nargs="+", type=Path, metavar="DIR", help="a run directory")
-    p.add_argument("--png", action="store_true", help="also figures/*.png (needs Chromium or Chrome on PATH)")
+    p.add_argument(
+        "--png", action="store_true", help="also figures/*.png (needs Chromium or Chrome, or the extra `png`)"
+    )
     options = p.parse_args(arguments)
     from legos_train.report import report_again, write_comparison, write_pngs
 

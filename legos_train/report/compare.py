@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from legos_train.config import read_toml
+from legos_train.measured import results, shown
 from legos_train.metrics_file import MetricsFile
-from legos_train.report.figures import figures, metric_name
+from legos_train.report.figures import figures
+from legos_train.report.names import metric_name
 from legos_train.report.page import grid, page, table
 from legos_train.report.settings import differing, flat
 from legos_train.report.svg import Figure, Line
@@ -96,12 +99,9 @@ def _numbers(runs: Sequence[dict[str, Any]]) -> list[list[str]]:
         ["trained tokens", *(f"{sum(x.get('action_tokens') or 0 for x in r):,}" for r in records)],
         ["finished", *("yes" if run["result"] else "no" for run in runs)],
     ]
-    keys = dict.fromkeys(key for run in runs for key in (*run["start"], *run["result"].get("last", {})))
-    for key in keys:
-        for kind in ("start", "last", "average", "best"):
-            values = [(run["start"] if kind == "start" else run["result"].get(kind, {})).get(key) for run in runs]
-            if any(value is not None for value in values):
-                name = {"start": "before", "average": "weight average"}.get(kind, kind)
-                shown = ("" if value is None else f"{value:.4f}" for value in values)
-                rows.append([f"{metric_name(key)}, {name}", *shown])
+    tables = [[run["start"], *(run["result"].get(kind, {}) for kind in ("last", "average", "best"))] for run in runs]
+    for key in [key for key in results(*chain(*tables)) if key != "step"]:
+        for k, name in enumerate(("before", "last", "weight average", "best")):
+            if any(key in table[k] for table in tables):
+                rows.append([f"{metric_name(key)}, {name}", *(shown(table[k], key) for table in tables)])
     return rows

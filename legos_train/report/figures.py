@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from legos_train.report.scales import Point, running_mean, window_of
+from legos_train.measured import AVERAGE, interval, results
+from legos_train.report.names import ENDINGS, EXACT, UNITS, metric_name
+from legos_train.report.scales import Z95, Point, running_mean, window_of
 from legos_train.report.svg import Figure, Line
 
 Record = Mapping[str, Any]
 
-NAMES = {
-    "nash_conv": "NashConv (0 is an equilibrium)",
-    "optimal_move": "probability of an optimal move",
-    "no_loss": "no-loss rate against random play",
-    "no_loss_optimal": "no-loss rate against optimal play",
-    "illegal": "probability of an illegal answer",
-    "vs_random": "mean return against random play",
-    "invalid": "invalid moves",
-    "return": "mean return in self-play",
-}
-UNITS = {
-    "nash_conv": "what both players could gain by deviating, in units of return",
-    "vs_random": "return per game",
-    "return": "return per game",
-}
-EXACT = ("nash_conv", "optimal_move", "no_loss", "no_loss_optimal", "illegal")
+WEIGHTS = (("last weights", ""), ("weight average", AVERAGE))
 ALARMS = {
     "role_gap": "reward",
     "invalid": "invalid_rate",
@@ -48,13 +36,6 @@ SINGLE = (
 )
 
 
-def metric_name(key: str) -> str:
-    """A measured number for people; those of several envs are `ENV/NUMBER`."""
-    env, slash, kind = key.rpartition("/")
-    name = NAMES.get(kind) or (f"mean return of {kind[7:]}" if kind.startswith("return_") else kind.replace("_", " "))
-    return f"{env}: {name}" if slash else name
-
-
 def column(records: Sequence[Record], *path: str) -> list[Point]:
     """(step, value) of every row that has a number at the path, such as `("league", "rating")`."""
     found: list[Point] = []
@@ -62,7 +43,7 @@ def column(records: Sequence[Record], *path: str) -> list[Point]:
         value: Any = record
         for key in path:
             value = value.get(key) if isinstance(value, Mapping) else None
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if _is_number(value):
             found.append((float(record["step"]), float(value)))
     return found
 
@@ -107,29 +88,47 @@ def _marked(figure: Figure, marks: Sequence[tuple[float, str]]) -> Figure:
 
 def _measured(records: Sequence[Record], start: Mapping[str, float]) -> list[Figure]:
     """The numbers of evaluations: last weights and weight average. Exact ones need no interval."""
-    keys = [k for k in start if not k.endswith("_average")]
-    for record in records:
-        keys += [k for k in record.get("eval") or () if not k.endswith("_average") and k not in keys]
+    tables = [start, *(record.get("eval") or {} for record in records)]
+    keys = [key for key in results(*tables) if not key.endswith(AVERAGE)]
     out = []
-    for key in keys:
-        zero = [(0.0, float(start[key]))] if key in start else []
-        lines = [
-            Line("last weights", [*zero, *column(records, "eval", key)], colour=0),
-            Line("weight average", column(records, "eval", f"{key}_average"), colour=1),
-        ]
+    for key in [key for key in keys if key.rpartition("/")[2] not in ENDINGS]:
         kind = key.rpartition("/")[2]
-        note = "Exact: computed from the policy's own action probabilities, no sampling noise."
-        note = note if kind in EXACT else "Played on fixed seeds."
-        unit = UNITS.get(kind, "return per game" if kind.startswith("return_") else "share")
-        if kind == "invalid":
-            unit = "share of actions" if f"{key[:-7]}return" in keys else "share of games lost by one"
-        bounds = (None, None) if unit == "return per game" else (0.0, None)
+        lines = [_evaluated(name, key + suffix, records, start, k) for k, (name, suffix) in enumerate(WEIGHTS)]
         drawn = [line for line in lines if line.points]
+        note = "Played on fixed seeds" + ("; band: 95 % interval over seeds." if any(d.band for d in drawn) else ".")
+        note = (
+            "Exact: computed from the policy's own action probabilities, no sampling noise." if kind in EXACT else note
+        )
+        unit = UNITS.get(kind, "return per game" if kind.startswith("return_") else "share")
+        bounds = (None, None) if unit == "return per game" else (0.0, None)
         if drawn:
             title = metric_name(key)
             title = title[0].upper() + title[1:]
             out.append(Figure(_stem(key), title, unit, drawn, "What it is worth", note, bounds))
+    for env in dict.fromkeys(key.rpartition("/")[0] for key in keys):
+        ended = [f"{env}/{kind}" if env else kind for kind in ENDINGS]
+        lines = [
+            _evaluated(ENDINGS[key.rpartition("/")[2]], key, records, start, k)
+            for k, key in enumerate(key for key in ended if key in keys)
+        ]
+        if drawn := [line for line in lines if line.points]:
+            title = f"{env}: how its games ended" if env else "How its games ended"
+            name, unit = _stem(f"{env}/endings" if env else "endings"), "share of the evaluation's games, last weights"
+            out.append(Figure(name, title, unit, drawn, "What it is worth", "Played on fixed seeds.", (0.0, 1.0)))
     return out
+
+
+def _evaluated(name: str, key: str, records: Sequence[Record], start: Mapping[str, float], colour: int) -> Line:
+    """A result of the evaluations over the steps, with its interval where it has one."""
+    rows = [(0.0, start), *((float(record["step"]), record.get("eval") or {}) for record in records)]
+    points = [(step, float(row[key])) for step, row in rows if _is_number(row.get(key))]
+    ends = [(step, interval(row, key)) for step, row in rows if _is_number(row.get(key))]
+    band = [(step, *pair) for step, pair in ends if pair is not None and all(map(_is_number, pair))]
+    return Line(name, points, band, colour=colour)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _by_role(records: Sequence[Record], window: int) -> list[Figure]:
@@ -185,7 +184,10 @@ def _league(records: Sequence[Record], window: int) -> list[Figure]:
     out = []
     if rating := column(records, "league", "rating"):
         note = "The learner's mean skill; members are rated on the same scale."
-        line = Line("learner", rating)
+        sigma = dict(column(records, "league", "rating_sigma"))
+        band = [(x, mu - Z95 * sigma[x], mu + Z95 * sigma[x]) for x, mu in rating if x in sigma]
+        note += " Band: OpenSkill's own 95 % interval, mu ± 1.96 sigma." if band else ""
+        line = Line("learner", rating, band)
         out.append(Figure("rating", "Rating of the learner", "OpenSkill mu", [line], "League", note))
     mean, least = column(records, "league", "win_rate"), column(records, "league", "least_win_rate")
     if mean:

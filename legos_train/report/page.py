@@ -21,7 +21,7 @@ h3 { font-size: .95rem; margin: .4rem 0; } p { margin: .3rem 0; } .soft, figcapt
 nav { display: flex; flex-wrap: wrap; gap: .2rem 1rem; margin: .6rem 0; } a { color: var(--accent); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { border-bottom: 1px solid var(--line); padding: .25rem .8rem .25rem 0; text-align: left; vertical-align: top; }
-th { color: var(--soft); font-weight: 600; } td.n, th.n { text-align: right; }
+th { color: var(--soft); font-weight: 600; } td.n, th.n { text-align: right; white-space: nowrap; }
 td.s { white-space: nowrap; }
 td.v { white-space: pre-line; overflow-wrap: anywhere; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 480px), 1fr)); gap: .9rem; }

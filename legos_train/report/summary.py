@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from legos_train.report.figures import metric_name
+from legos_train.dashboard import Mode, settled
+from legos_train.measured import results, shown
+from legos_train.metrics_file import _finite
+from legos_train.report.names import metric_name
 
 if TYPE_CHECKING:
     from legos_train.loop import Result
@@ -16,23 +19,26 @@ PIPE_WIDTH = 120
 
 
 def summary_rows(result: Result) -> list[list[str]]:
-    """One row per number: name, before, last, average, best; empty where it was not measured."""
+    """One row per number: name, before, last, average, best, with 95 % intervals; empty where it was not measured."""
     rows = []
-    for key in result.last or result.start:
-        cells = [metric_name(key)]
-        for numbers in (result.start, result.last, result.average, result.best):
-            cells.append(f"{numbers[key]:.4f}" if key in numbers else "")
-        rows.append(cells)
+    tables = (result.start, result.last, result.average, {k: v for k, v in result.best.items() if k != "step"})
+    for key in results(*tables):
+        rows.append([metric_name(key), *(shown(numbers, key) for numbers in tables)])
     return rows
 
 
-def print_table(result: Result, progress: str = "auto") -> None:
-    """The result of a run: before and after, the files, how to look at them; with `progress="json"` one JSON line."""
-    if progress == "json":
-        numbers = {"start": result.start, "last": result.last, "average": result.average, "best": result.best}
-        facts = {"steps": result.steps, "seconds": round(result.seconds, 3), "stopped": result.stopped}
-        print(json.dumps({"result": {"run_dir": str(result.run_dir), **facts, **numbers}}), flush=True)
-        return
+def print_table(result: Result, progress: Mode = "auto") -> None:
+    """The result of a run: before and after, the files, how to look at them.
+
+    On a terminal, in a notebook and with `plain` it is a table on standard output. Where that is read by a program it
+    is one line of JSON; if nobody asked for JSON (`auto`), the table goes to standard error, for the person behind it.
+    """
+    lines = settled(progress) == "json"
+    if lines:
+        print(json.dumps({"result": _finite(as_json(result))}), flush=True)
+        if progress == "json":
+            return
+    people = sys.stderr if lines else sys.stdout
     from rich.console import Console
     from rich.table import Table
 
@@ -42,11 +48,20 @@ def print_table(result: Result, progress: str = "auto") -> None:
         table.add_column(name, justify="left" if i == 0 else "right")
     for row in summary_rows(result):
         table.add_row(*row)
-    console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
+    console = Console(file=people, width=None if people.isatty() else PIPE_WIDTH)
     console.print(table)
     for text in (
         f"published adapter ({result.published}): {result.run_dir / 'adapter'}",
         f"report: {result.run_dir / 'report.html'}",
         f"episodes: legos view {result.run_dir}",
     ):
-        console.print(text, highlight=False, soft_wrap=True)
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """Where things are, how long it took, and the measured numbers."""
+    places = {"run_dir": str(result.run_dir), "report": str(result.run_dir / "report.html")}
+    places["adapter"] = str(result.run_dir / "adapter")
+    facts = {"steps": result.steps, "seconds": round(result.seconds, 3), "stopped": result.stopped}
+    numbers = {"start": result.start, "last": result.last, "average": result.average, "best": result.best}
+    return {**places, "published": result.published, **facts, **numbers}

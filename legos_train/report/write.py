@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from legos_train.loop import Result
     from legos_train.trainer import Trainer
 
+UNFINISHED = "not finished"
 SECTIONS = ("What it is worth", "Learning", "Health", "Speed", "League")
 
 
@@ -104,7 +105,7 @@ def report_again(path: Path) -> Path:
         average = {k.removesuffix("_average"): v for k, v in measured.items() if k.endswith("_average")}
         steps = records[-1]["step"] if records else 0
         seconds = math.fsum(r["seconds"] for r in records)
-        result = Result(path, steps, seconds, start, last, average, {}, "nothing yet", "not finished")
+        result = Result(path, steps, seconds, start, last, average, {}, "nothing yet", UNFINISHED)
     write_report(path, load_toml(path / "config.toml"), result, records)
     return path / "report.html"
 
@@ -116,6 +117,8 @@ def _lead(result: Result, records: Sequence[Mapping[str, Any]]) -> list[str]:
         f"{result.steps} optimiser steps, {episodes:,} episodes, {tokens:,} trained tokens "
         f"in {duration(result.seconds)}; published: {result.published}."
     ]
+    if result.stopped == UNFINISHED:
+        return [*lead, f"This run has {UNFINISHED}: it goes on, or was stopped and can be resumed."]
     return lead + ([f"Stopped early: {result.stopped}"] if result.stopped else [])
 
 

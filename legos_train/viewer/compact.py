@@ -39,6 +39,9 @@ def compact(line: LogLine, run: int = 0) -> tuple[Json, Json]:
         "tokens": sum(len(turn.get("tokens", ())) for body in bodies for turn in body["turns"]),
         "seats": seats,
     }
+    game = data.get("game")  # of an evaluation: who is measured, against whom
+    if isinstance(game, dict) and isinstance(game.get("policy"), str):
+        row["measured"] = [game["policy"], str(game.get("opponent", ""))]
     body = {
         "id": episode.get("env_id"),
         "options": episode.get("options") or {},

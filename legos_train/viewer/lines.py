@@ -24,7 +24,7 @@ def rollout_line(
     outcome: Mapping[str, str] | None = None,
     exact: Mapping[str, Sequence[Step | None]] | None = None,
     order: Sequence[str] | None = None,
-    decode: Callable[[int], str] | None = None,
+    decode: Callable[[int], str] | Mapping[str, Callable[[int], str]] | None = None,
 ) -> dict[str, Any]:
     """The line of an episode, as JSON values: write it with `json.dumps` and a newline.
 
@@ -40,8 +40,8 @@ def rollout_line(
         outcome: by agent, "win", "loss", "draw", "invalid", ...; `seat_outcomes(episode)` by default.
         exact: by agent, per turn its expected return before and after the turn, or None where that is unknown.
         order: the agents in the order in which they were stepped, one entry per turn.
-        decode: the text of one token id. With it each turn gets `action_texts`, one string per action token, so that
-            nobody who reads the log needs the tokenizer.
+        decode: the text of one token id, the same for all or by agent where models differ. With it each turn gets
+            `action_texts`, one string per action token, so that nobody who reads the log needs the tokenizer.
 
     Raises:
         ValueError: an agent is unknown, or a list has not one entry per turn; the message names it.
@@ -65,11 +65,11 @@ def rollout_line(
                 raise ValueError(f"{name} of {agent!r} has {len(values)} entries; it made {turns} turns")
     used = {a: a not in (why_not or {}) for a in advantages or ()} if trained is None else trained
     data = episode_to_json(episode)
-    if decode is not None:
-        for trajectory in data["trajectories"]:
-            for turn in trajectory["turns"]:
-                if "action_tokens" in turn:
-                    turn["action_texts"] = [decode(token) for token in turn["action_tokens"]]
+    for trajectory in data["trajectories"]:
+        text = decode.get(trajectory["agent"]) if isinstance(decode, Mapping) else decode
+        for turn in trajectory["turns"]:
+            if text is not None and "action_tokens" in turn:
+                turn["action_texts"] = [text(token) for token in turn["action_tokens"]]
     line: dict[str, Any] = {
         "step": int(step),
         "policy_version": int(policy_version),
@@ -97,17 +97,22 @@ def rollout_line(
 def seat_outcomes(episode: Episode) -> dict[str, str]:
     """How the episode ended for each agent, as far as its record says.
 
-    "truncated" for all where the turn limit ended it; "invalid" for who broke the rules; "win", "loss" or "draw" by
-    return for two trainable seats at one table. Seats for which none of this applies are left out.
+    "truncated" for all where the turn limit ended it, "unscored" where a judge failed; "invalid" for who broke the
+    rules; "win", "loss" or "draw" by return for two that compete at one table, whoever plays them (a league opponent is
+    not trained, and still wins or loses); "win" or "loss" by a right or wrong answer for one alone. Seats for which
+    none of this applies are left out.
     """
-    if episode.truncated:
-        return dict.fromkeys(episode.trajectories, "truncated")
+    if episode.truncated or episode.outcome == "unscored":
+        return dict.fromkeys(episode.trajectories, "truncated" if episode.truncated else "unscored")
     found: dict[str, str] = {}
     tables: dict[str, list[str]] = {}
     for agent, trajectory in episode.trajectories.items():
-        if trajectory.trainable:
+        if trajectory.trainable or trajectory.info.get("trainable"):
             tables.setdefault(trajectory.parent, []).append(agent)
     for seats in tables.values():
+        correct = episode.trajectories[seats[0]].info.get("correct")
+        if len(seats) == 1 and isinstance(correct, bool):
+            found[seats[0]] = "win" if correct else "loss"
         if len(seats) == 2:
             first, second = (episode.trajectories[agent].total for agent in seats)
             if abs(first - second) <= TOLERANCE:

@@ -16,9 +16,12 @@ from typing import Any
 from legos_train.storage import write_text
 from legos_train.viewer.compact import Json, compact
 from legos_train.viewer.log import LogLine, LogReader, read_extras, read_log
+from legos_train.viewer.results import read_results
 
 PAGE = "view.html"
-SCRIPTS = ("dom.js", "data.js", "tokens.js", "turns.js", "episode.js", "list.js", "main.js")
+SCRIPTS = (
+    "dom.js", "data.js", "tokens.js", "board.js", "turns.js", "episode.js", "list.js", "overview.js", "main.js",
+)  # fmt: skip
 STYLES = ("base.css", "list.css", "episode.css")
 
 
@@ -57,9 +60,7 @@ def gather(folders: Sequence[Path], newest: int | None = None) -> tuple[Json, li
     for number, folder in enumerate(map(Path, folders)):
         lines, reader = read_log(folder, newest)
         shown = add_lines(lines, number, reader, header["rows"], bodies)
-        config, metrics = read_extras(
-            folder, {step for line in lines if isinstance(step := line.data.get("step"), int)}
-        )
+        config, metrics = read_extras(folder, steps_of(lines))
         older = reader.count - len(reader.bad) - shown if newest is not None and shown >= newest else 0
         header["runs"].append(
             {
@@ -67,6 +68,8 @@ def gather(folders: Sequence[Path], newest: int | None = None) -> tuple[Json, li
                 "path": str(folder),
                 "config": config,
                 "metrics": metrics,
+                "results": read_results(Path(folder)),
+                "report": (Path(folder) / "report.html").is_file(),
                 "shown": shown,
                 "older": older,
                 "bad": len(reader.bad),
@@ -89,6 +92,10 @@ def add_lines(lines: Sequence[LogLine], run: int, reader: LogReader, rows: list[
         rows.append(row)
         bodies.append(text)
     return len(rows) - before
+
+
+def steps_of(lines: Sequence[LogLine]) -> set[int]:
+    return {step for line in lines if isinstance(step := line.data.get("step"), int)}
 
 
 def build(header: Json, bodies: Sequence[str]) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
-import unicodedata
 from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
+from legos_train.told import clean, repeated, squared
 from legos_train.viewer.compact import Json, compact
 from legos_train.viewer.log import LogError, LogLine
 
@@ -55,11 +55,7 @@ def replay(
         at += 1
         if free or at == len(order):
             continue
-        console.print(HELP, style="dim", markup=False, end=" ")
-        try:
-            said = ask().strip().lower() if ask is not None else ""
-        except EOFError:
-            said = "q"
+        said = _answer(console, ask)
         if said == "q":
             return
         if said == "b":
@@ -70,21 +66,29 @@ def replay(
     _ending(console, row)
 
 
-def clean(text: Any) -> str:
-    """Text without control characters: those of a model could otherwise move the cursor or retitle the window."""
-    return "".join(
-        c if c in "\n\t" or not unicodedata.category(c).startswith("C") else f"\\u{ord(c):04x}" for c in str(text)
-    )
+def _answer(console: Console, ask: Callable[[], str] | None) -> str:
+    """One of the letters of `HELP`, "" for Enter; asks until it is one. The end of input leaves."""
+    while ask is not None:
+        console.print(HELP, style="dim", markup=False, end=" ")
+        try:
+            said = ask().strip().lower()
+        except EOFError:
+            return "q"
+        if said in ("", "n", "b", "w", "a", "q"):
+            return said
+    return ""
 
 
 def _opening(console: Console, row: Json) -> None:
     from rich.text import Text
 
-    title = f"episode {row['n']} · {row['env']} · step {row['step']} · seed {row['seed']}"
+    when = " against ".join(row["measured"]) if "measured" in row else f"step {row['step']}"
+    title = f"episode {row['n']} · {row['env']} · {when} · seed {row['seed']}"
     console.rule(Text(clean(title)), style="dim")  # a plain string would be read as rich's markup
     for seat in row["seats"]:
         why = "trained" if seat["trained"] else f"not trained: {seat['why']}"
-        console.print(clean(f"  {seat['agent']}: {seat['player']}, {why}"), markup=False)
+        told = "" if "measured" in row else f", {why}"
+        console.print(clean(f"  {seat['agent']}: {seat['player']}{told}"), markup=False)
 
 
 def _turn(console: Console, row: Json, body: Json, at: int) -> None:
@@ -97,9 +101,17 @@ def _turn(console: Console, row: Json, body: Json, at: int) -> None:
     console.print()
     console.rule(Text(clean(title), style="bold"), align="left", style="dim")
     if turn["kept"]:
-        console.print(f"({turn['kept']} messages as before)", style="dim")
-    for message in turn["messages"]:
-        console.print(Text(clean(message.get("content", "")), style="cyan" if message.get("role") != "user" else ""))
+        console.print(f"({turn['kept']} message{'s' * (turn['kept'] > 1)} as before)", style="dim")
+    before = turns[number - 1]["messages"] if number and not turn["kept"] else []
+    for index, message in enumerate(turn["messages"]):
+        text = str(message.get("content", ""))
+        lines = text.split("\n")
+        same = repeated(lines, str(before[index].get("content", "")).split("\n") if index < len(before) else [])
+        same = same if same < len(lines) else 0  # the same told twice is told twice
+        if same:
+            console.print(f"({same} line{'s' * (same > 1)} as before)", style="dim")
+        shown = squared("\n".join(lines[same:]))
+        console.print(Text(clean(shown), style="cyan" if message.get("role") != "user" else ""))
     console.print(_said(turn))
     console.print(Text(_numbers(turn), style="dim"))
 
@@ -136,7 +148,7 @@ def _numbers(turn: Json) -> str:
 
 
 def _number(value: Any) -> str:
-    return f"{value:+.3g}" if isinstance(value, int | float) else str(value)
+    return f"{value:{'+' if value else ''}.3g}" if isinstance(value, int | float) else str(value)
 
 
 def _worst(row: Json, order: list[list[int]]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -12,7 +13,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from legos_train.viewer.compact import Json
-from legos_train.viewer.page import add_lines, as_json, build, gather
+from legos_train.viewer.log import read_extras
+from legos_train.viewer.page import add_lines, as_json, build, gather, steps_of
 
 LOOPBACK = "127.0.0.1"
 
@@ -20,8 +22,8 @@ LOOPBACK = "127.0.0.1"
 class Feed:
     """All rows and bodies so far; `refresh` reads what was added. Safe to call from several threads."""
 
-    def __init__(self, folders: Sequence[Path], newest: int | None):
-        self.folders, self.newest = list(folders), newest
+    def __init__(self, folders: Sequence[Path], newest: int | None, every: float = 2.0):
+        self.folders, self.newest, self.every = list(folders), newest, every
         self.lock = threading.Lock()
         self.generation = 0
         self._load()
@@ -44,10 +46,13 @@ class Feed:
                     self._load()
                     return
                 add_lines(lines, run, reader, self.header["rows"], self.bodies)
+                if lines:
+                    _, metrics = read_extras(self.folders[run], steps_of(lines))
+                    self.header["runs"][run]["metrics"] |= metrics
 
     def page(self) -> str:
         with self.lock:
-            live = {"generation": self.generation, "seen": len(self.bodies)}
+            live = {"generation": self.generation, "seen": len(self.bodies), "every": self.every}
             return build(self.header | {"live": live}, self.bodies)
 
     def since(self, generation: int, seen: int) -> Json:
@@ -55,8 +60,12 @@ class Feed:
         with self.lock:
             if generation != self.generation or not 0 <= seen <= len(self.bodies):
                 return {"reload": True}
-            bodies = [json.loads(text) for text in self.bodies[seen:]]
-            return {"rows": self.header["rows"][seen:], "bodies": bodies, "seen": len(self.bodies)}
+            bodies, rows = [json.loads(text) for text in self.bodies[seen:]], self.header["rows"][seen:]
+            metrics: list[Json] = [{} for _ in self.folders]
+            for row in rows:
+                known, step = self.header["runs"][row["run"]]["metrics"], str(row["step"])
+                metrics[row["run"]] |= {step: known[step]} if step in known else {}
+            return {"rows": rows, "bodies": bodies, "metrics": metrics, "seen": len(self.bodies)}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -110,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True  # the page was closed while it was being answered
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing: a page asks every other second."""
+        """Says nothing: a page asks often."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -123,8 +132,15 @@ class _Server(ThreadingHTTPServer):
         if self.server_port == 80:
             self.hosts |= {LOOPBACK, "localhost"}
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that goes away in the middle is no news; anything else is."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
-def serve(folders: Path | Sequence[Path], port: int = 0, newest: int | None = 5000) -> ThreadingHTTPServer:
+
+def serve(
+    folders: Path | Sequence[Path], port: int = 0, newest: int | None = 5000, *, every: float = 2.0
+) -> ThreadingHTTPServer:
     """A server of the page, bound to 127.0.0.1; call its `serve_forever`, and `shutdown` from another thread.
 
     It only reads, answers GET and HEAD, refuses requests under another host name (DNS rebinding), and says the same to
@@ -134,9 +150,10 @@ def serve(folders: Path | Sequence[Path], port: int = 0, newest: int | None = 50
         folders: runs or evaluations to show.
         port: 0 for a free one; `server_port` tells which.
         newest: as in `write_page`.
+        every: seconds between two questions of an open page; ten where it is not in sight.
 
     Raises:
         LogError: nothing to look at in a folder.
         OSError: the port is taken.
     """
-    return _Server(Feed([folders] if isinstance(folders, str | Path) else folders, newest), port)
+    return _Server(Feed([folders] if isinstance(folders, str | Path) else folders, newest, every), port)

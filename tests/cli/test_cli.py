@@ -30,25 +30,45 @@ def test_envs_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert "num_rounds = 1" in shown and "player_1: role player_1" in shown and "Round 1 of 3" in shown
 
 
+def test_a_reader_that_has_gone_is_no_error() -> None:
+    command = [sys.executable, "-m", "legos_train.cli", "envs", "show", "KuhnPoker-v0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == "" and process.wait(60) == 141
+
+
 def test_envs_check_tells_by_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["envs", "check", "KuhnPoker-v0", "--episodes", "20"]) == 0
     assert "0 failed" in capsys.readouterr().out
 
 
-def test_training_without_a_terminal_prints_plain_lines(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "legos_train.cli", "train", *SMALL, "--run-dir", str(tmp_path / "r")]
+def test_training_without_a_terminal_prints_json_and_tells_people_where_the_report_is(tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    command = [sys.executable, "-m", "legos_train.cli", "train", *SMALL, "--run-dir", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "step 1/2" in done.stdout and "step 2/2" in done.stdout and "NashConv" in done.stdout
-    assert "\x1b[" not in done.stdout and done.stderr == ""
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["step"] for line in lines if "step" in line] == [1, 2] and "nash_conv" in lines[-2]["eval"]
+    assert lines[-1]["result"]["report"] == str(folder / "report.html") and (folder / "report.html").exists()
+    assert f"report: {folder / 'report.html'}\n" in done.stderr and "NashConv" in done.stderr
+    assert "\x1b[" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("opponent", ["random", "optimal"])
-def test_eval_prints_one_json_object(run_dir: Path, opponent: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_prints_one_json_object(
+    run_dir: Path, opponent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = ["eval", "KuhnPoker-v0", "-m", str(run_dir), "-m", "tiny", "-m", "random", "--opponent", opponent]
-    assert main([*arguments, "-n", "64", "--seed", "1", "--json"]) == 0
+    assert main([*arguments, "-n", "64", "--seed", "1", "--json", "--out", str(tmp_path)]) == 0
     results = json.loads(capsys.readouterr().out)["results"]
     assert [r["policy"] for r in results] == [str(run_dir), "tiny", "random"]
+    for line in map(json.loads, (tmp_path / "rollouts.jsonl").read_text().splitlines()):
+        for seat in line["episode"]["trajectories"]:  # who looks at the log has no tokenizer
+            model = line["players"][seat["agent"]] in (str(run_dir), "tiny")
+            for turn in seat["turns"]:
+                assert ("action_texts" in turn) == model
+                assert not model or "".join(turn["action_texts"]).startswith(turn["action"])
     for result in results:
         assert (
             result["opponent"] == opponent
@@ -160,3 +180,21 @@ def test_a_bad_adapter_is_refused(run_dir: Path, harm: str, tmp_path: Path, caps
     assert main(["eval", "KuhnPoker-v0", "-m", str(bad), "-n", "2"]) == 1
     said = capsys.readouterr().err
     assert (said.startswith("error:") and str(bad) in said) or "lora" in said, said
+
+
+def test_a_server_takes_runs_as_adapters_and_the_model_that_they_are_for(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import inference.server.app as app
+    import inference.server.running as running
+
+    seen: list[app.Settings] = []
+    monkeypatch.setattr(app, "create_app", seen.append)
+    monkeypatch.setattr(running, "serve", lambda *args: 0)
+    assert main(["serve", "--adapter", f"kuhn={run_dir}", "--adapter", f"best={run_dir}@best"]) == 0
+    assert seen[0].model == "tiny" and seen[0].adapters == {"kuhn": run_dir / "adapter", "best": run_dir / "best"}
+    assert main(["serve", "--model", "other", "--adapter", f"kuhn={run_dir}"]) == 0
+    assert seen[1].model == "other" and "adapters for tiny are served over other" in capsys.readouterr().err
+    for wrong, said in {"kuhn=tiny": "is a model", f"k={run_dir}@step_2": "@last", "k=/no": "no policy"}.items():
+        assert main(["serve", "--adapter", wrong]) == 1
+        assert said in capsys.readouterr().err

@@ -19,6 +19,7 @@ from legos_train.cli_doctor import lines
 
 SECTIONS = {
     "system", "versions", "device", "blas", "memory", "disk", "ports", "caches", "extras", "sandbox", "environment",
+    "advice",
 }  # fmt: skip
 
 
@@ -30,7 +31,11 @@ def test_the_report_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert main(["doctor", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert set(report) == SECTIONS and not [name for name, facts in report.items() if "error" in facts]
+    assert (
+        set(report) == SECTIONS
+        and not [name for name, facts in report.items() if "error" in facts]
+        and isinstance(report["advice"], list)
+    )
     assert report["versions"]["numpy"] == numpy.__version__ and report["versions"]["mlx"] == importlib.metadata.version(
         "mlx"
     )
@@ -51,6 +56,11 @@ SECRETS = {
     "HF_SESSION": "verysecret",
     "HTTPS_PROXY": "http://user:verysecret@proxy.example:8080",
     "HF_ENDPOINT": "https://hub.example/?access_token=verysecret&x=1",
+    "UV_INDEX_URL": "https://__token__:verysecret@index.example/simple",
+    "LEGOS_SERVER": "user:verysecret@host.example:80",
+    "LEGOS_HEADERS": "Authorization: Bearer verysecret",
+    "LEGOS_NOTE": "password = 'verysecret'; api_key: verysecret",
+    "MLX_NOTE": "sk-proj-verysecret0 hf_verysecret0",
     "SOMETHING_ELSE": "verysecret",
 }
 
@@ -71,6 +81,28 @@ def test_secrets_are_not_shown(
     assert shown["OPENROUTER_API_KEY"] == "not set"
     assert shown["HTTPS_PROXY"] == "http://***@proxy.example:8080"
     assert shown["HF_ENDPOINT"] == "https://hub.example/?access_token=***&x=1"
+    assert shown["LEGOS_SERVER"] == "***@host.example:80" and shown["LEGOS_HEADERS"] == "Authorization: Bearer ***"
+    assert shown["LEGOS_NOTE"] == "password = '***'; api_key: ***" and shown["MLX_NOTE"] == "*** ***"
+    for harmless in ("runs/x@best", "http://127.0.0.1:8000/v1#tiny", "/opt/lib:/usr/lib", "0:1", "org/name@main"):
+        assert doctor.tidy(harmless) == harmless
+
+
+def test_advice_names_what_to_do() -> None:
+    report = {
+        "device": {"mlx": "not installed", "install": "pip install 'legos[train]'"},
+        "memory": {"total": 8.0, "available": 6.0, "container_limit": 0.5},
+        "disk": {"here": {"path": "~/x", "free": 0.1, "writable": True}, "models": {"path": "/m", "free": 9.0,
+                 "writable": False}},
+        "caches": {"error": "OSError: gone"},
+    }  # fmt: skip
+    said = doctor.advice(report)
+    assert [text.split(":")[0].split(";")[0] for text in said] == [
+        "Models cannot run here yet", "Only 0.5 GiB of memory are free", "Only 0.1 GiB are free in ~/x (here).",
+        "/m (models) cannot be written.", "The section caches could not be made",
+    ]  # fmt: skip
+    slow = {"device": {"default": "cpu"}, "blas": {"mlx": {"fast": False, "advice": "pip install scipy-openblas32"}}}
+    assert doctor.advice(slow) == ["Matrix products are slow: pip install scipy-openblas32."]
+    assert "nothing is missing" in lines({"advice": []})[-1] and "  do it" in lines({"advice": ["do it"]})
 
 
 def test_the_home_directory_is_not_spelled_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ import pytest
 import legos_envs
 from legos_envs import Decision, Policy
 from legos_envs.policies import HumanPolicy, RandomPolicy, make_policy
-from legos_train.playing import Left, Table, squared
+from legos_train.playing import Left, Table
+from legos_train.told import repeated, squared
 
 
 class Terminal:
@@ -196,3 +197,37 @@ def test_boards_in_rows() -> None:
     assert squared("You are X. Board: X 2 3 4 O 6 7 8 9") == "You are X. Board:\n  X 2 3\n  4 O 6\n  7 8 9"
     for text in ("Board: 1 2 3 4 5 6 7 8 9 a", "Board: AB CD E F G H I J K", "The heap: 9 coins are on the Board: yes"):
         assert squared(text) == text
+
+
+def test_a_board_is_not_torn_where_it_repeats() -> None:
+    rules, before, now = ["Rules."], ["_ _ X", "_ _ _", "_ _ _"], ["_ _ X", "_ _ _", "O _ _"]
+    assert repeated([*rules, *now], [*rules, *before]) == 1
+    assert repeated([*rules, "Heap: 3."], [*rules, "Heap: 5."]) == 1 and repeated(rules, rules) == 1
+    assert repeated(now, []) == 0
+
+
+def test_legal_actions_that_were_told_in_any_form_are_not_told_twice() -> None:
+    _, _, four = played(["4"] * 3 + ["3"] * 3 + ["2"] * 9, "ConnectFour-v0")
+    assert "Columns with room: 1 2 3 4 5 6 7." in four and "Legal:" not in four
+
+
+def test_between_two_people_the_screen_is_handed_over() -> None:
+    """Whose turn begins is said before anything is shown that only they may see; one person alone is not disturbed."""
+    terminal = Terminal("bet", "call")
+    env = legos_envs.make("KuhnPoker-v0")
+    env.reset(seed=0)
+
+    def pass_on(agent: str) -> None:
+        terminal.write(f"now {agent}")
+
+    table = Table(env, dict.fromkeys(env.possible_agents), 3, terminal.read, terminal.write, pass_on)
+    asyncio.run(table.play())
+    before, _, after = terminal.shown.partition("now player_1\n")
+    assert "You are player 0" in before and "You are player 1" not in before and "You are player 1" in after
+    assert terminal.shown.count("now ") == 1 and table.since() == []
+
+
+def test_how_the_others_answered_the_last_entry_can_be_told() -> None:
+    table, episode, _ = played(["bet"], "KuhnPoker-v0")
+    (said,) = table.since()
+    assert (said.agent, [said.text], said.by_person) == ("player_1", actions(episode)["player_1"], False)

@@ -60,6 +60,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]
     """config.toml, result.json, rollouts.jsonl and the adapters `adapter`, `last`, `best`."""
     import mlx.core as mx
 
+    from legos_train import checkpoint
     from legos_train.adapter_files import save_adapter
 
     path = tmp_path_factory.mktemp("runs") / "kuhn"
@@ -79,4 +80,9 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]
         legos = {"env": "KuhnPoker-v0", "base_model": "tiny", "step": 40, "weights": name}
         config = {"fine_tune_type": "lora", "num_layers": 2, "lora_parameters": parameters, "legos": legos}
         save_adapter(path / name, weights, config)
+        if name == "last":
+            checkpoint.save(path / "checkpoints", 40, {"adapter": weights}, {}, keep=2)
+    (path / "start.json").write_text(json.dumps(RESULT["start"]))
+    row = {"step": 40, "eval": RESULT["last"] | {"nash_conv_average": 0.25}}
+    (path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     return path

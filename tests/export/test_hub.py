@@ -79,13 +79,42 @@ def test_other_weights_and_their_numbers(run_dir: Path, tmp_path: Path) -> None:
     assert (tmp_path / "hub/adapters.safetensors").read_bytes() == (run_dir / "best/adapters.safetensors").read_bytes()
 
 
+def test_a_checkpoint_is_exported_like_the_adapter_that_it_holds(run_dir: Path, tmp_path: Path, capsys: Any) -> None:
+    """Checkpoint 40 of the fixture has the weights of `last`: the same bytes and settings come out, for PEFT too."""
+    path = shutil.copytree(run_dir, tmp_path / "run")
+    (path / "result.json").unlink()  # a run that goes on has none
+    for word, name in ((f"{path}@step_40", "a"), (f"{path}@last", "b")):
+        assert main(["export", "peft", word, str(tmp_path / name), "--base-model", "org/base"]) == 0
+    of_checkpoint, of_last = ((tmp_path / name / "adapter_config.json").read_text() for name in "ab")
+    assert of_checkpoint == of_last
+    to_mlx(tmp_path / "a", tmp_path / "back")
+    assert (tmp_path / "back/adapters.safetensors").read_bytes() == (path / "last/adapters.safetensors").read_bytes()
+    config, last = (read_adapter(folder).config for folder in (tmp_path / "back", path / "last"))
+    assert config["legos"]["weights"] == "checkpoint step_40" and config["legos"]["step"] == 40
+    assert {k: v for k, v in config.items() if k != "legos"} == {k: v for k, v in last.items() if k != "legos"}
+    assert main(["export", "hub", f"{path}@step_40", str(tmp_path / "hub")]) == 0
+    card = (tmp_path / "hub/README.md").read_text()
+    assert "| weights | checkpoint after step 40 |" in card and "| 0.9167 | 0.3100 |" in card
+    capsys.readouterr()
+    for form in ("peft", "hub"):
+        assert main(["export", form, f"{path}@step_7", str(tmp_path / "no"), "--base-model", "org/base"]) == 1
+        assert "not kept; there are" in capsys.readouterr().err
+    assert main(["export", "hub", str(path), str(tmp_path / "no")]) == 1
+    assert "or export RUN@step_N" in capsys.readouterr().err
+    (path / "checkpoints/step_40/adapter.safetensors").write_bytes(b"torn")
+    assert main(["export", "peft", f"{path}@step_40", str(tmp_path / "no"), "--base-model", "org/base"]) == 1
+    assert "the checkpoint is damaged" in capsys.readouterr().err and not (tmp_path / "no").exists()
+
+
 def test_played_numbers_come_with_their_seeds(run_dir: Path, tmp_path: Path) -> None:
     path = shutil.copytree(run_dir, tmp_path / "run")
     result = json.loads((path / "result.json").read_text())
-    result["average"] = {"Debate-v0/vs_random": 0.5}
+    ends = {"Debate-v0/vs_random_low": 0.25, "Debate-v0/vs_random_high": 0.75, "Debate-v0/truncated": 0.0}
+    result["average"] = {"Debate-v0/vs_random": 0.5, **ends}
     (path / "result.json").write_text(json.dumps(result))
     card = hub.card(hub.open_run(str(path)), None, None)
-    assert "| Debate-v0: mean return against random play, played |  | 0.5000 |" in card
+    assert "| Debate-v0: mean return against random play, played |  | 0.500 (0.25 to 0.75) |" in card
+    assert "random_low" not in card and "Debate-v0: truncated" not in card and "In brackets: 95 % intervals" in card
     assert "over 256 games on the seeds from 7 on" in card
 
 
@@ -136,7 +165,7 @@ def test_what_is_no_finished_run_is_refused(run_dir: Path, tmp_path: Path, sent:
     cases = {
         str(unfinished): "has not finished",
         str(tmp_path): "no run directory",
-        f"{run_dir}@step_40": "RUN@last and RUN@best",
+        f"{run_dir}@first": "RUN@last, RUN@best and RUN@step_N",
     }
     for spec, message in cases.items():
         assert main(["export", "hub", spec, str(tmp_path / "hub"), "--push", "me/kuhn"]) == 1

@@ -142,3 +142,15 @@ def test_sources_without_episodes(tmp_path: Path, capsys: Any) -> None:
     assert "holds no readable episode" in capsys.readouterr().err
     with pytest.raises(ExportError, match="turn, episode; got 'game'"):
         rows.write_jsonl(tmp_path, tmp_path / "t.jsonl", "game")
+
+
+def test_the_rollouts_of_one_step(run_dir: Path, lines: list[Line], tmp_path: Path) -> None:
+    out = tmp_path / "two.jsonl"
+    assert main(["export", "jsonl", f"{run_dir}@step_2", str(out), "--by", "episode"]) == 0
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["episode"] for row in found] == [n for n, line in enumerate(lines, 1) if line["step"] == 2]
+    assert rows.source_of(str(run_dir)) == (run_dir, None)
+    with pytest.raises(ExportError, match="no episode of step 7; it has steps 1, 2"):
+        rows.write_jsonl(run_dir, tmp_path / "no", step=7)
+    with pytest.raises(ExportError, match="rollouts are those of a run"):
+        rows.source_of(f"{run_dir}@best")

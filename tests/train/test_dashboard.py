@@ -76,9 +76,27 @@ def test_it_fits_terminals_of_any_width(width: int) -> None:
         assert "[bold]no markup[/bold]" in text, "text of a run is no markup"
 
 
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (60, 24), (50, 30)])
+def test_it_fits_the_terminals_height(width: int, height: int) -> None:
+    """A terminal cuts off the end, and the speed stands there: fewer roles and numbers are shown instead."""
+    console = Console(width=width, height=height, file=io.StringIO(), force_terminal=True)
+    roles = {f"Env-v0/role_{k}": float("nan") for k in range(9)}
+    measured = {f"Env-v0/{name}": 0.5 for name in ("nash_conv", "illegal", "no_loss", *(f"m{k}" for k in range(9)))}
+    last = record(1, reward=roles, eval=measured | {f"{name}_average": 0.4 for name in measured},
+                  league={"members": 3.0, "win_rate": 0.5, "rating": float("nan")})  # fmt: skip
+    with Progress("a run", 3, console=console) as progress:
+        progress._remember(last)
+        lines = console.render_lines(progress.panel(last))
+        text = "\n".join("".join(piece.text for piece in line) for line in lines)
+    assert len(lines) < height and "memory" in text and "rating" in text
+    assert "more" in text and "nan" in text and "Env-v0/nash_conv " in text
+
+
 def test_records_of_other_kinds_of_steps() -> None:
     """An idle step and a run on a league: what is missing is a dash, nothing breaks."""
     text = shown([{"step": 3, "reward": {}, "league": {"members": 4.0, "win_rate": 0.51}}])
+    rated = {"members": 4.0, "win_rate": 0.5, "rating": 25.25, "rating_sigma": 1.5}
+    assert "25.2 ± 2.9" in shown([{"step": 3, "reward": {}, "league": rated}])
     assert "4 members, wins 51%" in text and "invalid" in text and "- tok/s" in text
 
 

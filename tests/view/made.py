@@ -113,7 +113,7 @@ def append(folder: Path, line: dict[str, Any]) -> None:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[int]:
-    with serve(folder) as server:
+    with serve(folder, every=0.2) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:

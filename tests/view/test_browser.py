@@ -13,7 +13,7 @@ from legos_train.viewer import write_page
 from legos_train.viewer.compact import compact
 from legos_train.viewer.log import LogLine
 from tests.view.conftest import Watched
-from tests.view.made import append, serving, some_lines, write_log
+from tests.view.made import append, line_of, played, serving, some_lines, write_log
 from tests.view.payloads import PAYLOADS, poisoned
 
 LOST = ("loss", "invalid")
@@ -159,6 +159,71 @@ def test_the_worst_turn_of_an_episode_is_the_losers(watched: Watched, url: str, 
     page.wait_for_selector(f"#turn-1-{row['seats'][1]['worst']['turn']}.here")
 
 
+def test_an_evaluation_says_what_it_found_and_lists_what_its_policy_lost(
+    watched: Watched, lines: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    games = [json.loads(json.dumps(line)) for line in lines if line["env"] == "TicTacToe-v0"]
+    lost = []
+    for n, line in enumerate(games, 1):
+        mine, other = ("player_0", "player_1") if n % 2 else ("player_1", "player_0")
+        line |= {"players": {mine: "runs/x@best", other: "random"}, "advantages": {}, "step": 0}
+        for trajectory in line["episode"]["trajectories"]:  # code has no tokens
+            for turn in trajectory["turns"]:
+                del turn["action_tokens"], turn["action_texts"], turn["logprobs"]
+        line["game"] = {"policy": "runs/x@best", "opponent": "random", "outcomes": {mine: line["outcome"].get(mine)}}
+        lost += [n] if line["outcome"].get(mine) in LOST else []
+    folder = write_log(tmp_path / "ev", games)
+    row = {"env": "TicTacToe-v0", "policy": "runs/x@best", "opponent": "random", "games": len(games), "mean": -0.25}
+    (folder / "results.json").write_text(json.dumps({"results": [row | {"ci95": [-0.5, 0.125], "win": 0.375}]}))
+    page = watched.open(write_page([folder])[0].as_uri())
+    told = page.inner_text("#main")
+    assert "runs/x@best" in told and "−0.5 … +0.125" in told and "37.5 %" in told
+    page.click("#lost")
+    assert 0 < len(lost) < len(games) and sorted(listed(page)) == lost
+    assert "x@best −1 loss" in page.inner_text("#rows") and "player_" not in page.inner_text("#rows")
+    assert "step" not in page.inner_text("#rows")
+    page.click(".jump")
+    page.wait_for_selector(".turn.here")
+    assert "runs/x@best against random" in page.inner_text(".head") and "not trained" not in page.inner_text("#main")
+    assert page.locator(".legend, #colour").count() == 0, "nothing to colour"
+    page.keyboard.press("c")
+    seat = int(page.evaluate("document.querySelector('.turn.here').id.split('-')[1]"))
+    n = int(page.evaluate("location.hash").split("&")[0].split(".")[1])
+    assert n in lost and games[n - 1]["players"][f"player_{seat}"] == "runs/x@best"
+
+
+def test_counts_of_the_first_view_list_their_games(watched: Watched, url: str, rows: list[dict[str, Any]]) -> None:
+    page = watched.open(url)
+    lost = [
+        row["n"] for row in rows for seat in row["seats"]
+        if (row["env"], seat["role"], seat["player"], seat["outcome"]) == ("TicTacToe-v0", "player_0", "policy", "loss")
+    ]  # fmt: skip
+    page.click(f"[aria-label='{len(lost)} games of policy as player_0: loss'] >> nth=-1")
+    assert page.input_value("[data-filter=outcome]") == "loss" and len(listed(page)) > 0
+    assert page.inner_text("#summary") == f"kuhn · {len(lost)} of 60 episodes" and sorted(listed(page)) == sorted(lost)
+
+
+def test_boards_are_drawn(
+    watched: Watched, url: str, rows: list[dict[str, Any]], lines: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    n = episode(rows, "TicTacToe-v0")
+    page = watched.open(f"{url}#e=0.{n}")
+    turn = lines[n - 1]["episode"]["trajectories"][0]["turns"][1]
+    cells = turn["observation"][-1]["content"].split("Board: ")[1].split()[:9]
+    drawn = "table => [...table.rows].map(row => [...row.cells].map(cell => cell.textContent))"
+    assert page.eval_on_selector("#turn-0-1 .board", drawn) == [cells[0:3], cells[3:6], cells[6:9]]
+    assert page.inner_text("#turn-0-1 .board .moved") == turn["action"].strip("[]")
+    assert not page.locator("#turn-0-1 .board .mark0, #turn-0-1 .board .mark1").count() < 2
+    page.goto(f"{url}#e=0.{episode(rows, 'Debate-v0')}")
+    page.wait_for_selector("h2:has-text('Debate')")
+    assert page.locator(".board").count() == 0
+    four = line_of(played("ConnectFour-v0", [1])[0], 0)
+    page = watched.open(write_page([write_log(tmp_path, [four])])[0].as_uri() + "#e=0.1")
+    assert page.locator(".legend").count() == 1
+    grid = page.eval_on_selector("#turn-0-1 .board", drawn)
+    assert grid[0] == list("1234567") and len(grid) == 7 and sum(cell in "XO" for row in grid for cell in row) == 2
+
+
 def test_tables_within_tables_fold(watched: Watched, url: str, rows: list[dict[str, Any]]) -> None:
     n = episode(rows, "ProposerSolver-v0")
     page = watched.open(f"{url}#e=0.{n}")
@@ -301,6 +366,42 @@ def test_the_keyboard_goes_everywhere(watched: Watched, url: str, lines: list[di
     assert page.inner_text("#main h2") == "Choose an episode"
 
 
+def test_every_button_and_fold_does_its_work(watched: Watched, url: str, rows: list[dict[str, Any]]) -> None:
+    n = episode(rows, "Debate-v0")
+    page = watched.open(f"{url}#e=0.{n}")
+    page.click("[aria-label='Next episode']")
+    page.wait_for_selector(f"h2:has-text('#{n - 1} ')")
+    page.click("[aria-label='Episode before']")
+    page.wait_for_selector(f"h2:has-text('#{n} ')")
+    first = page.locator("#turn-0-0")
+    for what in (".saw", ".legal"):
+        if first.locator(what).count():
+            was = first.locator(what).evaluate("node => node.open")
+            first.locator(f"{what} > summary").click()
+            assert first.locator(what).evaluate("node => node.open") != was
+    later = page.locator(".before > summary").first
+    assert later.inner_text().endswith(("message as before", "messages as before"))
+    later.click()
+    page.wait_for_selector(".before .message")
+    page.click("text=Fold / unfold")
+    assert not first.is_visible()
+    page.click("text=Fold / unfold")
+    assert first.is_visible()
+    first.locator(".tok, .tokens").first.click()
+    for name in ("light", "dark", "system"):
+        page.click("#theme")
+        assert page.inner_text("#theme") == f"Theme: {name}"
+    page.click("#help")
+    assert page.locator("#keys").is_visible()
+    page.click("#keys-close")
+    assert not page.locator("#keys").is_visible()
+    for summary in page.locator(".facts > summary").all():
+        summary.click()
+    assert page.locator(".facts[open]").count() == page.locator(".facts").count() > 1
+    page.go_back()
+    page.wait_for_selector(f"h2:has-text('#{n - 1} ')")
+
+
 NAMED = "button, select, input, summary, [tabindex='0'], [role=search], nav, main"
 NAMELESS = f"""() => [...document.querySelectorAll("{NAMED}")]
     .filter((node) => !node.closest("[hidden]") && !(node.getAttribute("aria-label") || node.labels?.[0]?.textContent ||
@@ -335,8 +436,15 @@ def test_names_and_contrast(watched: Watched, url: str, rows: list[dict[str, Any
     watched.page.emulate_media(color_scheme=scheme)
     page = watched.open(f"{url}#e=0.{episode(rows, 'Debate-v0')}")
     page.wait_for_selector(".turn")
-    assert page.evaluate(NAMELESS) == []
-    assert page.evaluate(PALE) == []
+    for place, there in (
+        (page.url, ".turn"),
+        (f"{url}#e=0.{episode(rows, 'TicTacToe-v0')}", ".board"),
+        (f"{url}#", "h3"),
+    ):
+        page.goto(place)
+        page.wait_for_selector(f"#main {there}")
+        assert page.evaluate(NAMELESS) == []
+        assert page.evaluate(PALE) == []
     red = int(page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0]"))
     assert (red > 200) == (scheme == "light")
 
@@ -374,12 +482,15 @@ def test_new_games_appear_in_the_open_page(watched: Watched, tmp_path: Path, lin
     with serving(folder) as port:
         page = watched.open(f"http://127.0.0.1:{port}/")
         assert page.inner_text("#summary") == "run · 2 episodes · live"
+        assert "Choose an episode" in page.inner_text("#main")
         page.click(".row .open")
+        (folder / "metrics.jsonl").write_text(json.dumps({"step": lines[2]["step"], "loss": 0.5}) + "\n")
         append(folder, lines[2])
         page.wait_for_selector("[aria-setsize='3']")
         assert page.inner_text("#summary") == "run · 3 episodes · live"
         page.keyboard.press("k")
         page.wait_for_selector("h2:has-text('#3')")
+        assert f"Metrics of step {lines[2]['step']}" in page.inner_text(".factbar")
         write_log(folder, lines[3:5])
         page.wait_for_selector("[aria-setsize='2']")
         page.wait_for_selector("html[data-ready]")
@@ -437,8 +548,13 @@ def test_a_hundred_payloads_in_every_text_field_run_nothing(watched: Watched, tm
     assert len(set(PAYLOADS)) == 100
     folder = write_log(tmp_path / "<img src=x onerror=window.__pwned=1>", [poisoned(text) for text in PAYLOADS])
     (folder / "config.toml").write_text("\n".join(PAYLOADS))
+    found = {"games": 1, "ci95": [0, 1]}
+    results = [{"env": text, "policy": text, "opponent": text, "win": text} | found for text in PAYLOADS]
+    ratings = {text: {"elo": text, "score": 0.5} | found for text in PAYLOADS}
+    (folder / "results.json").write_text(json.dumps({"results": results, "ratings": ratings}))
     watched.page.set_viewport_size({"width": 840, "height": 120})  # little to paint
     page = watched.open(write_page([folder])[0].as_uri())
+    assert page.locator("#main td").count() > 900 and page.evaluate("window.__pwned ?? null") is None
     found = page.evaluate(VISIT_ALL)
     page.set_viewport_size({"width": 840, "height": 600})
     assert found["tokens"] == 100 * 2

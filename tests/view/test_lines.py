@@ -80,9 +80,19 @@ def test_outcomes_that_the_record_tells() -> None:
     judged = game((1, -1))
     judged.trajectories["j"] = Trajectory("j", "judge", False)
     assert seat_outcomes(judged) == {"x": "win", "y": "loss"}
+    for kept, wanted in ((True, {"x": "win", "y": "loss"}), (False, {})):  # a league opponent; a player that is a judge
+        against = game((1, -1))
+        against.trajectories["y"].trainable = False
+        against.trajectories["y"].info["trainable"] = kept
+        assert seat_outcomes(against) == wanted
     alone = game((1, -1))
     del alone.trajectories["y"]
     assert seat_outcomes(alone) == {}
+    for right, wanted in ((True, {"x": "win"}), (False, {"x": "loss"})):
+        alone.trajectories["x"].info["correct"] = right
+        assert seat_outcomes(alone) == wanted
+    alone.info["outcome"] = "unscored"
+    assert seat_outcomes(alone) == {"x": "unscored"}
 
 
 def rebuilt(turns: list[dict[str, Any]], at: int) -> list[dict[str, str]]:

@@ -10,6 +10,7 @@ import pytest
 
 from legos_train.cli import main
 from legos_train.viewer.log import LOG, LogReader, read_extras
+from legos_train.viewer.results import read_results
 from tests.view.made import line_of, played, write_log
 
 
@@ -92,3 +93,16 @@ def test_errors_say_what_to_do(tmp_path: Path, line: dict[str, Any], capsys: pyt
         with pytest.raises(SystemExit) as raised:
             main(["view", str(tmp_path), *wrong])
         assert raised.value.code == 2
+
+
+def test_results_beside_the_log_are_read_whatever_they_are(tmp_path: Path) -> None:
+    assert read_results(tmp_path) is None
+    for text in ('{"results": [', "[]", "7"):
+        (tmp_path / "results.json").write_text(text)
+        assert read_results(tmp_path) is None
+    (tmp_path / "results.json").write_text(
+        '{"rows": [{"env": "E", "extra": 1}, 3], "ratings": {"a": {"elo": 5}, "b": 1}}'
+    )
+    found = read_results(tmp_path)
+    assert found is not None and [row["env"] for row in found["rows"]] == ["E"] and "extra" not in found["rows"][0]
+    assert [(one["name"], one["elo"], one["games"]) for one in found["ratings"]] == [("a", 5, None)]

@@ -40,7 +40,8 @@ def test_it_plays_every_turn_in_order_as_plain_text(
     assert [agent for _, agent in titles(told)][:4] == ["player_0", "player_1", "player_0", "player_1"]
     assert "\x1b" not in told and "episode 1 · TicTacToe-v0 · step 10" in told
     assert "player_1: league:step_10, not trained: opponent: step_10" in told
-    assert "You are X. Board: 1 2 3 4 5 6 7 8 9" in told and "exact value" in told and "advantage" in told
+    assert "You are X. Board:\n  1 2 3\n  4 5 6\n  7 8 9\n" in told and told.count("Tic-tac-toe. Players") == 2
+    assert told.count("(1 line as before)") == turns - 2 and "exact value" in told and "advantage" in told
     assert re.search(r"player_0: [+-]1 \((win|loss)\)", told)
     assert main(["view", str(folder), "--terminal"]) == 0
     assert "episode 2 · " in capsys.readouterr().out
@@ -56,6 +57,7 @@ def test_it_waits_between_turns_and_goes_back_and_to_the_worst(lines: list[LogLi
     assert shown("", "", "q") == [1, 2, 3]
     assert shown("", "b", "", "q") == [1, 2, 1, 2]
     assert shown("b", "q") == [1, 1]
+    assert shown("what?", "", "q") == [1, 2], "what is no key does nothing"
     assert shown("", "a") == list(range(1, len(shown("a")) + 1))
     from legos_train.viewer.compact import compact
 

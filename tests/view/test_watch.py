@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from legos_train.cli import main
+from legos_train.loop import Watch
 from legos_train.viewer import LogError, serve
 from legos_train.viewer.log import LOG
 from tests.view.made import append, serving, some_lines, write_log
@@ -55,9 +59,12 @@ def test_it_hands_out_what_is_new(tmp_path: Path, lines: list[dict[str, Any]]) -
             found: dict[str, Any] = json.loads(text)
             return found
 
-        assert news("generation=0&seen=2") == {"rows": [], "bodies": [], "seen": 2}
+        assert news("generation=0&seen=2") == {"rows": [], "bodies": [], "metrics": [{}], "seen": 2}
+        step = lines[2]["step"]
+        (folder / "metrics.jsonl").write_text(json.dumps({"step": step, "loss": 0.5}) + '\n{"step": 99, "loss"')
         append(folder, lines[2])
         added = news("generation=0&seen=2")
+        assert added["metrics"] == [{str(step): {"step": step, "loss": 0.5}}]
         assert added["seen"] == 3 and [row["n"] for row in added["rows"]] == [3] and len(added["bodies"]) == 1
         assert news("generation=0&seen=7") == news("generation=4&seen=2") == {"reload": True}
         write_log(folder, lines[3:4])
@@ -71,6 +78,33 @@ def test_it_hands_out_what_is_new(tmp_path: Path, lines: list[dict[str, Any]]) -
         assert ask(port, "/lines?generation=1&seen=0")[0] == 503
         write_log(folder, [])
         assert ask(port, "/")[0] == 400
+
+
+def test_a_browser_that_goes_away_is_no_news(
+    tmp_path: Path, lines: list[dict[str, Any]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with serving(write_log(tmp_path, lines[:1])) as port:
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", port)) as browser:
+                browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, no goodbye
+                browser.sendall(b"GET / HT")
+        assert ask(port, "/")[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_port_that_is_taken_ends_no_run(
+    tmp_path: Path, lines: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_log(tmp_path, lines[:1])
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["view", str(folder), "--watch", "--no-open", "--port", str(port)]) == 1
+        assert f"port {port} is taken" in capsys.readouterr().err
+        with Watch(folder, port) as watch:
+            watch.begin(said.append)
+            watch.begin(said.append)
+    assert len(said) == 1 and f"cannot be watched on port {port}" in said[0]
 
 
 def test_there_must_be_something_to_watch(tmp_path: Path) -> None:

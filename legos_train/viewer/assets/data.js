@@ -52,6 +52,17 @@ const SEAT_FILTERS = {
 };
 const ROW_FILTERS = { run: (row) => String(row.run), env: (row) => row.env, step: (row) => String(row.step) };
 const LOST_FILTER = "loss or invalid";
+const MEASURED = "the measured policies";
+
+// Who an evaluation is about: its policies, and where they meet each other (a tournament) everybody. Empty for a run.
+function measuredPlayers() {
+  const pairs = rows.flatMap((row) => (row.measured ? [row.measured] : []));
+  const policies = new Set(pairs.map(([policy]) => policy));
+  const others = pairs.filter(([policy, opponent]) => policy !== opponent).map(([, opponent]) => opponent);
+  if (others.some((name) => policies.has(name))) others.forEach((name) => policies.add(name));
+  return policies;
+}
+let measured = measuredPlayers();
 
 function seatFits(seat, filters) {
   return Object.entries(SEAT_FILTERS).every(([name, of]) => {
@@ -59,14 +70,20 @@ function seatFits(seat, filters) {
     if (!wanted) return true;
     if (name === "outcome" && wanted === LOST_FILTER) return LOST.has(seat.outcome);
     if (name === "trained" && wanted === "not trained") return !seat.trained;
+    if (name === "player" && wanted === MEASURED) return measured.has(seat.player);
     return of(seat) === wanted;
   });
 }
 
-// The seat whose worst turn comes first among those that fit, the losers before the others; -1 where none has a turn.
+// Whether somebody that is trained or measured sits there.
+const isOurs = (seat) => (measured.size ? measured.has(seat.player) : seat.player === "policy");
+
+// The seat whose worst turn comes first among those that fit: our losers, all losers, all; -1 where none has a turn.
 function worstSeat(row, filters) {
   const fitting = row.seats.map((seat, index) => index).filter((index) => row.seats[index].worst && seatFits(row.seats[index], filters));
-  const losers = fitting.filter((index) => LOST.has(row.seats[index].outcome));
+  const lost = fitting.filter((index) => LOST.has(row.seats[index].outcome));
+  const ours = lost.filter((index) => isOurs(row.seats[index]));
+  const losers = ours.length ? ours : lost;
   const order = (index) => row.seats[index].worst;
   return (losers.length ? losers : fitting).reduce((best, index) => (best < 0 || worse(order(index), order(best)) ? index : best), -1);
 }

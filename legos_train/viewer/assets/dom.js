@@ -36,7 +36,8 @@ function amount(value, digits = 3) {
 
 const OUTCOMES = { win: "good", loss: "bad", invalid: "bad", draw: "odd", truncated: "odd" };
 const chip = (text, kind = "") => el("span", { class: `chip ${kind}`, title: visible(text) }, visible(text));
-const outcomeChip = (outcome) => (outcome === null ? null : chip(outcome, OUTCOMES[outcome] ?? ""));
+const spaced = (outcome) => outcome.replaceAll("_", " ");
+const outcomeChip = (outcome) => (outcome === null ? null : chip(spaced(outcome), OUTCOMES[outcome] ?? ""));
 const count = (n, one) => `${n.toLocaleString("en")} ${one}${n === 1 ? "" : "s"}`;
 
 function option(value, label, chosen) {

@@ -38,16 +38,18 @@ function versions(seat) {
 }
 
 function seatsTable(view, seats) {
-  const heads = ["agent", "role", "player", "outcome", "return", "credit", "by turn", "policy", "trained"];
+  const heads = ["agent", "role", "player", "outcome", "return", "credit", "by turn", "weights", "trained"];
+  const skipped = view.row.measured ? new Set(["credit", "trained"]) : new Set(); // nobody learns in an evaluation
   const lines = seats.map((index) => {
     const facts = view.row.seats[index];
     const seat = view.episode.seats[index];
     const alone = view.seat === index;
     const name = el("button", { type: "button", "aria-pressed": String(alone), title: alone ? "Show all seats again" : "Show only what this seat saw", onclick: () => goTo(view.index, null, alone ? null : index) }, visible(facts.agent.split("/").pop()));
     const carry = finite(seat.carry) && seat.carry !== 0 ? el("span", { class: "soft" }, ` (${signed(seat.carry)} without a turn)`) : null;
-    return el("tr", {}, el("td", {}, name), el("td", {}, visible(facts.role)), el("td", {}, visible(facts.player)), el("td", {}, outcomeChip(facts.outcome)), el("td", {}, amount(facts.return), carry), ...credit(view, index), el("td", {}, versions(seat)), el("td", {}, chip(trainedText(facts), facts.trained ? "good" : "")));
+    const cells = [el("td", {}, name), el("td", {}, visible(facts.role)), el("td", {}, visible(facts.player)), el("td", {}, outcomeChip(facts.outcome)), el("td", {}, amount(facts.return), carry), ...credit(view, index), el("td", {}, versions(seat)), el("td", {}, chip(trainedText(facts), facts.trained ? "good" : ""))];
+    return el("tr", {}, ...cells.filter((_, at) => !skipped.has(heads[at])));
   });
-  return el("div", { class: "scroll" }, el("table", { class: "seats" }, el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col" }, head)))), el("tbody", {}, ...lines)));
+  return el("div", { class: "scroll" }, el("table", { class: "seats" }, el("thead", {}, el("tr", {}, ...heads.filter((head) => !skipped.has(head)).map((head) => el("th", { scope: "col" }, head)))), el("tbody", {}, ...lines)));
 }
 
 function grid(view, seats) {
@@ -119,20 +121,21 @@ function controls(view) {
     el("button", { type: "button", title: "Next episode (j)", "aria-label": "Next episode", disabled: at < 0 || at + 1 >= state.found.length, onclick: () => move(1) }, "\u203a"),
     el("button", { type: "button", id: "worst", disabled: worst < 0, title: "The turn with the largest drop in exact value, else the most negative advantage (w)", onclick: () => goWorst(index) }, "Worst turn"),
     el("button", { type: "button", title: "Fold or unfold all tables (f)", onclick: () => foldAll() }, "Fold / unfold"),
-    el("label", {}, "Seen by", seatChoice), el("label", {}, "Colour", colour));
+    el("label", {}, "Seen by", seatChoice), ...(row.tokens ? [el("label", {}, "Colour", colour)] : []));
 }
 
 function showEpisode(index, seat) {
   const row = rows[index];
   const episode = body(index);
   const view = { index, row, episode, seat, largest: largestAdvantage(episode) };
-  const details = [`step ${visible(row.step)}`, `policy version ${visible(row.version ?? "\u2013")}`, `seed ${visible(row.seed ?? "\u2013")}`, row.group === null ? null : `group ${visible(row.group)}`, count(row.turns, "turn"), row.tokens ? count(row.tokens, "token") : null, header.runs.length > 1 ? header.runs[row.run].label : null];
+  const when = row.measured ? [visible(row.measured.join(" against "))] : [`step ${visible(row.step)}`, `policy version ${visible(row.version ?? "\u2013")}`];
+  const details = [...when, `seed ${visible(row.seed ?? "\u2013")}`, row.group === null ? null : `group ${visible(row.group)}`, count(row.turns, "turn"), row.tokens ? count(row.tokens, "token") : null, header.runs.length > 1 ? header.runs[row.run].label : null];
   const main = byId("main");
   near.disconnect();
   hideTip();
   main.replaceChildren(
     el("div", { class: "head" }, el("h2", {}, `#${row.n} \u00b7 ${visible(row.env)}`), el("span", { class: "soft" }, details.filter(Boolean).join(" \u00b7 ")), typeof episode.info.outcome === "string" ? chip(episode.info.outcome) : null, episode.truncated ? chip("truncated", "odd") : null),
-    controls(view), el("div", { id: "legend" }, legend(document.body.dataset.colour)), el("div", { class: "factbar" }, ...facts(view)),
+    controls(view), row.tokens ? el("div", { id: "legend" }, legend(document.body.dataset.colour)) : "", el("div", { class: "factbar" }, ...facts(view)),
     tableNode(view, tree(row), fold.all ?? row.turns <= 60));
   return view;
 }

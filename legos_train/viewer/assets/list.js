@@ -10,10 +10,11 @@ function drawFilters() {
   const selects = FILTERS.map(([name, label]) => {
     let values = choices(name);
     if (name === "outcome" && values.some((value) => LOST.has(value))) values = [LOST_FILTER, ...values];
+    if (name === "player" && measured.size && values.length > measured.size) values = [MEASURED, ...values];
     if (name === "trained" && values.some((value) => value !== "trained")) values = ["not trained", ...values];
     const chosen = state.filters[name] ?? "";
-    if (values.length < 2 && !chosen) return null;
-    const shown = (value) => (name === "run" ? header.runs[Number(value)].label : value);
+    if ((values.length < 2 || (name === "trained" && measured.size)) && !chosen) return null;
+    const shown = (value) => (name === "run" ? header.runs[Number(value)].label : name === "outcome" ? spaced(value) : value);
     return el("label", {}, label, el("select", { "data-filter": name, class: chosen ? "set" : null, onchange: (event) => filter({ [name]: event.target.value }) }, option("", "all", chosen === ""), ...values.map((value) => option(value, shown(value), value === chosen))));
   });
   const sort = el("select", { "data-filter": "sort", onchange: (event) => filter({ sort: event.target.value }) }, ...Object.entries(ORDERS).map(([name, [label]]) => option(name, label, name === state.filters.sort)));
@@ -43,19 +44,26 @@ function refresh() {
   draw();
 }
 
+// `x@best` for `runs/x@best`, the model of an endpoint; the seats table has the whole name.
+const shortName = (player) => player.split(/[/#]/).filter(Boolean).pop() ?? player;
+
 function rowNode(at) {
   const index = state.found[at];
   const row = rows[index];
   const worst = worstSeat(row, state.filters);
-  const lost = worst >= 0 && LOST.has(row.seats[worst].outcome);
+  const asked = state.filters.player || !row.seats.some(isOurs);
+  const lost = worst >= 0 && LOST.has(row.seats[worst].outcome) && (asked || isOurs(row.seats[worst]));
   const few = row.seats.slice(0, 3);
+  const byPlayer = row.measured && new Set(row.seats.map((seat) => seat.player)).size === row.seats.length;
   const seats = few.flatMap((seat, number) => {
-    const player = seat.player === "policy" ? "" : ` (${seat.player})`;
+    const agent = seat.agent.split("/").pop();
+    const player = seat.player === "policy" ? "" : shortName(seat.player);
+    const who = byPlayer ? player : player ? `${agent} (${player})` : agent; // an evaluation is about players
     const kind = { good: "plus", bad: "minus" }[OUTCOMES[seat.outcome]] ?? "";
-    return [number ? " \u00b7 " : "", visible(`${seat.agent.split("/").pop()}${player} `), el("span", { class: kind }, visible(`${signed(seat.return)}${seat.outcome ? ` ${seat.outcome}` : ""}`))];
+    return [number ? " \u00b7 " : "", visible(`${who} `), el("span", { class: kind }, visible(`${signed(seat.return)}${seat.outcome ? ` ${spaced(seat.outcome)}` : ""}`))];
   });
   if (row.seats.length > few.length) seats.push(` \u00b7 ${row.seats.length - few.length} more`);
-  const where = [`step ${visible(row.step)}`, count(row.turns, "turn"), header.runs.length > 1 ? visible(header.runs[row.run].label) : null].filter(Boolean).join(" \u00b7 ");
+  const where = [row.measured ? null : `step ${visible(row.step)}`, count(row.turns, "turn"), header.runs.length > 1 ? visible(header.runs[row.run].label) : null].filter(Boolean).join(" \u00b7 ");
   const open = el("button", { type: "button", class: "open", onclick: () => goTo(index, null, null) }, el("span", { class: "first" }, el("b", {}, `#${row.n} ${visible(row.env)}`), el("span", { class: "soft" }, ` ${where}`)), el("span", { class: "soft" }, ...seats));
   const node = el("li", { class: "row", "aria-posinset": at + 1, "aria-setsize": state.found.length }, open);
   if (lost) {

@@ -46,13 +46,6 @@ function arrive() {
   follow();
 }
 
-function welcome() {
-  byId("main").replaceChildren(
-    el("h2", {}, "Choose an episode"),
-    el("p", { class: "soft" }, "\u201cLost games\u201d lists what was lost, the worst first; the red number of a row leads to the turn that cost most. Press ? for the keys."),
-    ...header.runs.map((run) => el("p", {}, el("b", {}, visible(run.label)), el("span", { class: "soft" }, ` ${visible(run.path)}${run.bad ? ` \u00b7 ${count(run.bad, "line")} of the log could not be read` : ""}`))));
-}
-
 // In the order of play; turns of seats that are not shown are passed over.
 function stepTurn(by) {
   const { view, turn } = state;
@@ -84,8 +77,9 @@ function nextTheme() {
 
 function lostGames() {
   const seats = rows.flatMap((row) => row.seats);
-  const ours = seats.some((seat) => seat.player === "policy") && seats.some((seat) => seat.player !== "policy");
-  filter({ text: "", run: "", env: "", role: "", step: "", trained: "", outcome: LOST_FILTER, player: ours ? "policy" : "", sort: "worst" }, true);
+  const some = (test) => seats.some(test) && !seats.every(test);
+  const player = some((seat) => measured.has(seat.player)) ? MEASURED : some((seat) => seat.player === "policy") ? "policy" : "";
+  filter({ text: "", run: "", env: "", role: "", step: "", trained: "", outcome: LOST_FILTER, player, sort: "worst" }, true);
   document.body.classList.remove("has-open");
   byId("list").querySelector(".open")?.focus();
 }
@@ -144,6 +138,9 @@ async function live() {
         rows.push(...added.rows);
         bodies.push(...added.bodies);
         header.live.seen = added.seen;
+        header.runs.forEach((run, index) => Object.assign(run.metrics, added.metrics[index]));
+        measured = measuredPlayers();
+        if (!state.view) welcome();
         const { scrollTop } = byId("list");
         if (!byId("selects").contains(document.activeElement)) drawFilters(); // not under the user's hands
         refresh();
@@ -154,7 +151,7 @@ async function live() {
   } catch {
     byId("summary").textContent = "the server has ended; what is here stays";
   }
-  setTimeout(live, document.hidden ? 10000 : 2000);
+  setTimeout(live, document.hidden ? 10000 : 1000 * header.live.every);
 }
 
 byId("text").addEventListener("input", (event) => {
@@ -178,4 +175,4 @@ drawFilters();
 refresh();
 arrive();
 document.documentElement.dataset.ready = "1";
-if (header.live) setTimeout(live, 1000);
+if (header.live) setTimeout(live, 500 * header.live.every);

@@ -37,6 +37,9 @@ function saw(seat, index) {
   const previous = index && !turn.kept && turn.messages.length === 1 ? seat.turns[index - 1].messages[0]?.content : undefined;
   box.append(...turn.messages.map((entry) => message(entry, previous)));
   if (!turn.messages.length && !turn.kept) box.append(el("span", { class: "soft" }, "nothing"));
+  const last = turn.messages.at(-1)?.content;
+  const drawn = typeof last === "string" && last.length < 20000 ? board(last, turn.action) : null;
+  if (drawn) box.append(drawn);
   return box;
 }
 
@@ -54,7 +57,7 @@ function did(turn, facts) {
   return box;
 }
 
-function cardHeader(turn, facts, index, place) {
+function cardHeader(row, turn, facts, index, place) {
   const parts = [el("b", {}, visible(facts.agent)), el("span", { class: "soft" }, `turn ${index + 1}${place ? ` · ${place}` : ""}`)];
   parts.push(el("span", {}, "reward ", amount(turn.reward)));
   if ("advantage" in turn) parts.push(el("span", {}, "advantage ", amount(turn.advantage)));
@@ -63,7 +66,7 @@ function cardHeader(turn, facts, index, place) {
     parts.push(el("span", { class: "exact" }, `exact value ${number(before)} \u2192 ${number(after)} (`, amount(after - before), ")"));
   }
   if ("version" in turn) parts.push(el("span", { class: "soft" }, `v${visible(turn.version)}`));
-  parts.push(chip(trainedText(facts), facts.trained ? "good" : ""));
+  if (!row.measured) parts.push(chip(trainedText(facts), facts.trained ? "good" : ""));
   if (turn.finish && turn.finish !== "stop") parts.push(chip(`finish: ${turn.finish}`, "odd"));
   return el("header", {}, ...parts);
 }
@@ -81,7 +84,7 @@ function card(view, seatIndex, index, place) {
   box.fill = () => {
     box.fill = null;
     box.classList.remove("far");
-    box.append(cardHeader(turn, facts, index, place), saw(episode.seats[seatIndex], index), did(turn, facts));
+    box.append(cardHeader(row, turn, facts, index, place), saw(episode.seats[seatIndex], index), did(turn, facts));
   };
   if (row.tokens <= EAGER) box.fill();
   else {

@@ -1,0 +1,42 @@
+"""What a seat was told, for people in a terminal: no repetitions, boards in rows, nothing that controls it."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+BOARD_ROW = re.compile(r"\S(?: \S)+")
+
+
+def repeated(lines: Sequence[str], before: Sequence[str]) -> int:
+    """How many lines a text begins with that the text before began with, too; a board is not torn in two."""
+    same = 0
+    while same < min(len(lines), len(before)) and lines[same] == before[same]:
+        same += 1
+    while 0 < same < len(lines) and BOARD_ROW.fullmatch(lines[same]) and BOARD_ROW.fullmatch(lines[same - 1]):
+        same -= 1
+    return same
+
+
+def squared(text: str) -> str:
+    """The text with every board that is one line of single characters (`Board: X 2 3 ...`) in rows, if it is square."""
+
+    def rows(found: re.Match[str]) -> str:
+        cells = found[1].split()
+        side = math.isqrt(len(cells))
+        if side * side != len(cells):
+            return found[0]
+        lines = [" ".join(cells[k : k + side]) for k in range(0, len(cells), side)]
+        return "Board:\n" + "\n".join(f"  {line}" for line in lines)
+
+    return re.sub(r"\bBoard: ((?:\S ){8,}\S)$", rows, text, flags=re.MULTILINE)
+
+
+def clean(text: Any) -> str:
+    """Text without control characters: those of a model could otherwise move the cursor or retitle the window."""
+    return "".join(
+        c if c in "\n\t" or not unicodedata.category(c).startswith("C") else f"\\u{ord(c):04x}" for c in str(text)
+    )

@@ -1,0 +1,77 @@
+// What is seen first: how each player fared in each role, every count a way to its games; an evaluation's own numbers.
+
+const KINDS = ["win", "draw", "loss", "invalid", "opponent_invalid", "truncated", "unscored"];
+const MOST = 80;
+
+function tally(run) {
+  const groups = new Map();
+  for (const row of rows) {
+    if (row.run !== run) continue;
+    for (const seat of row.seats) {
+      const key = JSON.stringify([row.env, seat.role, seat.player]);
+      const group = groups.get(key) ?? { env: row.env, role: seat.role, player: seat.player, games: 0, total: 0, kinds: {} };
+      group.games += 1;
+      group.total += finite(seat.return) ? seat.return : 0;
+      if (seat.outcome !== null) group.kinds[seat.outcome] = (group.kinds[seat.outcome] ?? 0) + 1;
+      groups.set(key, group);
+    }
+  }
+  const rank = (group) => (isOurs(group) ? 0 : 1);
+  const names = (group) => `${group.env} ${group.role} ${group.player}`;
+  return [...groups.values()].sort((a, b) => rank(a) - rank(b) || names(a).localeCompare(names(b), "en", { numeric: true }));
+}
+
+function countButton(run, group, outcome, many) {
+  if (!many) return el("span", { class: "soft" }, "0");
+  const { env, role, player } = group;
+  const chosen = { text: "", step: "", trained: "", run: String(run), env, role, player, outcome };
+  const says = `${count(many, "game")} of ${player} as ${role}${outcome ? `: ${spaced(outcome)}` : ""}`;
+  const sort = LOST.has(outcome) ? { sort: "worst" } : {};
+  return el("button", { type: "button", title: visible(`List ${says}`), "aria-label": visible(says), onclick: () => filter({ ...chosen, ...sort }, true) }, many.toLocaleString("en"));
+}
+
+function numbersTable(heads, lines) {
+  const head = el("thead", {}, el("tr", {}, ...heads.map((name) => el("th", { scope: "col" }, name))));
+  return el("div", { class: "scroll" }, el("table", { class: "seats" }, head, el("tbody", {}, ...lines.map((cells) => el("tr", {}, ...cells.map((cell) => el("td", {}, cell)))))));
+}
+
+function fared(run) {
+  const groups = tally(run);
+  const kinds = KINDS.filter((kind) => groups.some((group) => group.kinds[kind]));
+  const lines = groups.slice(0, MOST).map((group) => [
+    visible(group.env), visible(group.role), visible(group.player), countButton(run, group, "", group.games),
+    ...kinds.map((kind) => countButton(run, group, kind, group.kinds[kind] ?? 0)), amount(group.games ? group.total / group.games : null),
+  ]);
+  const table = numbersTable(["environment", "role", "player", "games", ...kinds.map(spaced), "mean return"], lines);
+  return groups.length > MOST ? [table, el("p", { class: "soft" }, `and ${groups.length - MOST} more`)] : [table];
+}
+
+const percent = (value) => (finite(value) ? `${number(100 * value)} %` : "\u2013");
+const interval = (pair) => (Array.isArray(pair) && pair.every(finite) ? `${signed(pair[0])} \u2026 ${signed(pair[1])}` : "\u2013");
+
+function evaluated(results) {
+  const boxes = [];
+  if (results.ratings.length) {
+    const lines = results.ratings.map((one) => [visible(one.name), number(one.elo, 4), Array.isArray(one.ci95) ? one.ci95.map((v) => number(v, 4)).join(" \u2026 ") : "\u2013", percent(one.score), number(one.games, 9)]);
+    boxes.push(el("h3", {}, "Ratings"), numbersTable(["policy", "Elo (Bradley-Terry)", "95 % interval", "score", "games"], lines));
+  }
+  if (results.rows.length) {
+    const lines = results.rows.slice(0, MOST).map((one) => [visible(one.env), visible(one.policy), visible(one.opponent), number(one.games, 9), amount(one.mean), interval(one.ci95), percent(one.win), percent(one.draw), percent(one.loss), percent(one.invalid)]);
+    boxes.push(el("h3", {}, "Results"), numbersTable(["environment", "policy", "opponent", "games", "mean return", "95 % interval", "win", "draw", "loss", "invalid"], lines));
+  }
+  return boxes;
+}
+
+function welcome() {
+  const parts = header.runs.flatMap((run, index) => [
+    el("h3", { title: visible(run.path) }, visible(run.label), el("span", { class: "soft" }, run.report ? " \u00b7 its curves are in report.html beside this page" : "")),
+    run.bad ? el("p", { class: "soft" }, `${count(run.bad, "line")} of the log could not be read`) : null,
+    ...(run.results ? evaluated(run.results) : []),
+    run.results ? el("h3", {}, "By role and player") : null,
+    ...fared(index),
+  ]);
+  byId("main").replaceChildren(
+    el("h2", {}, "Choose an episode"),
+    el("p", { class: "soft" }, "\u201cLost games\u201d lists what was lost, the worst first; the red number of a row leads to the turn that cost most. Buttons with numbers list those games. Press ? for the keys."),
+    ...parts.filter(Boolean));
+}
