@@ -12,7 +12,7 @@ import gymnasium
 from legos_envs.game import Game, GameEnv, InfoSet
 from legos_envs.play import Decision, Policy, Runner, play, play_many
 from legos_envs.records import Episode, Trajectory, Turn
-from legos_envs.registry import UnknownEnv, make, pprint_registry, refuse, register, registered, spec
+from legos_envs.registry import BadArguments, UnknownEnv, make, pprint_registry, refuse, register, registered, spec
 from legos_envs.rubric import Rubric, Scores
 from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table, Truncated, Unscored
 from legos_envs.text_env import TextEnv
@@ -58,6 +58,7 @@ for _game in GAMES | REFUSED:
         refuse(env_id(_game), _reason)
 
 __all__ = [
+    "BadArguments",
     "Decision",
     "Episode",
     "Forfeit",

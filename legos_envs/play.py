@@ -183,7 +183,14 @@ async def play(
 
     Raises:
         KeyError: nobody plays for an agent; the message names its role and the roles given.
+        TypeError: a policy is given by its name; `legos_envs.policies.make_policy` makes policies of names.
     """
+    for policy in policies.values() if isinstance(policies, Mapping) else [policies]:
+        if not callable(policy):
+            raise TypeError(
+                f"a policy is a function of a Decision, got {policy!r}; "
+                "legos_envs.policies.make_policy('random', env) makes one of a name"
+            )
     runner = Runner(env, seed, options, group=group, salt=salt)
     flying: dict[asyncio.Future[str], Decision] = {}
     try:

@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import re
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,10 @@ _refused: dict[str, str] = {}
 
 class UnknownEnv(LookupError):
     """No environment is registered under the id; the message names the nearest ones."""
+
+
+class BadArguments(TypeError, ValueError):
+    """The constructor refused its arguments; the message says which, and where the accepted ones are listed."""
 
 
 def register(id: str, entry_point: Callable[..., Any] | str | None = None, **kwargs: Any) -> None:
@@ -67,6 +72,8 @@ def spec(id: str) -> EnvSpec:
         raise UnknownEnv(f"{id!r} cannot be made: {_refused[full]}.")
     close = _nearest(full)
     hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+    if id.endswith(".py"):
+        hint = f" One that a file registers is named '{id}:Name-v0'."
     raise UnknownEnv(f"no environment {id!r} is registered.{hint} `legos envs list` shows all {len(registered())}.")
 
 
@@ -79,12 +86,29 @@ def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
         **kwargs: constructor arguments, over the registered defaults.
 
     Raises:
-        UnknownEnv: nothing is registered under the id, or the module registers no such id.
+        UnknownEnv: nothing is registered under the id, or the module cannot be imported or registers no such id.
+        BadArguments: the constructor does not take these arguments. It is a TypeError and a ValueError.
     """
-    if isinstance(id, str) and ":" in id:
-        module, _, id = id.rpartition(":")
+    module, _, name = id.rpartition(":") if isinstance(id, str) else ("", "", id.id)
+    if module:
         _import(module)
-    return pettingzoo.make("aec", spec(id) if isinstance(id, str) else id, **kwargs)
+    try:
+        found = spec(name) if isinstance(id, str) else id
+    except UnknownEnv as error:
+        if not module:
+            raise
+        raise UnknownEnv(f"{error} {module!r} was imported; does it call `register({name!r}, ...)`?") from error
+    try:
+        return pettingzoo.make("aec", found, **kwargs)
+    except (TypeError, ValueError) as error:
+        of_its_own = isinstance(error, TypeError) and "argument" not in str(error)
+        if not kwargs or of_its_own:  # a mistake in the env's code: its traceback is what helps
+            raise
+        given = " ".join(f"{key}={value!r}" for key, value in kwargs.items())
+        shown = id if isinstance(id, str) else name
+        raise BadArguments(
+            f"{shown} cannot be made with {given}: {error}. `legos envs show {shown}` has its arguments"
+        ) from error
 
 
 def pprint_registry() -> None:
@@ -98,8 +122,8 @@ def _import(module: str) -> None:
         return
     try:
         importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise UnknownEnv(f"cannot import {module!r}, named before the ':' of the environment id: {error}") from error
+    except Exception as error:
+        raise UnknownEnv(_why_not(module, error)) from error
 
 
 def _import_file(path: Path) -> None:
@@ -114,9 +138,19 @@ def _import_file(path: Path) -> None:
     module = sys.modules[name] = importlib.util.module_from_spec(found)
     try:
         found.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
+        if isinstance(error, Exception):
+            raise UnknownEnv(_why_not(str(path), error)) from error
         raise
+
+
+def _why_not(module: str, error: Exception) -> str:
+    """Why a module or file cannot be imported, with the line that failed, as for a mistake in one's own file."""
+    said = str(error) if isinstance(error, ModuleNotFoundError) else f"{type(error).__name__}: {error}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == module]
+    at = f" (line {lines[-1]})" if lines else ""  # of files; a SyntaxError says its line itself
+    return f"cannot import {module!r}, named before the ':' of the environment id: {said}{at}"
 
 
 _WRAPPED = re.compile("-(raw|train)$")  # how TextArena names its ids with other wrappers

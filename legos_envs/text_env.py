@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pettingzoo import AECEnv
 
@@ -201,14 +201,23 @@ class TextEnv(AECEnv[str, dict, str]):
         else:  # AEC has no reward at reset: what the rules gave before the first ask counts with the first step
             self._early, self.rewards = self.rewards, self._zeros.copy()
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """What only `reset` makes, asked for too early; an AttributeError, as `hasattr` and `copy` expect."""
+            said = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in ("agent_selection", "rewards", "terminations", "truncations", "infos", "_observed"):
+                said = f"{type(self).name}: call reset(seed=...) first; {said}"
+            raise AttributeError(said, name=name, obj=self)
+
     def step(self, action: str | None) -> None:
         """Plays the text of `agent_selection`. A dead agent takes one `None`, as AEC demands."""
-        agent = self.agent_selection
         if self.ended:
             if not self.agents:
                 raise RuntimeError(f"{self.name}: step() before reset(), or after every agent has left the episode")
             self._was_dead_step(action)
             return
+        agent = self.agent_selection
         if not isinstance(action, str):
             raise TypeError(f"{self.name}: the action of {agent!r} must be a str, got {type(action).__name__}")
         action = parsing.clean(action)

@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stopped.exit_code
     except BrokenPipeError:
         return _reader_left()
-    except (LookupError, ValueError, TypeError, RuntimeError, OSError, EOFError) as error:
+    except Exception as error:
         if not explained(error):
             raise
         print(f"error: {message(error)}", file=sys.stderr)

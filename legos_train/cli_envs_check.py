@@ -47,6 +47,7 @@ def run(p: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 
 def _one(options: argparse.Namespace, kwargs: dict[str, Any]) -> int:
+    legos_envs.make(options.env, **kwargs).close()  # what cannot be made would fail every check with the same words
     report, thrown = _checked(options.env, options, kwargs)
     print(report)
     if thrown is not None:

@@ -55,6 +55,8 @@ def run(arguments: Sequence[str]) -> int:
     resume, dry_run, smoke = (take_flag(rest, flag) for flag in ("--resume", "--dry-run", "--smoke"))
     watch = _take_watch(rest)
     names, files = take_values(rest, "--preset"), take_values(rest, "--config")
+    if smoke and not names:
+        raise ConfigError("--smoke is a small run of a preset: give --preset NAME too")
     data: dict[str, Any] = {}
     for name in names:
         data = merged(data, preset(name, smoke=smoke))

@@ -132,6 +132,8 @@ def train(
             raise TypeError("train takes an arena and a config, got two configs")
         arena, config = None, arena
     config = config or TrainConfig()
+    if resume and config.run_dir is None:
+        raise ConfigError("resume needs the run that it goes on with: give --run-dir runs/NAME (in Python run_dir)")
     if arena is not None and arena.envs:
         if config.env != TrainConfig().env or config.env_args:
             raise ConfigError("envs are given in the arena and in the config; give them in one of the two")
@@ -216,6 +218,8 @@ def _run(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Ma
             Watch(run.path, manner.watch) as watch,
         ):
             progress.note(f"{title}; run directory {run.path}")
+            if manner.resume and not start:
+                progress.note("no checkpoint to resume from: the run begins at step 0")
             first = _first_numbers(trainer, run, start, progress)
             progress.before(first)
             trainer.check, written = stopping.check, start
@@ -249,7 +253,8 @@ def _run(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Ma
                 # evaluation, the step has no row yet: the last checkpoint stands, and a resume plays the step again.
                 if trainer.learner.step == written > start:
                     keep()
-                progress.note(f"stopped after step {trainer.learner.step}; --resume goes on from the last checkpoint")
+                again = f"--resume --run-dir {run.path} goes on from the last checkpoint"
+                progress.note(f"stopped after step {trainer.learner.step}; {again}")
                 raise
             file.close()
             log.close()

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from pettingzoo import AECEnv
 
 import legos_envs
+from legos_envs import BadArguments
 from legos_train.cli import parse_assignments
 
 NAMED = re.compile(r"([A-Za-z][\w.-]*)=(.+)")
@@ -68,13 +69,15 @@ def made(name: str, args: Mapping[str, Any]) -> AECEnv:
     """
     try:
         return legos_envs.make(name, **args)
+    except BadArguments as error:
+        raise SettingError(f"{error}; with several envs, --arg ENV:NAME=VALUE is for one of them") from error
     except (TypeError, ValueError, RuntimeError, ImportError) as error:
         missing = isinstance(error, ModuleNotFoundError)  # the command line says which extra brings it
         mistake = isinstance(error, TypeError) and "argument" not in str(error)  # in the env's own code
         if missing or mistake:
             raise
-        with_ = " ".join(f"{key}={value!r}" for key, value in args.items())
+        given = f" with {' '.join(f'{key}={value!r}' for key, value in args.items())}" if args else ""
         raise SettingError(
-            f"{name} cannot be made{f' with {with_}' if args else ''}: {error}. `legos envs show {name}` has its "
-            "arguments; with several envs, --arg ENV:NAME=VALUE is for one of them"
+            f"{name} cannot be made{given}: {error}. `legos envs show {name}` has its arguments; with several envs, "
+            "--arg ENV:NAME=VALUE is for one of them"
         ) from error

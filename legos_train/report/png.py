@@ -62,11 +62,12 @@ def _drawn(svg: str, scale: int) -> bytes:
     """The figure as resvg draws it. Raises RuntimeError where no font is installed: it would leave all words out."""
     import resvg_py
 
-    def render(text: str, **more: bool) -> bytes:
-        return bytes(resvg_py.svg_to_bytes(svg_string=text, zoom=scale, background="#ffffff", **more))
+    def render(text: str, fonts: bool = True) -> bytes:
+        made = resvg_py.svg_to_bytes(svg_string=text, zoom=scale, background="#ffffff", skip_system_fonts=not fonts)
+        return bytes(made)
 
     word = "<svg xmlns='http://www.w3.org/2000/svg' width='40' height='20'><text y='15'>step</text></svg>"
-    if render(word) == render(word, skip_system_fonts=True):
+    if render(word) == render(word, fonts=False):
         raise RuntimeError("resvg finds no font on this machine; install one, such as fonts-dejavu-core")
     return render(plain(svg))
 
