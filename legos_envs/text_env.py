@@ -194,7 +194,10 @@ class TextEnv(AECEnv[str, dict, str]):
         self._told = self._blank.copy()
         self._news = self._blank.copy()
         self._returns: dict[str, float] = {}
-        self._run(Strand(self.play(Table(self, "", self.options))))
+        rules = self.play(Table(self, "", self.options))
+        if not hasattr(rules, "send"):
+            raise TypeError(f"{self.name}: play() asks nobody: it must ask with `yield from table.ask(...)`")
+        self._run(Strand(rules))
         self._choose()
         if self.ended:
             self._accumulate_rewards()
@@ -208,6 +211,8 @@ class TextEnv(AECEnv[str, dict, str]):
             said = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in ("agent_selection", "rewards", "terminations", "truncations", "infos", "_observed"):
                 said = f"{type(self).name}: call reset(seed=...) first; {said}"
+            if name == "seats":
+                raise AttributeError(f"{said}: the class must declare them, as seats = {{'player_0': Seat('player')}}")
             raise AttributeError(said, name=name, obj=self)
 
     def step(self, action: str | None) -> None:

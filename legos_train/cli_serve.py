@@ -77,7 +77,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    options = make_parser().parse_args(arguments)
+    p = make_parser()
+    options = p.parse_args(arguments)
+    if not 0 <= options.port < 1 << 16:
+        p.error(f"--port must be from 0 to 65535, got {options.port}")
     keys, (adapters, bases) = _keys(options.api_key_file), _adapters(options.adapter)
     model = _model(options.model, bases)
     if options.host not in LOOPBACK and not keys:

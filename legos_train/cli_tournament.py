@@ -185,6 +185,8 @@ def lines(results: dict[str, Any]) -> Iterator[str]:
         )
     names, matrix = results["payoffs"]["names"], results["payoffs"]["matrix"]
     if names:
+        places = [names.index(name) for name in results["ratings"] if name in names]  # numbered as above
+        names, matrix = [names[k] for k in places], [[matrix[k][other] for other in places] for k in places]
         yield "wins minus losses of the row against the column:"
         yield f"{'':{width + 3}}" + "".join(f"{k:>8}" for k in range(1, len(names) + 1))
         for k, (name, values) in enumerate(zip(names, matrix), 1):

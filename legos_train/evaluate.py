@@ -3,7 +3,7 @@
 Used alike by `legos eval` and, every few steps, by training. The parts are in `legos_train.evaluation`.
 """
 
-from legos_train.evaluation.duel import head_to_head
+from legos_train.evaluation.duel import NothingScored, head_to_head
 from legos_train.evaluation.exactly import (
     action_probabilities,
     exact_metrics,
@@ -17,6 +17,7 @@ from legos_train.evaluation.outcomes import OUTCOMES, outcome_of
 
 __all__ = [
     "OUTCOMES",
+    "NothingScored",
     "action_probabilities",
     "bootstrap_interval",
     "exact_metrics",

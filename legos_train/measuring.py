@@ -14,7 +14,7 @@ from legos_envs import InfoSet, exact
 from legos_envs.policies import RandomPolicy
 from legos_train.actors import BASE, POLICY, UNTRAINED, seated
 from legos_train.arena import Arena, EnvSlot
-from legos_train.evaluate import OUTCOMES, exact_metrics, head_to_head, solvable
+from legos_train.evaluate import OUTCOMES, NothingScored, exact_metrics, head_to_head, solvable
 from legos_train.evaluation.outcomes import sides_of
 from legos_train.rollout import ModelPlayer, Rollouts
 from legos_train.roster import Roster
@@ -99,30 +99,35 @@ class Measurer:
         listed = course.env.infos[course.env.agent_selection].get("legal_actions")
 
         def played(sides: Sequence[Sequence[str]], opponent: Any, games: int) -> dict[str, Any]:
-            return head_to_head(
-                self.rollouts,
-                slot.name,
-                sides,
-                own,
-                opponent,
-                games,
-                self.seed,
-                others={**judges, **own},
-                options=slot.options,
-            )
+            try:
+                return head_to_head(
+                    self.rollouts,
+                    slot.name,
+                    sides,
+                    own,
+                    opponent,
+                    games,
+                    self.seed,
+                    others={**judges, **own},
+                    options=slot.options,
+                )
+            except NothingScored as none:  # no reason to end a run: its judge may be understood in other games
+                return none.row
 
         if listed and len(sides) > 1:
             return numbers_of(played(sides, RandomPolicy(), self.games), "vs_random")
         games = max(1, self.games // len(mine))
         return numbers_of(played([mine], own[mine[0]], games), "return", by_role=True)
 
-    def key(self, numbers: dict[str, float]) -> tuple[str, int]:
-        """The number that `best` is chosen by, the first env's, and 1 or -1 for whether more of it is better."""
+    def key(self, numbers: dict[str, float]) -> tuple[str, int] | None:
+        """The number that `best` is chosen by, the first env's, and 1 or -1 for whether more of it is better; None
+        where no game of it could be scored."""
+        first = f"{next(iter(self.courses))}/" if len(self.courses) > 1 else ""
         for name in numbers:
-            kind = name.rpartition("/")[2]
-            if kind in HIGHER_IS_BETTER:
+            kind = name.removeprefix(first)
+            if name == first + kind and kind in HIGHER_IS_BETTER:
                 return name, 1 if HIGHER_IS_BETTER[kind] else -1
-        raise KeyError(f"no number to choose the best weights by among {sorted(numbers)}")
+        return None
 
     def close(self) -> None:
         self.rollouts.close()
@@ -132,11 +137,11 @@ class Measurer:
 def numbers_of(row: Mapping[str, Any], name: str, *, by_role: bool = False) -> dict[str, float]:
     """The numbers of a row of an evaluation by which training is followed.
 
-    The mean return as `name` with the ends of its 95 % interval, `name_low` and `name_high`; where problems have right
-    answers `accuracy` with its interval; with `by_role` also `name_ROLE`; and the share of each of `OUTCOMES`, with
-    its interval where it came about.
+    The mean return as `name` with the ends of its 95 % interval, `name_low` and `name_high`, unless no game could be
+    scored; where problems have right answers `accuracy` with its interval; with `by_role` also `name_ROLE`; and the
+    share of each of `OUTCOMES`, with its interval where it came about.
     """
-    out = _with_interval(name, row["mean"], row["ci95"])
+    out = {} if row["mean"] is None else _with_interval(name, row["mean"], row["ci95"])
     if "accuracy" in row:
         out |= _with_interval("accuracy", row["accuracy"]["mean@1"], row["accuracy"]["mean@1_ci95"])
     if by_role and len(row["roles"]) > 1:

@@ -198,6 +198,8 @@ def locate(spec: str) -> tuple[str, Path | None]:
     if "/" in spec and not path.exists() and (runs := sorted(path.parent.glob("*/config.toml"))):
         names = ", ".join(str(found.parent) for found in runs[:8])
         raise PolicyError(f"no run {spec!r}; beside it there are: {names}")
+    if spec.startswith("runs/") and not path.exists():
+        raise PolicyError(f"no run {spec!r}: there is no such directory; `legos train --run-dir {spec}` makes one")
     if spec == "tiny" or (path / "config.json").exists() or ("/" in spec and not path.exists() and spec[0] not in "./"):
         return spec, None
     hint = f" Did you mean http://{spec}?" if "#" in spec else ""

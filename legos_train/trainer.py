@@ -362,13 +362,19 @@ class Trainer:
         if self.config.average.kind != "none" and self.learner.step:
             self.local.publish(AVERAGE, self.learner.average(), self.learner.step)
             found["average"] = self.measure(AVERAGE)
-        key, sign = self.measurer.key(found["last"])
         for kind, numbers in found.items():
-            if self.learner.step and (self.best is None or sign * numbers[key] > sign * self.best.numbers[key]):
+            if self.learner.step and self._better(numbers):
                 weights = self.backend.trainable() if kind == "last" else self.learner.average()
                 self.best = Best(self.learner.step, kind, numbers, dict(weights))
         averaged = {f"{name}_average": value for name, value in found.get("average", {}).items()}
         return {**found["last"], **averaged}
+
+    def _better(self, numbers: dict[str, float]) -> bool:
+        """Whether these are better than the best so far; never where no game was scored."""
+        if (chosen := self.measurer.key(numbers)) is None:
+            return False
+        key, sign = chosen
+        return self.best is None or sign * numbers[key] > sign * self.best.numbers[key]
 
     @property
     def evaluates_often(self) -> bool:

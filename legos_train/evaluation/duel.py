@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from legos_train.rollout import Player, Rollouts
 
 
+class NothingScored(ValueError):
+    """No seed was scored in every seat, as when a judge was never understood. `row`: what there is, without a mean."""
+
+    def __init__(self, message: str, row: Row):
+        super().__init__(message)
+        self.row = row
+
+
 def head_to_head(
     rollouts: Rollouts,
     env_id: str,
@@ -39,7 +47,7 @@ def head_to_head(
         The row of `legos eval`, see `summary.row`.
 
     Raises:
-        ValueError: no seed was scored in every seat.
+        NothingScored: no seed was scored in every seat.
     """
     from legos_train.rollout import Play
 
@@ -59,7 +67,6 @@ def head_to_head(
     found = row(schedule[0].pairing, records, seed, samples=1, failed=(), zero_sum=True)
     if found["mean"] is None:
         reasons = [str(t.info["reason"]) for e in episodes for t in e.trajectories.values() if t.info.get("reason")]
-        raise ValueError(
-            f"no seed of {env_id} was scored in every seat; the first reason: {next(iter(reasons), 'not told')}"
-        )
+        first = next(iter(reasons), "not told")
+        raise NothingScored(f"no seed of {env_id} was scored in every seat; the first reason: {first}", found)
     return found

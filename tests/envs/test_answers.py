@@ -80,7 +80,7 @@ def test_any_text_is_read_in_linear_time(text):
     start = time.process_time()
     answer = final_answer(text)
     assert same_answer(answer, "5") is False
-    assert time.process_time() - start < 0.05
+    assert time.process_time() - start < 0.5  # of 65,536 characters: 0.05 s at most; what is quadratic takes minutes
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,12 @@ def test_policies_by_agent_before_role_and_an_error_that_names_the_role():
         run(Debate(), {"pro": says, "con": says})
 
 
+@pytest.mark.parametrize("policies", ["random", {"pro": says, "con": "random", "judge": says}])
+def test_a_policy_given_by_its_name_is_refused(policies):
+    with pytest.raises(TypeError, match=r"got 'random'; legos_envs\.policies\.make_policy"):
+        run(Debate(), policies)
+
+
 def test_the_record():
     episode = run(Debate(), seed=5, options={"topic": "chess"}, group="g")
     assert (episode.env_id, episode.seed, episode.options, episode.group) == ("Debate-v0", 5, {"topic": "chess"}, "g")

@@ -95,7 +95,7 @@ def test_missing_files_and_modules(tmp_path):
 def test_a_file_that_fails_can_be_mended(tmp_path):
     file = tmp_path / "broken.py"
     file.write_text("1 / 0")
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(legos_envs.UnknownEnv, match=r"ZeroDivisionError: division by zero \(line 1\)"):
         legos_envs.make(f"{file}:Mended-v0")
     file.write_text(SOURCE.format(name="Mended"))
     assert legos_envs.make(f"{file}:Mended-v0").name == "Mended-v0"

@@ -345,10 +345,23 @@ def test_notes_and_rewards_for_nobody_are_errors():
         started(env_of(note))
 
 
+def test_an_env_that_is_not_whole_says_what_is_missing():
+    with pytest.raises(TypeError, match=r"play\(\) asks nobody: it must ask with `yield from table\.ask"):
+        started(env_of(lambda self, table: table.ask("a_0", "hi") and None))
+    with pytest.raises(AttributeError, match=r"the class must declare them, as seats = \{'player_0'"):
+        type("Bare", (TextEnv,), {})()
+
+
 def test_steps_at_the_wrong_time():
     env = Debate()
     with pytest.raises(RuntimeError, match="no state before reset"):
         env.state()
+    with pytest.raises(RuntimeError, match=r"step\(\) before reset"):
+        env.step("early")
+    for early in (env.last, lambda: env.infos, lambda: env.observe("pro_0")):
+        with pytest.raises(AttributeError, match=r"Debate-v0: call reset\(seed=...\) first"):
+            early()
+    assert not hasattr(env, "agent_selection") and not hasattr(env, "no_such_name")
     env.reset(seed=0)
     with pytest.raises(TypeError, match="action of 'pro_0' must be a str, got int"):
         env.step(3)

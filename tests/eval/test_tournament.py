@@ -12,6 +12,7 @@ import pytest
 
 from legos_envs.ratings import bradley_terry
 from legos_train.cli import main
+from legos_train.cli_tournament import lines
 from legos_train.evaluation.crossplay import Met, online, payoffs, ratings
 from legos_train.leaderboard import Leaderboard, LeaderboardError
 
@@ -66,6 +67,19 @@ def test_the_leaderboard_grows_from_run_to_run_and_counts_a_game_once(
     for name, skill in board.skills().items():
         assert skill["mu"] == pytest.approx(again[name]["mu"]), "in three parts as in one"
     assert main(["tournament"]) == 0 and "OpenSkill" in capsys.readouterr().out
+
+
+def test_the_payoffs_are_numbered_as_the_ratings_are() -> None:
+    one = {"elo": 1500.0, "ci95": [1400.0, 1600.0], "score": 0.5, "games": 2}
+    payoffs = {"names": ["a", "b", "c"], "matrix": [[0.0, -0.5, 0.1], [0.5, 0.0, 0.2], [-0.1, -0.2, 0.0]]}
+    results = {"ratings": dict.fromkeys("bac", one), "payoffs": payoffs, "openskill": None, "meta_nash": None}
+    shown = list(lines({**results, "envs": ["X"], "notes": []}))
+    first = next(i for i, line in enumerate(shown) if line.startswith("wins minus losses")) + 2
+    assert [line.split() for line in shown[first:]] == [
+        ["1", "b", "+0.000", "+0.500", "+0.200"],
+        ["2", "a", "-0.500", "+0.000", "+0.100"],
+        ["3", "c", "-0.200", "-0.100", "+0.000"],
+    ]
 
 
 def test_a_leaderboard_is_no_other_file(tmp_path: Path) -> None:

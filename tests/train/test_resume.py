@@ -58,9 +58,10 @@ def test_twenty_steps_equal_ten_and_a_kill_and_ten(tmp_path: Path) -> None:
         assert {k: v for k, v in a.items() if k not in unequal} == {k: v for k, v in b.items() if k not in unequal}
 
 
-def test_resume_before_any_checkpoint_starts_at_zero_and_a_finished_run_stays_as_it_is(tmp_path: Path) -> None:
+def test_resume_before_any_checkpoint_starts_at_zero_and_a_finished_run_stays_as_it_is(tmp_path: Path, capsys) -> None:
     config = small(tmp_path / "run")
-    train(config, resume=True, quiet=True)
+    train(config, resume=True)
+    assert "no checkpoint to resume from: the run begins at step 0" in capsys.readouterr().out
     seen = {path: digest(path) for path in (tmp_path / "run").rglob("*") if path.is_file()}
     result = train(config, resume=True, quiet=True)
     assert result.steps == 2

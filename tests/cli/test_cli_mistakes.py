@@ -1,0 +1,82 @@
+"""Mistakes of a first day at the command line: each ends with a message that says what to do, none with a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from inference.client.errors import ServerUnavailable
+from legos_train import cli
+
+GIVEN = ["--arg", "foo=1"]
+NO_FOO = "KuhnPoker-v0 cannot be made with foo=1: "
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["envs", "show", "KuhnPoker-v0", *GIVEN], NO_FOO),
+        (["envs", "check", "KuhnPoker-v0", *GIVEN], NO_FOO),
+        (["play", "KuhnPoker-v0", *GIVEN], NO_FOO),
+        (["train", "--env", "KuhnPoker-v0", *GIVEN], NO_FOO),
+        (["eval", "KuhnPoker-v0", "-m", "random", *GIVEN], NO_FOO),
+        (["envs", "show", "KuhnPoker-v0", "--arg", "num_rounds=0"], "num_rounds must be a whole number from 1 to 100"),
+        (["envs", "check", "KuhnPokr-v0"], "Did you mean 'KuhnPoker-v0'"),
+        (["play", "mine.py"], "'mine.py:Name-v0'"),
+        (["play", "mine.py:Mine-v0"], "call `register('Mine-v0', ...)`"),
+        (["play", "broken.py:Mine-v0"], "SyntaxError"),
+        (["eval", "missing.py:Mine-v0", "-m", "random"], "No module named 'nowhere_at_all' (line 2)"),
+        (["train", "--resume"], "give --run-dir runs/NAME"),
+        (["train", "--smoke"], "give --preset NAME too"),
+    ],
+)
+def test_a_mistake_is_explained_and_leaves_nothing_behind(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = {"broken.py": "def (\n", "missing.py": "x = 1\nimport nowhere_at_all\n", "mine.py": "x = 1\n"}
+    for name, text in files.items():
+        Path(name).write_text(text)
+    assert cli.main(arguments) == 1
+    streams = capsys.readouterr()
+    assert streams.err.startswith("error: ") and said in streams.err and streams.out == ""
+    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__", "runs"} == set(files)
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_a_port_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.main(["serve", "--port", "99999"])
+    assert left.value.code == 2 and "--port must be from 0 to 65535, got 99999" in capsys.readouterr().err
+
+
+def test_a_server_that_cannot_be_reached_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def train(**_: object) -> None:
+        raise ServerUnavailable("no endpoint is usable")
+
+    monkeypatch.setattr("legos_train.train", train)
+    assert cli.main(["train", "--server", "http://127.0.0.1:9"]) == 1
+    assert capsys.readouterr().err == "error: no endpoint is usable\n"
+
+
+CODE = """
+from legos_envs import Seat, TextEnv, register
+
+class Mine(TextEnv):
+    seats = {"a_0": Seat("a")}
+
+    def __init__(self, size=3):
+        super().__init__()
+        size + None
+
+register("mistakes/Mine-v0", Mine)
+"""
+
+
+def test_a_mistake_in_the_code_of_an_env_keeps_its_traceback(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(CODE)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        cli.main(["envs", "show", f"{tmp_path}/mine.py:mistakes/Mine-v0", "--arg", "size=4"])

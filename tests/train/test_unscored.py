@@ -1,0 +1,33 @@
+"""Games that nobody could score, as where a judge is never understood, end no training run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import legos_envs
+from legos_envs.policies import make_policy
+from legos_train import train
+from legos_train.evaluate import NothingScored, head_to_head
+from legos_train.rollout import Rollouts
+
+from .helpers import small
+
+
+def test_training_goes_on_where_no_judge_was_understood(tmp_path: Path) -> None:
+    """As at the start of a run of `tiny`, which cannot judge: there is no mean, and there are no best weights yet."""
+    result = train(small(tmp_path / "run", env="Debate-v0", batch_size=2, eval={"games": 4}), quiet=True)
+    assert result.start["unscored"] == result.last["unscored"] == 1.0
+    assert "return" not in result.last and not result.best
+    assert (tmp_path / "run" / "adapter").exists() and (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_duel_without_a_scored_game_says_why() -> None:
+    env = legos_envs.make("Debate-v0")
+    speaker, rollouts = make_policy("scripted:long", env), Rollouts(legos_envs.make)
+    judge = {"judge": lambda decision: "nonsense"}
+    with pytest.raises(NothingScored, match=r"no seed of Debate-v0 .* judge_0 was not understood") as caught:
+        head_to_head(rollouts, "Debate-v0", [("pro_0",), ("con_0",)], speaker, speaker, 2, 0, others=judge)
+    rollouts.close()
+    assert caught.value.row["mean"] is None and caught.value.row["unscored"] == 1.0
