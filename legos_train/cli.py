@@ -36,6 +36,8 @@ EXTRAS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a verb and returns its exit code: 0, 1 for a failure that the message explains, 2 for wrong usage."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        _for_people()
     if arguments[:1] in (["--version"], ["-V"]):
         from legos_envs import __version__
 
@@ -69,6 +71,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"error: {message(error)}", file=sys.stderr)
         return 1
+
+
+def _for_people() -> None:
+    """A process that only runs a command: warnings without the place in our code, errors of settings without links."""
+    import os
+    import warnings
+
+    warnings.formatwarning = lambda message, *rest: f"note: {message}\n"  # type: ignore[assignment]
+    os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
 
 
 def _reader_left() -> int:

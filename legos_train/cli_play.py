@@ -18,6 +18,7 @@ import legos_envs
 from inference.types import InferenceError
 from legos_envs import Episode
 from legos_train.cli import parse_assignments, parser
+from legos_train.evaluation.outcomes import outcome_of
 from legos_train.playing import Left, Table
 from legos_train.policies import Cast
 from legos_train.told import clean
@@ -185,4 +186,12 @@ def _show_result(table: Table, episode: Episode, who: dict[str, str]) -> None:
     print()
     for agent, policy in who.items():
         print(f"{agent} ({policy}): {episode.returns[agent]:+g}")
-    print(f"outcome: {episode.outcome or 'ended'} (seed {table.seed})")
+    print(f"outcome: {episode.outcome or 'ended'}{_verdict(table, episode, who)} (seed {table.seed})")
+
+
+def _verdict(table: Table, episode: Episode, who: dict[str, str]) -> str:
+    """Whether the person has won, where one plays and what one side wins the others lose."""
+    people = [agent for agent, policy in who.items() if policy == "human" and episode.trajectories[agent].trainable]
+    if len(people) != 1 or not getattr(table.env.unwrapped, "zero_sum", False):
+        return ""
+    return {"win": ", you won", "loss": ", you lost", "draw": ", a draw"}.get(outcome_of(episode, people[0]), "")

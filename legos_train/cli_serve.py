@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,6 +89,7 @@ def run(arguments: Sequence[str]) -> int:
             f"--host {options.host} can be reached from other machines: give --api-key-file FILE, or serve on 127.0.0.1"
         )
 
+    _check_port(options.host, options.port)
     from inference import fastblas
     from inference.server.app import Settings, create_app
     from inference.server.running import serve
@@ -109,6 +111,17 @@ def run(arguments: Sequence[str]) -> int:
         },
     )
     return serve(create_app(settings), options.host, options.port, options.drain_seconds)
+
+
+def _check_port(host: str, port: int) -> None:
+    """Before a model is loaded for nothing. Who takes the port between now and then is told by the server itself."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise Refused(f"cannot listen on {host} port {port} ({error.strerror}); give another --port") from error
 
 
 def _keys(file: Path | None) -> tuple[str, ...]:

@@ -95,6 +95,12 @@ class TrainConfig(Section):
     logs: Logs = Logs()
     server: Server = Server()
 
+    @field_validator("credit", "loss", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        """A method by its name alone: `credit="rae"`."""
+        return {"name": value} if isinstance(value, str) else value
+
     @field_validator("env", mode="before")
     @classmethod
     def _entries(cls, value: Any) -> Any:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from http.server import ThreadingHTTPServer
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from legos_train import checkpoint, fsops
@@ -127,6 +128,8 @@ def train(
         TrainingError: training would have been for nothing; the message says why.
         Stopped: SIGINT or SIGTERM came; the checkpoint of the last whole step is written.
     """
+    if not isinstance(arena, (Arena, TrainConfig, NoneType)):
+        raise TypeError(f"train takes an Arena, a TrainConfig or both, got {arena!r}; try TrainConfig(env=...)")
     if isinstance(arena, TrainConfig):
         if config is not None:
             raise TypeError("train takes an arena and a config, got two configs")

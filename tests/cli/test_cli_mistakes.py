@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,21 @@ def test_a_port_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit) as left:
         cli.main(["serve", "--port", "99999"])
     assert left.value.code == 2 and "--port must be from 0 to 65535, got 99999" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_told_before_the_model_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert cli.main(["serve", "--port", str(port)]) == 1
+    assert f"cannot listen on 127.0.0.1 port {port}" in capsys.readouterr().err
+
+
+def test_methods_may_be_given_by_name_and_envs_not_as_arenas() -> None:
+    from legos_train import TrainConfig, train
+
+    assert TrainConfig(credit="rae", loss="gspo").loss.name == "gspo"  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"TrainConfig\(env=...\)"):
+        train("KuhnPoker-v0")  # type: ignore[arg-type]
 
 
 def test_a_server_that_cannot_be_reached_is_no_traceback(

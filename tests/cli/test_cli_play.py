@@ -55,6 +55,15 @@ def test_seats_by_agent_and_by_role(play: Play) -> None:
     assert "player_1> " in done.stdout and "player_0> " not in done.stdout
 
 
+def test_who_has_won_is_said_to_one_person(play: Play) -> None:
+    for seed in range(4):
+        done = play("KuhnPoker-v0", "--opponent", "scripted:first", "--seed", str(seed), said="bet\n")
+        won = "player_0 (human): +" in done.stdout
+        assert f"outcome: ended, you {'won' if won else 'lost'} (seed {seed})" in done.stdout
+    alone = play("KuhnPoker-v0", "--seat", "player_0=human", "--seat", "player_1=human", said="bet\nfold\n")
+    assert "outcome: ended (seed" in alone.stdout
+
+
 def test_a_debate_with_a_judge_that_is_not_you(play: Play) -> None:
     done = play("Debate-v0", "--seat", "con=human", "--seed", "1", said="A word.\n" * 9)
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from legos_train.presets import preset, preset_names
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("train_*.py"))
 GAMES = {"kuhn", "nim", "tictactoe", "biased_rps"}
-QUICK = {"train_redblue", "train_proposer_solver"}
+QUICK = {"train_redblue", "train_proposer_solver", "train_debate", "train_head_to_head"}
 
 
 def parameters() -> list:
