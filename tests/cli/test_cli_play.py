@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -177,6 +178,7 @@ def test_one_control_c_leaves_while_a_move_is_asked_for() -> None:
             while not shown.endswith("player_0> "):
                 shown += process.stdout.read(1)
                 assert process.poll() is None, shown
+            time.sleep(0.3)  # what comes between the prompt and the read is seen only when the read returns
             process.send_signal(signal.SIGINT)
             assert process.wait(10) == 130 and "game left" in process.stdout.read() and process.stderr.read() == ""
         finally:
