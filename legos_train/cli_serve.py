@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import socket
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from legos_train.cli import parser
+from legos_train.export.checkpoint import unpack
 from legos_train.policies import PolicyError, locate
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -43,7 +45,8 @@ def make_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=PATH",
-        help="publish an adapter directory or a run (runs/x, runs/x@best) as the model NAME at the start (repeatable)",
+        help="publish an adapter directory or a run (runs/x, runs/x@best, runs/x@step_40) as the model NAME "
+        "(repeatable)",
     )
     p.add_argument(
         "--adapter-root",
@@ -82,7 +85,12 @@ def run(arguments: Sequence[str]) -> int:
     options = p.parse_args(arguments)
     if not 0 <= options.port < 1 << 16:
         p.error(f"--port must be from 0 to 65535, got {options.port}")
-    keys, (adapters, bases) = _keys(options.api_key_file), _adapters(options.adapter)
+    with tempfile.TemporaryDirectory(prefix="legos-serve-") as folder:
+        return _serve(options, Path(folder))
+
+
+def _serve(options: argparse.Namespace, folder: Path) -> int:
+    keys, (adapters, bases) = _keys(options.api_key_file), _adapters(options.adapter, folder)
     model = _model(options.model, bases)
     if options.host not in LOOPBACK and not keys:
         raise Refused(
@@ -133,8 +141,9 @@ def _keys(file: Path | None) -> tuple[str, ...]:
     return keys
 
 
-def _adapters(given: Sequence[str]) -> tuple[dict[str, Path], set[str]]:
-    """By name the adapter directories, and the base models that they say they are for."""
+def _adapters(given: Sequence[str], folder: Path) -> tuple[dict[str, Path], set[str]]:
+    """By name the adapter directories, and the base models that they say they are for; checkpoints become adapters
+    below `folder`."""
     adapters, bases = {}, set()
     for item in given:
         name, equals, word = item.partition("=")
@@ -149,9 +158,7 @@ def _adapters(given: Sequence[str]) -> tuple[dict[str, Path], set[str]]:
         if path is None:
             raise Refused(f"--adapter {item}: {word!r} is a model; it takes an adapter directory or a run")
         if not (path / "adapter_config.json").exists():
-            raise Refused(
-                f"--adapter {item}: a checkpoint is no adapter yet; take {word.partition('@')[0]}@last or @best"
-            )
+            _, path = unpack(word, folder / name)
         adapters[name] = path
         bases |= set() if base is None else {base}
     return adapters, bases

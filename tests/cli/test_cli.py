@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -185,8 +186,11 @@ def test_a_bad_adapter_is_refused(run_dir: Path, harm: str, tmp_path: Path, caps
 def test_a_server_takes_runs_as_adapters_and_the_model_that_they_are_for(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    import numpy as np
+
     import inference.server.app as app
     import inference.server.running as running
+    from inference.loading import read_adapter
 
     seen: list[app.Settings] = []
     monkeypatch.setattr(app, "create_app", seen.append)
@@ -195,6 +199,13 @@ def test_a_server_takes_runs_as_adapters_and_the_model_that_they_are_for(
     assert seen[0].model == "tiny" and seen[0].adapters == {"kuhn": run_dir / "adapter", "best": run_dir / "best"}
     assert main(["serve", "--model", "other", "--adapter", f"kuhn={run_dir}"]) == 0
     assert seen[1].model == "other" and "adapters for tiny are served over other" in capsys.readouterr().err
-    for wrong, said in {"kuhn=tiny": "is a model", f"k={run_dir}@step_2": "@last", "k=/no": "no policy"}.items():
+    monkeypatch.setattr(running, "serve", lambda *args: kept.append(read_adapter(seen[-1].adapters["k"])) or 0)
+    kept: list[Any] = []
+    assert main(["serve", "--adapter", f"k={run_dir}@step_2"]) == 0
+    last = read_adapter(run_dir / "last").weights
+    assert all(np.array_equal(w, last[name]) for name, w in kept[0].weights.items()) and len(kept[0].weights) == len(
+        last
+    )
+    for wrong, said in {"kuhn=tiny": "is a model", f"k={run_dir}@step_9": "not kept", "k=/no": "no policy"}.items():
         assert main(["serve", "--adapter", wrong]) == 1
         assert said in capsys.readouterr().err
