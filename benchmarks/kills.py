@@ -137,12 +137,14 @@ def disturb(run: Path, resume: bool, row: int, delay: float, number: int, extra:
 
 
 def compare(run: Path, reference: dict[str, str], stopped: bool = False) -> dict[str, list[Any]]:
-    """`stopped`: a stop writes a checkpoint of its own, so that others than the last step's are there at the end."""
+    """`stopped`: a stop writes a checkpoint of its own, so an older one is pruned; those that both runs kept count."""
     steps = Counter(row["step"] for row in MetricsFile.read(run / "metrics.jsonl"))
     found = outcome(run)
     names = sorted({*found, *reference})
     if stopped:
-        names = [n for n in names if not n.startswith("checkpoints/") or n.startswith(f"checkpoints/step_{STEPS}/")]
+        kept = {Path(name).parent for name in found} & {Path(name).parent for name in reference}
+        kept.add(Path(f"checkpoints/step_{STEPS}"))
+        names = [n for n in names if not n.startswith("checkpoints/") or Path(n).parent in kept]
     return {
         "lost": [step for step in range(1, STEPS + 1) if not steps[step]],
         "doubled": [step for step, count in steps.items() if count > 1],

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,6 +35,7 @@ from legos_train.remote import RemoteEngine
 from legos_train.replay import Record, ReplayBuffer
 from legos_train.response import respond
 from legos_train.rollout import ModelPlayer
+from legos_train.whole_state import Best
 
 if TYPE_CHECKING:
     from legos_train.distributed import World
@@ -44,16 +44,6 @@ T = TypeVar("T")
 POLICY, AVERAGE = "policy", "average"
 MAX_EMPTY = 20
 """Steps in a row without anything to train on that a run goes through before it stops."""
-
-
-@dataclass(slots=True)
-class Best:
-    """The best weights measured so far: after which step, the last ones or the average, and their numbers."""
-
-    step: int
-    kind: str
-    numbers: dict[str, float]
-    weights: dict[str, Any]
 
 
 class Trainer:
@@ -431,4 +421,4 @@ def _plan(episode: Episode) -> dict[str, str]:
     return {a: t.info["member"] for a, t in episode.trajectories.items() if "member" in t.info}
 
 
-__all__ = ["AVERAGE", "POLICY", "Best", "Trainer"]
+__all__ = ["AVERAGE", "POLICY", "Trainer"]

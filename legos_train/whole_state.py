@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,16 @@ if TYPE_CHECKING:
     from legos_train.trainer import Trainer
 
 LEAGUE = "league_"
+
+
+@dataclass(slots=True)
+class Best:
+    """The best weights measured so far: after which step, the last ones or the average, and their numbers."""
+
+    step: int
+    kind: str
+    numbers: dict[str, float]
+    weights: dict[str, Any]
 
 
 def save(trainer: Trainer, root: Path) -> None:
@@ -65,8 +76,6 @@ def restore(trainer: Trainer, root: Path) -> int:
         kept = {name.removeprefix(LEAGUE): w for name, w in arrays.items() if name.startswith(LEAGUE)}
         trainer.league.load_state_dict(state["league"], kept)
     if state["best"] is not None:
-        from legos_train.trainer import Best
-
         trainer.best = Best(**state["best"], weights=arrays["best"])
     trainer.publish_all()
     return trainer.learner.step

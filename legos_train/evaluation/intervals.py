@@ -114,7 +114,7 @@ def advice(values: Sequence[float], interval: Sequence[float], per_value: int, w
     detectable = (NormalDist().inv_cdf(LEVEL) + NormalDist().inv_cdf(0.8)) * float(np.std(values, ddof=1)) / n**0.5
     return (
         f"{what} of {mean:+.3g} cannot be told from 0: {games} are too few. If it is real, about "
-        f"{wanted * per_value} games would show it with 80 % probability; so many as now show {detectable:.2g} or more."
+        f"{wanted * per_value} games would show it with 80 % probability; this many show {detectable:.2g} or more."
     )
 
 

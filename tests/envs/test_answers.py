@@ -77,10 +77,12 @@ def test_stated_answer_needs_a_mark():
     ],
 )
 def test_any_text_is_read_in_linear_time(text):
-    start = time.process_time()
-    answer = final_answer(text)
-    assert same_answer(answer, "5") is False
-    assert time.process_time() - start < 0.5  # of 65,536 characters: 0.05 s at most; what is quadratic takes minutes
+    def once() -> float:
+        start = time.process_time()
+        assert same_answer(final_answer(text), "5") is False
+        return time.process_time() - start
+
+    assert min(once() for _ in range(3)) < 0.05  # the least of three: what else runs here only adds
 
 
 @pytest.mark.parametrize(
