@@ -120,7 +120,10 @@ def test_other_env_arguments_than_in_training_are_told(run_dir: Path, capsys: py
         ("tiny+nowhere", "no adapter in 'nowhere'"),
     ],
 )
-def test_wrong_words_are_explained(run_dir: Path, word: str, said: str) -> None:
+def test_wrong_words_are_explained(
+    run_dir: Path, word: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a folder in which nobody has trained yet
     with pytest.raises(PolicyError, match=said):
         Cast(legos_envs.make("KuhnPoker-v0")).player(word.format(run=run_dir))
 
