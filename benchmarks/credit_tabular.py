@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.credit_games import Arrays
-from legos_envs.table import keyed_generator
+from legos_envs.table.table import keyed_generator
 from legos_train.credit import CreditAssigner, make_credit
 
 BATCH, UPDATES, GROUP = 64, 600, 8

@@ -25,7 +25,7 @@ import legos_envs
 from legos_envs import Decision, Runner, Seat, TextEnv
 from legos_envs.game import GameEnv
 from legos_envs.policies import make_policy
-from legos_envs.textarena_ids import env_id
+from legos_envs.textarena.ids import env_id
 
 ROUNDS = 3
 LONG = ("[" * 32000, "x" * 32000, "\\boxed{" * 4500, "<think>" * 4500, " " * 31999 + "]", "[" + "9" * 5000 + "]")

@@ -2,7 +2,8 @@
 
 `python -m benchmarks.group_step [--json out.json]` builds a random Qwen3 of 3.7 million parameters and one group of 8
 completions of 64 tokens to a prompt of 512, and takes loss and gradient of it three ways: plainly (the whole model on
-all rows), with the prompt shared (`legos_train/decoder.py`), and with the prompt shared and blocks computed again in
+all rows), with the prompt shared (`legos_train/model/decoder.py`),
+and with the prompt shared and blocks computed again in
 the backward pass (`optim.checkpoint_layers`). Sides take turns; CPU seconds, all threads included; the ratio is the
 median over the rounds. Memory is the peak of MLX's allocator during the step, weights included. The gradient's
 difference is relative, `|ours - plain| / |plain|` over all weights. Bars: 4 times faster, 0.35 of the memory, 1e-4.
@@ -27,7 +28,7 @@ from inference.loading import prepare_mlx
 from legos_envs import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
 from legos_train.loss import LossSettings
-from legos_train.policy import Policy, Weights, grad_norm, loss_and_grad
+from legos_train.model.policy import Policy, Weights, grad_norm, loss_and_grad
 
 GROUP, PROMPT, COMPLETION = 8, 512, 64
 SIDES = {"plain": ("plain", False), "shared": ("sites", False), "shared, recomputed": ("sites", True)}

@@ -32,8 +32,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from legos_train import checkpoint
-from legos_train.metrics_file import MetricsFile
+from legos_train.disk import checkpoint
+from legos_train.disk.metrics_file import MetricsFile
 
 STEPS, EVERY = 12, 2
 FLAGS = ["--env", "KuhnPoker-v0", "--steps", str(STEPS), "--batch-size", "8", "--threads", "1", "--lora.rank", "4"]
@@ -46,7 +46,7 @@ LIMIT = 300.0  # seconds; a run that takes longer hangs
 
 
 def start(run: Path, resume: bool, extra: list[str]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "legos_train.cli", "train", *FLAGS, *extra, "--run-dir", str(run)]
+    command = [sys.executable, "-m", "legos_train.cli.main", "train", *FLAGS, *extra, "--run-dir", str(run)]
     log = open(run.with_name(run.name + ".log"), "ab")  # noqa: SIM115 - the child's from here on
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     command += ["--resume"] if resume else []

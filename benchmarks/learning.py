@@ -32,7 +32,17 @@ def run(case: str, seed: int, extra: list[str], root: Path) -> dict:
     flags, metric, weights = CASES[case]
     path = root / f"{case}-{seed}"
     began, spent = time.perf_counter(), _children()
-    command = [sys.executable, "-m", "legos_train.cli", "train", *flags, "--seed", str(seed), "--run-dir", str(path)]
+    command = [
+        sys.executable,
+        "-m",
+        "legos_train.cli.main",
+        "train",
+        *flags,
+        "--seed",
+        str(seed),
+        "--run-dir",
+        str(path),
+    ]
     done = subprocess.run([*command, *extra], capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{case}, seed {seed} failed:\n{done.stderr}")

@@ -11,7 +11,8 @@ without). A step is everything: sampling, rewards, gradient, update. The first s
 Each side is a process of its own and runs alone, ours first; `tokens` are completion tokens trained on, `cpu` is CPU
 seconds of all threads, `wall` seconds. The other side is run with and without `mx.compile`, which on a CPU compiles
 C++, and (`--quick`: only) under our Python with the matrix library that Legos brings for MLX on Linux, without which
-MLX's CPU wheel is several times slower (`inference/fastblas.py`); the best of these counts. Memory: `mlx`, the peak of
+MLX's CPU wheel is several times slower (`inference/forward/fastblas.py`); the best of these counts.
+Memory: `mlx`, the peak of
 MLX's allocator over the run, model included; `rss`, how far the process grew over its size just before the first step
 (Linux only). The other side scores `--prompts` rows at a time; ours as many tokens as `--batch-tokens` allows, with
 blocks computed again in the backward pass (`optim.checkpoint_layers`; `--keep-blocks`: without, faster and larger).
@@ -82,7 +83,7 @@ def _resident() -> float:
 def ours(work: Path, given: argparse.Namespace) -> Found:
     """Trains with Legos; writes the prompts that it used to `work/prompts.json`."""
     from legos_train import Trainer
-    from legos_train.config import from_dict
+    from legos_train.config.train_config import from_dict
 
     config = from_dict(
         {
@@ -120,7 +121,7 @@ def ours(work: Path, given: argparse.Namespace) -> Found:
 def theirs(work: Path, given: argparse.Namespace) -> Found:
     """Trains with mlx-lm-lora; with `given.site`, under our Python and with our matrix library."""
     if given.site:
-        from inference import fastblas
+        from inference.forward import fastblas
 
         sys.path.append(given.site)
         fastblas.enable(given.threads)

@@ -32,9 +32,9 @@ import numpy as np
 from benchmarks.continuation import save_noisy_model
 from inference.loading import prepare_mlx
 from legos_train import Trainer
-from legos_train.config import TrainConfig, from_dict
-from legos_train.overlap import make_batch_generator, overlapped
-from legos_train.stopping import Stopping
+from legos_train.config.train_config import TrainConfig, from_dict
+from legos_train.run.overlap import make_batch_generator, overlapped
+from legos_train.run.stopping import Stopping
 
 GAMES, TOKENS, BOUND, FASTER = 8, 48, 1, 3.0
 Found = dict[str, Any]

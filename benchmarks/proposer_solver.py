@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 
 from legos_envs import Episode
-from legos_train.arena import EpisodeRequest
+from legos_train.arena.arena import EpisodeRequest
 from legos_train.bootstrap.arithmetic import PROBLEMS, STARTS, make_base
-from legos_train.config import TrainConfig, from_dict
-from legos_train.metrics import sparkline
-from legos_train.trainer import Trainer
+from legos_train.config.train_config import TrainConfig, from_dict
+from legos_train.run.episode_metrics import sparkline
+from legos_train.run.trainer import Trainer
 
 WINDOW = 10
 SETTINGS: dict[str, Any] = {

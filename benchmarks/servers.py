@@ -117,7 +117,7 @@ class Server:
 def running(folder: Path, *, baselines: Sequence[str] = ("compiled", "not compiled")) -> Iterator[dict[str, Server]]:
     """`ours`, and mlx_lm.server in each of the ways named, all with the model in `folder`."""
     python = sys.executable
-    commands = {"ours": [python, "-m", "legos_train.cli", "serve", "--model", str(folder)]}
+    commands = {"ours": [python, "-m", "legos_train.cli.main", "serve", "--model", str(folder)]}
     for how in baselines:
         commands[how] = [python, "-c", _MLX_LM, how, "--model", str(folder), "--host", HOST]
     servers: dict[str, Server] = {}

@@ -21,7 +21,7 @@ from inference import loading
 from inference.server.app import Settings
 
 Case = dict[str, Any]
-_COMMAND = [sys.executable, "-c", "import sys; from legos_train.cli import main; sys.exit(main())", "serve"]
+_COMMAND = [sys.executable, "-c", "import sys; from legos_train.cli.main import main; sys.exit(main())", "serve"]
 _ADDRESS = re.compile(r"http://[^ ]*:(\d+)")
 
 

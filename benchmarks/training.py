@@ -3,8 +3,8 @@
 `python -m benchmarks.training [--json out.json]` builds a random Qwen3 and rows like those of a board game (a rule text
 that all share, then a position, then a short answer), and prints one table:
 
-* loss and gradient by the three ways to reach the logits (`legos_train/policy.py`): sites, prefix, plain;
-* the same by sites with MLX's own softmax, SwiGLU and log-probabilities in place of `inference/fastmath.py`;
+* loss and gradient by the three ways to reach the logits (`legos_train/model/policy.py`): sites, prefix, plain;
+* the same by sites with MLX's own softmax, SwiGLU and log-probabilities in place of `inference/forward/fastmath.py`;
 * prefill and four tokens of the same prompts in the engine: its own forward pass against the model's call.
 
 Sides take turns; the smallest CPU time of some repeats counts. `off` is the largest difference
@@ -24,12 +24,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.engine import alternate, random_model
-from inference import Engine, Request, fastmath
+from inference import Engine, Request
+from inference.forward import fastmath
 from inference.loading import prepare_mlx
 from legos_envs import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
 from legos_train.loss import LossSettings
-from legos_train.policy import Policy, loss_and_grad
+from legos_train.model.policy import Policy, loss_and_grad
 
 VOCAB = 2048
 RULES, POSITION, ANSWER = 66, 18, 4

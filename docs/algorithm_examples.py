@@ -10,7 +10,7 @@ import numpy as np
 from page_parts import table
 
 from legos_envs.records import Episode, Trajectory, Turn
-from legos_train import settings
+from legos_train.config import sections as settings
 from legos_train.credit import PerEnv, PerRole, make_credit
 
 Seat = tuple[str, list[tuple[str, float]]]
@@ -133,7 +133,7 @@ def numbers(values: Any) -> str:
 
 def league_example(mode: str) -> str:
     """How likely three snapshots and a script are to be drawn, from results made by hand."""
-    from legos_train.league.mixtures import MODES, Known
+    from legos_train.league.modes import MODES, Known
     from legos_train.league.payoffs import Against, Pairs
 
     options = settings.League(mode=mode, opponents=("random",))  # type: ignore[arg-type]
@@ -168,8 +168,8 @@ def league_example(mode: str) -> str:
 
 def curriculum_example() -> str:
     """The odds of items by what is known of them, with the default gate."""
-    from legos_train.artifacts import ArtifactStore
-    from legos_train.curriculum.items import LearnabilitySampler
+    from legos_train.arena.artifact_store import ArtifactStore
+    from legos_train.arena.curriculum.items import LearnabilitySampler
 
     seen = ((0, 0), (0, 8), (1, 8), (4, 8), (7, 8), (8, 8))
     with ArtifactStore() as store:
@@ -186,7 +186,7 @@ def curriculum_example() -> str:
 
 def filter_example() -> str:
     """Who is trained on, by `filter.keep`, in a decided game, a draw, and one in which all lost."""
-    from legos_train.filters import keep_best
+    from legos_train.rollout.filters import keep_best
 
     rules = ("all", "winners", "positive")
     rows = []

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from cli_facts import CODES, FACTS, VARIABLES
 from page_parts import Setting, code, sentence, settings, settings_table, table, toctree, write_pages
 
-from legos_train import settings as sections
-from legos_train.cli import VERBS
-from legos_train.config import TrainConfig
-from legos_train.presets import preset_names
+from legos_train.cli.main import VERBS
+from legos_train.config import sections
+from legos_train.config.presets import preset_names
+from legos_train.config.train_config import TrainConfig
 
 FOLDER = Path(__file__).parent / "_generated/commands"
 DEFAULT = re.compile(r"\s*\((?:(repeatable)(?:[;,] )?)?(?:default: (.*))?\)$")
@@ -175,7 +175,7 @@ def train_settings() -> Iterator[str]:
     yield f"## Presets\n\n{presets}: [examples and presets](../../examples.md)."
     yield (
         "## Settings\n\nEach is a flag of the command line, a key of the TOML file for `--config`, and a field of\n"
-        "`legos_train.config.TrainConfig`: `--optim.lr 1e-4` is `lr = 1e-4` in the table `[optim]`. `none` is written\n"
+        "`legos_train.TrainConfig`: `--optim.lr 1e-4` is `lr = 1e-4` in the table `[optim]`. `none` is written\n"
         '`None` on the command line and `"none"` in TOML; a switch is `--asynchronous.enabled` or\n'
         "`--asynchronous.no-enabled`."
     )

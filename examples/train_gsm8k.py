@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from legos_train import Arena, Result, TrainConfig, train
-from legos_train.settings import Credit, Loss, Optim
+from legos_train.config.sections import Credit, Loss, Optim
 
 
 def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny", source: str = "words") -> Result:

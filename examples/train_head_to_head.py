@@ -9,7 +9,7 @@ from pathlib import Path
 from legos_envs import Decision, make
 from legos_envs.policies import make_policy
 from legos_train import Actor, Arena, Result, TrainConfig, train
-from legos_train.settings import Credit, Sampling
+from legos_train.config.sections import Credit, Sampling
 
 
 def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> Result:

@@ -7,8 +7,8 @@ import argparse
 from pathlib import Path
 
 from legos_train import Arena, ArtifactStore, Result, TrainConfig, train
-from legos_train.curriculum import ProposedProblems
-from legos_train.settings import Credit, Curriculum
+from legos_train.arena.curriculum import ProposedProblems
+from legos_train.config.sections import Credit, Curriculum
 
 
 def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> Result:

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from legos_train import Actor, Arena, Result, TrainConfig, train
-from legos_train.settings import Credit, Sampling
+from legos_train.config.sections import Credit, Sampling
 
 
 def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> Result:

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .client import (
+    from inference.client import (
         Client,
         HttpClient,
         Incompatible,
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
         ServerUnavailable,
         check_compatible,
     )
-    from .engine import Engine
-    from .loading import AdapterWeights, ModelInfo, base_digest, clone_structure, load, read_adapter
-    from .types import (
+    from inference.engine.engine import Engine
+    from inference.engine.worker import AsyncEngine
+    from inference.loading import AdapterWeights, ModelInfo, base_digest, clone_structure, load, read_adapter
+    from inference.types import (
         AdapterError,
         AdapterInfo,
         Completion,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
         UnsafeModel,
         UnsupportedModel,
     )
-    from .worker import AsyncEngine
 
 _HOMES = {
     "client": (
@@ -47,7 +47,7 @@ _HOMES = {
         "ServerUnavailable",
         "check_compatible",
     ),
-    "engine": ("Engine",),
+    "engine.engine": ("Engine",),
     "loading": ("AdapterWeights", "ModelInfo", "base_digest", "clone_structure", "load", "read_adapter"),
     "types": (
         "AdapterError",
@@ -62,7 +62,7 @@ _HOMES = {
         "UnsafeModel",
         "UnsupportedModel",
     ),
-    "worker": ("AsyncEngine",),
+    "engine.worker": ("AsyncEngine",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

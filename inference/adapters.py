@@ -25,8 +25,8 @@ from mlx import nn
 from mlx.utils import tree_unflatten
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
-from .types import AdapterError, AdapterInfo, UnknownAdapter
-from .wrapped import LORA, wrapped
+from inference.types import AdapterError, AdapterInfo, UnknownAdapter
+from inference.wrapped import LORA, wrapped
 
 Pairs = dict[str, tuple[mx.array, mx.array]]
 """Layer path -> A (in, rank), B (rank, out) with the scale folded in."""

@@ -22,10 +22,10 @@ import numpy as np
 from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
 
-from . import fastblas
-from .adapters import check_adapter, linear_shapes
-from .types import AdapterError, ModelNotFound, UnsafeModel
-from .wrapped import wrapped
+from inference.adapters import check_adapter, linear_shapes
+from inference.forward import fastblas
+from inference.types import AdapterError, ModelNotFound, UnsafeModel
+from inference.wrapped import wrapped
 
 _BUNDLED = ("tiny",)
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h

@@ -13,23 +13,23 @@ from legos_envs.game import Game, GameEnv, InfoSet
 from legos_envs.play import Decision, Policy, Runner, play, play_many
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_envs.registry import BadArguments, UnknownEnv, make, pprint_registry, refuse, register, registered, spec
-from legos_envs.rubric import Rubric, Scores
-from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table, Truncated, Unscored
+from legos_envs.scoring.rubric import Rubric, Scores
+from legos_envs.table.table import Forfeit, InvalidMove, Rules, Seat, Table, Truncated, Unscored
 from legos_envs.text_env import TextEnv
-from legos_envs.textarena_ids import GAMES, REFUSED, env_id, refusal
+from legos_envs.textarena import GAMES, REFUSED, env_id, refusal
 
 __version__ = "0.1.0"
 
 _BUILT_IN = {
-    "Amplification-v0": "tasks.amplification:Amplification",
-    "CodeGen-v0": "tasks.code_gen:CodeGen",
+    "Amplification-v0": "tasks.together.amplification:Amplification",
+    "CodeGen-v0": "tasks.code.code_gen:CodeGen",
     "ConnectFour-v0": "games.connect_four:ConnectFour",
-    "Dataset-v0": "tasks.dataset:Dataset",
-    "Debate-v0": "tasks.debate:Debate",
-    "EloArena-v0": "tasks.elo_arena:EloArena",
-    "EnsembleVote-v0": "tasks.ensemble_vote:EnsembleVote",
-    "GSM8K-v0": "tasks.gsm8k:GSM8K",
-    "HeadToHead-v0": "tasks.head_to_head:HeadToHead",
+    "Dataset-v0": "tasks.problems.dataset:Dataset",
+    "Debate-v0": "tasks.argument.debate:Debate",
+    "EloArena-v0": "tasks.contests.elo_arena:EloArena",
+    "EnsembleVote-v0": "tasks.problems.ensemble_vote:EnsembleVote",
+    "GSM8K-v0": "tasks.problems.gsm8k:GSM8K",
+    "HeadToHead-v0": "tasks.contests.head_to_head:HeadToHead",
     "KuhnPoker-v0": "games.kuhn_poker:KuhnPoker",
     "LeducPoker-v0": "games.leduc_poker:LeducPoker",
     "LiarsDice-v0": "games.liars_dice:LiarsDice",
@@ -37,23 +37,23 @@ _BUILT_IN = {
     "Negotiation-v0": "games.negotiation:Negotiation",
     "Nim-v0": "games.nim:Nim",
     "PigDice-v0": "games.pig_dice:PigDice",
-    "PlanExecute-v0": "tasks.plan_execute:PlanExecute",
-    "ProofVerification-v0": "tasks.proof_verification:ProofVerification",
-    "ProposerSolver-v0": "tasks.proposer_solver:ProposerSolver",
-    "RedBlue-v0": "tasks.red_blue:RedBlue",
-    "RefineLoop-v0": "tasks.refine_loop:RefineLoop",
-    "SPICE-v0": "tasks.spice:SPICE",
-    "SelfDistillation-v0": "tasks.self_distillation:SelfDistillation",
+    "PlanExecute-v0": "tasks.together.plan_execute:PlanExecute",
+    "ProofVerification-v0": "tasks.argument.proof_verification:ProofVerification",
+    "ProposerSolver-v0": "tasks.problems.proposer_solver:ProposerSolver",
+    "RedBlue-v0": "tasks.code.red_blue:RedBlue",
+    "RefineLoop-v0": "tasks.argument.refine_loop:RefineLoop",
+    "SPICE-v0": "tasks.problems.spice:SPICE",
+    "SelfDistillation-v0": "tasks.problems.self_distillation:SelfDistillation",
     "SimpleNegotiation-v0": "games.simple_negotiation:SimpleNegotiation",
     "TicTacToe-v0": "games.tic_tac_toe:TicTacToe",
-    "Tournament-v0": "tasks.tournament:Tournament",
+    "Tournament-v0": "tasks.contests.tournament:Tournament",
 }
 for _id, _where in _BUILT_IN.items():
     register(_id, f"legos_envs.{_where}")
     gymnasium.register(f"legos/{_id}", "legos_envs.wrappers.single_agent:make_seat", kwargs={"env_id": _id})
 for _game in GAMES | REFUSED:
     if (_reason := refusal(_game)) is None:
-        register(env_id(_game), "legos_envs.textarena:TextArena", game=_game)
+        register(env_id(_game), "legos_envs.textarena.env:TextArena", game=_game)
     else:
         refuse(env_id(_game), _reason)
 

@@ -1,6 +1,6 @@
 """Games that can be solved: pure rules (`Game`), and the environment that plays them (`GameEnv`).
 
-The env and the solvers in `legos_envs.exact` read the same `Game`, so they cannot disagree about the rules.
+The env and the solvers in `legos_envs.exact.solve` read the same `Game`, so they cannot disagree about the rules.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 from legos_envs import parsing
-from legos_envs.table import Rules, Table
+from legos_envs.table.table import Rules, Table
 from legos_envs.text_env import TextEnv
 
 State = Any

@@ -15,11 +15,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from legos_train.actors import Actor
-    from legos_train.arena import Arena, EpisodeRequest
-    from legos_train.artifacts import ArtifactStore
-    from legos_train.backend import TrainerBackend
-    from legos_train.config import ConfigError, TrainConfig
+    from legos_train.arena.arena import Arena, EpisodeRequest
+    from legos_train.arena.artifact_store import ArtifactStore
+    from legos_train.config.train_config import TrainConfig
     from legos_train.credit import (
         AgentTurnCredit,
         ConstantCredit,
@@ -35,10 +33,12 @@ if TYPE_CHECKING:
         SamePromptCredit,
         TurnLevelCredit,
     )
+    from legos_train.errors import ConfigError, TrainingError
     from legos_train.league import League
-    from legos_train.learner import TrainingError
-    from legos_train.loop import Result, train
-    from legos_train.trainer import Trainer
+    from legos_train.model.backend import TrainerBackend
+    from legos_train.players.actors import Actor
+    from legos_train.run.loop import Result, train
+    from legos_train.run.trainer import Trainer
 
 _CREDIT = (
     *("AgentTurnCredit", "ConstantCredit", "CreditAssigner", "GiGPOCredit", "GRPOCredit", "HierarchicalGRPOCredit"),
@@ -46,18 +46,18 @@ _CREDIT = (
     "TurnLevelCredit",
 )
 _HOME = {
-    "Actor": "actors",
-    "Arena": "arena",
-    "ArtifactStore": "artifacts",
-    "ConfigError": "config",
-    "EpisodeRequest": "arena",
+    "Actor": "players.actors",
+    "Arena": "arena.arena",
+    "ArtifactStore": "arena.artifact_store",
+    "ConfigError": "errors",
+    "EpisodeRequest": "arena.arena",
     "League": "league",
-    "Result": "loop",
-    "TrainConfig": "config",
-    "Trainer": "trainer",
-    "TrainerBackend": "backend",
-    "TrainingError": "learner",
-    "train": "loop",
+    "Result": "run.loop",
+    "TrainConfig": "config.train_config",
+    "Trainer": "run.trainer",
+    "TrainerBackend": "model.backend",
+    "TrainingError": "errors",
+    "train": "run.loop",
     **dict.fromkeys(_CREDIT, "credit"),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from legos_train.cli import VERBS, main
+from legos_train.cli.main import VERBS, main
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]

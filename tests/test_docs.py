@@ -81,7 +81,7 @@ def legos(arguments: list[str], folder: Path) -> None:
 
     In this process: what a process of its own would add, mostly imports, is most of the time. tests/cli starts some.
     """
-    from legos_train.cli import main
+    from legos_train.cli.main import main
 
     with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdin", io.StringIO("[bet]\n[take]\n[call]\n[A]\n" * 5))
@@ -101,7 +101,17 @@ def serve(arguments: list[str], folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     log = folder / "server.log"
-    command = [sys.executable, "-m", "legos_train.cli", "serve", *arguments, "--host", "127.0.0.1", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "legos_train.cli.main",
+        "serve",
+        *arguments,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     with log.open("w") as out, subprocess.Popen(command, cwd=folder, stdout=out, stderr=out) as process:
         try:
             end = time.monotonic() + 60
@@ -159,7 +169,7 @@ def test_commands_that_need_more_than_this_machine_are_understood(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks marked `text` name hub models, servers or long runs: their options are read, and nothing is done."""
-    from legos_train import cli
+    from legos_train.cli import main as cli
 
     monkeypatch.chdir(tmp_path)
     verb, *arguments = shlex.split(command)[1:]
@@ -174,7 +184,7 @@ def test_commands_that_need_more_than_this_machine_are_understood(
 
 @pytest.mark.parametrize(("page", "text"), blocks("toml"))
 def test_settings_files_are_valid(page: str, text: str) -> None:
-    from legos_train.config import from_dict
+    from legos_train.config.train_config import from_dict
 
     assert from_dict(tomllib.loads(text), page)
 
@@ -264,7 +274,7 @@ def test_the_first_command_in_full(tmp_path: Path) -> None:
     import json
 
     done = subprocess.run(
-        [sys.executable, "-m", "legos_train.cli", "train"], cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, "-m", "legos_train.cli.main", "train"], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     (result,) = tmp_path.glob("runs/*/result.json")
@@ -274,6 +284,6 @@ def test_the_first_command_in_full(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.toml")), ids=lambda file: file.name)
 def test_example_settings_are_valid(file: Path) -> None:
-    from legos_train.config import load_toml
+    from legos_train.config.train_config import load_toml
 
     load_toml(file)

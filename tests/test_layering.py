@@ -40,15 +40,18 @@ def test_inference_knows_no_environments() -> None:
     assert not modules & {"legos_envs", "legos_train", "pettingzoo", "gymnasium"}
 
 
-@pytest.mark.parametrize("module", ["inference", "legos_train", "legos_train.cli", "legos_train.cli_envs"])
+@pytest.mark.parametrize("module", ["inference", "legos_train", "legos_train.cli.main", "legos_train.cli.envs"])
 def test_light_modules_load_no_model_library(module: str) -> None:
     assert not loaded(f"import {module}") & {"mlx", "mlx_lm", "transformers", "tokenizers"}
 
 
 def test_playing_and_the_policies_of_code_need_no_model_library() -> None:
-    assert not loaded("import legos_train.cli_play") & {"mlx", "mlx_lm", "transformers"}
+    assert not loaded("import legos_train.cli.play") & {"mlx", "mlx_lm", "transformers"}
 
 
 def test_training_and_serving_load_no_tracker() -> None:
     """mlx-lm's own trainer imports wandb where it is installed; nothing here needs either."""
-    assert not loaded("from legos_train import train; import legos_train.trainer, inference") & {"wandb", "tensorboard"}
+    assert not loaded("from legos_train import train; import legos_train.run.trainer, inference") & {
+        "wandb",
+        "tensorboard",
+    }

@@ -10,15 +10,15 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .errors import BadAnswer, Incompatible, RequestRefused, ServerUnavailable
-from .interface import ChatReply, Client, Sampling, ServerInfo, Usage, check_compatible
-from .packing import Packed, pack
-from .retry import Retry
+from inference.client.errors import BadAnswer, Incompatible, RequestRefused, ServerUnavailable
+from inference.client.interface import ChatReply, Client, Sampling, ServerInfo, Usage, check_compatible
+from inference.client.packing import Packed, pack
+from inference.client.retry import Retry
 
 if TYPE_CHECKING:
-    from .http import HttpClient
-    from .local import LocalClient
-    from .pool import EndpointStatus, Pool
+    from inference.client.http import HttpClient
+    from inference.client.local import LocalClient
+    from inference.client.pool import EndpointStatus, Pool
 
 _HOME = {"HttpClient": "http", "LocalClient": "local", "Pool": "pool", "EndpointStatus": "pool"}
 

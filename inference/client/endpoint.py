@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .http import HttpClient
-from .interface import Client
-from .retry import Retry
+from inference.client.http import HttpClient
+from inference.client.interface import Client
+from inference.client.retry import Retry
 
 _turns = itertools.count(1)
 logger = logging.getLogger(__name__)

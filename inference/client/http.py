@@ -16,13 +16,12 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import httpx2
 
+from inference.client import wire
+from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
+from inference.client.interface import ChatReply, Message, Sampling, ServerInfo
+from inference.client.packing import Packed, check_name, pack
+from inference.client.retry import Retry, retry_after
 from inference.types import Completion, PublishMode, Request
-
-from . import wire
-from .errors import BadAnswer, RequestRefused, ServerUnavailable
-from .interface import ChatReply, Message, Sampling, ServerInfo
-from .packing import Packed, check_name, pack
-from .retry import Retry, retry_after
 
 T = TypeVar("T")
 _LATER = (429, 502, 503, 504)

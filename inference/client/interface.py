@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from inference.identity import PROTOCOL
+from inference.client.errors import Incompatible
+from inference.client.packing import Packed
+from inference.text.identity import PROTOCOL
 from inference.types import AdapterInfo, Completion, FinishReason, PublishMode, Request
-
-from .errors import Incompatible
-from .packing import Packed
 
 Message = Mapping[str, str]
 """`role` (system, user or assistant) and `content`."""

@@ -11,17 +11,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from inference.identity import PROTOCOL, template_digest, tokenizer_digest
+from inference.client import wire
+from inference.client.errors import RequestRefused, ServerUnavailable
+from inference.client.interface import ChatReply, Message, Sampling, ServerInfo, Usage
+from inference.client.packing import Packed, check_name, pack
+from inference.text.identity import PROTOCOL, template_digest, tokenizer_digest
 from inference.types import Completion, InferenceError, PublishMode, Request, UnknownAdapter
 
-from . import wire
-from .errors import RequestRefused, ServerUnavailable
-from .interface import ChatReply, Message, Sampling, ServerInfo, Usage
-from .packing import Packed, check_name, pack
-
 if TYPE_CHECKING:
-    from inference.server.rendering import Conversations
-    from inference.worker import AsyncEngine
+    from inference.engine.worker import AsyncEngine
+    from inference.text.chat import Conversations
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,8 @@ class LocalClient:
     @classmethod
     def load(cls, model: str | Path = "tiny", **options: Any) -> Self:
         """A client with an engine of its own. options: of `Engine`."""
-        from inference.engine import Engine
-        from inference.worker import AsyncEngine
+        from inference.engine.engine import Engine
+        from inference.engine.worker import AsyncEngine
 
         return cls(AsyncEngine(lambda: Engine.load(model, **options)), model)
 
@@ -74,7 +73,7 @@ class LocalClient:
 
     async def chat(self, messages: Sequence[Message], *, session: str | None = None, **sampling: Any) -> ChatReply:
         """See `Client`."""
-        from inference.server.rendering import TextStream
+        from inference.text.chat import TextStream
 
         options = Sampling(**sampling)
         speech = await self._texts()
@@ -209,8 +208,8 @@ class LocalClient:
 def _speech(tokenizer: Any, context: int) -> _Speech:
     if tokenizer is None:
         return _Speech(None, None, context)
-    from inference.render import Renderer
-    from inference.server.rendering import Conversations
+    from inference.text.chat import Conversations
+    from inference.text.render import Renderer
 
     talk = Conversations(Renderer(tokenizer))
     return _Speech(talk, talk.renderer.stop_ids, context)

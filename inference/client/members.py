@@ -10,13 +10,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+from inference.client.endpoint import Endpoint
+from inference.client.errors import Incompatible, RequestRefused, ServerUnavailable
+from inference.client.interface import Client, ServerInfo, differences
+from inference.client.publications import Publications
+from inference.client.retry import Retry
 from inference.types import InferenceError
-
-from .endpoint import Endpoint
-from .errors import Incompatible, RequestRefused, ServerUnavailable
-from .interface import Client, ServerInfo, differences
-from .publications import Publications
-from .retry import Retry
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .errors import RequestRefused
+from inference.client.errors import RequestRefused
 
 if TYPE_CHECKING:
     import mlx.core as mx

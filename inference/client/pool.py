@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from inference.client.endpoint import Endpoint
+from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
+from inference.client.interface import ChatReply, Client, Message, Sampling, ServerInfo
+from inference.client.members import Members
+from inference.client.packing import Packed, check_name, pack
+from inference.client.publications import Publication
+from inference.client.retry import Retry
 from inference.types import Completion, InferenceError, PublishMode, Request
-
-from .endpoint import Endpoint
-from .errors import BadAnswer, RequestRefused, ServerUnavailable
-from .interface import ChatReply, Client, Message, Sampling, ServerInfo
-from .members import Members
-from .packing import Packed, check_name, pack
-from .publications import Publication
-from .retry import Retry
 
 T = TypeVar("T")
 _SESSIONS = 1 << 16

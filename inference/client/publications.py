@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .packing import Packed
+from inference.client.packing import Packed
 
 
 @dataclass(frozen=True, slots=True)

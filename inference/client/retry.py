@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from .errors import ServerUnavailable
+from inference.client.errors import ServerUnavailable
 
 T = TypeVar("T")
 

@@ -11,10 +11,9 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from inference.client.errors import BadAnswer, RequestRefused
+from inference.client.interface import ChatReply, Message, Sampling, ServerInfo, Usage
 from inference.types import AdapterInfo, Completion, FinishReason, Request
-
-from .errors import BadAnswer, RequestRefused
-from .interface import ChatReply, Message, Sampling, ServerInfo, Usage
 
 Json = dict[str, Any]
 _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "aborted"}

@@ -18,17 +18,13 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from inference import loading
-from inference.engine import Engine
-from inference.identity import PROTOCOL, template_digest, tokenizer_digest
-from inference.render import Renderer
-from inference.types import InferenceError, PublishMode
-from inference.worker import AsyncEngine
-
-from .adapters import Adapters
-from .generation import Choice, Generator, events, whole
-from .guard import LOOPBACK, Guard, Limits
-from .metrics import Metrics
-from .protocol import (
+from inference.engine.engine import Engine
+from inference.engine.worker import AsyncEngine
+from inference.server.adapter_store import Adapters
+from inference.server.generation import Choice, Generator, events, whole
+from inference.server.guard import LOOPBACK, Guard, Limits
+from inference.server.metrics import Metrics
+from inference.server.protocol import (
     ChatRequest,
     CompletionRequest,
     LoadAdapter,
@@ -38,7 +34,10 @@ from .protocol import (
     UnloadAdapter,
     error_body,
 )
-from .rendering import Conversations
+from inference.text.chat import Conversations
+from inference.text.identity import PROTOCOL, template_digest, tokenizer_digest
+from inference.text.render import Renderer
+from inference.types import InferenceError, PublishMode
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

@@ -11,13 +11,12 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from inference.encoding import TextEncoder
+from inference.engine.worker import AsyncEngine
+from inference.server.metrics import Metrics
+from inference.server.protocol import ChatRequest, CompletionRequest, Sampling, ServerError
+from inference.text.chat import Conversations, TextStream, TokenBytes
+from inference.text.encoding import TextEncoder
 from inference.types import Completion, ContextOverflow, Delta, Request
-from inference.worker import AsyncEngine
-
-from .metrics import Metrics
-from .protocol import ChatRequest, CompletionRequest, Sampling, ServerError
-from .rendering import Conversations, TextStream, TokenBytes
 
 Tops = list[list[tuple[int, float]]]
 

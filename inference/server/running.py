@@ -21,7 +21,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .protocol import error_body
+from inference.server.protocol import error_body
 
 MAX_HEAD = 32 << 10  # bytes that may wait for the end of a head; the guard accepts less
 

@@ -86,7 +86,7 @@ from typing import Any
 
 from legos_envs.game import GameEnv, InfoSet, State
 from legos_envs.play import Decision
-from legos_envs.table import Rules, Seat, Table
+from legos_envs.table.table import Rules, Seat, Table
 
 CARDS = "JQK"
 ENDS = {("check", "check"), ("bet", "call"), ("bet", "fold"), ("check", "bet", "call"), ("check", "bet", "fold")}
@@ -128,7 +128,7 @@ class KuhnPokerGame:
         return f"You are player {player}. Moves: {' '.join(state[1]) or 'none'}. Your card: {CARDS[state[0][player]]}."
 
     def nash(self, infoset: InfoSet) -> dict[str, float]:
-        """The equilibrium that `legos_envs.exact.nash` takes."""
+        """The equilibrium that `legos_envs.exact.solve.nash` takes."""
         return nash(infoset)
 
 

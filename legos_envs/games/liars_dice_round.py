@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import combinations_with_replacement, product
 
 from legos_envs.game import State
-from legos_envs.game_graph import MAX_STATES
+from legos_envs.exact.graph import MAX_STATES
 
 CALL = "call"
 MOST_LISTED = 60

@@ -72,8 +72,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from legos_envs.game import GameEnv, InfoSet, State
-from legos_envs.game_graph import ExactPolicy
-from legos_envs.table import Seat, Table
+from legos_envs.exact.graph import ExactPolicy
+from legos_envs.table.table import Seat, Table
 
 MARKS = "XO"
 EMPTY = "_"

@@ -3,6 +3,6 @@
 Inside this package `import textarena` is the installed one, and happens only when an env is made.
 """
 
-from legos_envs.textarena.env import TextArena
+from legos_envs.textarena.ids import GAMES, NAMESPACE, REFUSED, env_id, refusal
 
-__all__ = ["TextArena"]
+__all__ = ["GAMES", "NAMESPACE", "REFUSED", "env_id", "refusal"]

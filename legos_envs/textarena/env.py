@@ -78,12 +78,12 @@ from __future__ import annotations
 from typing import Any
 
 from legos_envs import arguments, parsing
-from legos_envs.table import InvalidMove, Rules, Seat, Table, Truncated, Unscored
+from legos_envs.table.table import InvalidMove, Rules, Seat, Table, Truncated, Unscored
 from legos_envs.text_env import TextEnv
 from legos_envs.textarena import actions, legal
 from legos_envs.textarena.guest import Broken, Guest, Refused
+from legos_envs.textarena.ids import GAMES, refusal
 from legos_envs.textarena.players import random_player
-from legos_envs.textarena_ids import GAMES, refusal
 
 HIDDEN = (
     "Battleship",

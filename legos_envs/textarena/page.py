@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from legos_envs.textarena_ids import NAMESPACE, Facts, env_id
+from legos_envs.textarena.ids import NAMESPACE, Facts, env_id
 
 TEXT = """# TextArena's games
 

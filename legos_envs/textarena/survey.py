@@ -22,11 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from legos_envs import textarena_ids
-from legos_envs.table import Forfeit
+from legos_envs.table.table import Forfeit
 from legos_envs.testing import check_env
 from legos_envs.testing.harness import Subject, drive, rejected, require
-from legos_envs.textarena_ids import Facts
+from legos_envs.textarena import ids as textarena_ids
+from legos_envs.textarena.ids import Facts
 
 FILE = Path(__file__).with_name("games.json")
 LIMIT_S = 240

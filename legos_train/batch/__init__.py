@@ -14,7 +14,7 @@ the M tokens is exact.
 
 from __future__ import annotations
 
-from .arrays import Batch, Counters
-from .packing import pack
+from legos_train.batch.arrays import Batch, Counters
+from legos_train.batch.packing import pack
 
 __all__ = ["Batch", "Counters", "pack"]

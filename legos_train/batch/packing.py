@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legos_envs.records import Episode, Turn
-
-from .arrays import Batch, Counters, arrange
-from .legal import Encode, LegalTokens
+from legos_train.batch.arrays import Batch, Counters, arrange
+from legos_train.batch.legal import Encode, LegalTokens
 
 
 def pack(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from .arrays import Batch
+    from legos_train.batch.arrays import Batch
 
 PART_OVERHEAD = 512  # tokens whose computation costs about as much as one more forward and backward pass
 

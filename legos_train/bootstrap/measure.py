@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 import legos_envs
-from inference import fastblas, fastmath
-from legos_envs.exact import info_sets, nash_conv
+from inference.forward import fastblas, fastmath
 from legos_envs.game import GameEnv, InfoSet, info_set
+from legos_envs.exact.solve import info_sets, nash_conv
 from legos_envs.games import matrix_game
 from legos_envs.parsing import write_action
 from legos_train.bootstrap import texts
 from legos_train.bootstrap.tokenizer import ChatEncoder
-from legos_train.decoder import causal
+from legos_train.model.decoder import causal
 
 
 class Evenness(NamedTuple):
@@ -154,7 +154,7 @@ def _copies(caches: Sequence[KVCache], rows: mx.array) -> list[KVCache]:
 
 @contextmanager
 def _fast_exponentials() -> Iterator[None]:
-    """Give mlx_lm's Qwen3 the softmax and SwiGLU of inference.fastmath for the length of the block."""
+    """Give mlx_lm's Qwen3 the softmax and SwiGLU of inference.forward.fastmath for the length of the block."""
     before = qwen3.swiglu, qwen3.scaled_dot_product_attention
     qwen3.swiglu, qwen3.scaled_dot_product_attention = fastmath.swiglu, _attention  # type: ignore[assignment]
     try:

@@ -74,7 +74,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 class ChatEncoder:
-    """Conversations to token ids, as `inference.render.Renderer` makes them: contents never pass the template.
+    """Conversations to token ids, as `inference.text.render.Renderer` makes them: contents never pass the template.
 
     `start` and `end` are the ids of the two turn marks. Raises ValueError for a tokenizer without them.
     """

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from legos_envs.records import Episode, Trajectory
-
-from .common import (
+from legos_train.credit.assigner import (
     Advantages,
     check_choice,
     check_method,
@@ -25,7 +24,7 @@ from .common import (
     returns_to_go,
     trained,
 )
-from .rae import Baselines, Key
+from legos_train.credit.rae import Baselines, Key
 
 
 class AgentTurnCredit:

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from legos_envs.records import Episode
-
-from .common import Advantages, Stateless, trained
+from legos_train.credit.assigner import Advantages, Stateless, trained
 
 
 class ConstantCredit(Stateless):

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legos_envs.records import Episode
-
-from .common import Advantages, check_unit, group_of, moments, prompt_key, returns_to_go, trained
-from .group import GRPOCredit
+from legos_train.credit.assigner import Advantages, check_unit, group_of, moments, prompt_key, returns_to_go, trained
+from legos_train.credit.group import GRPOCredit
 
 
 class GiGPOCredit(GRPOCredit):

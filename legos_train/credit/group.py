@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from legos_envs.records import Episode, Trajectory
-
-from .common import Advantages, check_choice, check_method, group_of, mean, moments, trained
-from .rae import Baselines, Key
+from legos_train.credit.assigner import Advantages, check_choice, check_method, group_of, mean, moments, trained
+from legos_train.credit.rae import Baselines, Key
 
 
 class PeerCredit:

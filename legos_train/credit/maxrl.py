@@ -16,8 +16,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from legos_envs.records import Episode, Trajectory
-
-from .common import Advantages, Stateless, group_of, mean, trained
+from legos_train.credit.assigner import Advantages, Stateless, group_of, mean, trained
 
 
 class MaxRLCredit(Stateless):

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from legos_envs.records import Episode
-
-from .common import Advantages, CreditAssigner, check_method
+from legos_train.credit.assigner import Advantages, CreditAssigner, check_method
 
 
 class PerEnv:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from legos_envs.records import Episode
-
-from .common import Advantages, CreditAssigner, check_method
+from legos_train.credit.assigner import Advantages, CreditAssigner, check_method
 
 
 class PerRole:

@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from legos_envs.records import Episode
-
-from .common import Advantages, check_method, check_unit, mean, trained, turn_discounts
+from legos_train.credit.assigner import Advantages, check_method, check_unit, mean, trained, turn_discounts
 
 Key = tuple[str, str]  # (env id, role)
 

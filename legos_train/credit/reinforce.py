@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from legos_envs.records import Episode
-
-from .common import Advantages, Stateless, check_unit, trained, turn_discounts
+from legos_train.credit.assigner import Advantages, Stateless, check_unit, trained, turn_discounts
 
 
 class ReinforceCredit(Stateless):

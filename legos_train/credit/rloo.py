@@ -12,9 +12,8 @@ import math
 from collections.abc import Hashable, Sequence
 
 from legos_envs.records import Episode, Trajectory
-
-from .common import group_of
-from .group import PeerCredit
+from legos_train.credit.assigner import group_of
+from legos_train.credit.group import PeerCredit
 
 
 class RLOOCredit(PeerCredit):

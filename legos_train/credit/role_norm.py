@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legos_envs.records import Episode, Trajectory
-
-from .common import Advantages, Stateless, check_unit, moments, returns_to_go, trained
-from .rae import Key
+from legos_train.credit.assigner import Advantages, Stateless, check_unit, moments, returns_to_go, trained
+from legos_train.credit.rae import Key
 
 
 class _RoleNorm(Stateless):

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legos_envs.records import Episode, Trajectory
-
-from .common import (
+from legos_train.credit.assigner import (
     Advantages,
     check_choice,
     check_method,
@@ -27,7 +26,7 @@ from .common import (
     trained,
     turn_discounts,
 )
-from .rae import Baselines, Key
+from legos_train.credit.rae import Baselines, Key
 
 
 class SamePromptCredit:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from legos_envs.ratings import bradley_terry, openskill_ratings
+from legos_envs.scoring.ratings import bradley_terry, openskill_ratings
 from legos_train.evaluation.games import Pairing, Record
 from legos_train.evaluation.outcomes import TIE
 

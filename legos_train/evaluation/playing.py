@@ -10,13 +10,13 @@ from typing import Any
 import legos_envs
 from inference.types import InferenceError
 from legos_envs.records import Episode
-from legos_train.actors import seated
 from legos_train.evaluation.exactly import solvable
 from legos_train.evaluation.games import Game, Pairing, record
 from legos_train.evaluation.journal import Journal, line_of
 from legos_train.evaluation.outcomes import outcome_of
-from legos_train.policies import Cast
-from legos_train.rollout import Play, Rollouts
+from legos_train.players.actors import seated
+from legos_train.players.words import Cast
+from legos_train.rollout.rollouts import Play, Rollouts
 
 TOLERATED = (InferenceError, OSError)
 """What an endpoint does; anything else is a fault of code, and is raised."""
@@ -129,7 +129,7 @@ class Stage:
             env: Any = legos_envs.make(pairing.env, **pairing.args).unwrapped
             self._truths[key] = None
             if solvable(env):
-                from legos_train.viewer.truth import exact_values
+                from legos_train.observe.viewer.truth import exact_values
 
                 with suppress(ValueError):  # a game without a known equilibrium
                     self._truths[key] = exact_values(env)

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import legos_envs
-from legos_train.actors import UNTRAINED
-from legos_train.cli import parse_assignments
+from legos_train.cli.main import parse_assignments
 from legos_train.evaluation.env_words import SettingError, env_words, made
 from legos_train.evaluation.games import Pairing, seeds_for
 from legos_train.evaluation.journal import Journal
@@ -17,7 +16,8 @@ from legos_train.evaluation.outcomes import sides_of
 from legos_train.evaluation.playing import Stage
 from legos_train.evaluation.progress import Progress
 from legos_train.evaluation.text import count
-from legos_train.policies import Cast, is_code, is_endpoint, run_settings
+from legos_train.players.actors import UNTRAINED
+from legos_train.players.words import Cast, is_code, is_endpoint, run_settings
 
 
 class Setting:

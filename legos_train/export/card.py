@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from legos_train.measured import interval, results, shown
+from legos_train.observe.numbers import interval, results, shown
 
 if TYPE_CHECKING:
     from legos_train.export.hub import Source

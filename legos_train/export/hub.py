@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from legos_train.disk.run_directory import write_bytes
+from legos_train.errors import PolicyError
 from legos_train.export import ExportError, fresh_folder, peft
 from legos_train.export.card import card, trained_on
-from legos_train.export.checkpoint import is_checkpoint, unpack
-from legos_train.measured import AVERAGE
-from legos_train.policies import PolicyError
-from legos_train.storage import write_bytes
+from legos_train.export.checkpoint_adapter import is_checkpoint, unpack
+from legos_train.observe.numbers import AVERAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def open_run(spec: str, scratch: Path | None = None) -> Source:
 
 def _until(path: Path, step: int) -> dict[str, Any]:
     """What a `result.json` would say of a checkpoint: the numbers before, and those of its step if it was measured."""
-    from legos_train.metrics_file import MetricsFile
+    from legos_train.disk.metrics_file import MetricsFile
 
     start = json.loads((path / "start.json").read_text()) if (path / "start.json").exists() else {}
     rows = MetricsFile.read(path / "metrics.jsonl")
@@ -149,7 +149,7 @@ def push(folder: Path, repo: str, *, private: bool = True) -> str:
 
 def _checked(source: Path) -> bytes:
     """The file of weights, after a look at them: a damaged one must not be published."""
-    from legos_train.export import tensor_file
+    from legos_train.disk import tensor_file
 
     matrices, _, _ = tensor_file.read(source)
     if bad := sorted(name for name, matrix in matrices.items() if not matrix.finite):
@@ -159,7 +159,7 @@ def _checked(source: Path) -> bytes:
 
 def _forget_paths(folder: Path, config: Mapping[str, Any]) -> None:
     """The PEFT file carries mlx-lm's config: here the one that is published beside it."""
-    from legos_train.export import tensor_file
+    from legos_train.disk import tensor_file
 
     matrices, _, metadata = tensor_file.read(folder / peft.PEFT_WEIGHTS)
     metadata["mlx_lm_config"] = json.dumps(config, indent=2, sort_keys=True) + "\n"

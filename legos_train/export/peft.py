@@ -20,8 +20,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from legos_train.export import ExportError, fresh_folder, tensor_file
-from legos_train.export.tensor_file import Matrix
+from legos_train.disk import tensor_file
+from legos_train.disk.tensor_file import Matrix
+from legos_train.export import ExportError, fresh_folder
 
 WEIGHTS, CONFIG = "adapters.safetensors", "adapter_config.json"
 PEFT_WEIGHTS = "adapter_model.safetensors"
@@ -225,6 +226,6 @@ def _own_config(text: str | None, rank: int, scale: float) -> str | None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    from legos_train.storage import write_bytes
+    from legos_train.disk.run_directory import write_bytes
 
     write_bytes(path, data)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from legos_train.export import ExportError
-from legos_train.viewer.log import LogLine, LogReader, find_log
+from legos_train.observe.viewer.log import LogLine, LogReader, find_log
 
 Row = dict[str, Any]
 PART = 500

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from legos_train.disk.run_directory import write_bytes
 from legos_train.export import ExportError, fresh_folder, table
-from legos_train.storage import write_bytes
 
 TAKEN = ("id", "taskset", "timeout", "retries", "max_concurrent_agents", "interception", "arguments", "scripted")
 """Fields that the env's config has already."""

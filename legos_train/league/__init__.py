@@ -20,11 +20,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .league import LEARNER, League
-    from .matchmaking import mark
-    from .nash import meta_nash, role_nash
-    from .payoffs import Score
-    from .pool import read_run
+    from legos_train.league.league import LEARNER, League
+    from legos_train.league.nash import meta_nash, role_nash
+    from legos_train.league.payoffs import Score
+    from legos_train.league.pool import read_run
+    from legos_train.league.seating import mark
 
 __all__ = ["LEARNER", "League", "Score", "mark", "meta_nash", "read_run", "role_nash"]
 
@@ -32,7 +32,7 @@ _HOME = {
     "LEARNER": "league",
     "League": "league",
     "Score": "payoffs",
-    "mark": "matchmaking",
+    "mark": "seating",
     "meta_nash": "nash",
     "read_run": "pool",
     "role_nash": "nash",

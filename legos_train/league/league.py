@@ -10,15 +10,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from legos_envs.ratings import Skill, openskill_ratings
 from legos_envs.records import Episode
-from legos_train import settings
-from legos_train.filters import competing
-from legos_train.league.matchmaking import check_seats, draw, seat, sides_of
-from legos_train.league.mixtures import Mixture, mixtures
+from legos_envs.scoring.ratings import Skill, openskill_ratings
+from legos_train.config import sections as settings
+from legos_train.league.modes import Mixture, mixtures
 from legos_train.league.nash import require_scipy
 from legos_train.league.payoffs import Against, Pairs
 from legos_train.league.pool import misfit, snapshots_for
+from legos_train.league.seating import check_seats, draw, seat, sides_of
+from legos_train.rollout.filters import competing
 
 if TYPE_CHECKING:
     import mlx.core as mx

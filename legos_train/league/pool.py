@@ -10,7 +10,7 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from legos_train.checkpoint import damage
+from legos_train.disk.checkpoint import damage
 
 Weights = dict[str, mx.array]
 

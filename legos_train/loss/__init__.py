@@ -24,11 +24,20 @@ the negative entropy.
 
 from __future__ import annotations
 
-from .metrics import metrics
-from .objective import objective
-from .penalties import bonus, distribution, entropy, entropy_top, entropy_within, kl_exact, kl_k3, token_logprobs
-from .settings import LOSSES, LossSettings
-from .tokens import cispo, gspo, importance_sampling, inside, ppo, sft, truncated_weights, turn_means
+from legos_train.loss.loss_metrics import metrics
+from legos_train.loss.loss_settings import LOSSES, LossSettings
+from legos_train.loss.objective import objective
+from legos_train.loss.penalties import (
+    bonus,
+    distribution,
+    entropy,
+    entropy_top,
+    entropy_within,
+    kl_exact,
+    kl_k3,
+    token_logprobs,
+)
+from legos_train.loss.tokens import cispo, gspo, importance_sampling, inside, ppo, sft, truncated_weights, turn_means
 
 __all__ = [
     "LOSSES",

@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legos_train.batch import Batch
-
-from .penalties import bonus, distribution, entropy, entropy_top, kl_exact, kl_k3, token_logprobs
-from .settings import LossSettings
-from .tokens import cispo, gspo, importance_sampling, inside, ppo, sft, truncated_weights, turn_means
+from legos_train.loss.loss_settings import LossSettings
+from legos_train.loss.penalties import bonus, distribution, entropy, entropy_top, kl_exact, kl_k3, token_logprobs
+from legos_train.loss.tokens import cispo, gspo, importance_sampling, inside, ppo, sft, truncated_weights, turn_means
 
 
 def objective(

@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from inference import fastmath
+from inference.forward import fastmath
 
 OUT = -1e9  # log-probability of what is not in a set; not -inf, whose product with probability 0 is not a number
 

@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from inference import fastmath
+from inference.forward import fastmath
 
 Floats = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from legos_train.cli import main
+from legos_train.cli.main import main
 
 SMALL = ["--steps", "2", "--batch-size", "16", "--threads", "1", "--lora.rank", "4", "--eval.every", "0"]
 
@@ -32,7 +32,7 @@ def test_envs_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_reader_that_has_gone_is_no_error() -> None:
-    command = [sys.executable, "-m", "legos_train.cli", "envs", "show", "KuhnPoker-v0"]
+    command = [sys.executable, "-m", "legos_train.cli.main", "envs", "show", "KuhnPoker-v0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
@@ -46,7 +46,7 @@ def test_envs_check_tells_by_its_exit_code(capsys: pytest.CaptureFixture[str]) -
 
 def test_training_without_a_terminal_prints_json_and_tells_people_where_the_report_is(tmp_path: Path) -> None:
     folder = tmp_path / "r"
-    command = [sys.executable, "-m", "legos_train.cli", "train", *SMALL, "--run-dir", str(folder)]
+    command = [sys.executable, "-m", "legos_train.cli.main", "train", *SMALL, "--run-dir", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -108,7 +108,17 @@ def test_every_form_of_a_policy_is_found(run_dir: Path, capsys: pytest.CaptureFi
 
 
 def test_play_against_a_policy_in_the_terminal() -> None:
-    command = [sys.executable, "-m", "legos_train.cli", "play", "KuhnPoker-v0", "--opponent", "optimal", "--seed", "5"]
+    command = [
+        sys.executable,
+        "-m",
+        "legos_train.cli.main",
+        "play",
+        "KuhnPoker-v0",
+        "--opponent",
+        "optimal",
+        "--seed",
+        "5",
+    ]
     done = subprocess.run(command, input="[check]\n[fold]\n[fold]\n", capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "Your card:" in done.stdout and "player_0 (human):" in done.stdout
@@ -144,7 +154,7 @@ def test_dry_run_prints_settings_and_an_estimate_and_writes_nothing(tmp_path: Pa
     ],
 )
 def test_wrong_input_is_explained(arguments: list[str], code: int, said: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "legos_train.cli", *arguments]
+    command = [sys.executable, "-m", "legos_train.cli.main", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert done.returncode == code, (done.stdout, done.stderr)
     assert said in done.stderr + done.stdout and "Traceback" not in done.stderr, done.stderr

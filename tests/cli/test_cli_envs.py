@@ -14,7 +14,7 @@ import pytest
 
 import legos_envs
 from legos_envs import pages
-from legos_train.cli import main
+from legos_train.cli.main import main
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def registry_left_as_it_was() -> Iterator[None]:
 
 def test_the_list_has_every_environment_and_is_quick() -> None:
     start = os.times()
-    command = [sys.executable, "-m", "legos_train.cli", "envs", "list", "--json"]
+    command = [sys.executable, "-m", "legos_train.cli.main", "envs", "list", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from inference.client.errors import ServerUnavailable
-from legos_train import cli
+from legos_train.cli import main as cli
 
 GIVEN = ["--arg", "foo=1"]
 NO_FOO = "KuhnPoker-v0 cannot be made with foo=1: "

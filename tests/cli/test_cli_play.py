@@ -16,9 +16,9 @@ import pytest
 
 from inference.types import InferenceError
 from legos_envs import Decision
-from legos_train.cli import main
+from legos_train.cli.main import main
 
-PLAY = [sys.executable, "-m", "legos_train.cli", "play"]
+PLAY = [sys.executable, "-m", "legos_train.cli.main", "play"]
 
 
 def spawned(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
@@ -106,7 +106,7 @@ def test_wrong_usage(play: Play, arguments: list[str], said: str) -> None:
 
 def test_no_model_library_is_loaded_when_no_model_plays() -> None:
     code = (
-        "import sys; from legos_train.cli import main; "
+        "import sys; from legos_train.cli.main import main; "
         "main(['play', 'TicTacToe-v0', '--opponent', 'optimal', '--seed', '1']); "
         "print(sorted({'mlx', 'transformers', 'torch'} & set(sys.modules)), file=sys.stderr)"
     )
@@ -128,7 +128,7 @@ def test_an_endpoint_that_does_not_answer_is_asked_again_if_you_like(
             raise InferenceError("nobody there")
         return "[check]"
 
-    monkeypatch.setattr("legos_train.policies.Cast.player", lambda *_: silent)
+    monkeypatch.setattr("legos_train.players.words.Cast.player", lambda *_: silent)
     done = play("KuhnPoker-v0", "--seed", "1", said="check\n")
     assert (done.returncode, done.stderr) == (1, "error: nobody there\n") and "outcome" not in done.stdout
     done = play("KuhnPoker-v0", "--seed", "1", said="check\n\n\n", terminal=True)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from legos_train import doctor
-from legos_train.cli import main
-from legos_train.cli_doctor import lines
+from legos_train.cli import doctor_report as doctor
+from legos_train.cli.doctor import lines
+from legos_train.cli.main import main
 
 SECTIONS = {
     "system", "versions", "device", "blas", "memory", "disk", "ports", "caches", "extras", "sandbox", "environment",
@@ -27,7 +27,7 @@ def test_the_report_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
     import mlx.core as mx
     import numpy
 
-    from inference import fastblas
+    from inference.forward import fastblas
 
     assert main(["doctor", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -135,7 +135,7 @@ import importlib.util
 found = importlib.util.find_spec
 importlib.util.find_spec = lambda name, package=None: None if name in {blocked!r} else found(name, package)
 sys.meta_path.insert(0, Absent())
-from legos_train.cli import main
+from legos_train.cli.main import main
 code = main(["doctor", "--json"])
 assert not set(sys.modules) & set({blocked!r}), sorted(set(sys.modules) & set({blocked!r}))
 sys.exit(code)

@@ -12,8 +12,8 @@ import pytest
 import legos_envs
 from legos_envs import Decision, Policy
 from legos_envs.policies import HumanPolicy, RandomPolicy, make_policy
-from legos_train.playing import Left, Table
-from legos_train.told import repeated, squared
+from legos_train.cli.play_table import Left, Table
+from legos_train.observe.plain_text import repeated, squared
 
 
 class Terminal:
@@ -126,7 +126,7 @@ class Engine:
 
 
 def against_a_model(engine: Engine, *lines: str, **player: Any) -> legos_envs.Episode:
-    from legos_train.rollout import ModelPlayer
+    from legos_train.rollout.rollouts import ModelPlayer
 
     env = legos_envs.make("MatrixGame-v0", rounds=4, memory="chat")
     env.reset(seed=0)

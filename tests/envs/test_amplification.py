@@ -7,7 +7,8 @@ import pytest
 
 import legos_envs
 from legos_envs.policies import HumanPolicy, NoInput, make_policy
-from legos_envs.tasks import amplification, arithmetic
+from legos_envs.tasks.problems import arithmetic
+from legos_envs.tasks.together import amplification
 from legos_envs.testing import check_env
 
 ADD = {"question": "What is 11 + 12 + 13?", "answer": "36"}

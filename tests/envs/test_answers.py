@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legos_envs import answers
-from legos_envs.answers import final_answer, same_answer, same_number, stated_answer
+from legos_envs.scoring import answers
+from legos_envs.scoring.answers import final_answer, same_answer, same_number, stated_answer
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 

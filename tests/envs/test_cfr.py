@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legos_envs import cfr, exact
-from legos_envs.bimatrix import best_equilibrium
+from legos_envs.exact import cfr
+from legos_envs.exact import solve as exact
+from legos_envs.games.bimatrix import best_equilibrium
 from legos_envs.games.kuhn_poker import KuhnPokerGame
 from legos_envs.games.leduc_poker import LeducPokerGame
 from legos_envs.games.matrix_game import MatrixGame

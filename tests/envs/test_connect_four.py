@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import legos_envs
-from legos_envs import Decision, exact
+from legos_envs import Decision
+from legos_envs.exact import solve as exact
 from legos_envs.games.connect_four import ConnectFour
 from legos_envs.games.connect_four_board import ConnectFourGame
 from legos_envs.policies import make_policy

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 import legos_envs
-from legos_envs import Rubric, Unscored, answers
-from legos_envs.tasks import sources
-from legos_envs.tasks.dataset import Dataset
-from legos_envs.tasks.gsm8k import GSM8K
-from legos_envs.tasks.sources import Problem, open_source
-from legos_envs.tasks.word_problems import word_problem
+from legos_envs import Rubric, Unscored
+from legos_envs.scoring import answers
+from legos_envs.tasks.problems import sources
+from legos_envs.tasks.problems.dataset import Dataset
+from legos_envs.tasks.problems.gsm8k import GSM8K
+from legos_envs.tasks.problems.sources import Problem, open_source
+from legos_envs.tasks.problems.word_problems import word_problem
 from legos_envs.testing import check_env
 
 DATA = Path(__file__).with_name("data")

@@ -5,11 +5,12 @@ import asyncio
 import pytest
 
 import legos_envs
-from legos_envs import Forfeit, TextEnv, Unscored, judging
+from legos_envs import Forfeit, TextEnv, Unscored
 from legos_envs.policies import make_policy
-from legos_envs.table import Seat
-from legos_envs.tasks.debate import Debate
-from legos_envs.tasks.debate_cases import CASES, TOPICS
+from legos_envs.scoring import judging
+from legos_envs.table.table import Seat
+from legos_envs.tasks.argument.debate import Debate
+from legos_envs.tasks.argument.debate_cases import CASES, TOPICS
 from legos_envs.tasks.talk import excerpt
 from legos_envs.testing import check_env
 from tests.envs.test_judging import ATTACKS, outside

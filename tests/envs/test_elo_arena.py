@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from legos_envs.judging import unquoted
-from legos_envs.ratings import Elo, openskill_ratings
-from legos_envs.tasks import elo_arena
-from legos_envs.tasks.elo_arena import EloArena, round_robin
+from legos_envs.scoring.judging import unquoted
+from legos_envs.scoring.ratings import Elo, openskill_ratings
+from legos_envs.tasks.contests import elo_arena
+from legos_envs.tasks.contests.elo_arena import EloArena, round_robin
 from legos_envs.testing.harness import Player, drive
 from tests.envs.test_matches import play
 

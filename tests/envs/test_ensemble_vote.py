@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 import legos_envs
-from legos_envs.tasks.ensemble_vote import EnsembleVote, camps
+from legos_envs.tasks.problems.ensemble_vote import EnsembleVote, camps
 from legos_envs.testing import check_env
 
 ROWS = [{"question": "What is one half?", "answer": "0.5"}]

@@ -8,7 +8,7 @@ import pytest
 import legos_envs
 from legos_envs.games.kuhn_poker import KuhnPoker
 from legos_envs.policies import make_policy
-from legos_envs.tasks.head_to_head import HeadToHead
+from legos_envs.tasks.contests.head_to_head import HeadToHead
 from tests.envs.test_matches import play, prefers
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import legos_envs
-from legos_envs import exact
+from legos_envs.exact import solve as exact
 from legos_envs.game import info_set
 from legos_envs.games.kuhn_poker import KuhnPoker, KuhnPokerGame, nash
 from legos_envs.pages import page

@@ -9,11 +9,11 @@ import pytest
 import legos_envs
 from legos_envs import Seat, TextEnv, UnknownEnv
 from legos_envs.games.kuhn_poker import KuhnPoker
-from legos_envs.judging import unquoted
 from legos_envs.policies import make_policy
-from legos_envs.tasks.contest import PROMPTS, Contest
-from legos_envs.tasks.head_to_head import HeadToHead
-from legos_envs.tasks.matches import MatchEnv, _scores, make_match
+from legos_envs.scoring.judging import unquoted
+from legos_envs.tasks.contests.contest import PROMPTS, Contest
+from legos_envs.tasks.contests.head_to_head import HeadToHead
+from legos_envs.tasks.contests.matches import MatchEnv, _scores, make_match
 from legos_envs.testing import check_env
 from legos_envs.testing.harness import Player, drive
 from tests.envs.nested import Debate

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legos_envs import exact, parsing, play
-from legos_envs.bimatrix import best_equilibrium, equilibria
+from legos_envs import parsing, play
+from legos_envs.exact import solve as exact
+from legos_envs.games.bimatrix import best_equilibrium, equilibria
 from legos_envs.games.matrix_game import NAMED, MatrixGame
 from legos_envs.policies import ScriptedPolicy, make_policy
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legos_envs import exact
+from legos_envs.exact import solve as exact
 from legos_envs.games.nim import Nim, NimGame, nim_sum
 
 

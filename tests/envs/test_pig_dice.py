@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import legos_envs
-from legos_envs import Decision, pig_solver
+from legos_envs import Decision
+from legos_envs.games import pig_solver as pig_solver
 from legos_envs.games.pig_dice import PigDice, hold_at_20, optimal, shown
 from legos_envs.pages import page
 from legos_envs.policies import make_policy

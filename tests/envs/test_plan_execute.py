@@ -7,8 +7,8 @@ import pytest
 
 import legos_envs
 from legos_envs.policies import make_policy
-from legos_envs.tasks import list_steps
-from legos_envs.tasks.list_steps import ListTask, apply, score
+from legos_envs.tasks.together import list_steps
+from legos_envs.tasks.together.list_steps import ListTask, apply, score
 from legos_envs.testing import check_env
 
 ROLES = ("planner", "executor", "critic", "reviser")

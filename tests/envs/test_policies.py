@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 import legos_envs
-from legos_envs import Decision, exact, play
+from legos_envs import Decision, play
+from legos_envs.exact import solve as exact
 from legos_envs.games.kuhn_poker import KuhnPoker, KuhnPokerGame
 from legos_envs.policies import (
     HumanPolicy,

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import legos_envs
 from legos_envs.policies import make_policy
-from legos_envs.tasks import proofs
-from legos_envs.tasks.proof_verification import AIMS
-from legos_envs.tasks.proofs import RULES, BadFormula, Theorem, check, make, prove, read, write
+from legos_envs.tasks.argument import proofs
+from legos_envs.tasks.argument.proof_verification import AIMS
+from legos_envs.tasks.argument.proofs import RULES, BadFormula, Theorem, check, make, prove, read, write
 from legos_envs.testing import check_env
 
 letters = st.sampled_from([("p",), ("q",), ("r",)])

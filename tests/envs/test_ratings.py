@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legos_envs.ratings import Elo, Skill, Strength, bradley_terry, expected_score, openskill_ratings
+from legos_envs.scoring.ratings import Elo, Skill, Strength, bradley_terry, expected_score, openskill_ratings
 
 NAMES = ("a", "b", "c", "d")
 RESULTS = st.lists(

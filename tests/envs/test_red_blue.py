@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import legos_envs
-from legos_envs import TextEnv, sandbox
+from legos_envs import TextEnv
 from legos_envs.policies import make_policy
-from legos_envs.tasks.leaks import FORMS, leak
-from legos_envs.tasks.patch_items import BY_NAME, ITEMS
-from legos_envs.tasks.red_blue import POLICIES, SECRETS, RedBlue
-from legos_envs.tasks.red_blue_data import ECHOES, draw_probe, says, solve
-from legos_envs.tasks.red_blue_players import REFUSAL
+from legos_envs.scoring import sandbox
+from legos_envs.tasks.code.leaks import FORMS, leak
+from legos_envs.tasks.code.patch_items import BY_NAME, ITEMS
+from legos_envs.tasks.code.red_blue import POLICIES, SECRETS, RedBlue
+from legos_envs.tasks.code.red_blue_data import ECHOES, draw_probe, says, solve
+from legos_envs.tasks.code.red_blue_players import REFUSAL
 from legos_envs.testing import check_env
 
 LOSS, WIN = {"attacker_0": -1, "defender_0": 1}, {"attacker_0": 1, "defender_0": -1}

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import legos_envs
-from legos_envs import Rubric, TextEnv, Unscored, judging
+from legos_envs import Rubric, TextEnv, Unscored
 from legos_envs.policies import make_policy
+from legos_envs.scoring import judging
 from legos_envs.tasks import checked_texts
+from legos_envs.tasks.argument.refine_loop import TASKS, RefineLoop
 from legos_envs.tasks.checked_texts import Demand
-from legos_envs.tasks.refine_loop import TASKS, RefineLoop
 from legos_envs.testing import check_env
 from tests.envs.test_judging import ATTACKS, outside
 

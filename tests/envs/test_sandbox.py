@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from legos_envs import os_sandbox, sandbox
-from legos_envs.sandbox import MAX_OUTPUT, Ran, run
+from legos_envs.scoring import os_sandbox, sandbox
+from legos_envs.scoring.sandbox import MAX_OUTPUT, Ran, run
 
 SECRET = "canary-5c1f"
 LIMIT = 0.1
@@ -292,7 +292,7 @@ def test_it_works_from_threads_and_inside_an_event_loop():
 def test_a_forked_process_is_told_to_be_spawned_and_harms_nobody():
     code = """
 import os
-from legos_envs.sandbox import run
+from legos_envs.scoring.sandbox import run
 assert run("1").value == 1
 child = os.fork()
 if not child:

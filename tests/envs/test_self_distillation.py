@@ -8,7 +8,7 @@ import pytest
 
 import legos_envs
 from legos_envs.policies import make_policy
-from legos_envs.tasks.self_distillation import write_dataset
+from legos_envs.tasks.problems.self_distillation import write_dataset
 from legos_envs.testing import check_env
 
 ROWS = [{"question": "What is 2 + 3?", "answer": "5"}, {"question": "What is 4 + 4?", "answer": "8"}]

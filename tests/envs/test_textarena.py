@@ -16,9 +16,9 @@ from legos_envs import InvalidMove, UnknownEnv
 from legos_envs.pages import page
 from legos_envs.policies import make_policy
 from legos_envs.testing import check_env
-from legos_envs.textarena import TextArena, actions, isolation, legal, survey
+from legos_envs.textarena.env import TextArena, actions, isolation, legal, survey
 from legos_envs.textarena.guest import Broken, Guest, Refused
-from legos_envs.textarena_ids import GAMES, REFUSED, env_id, refusal
+from legos_envs.textarena.ids import GAMES, REFUSED, env_id, refusal
 
 ta = pytest.importorskip("textarena")
 
@@ -193,7 +193,7 @@ def test_importing_the_package_does_not_import_textarena_and_registering_is_chea
     code = (
         "import sys, time, json, legos_envs, pettingzoo\n"
         "assert 'textarena' not in sys.modules and 'nltk' not in sys.modules\n"
-        "from legos_envs.textarena_ids import GAMES, _FILE\n"
+        "from legos_envs.textarena.ids import GAMES, _FILE\n"
         "def once():\n"
         "    start = time.process_time()\n"
         "    json.loads(_FILE.read_text())\n"

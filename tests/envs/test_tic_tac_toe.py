@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from legos_envs import exact
+from legos_envs.exact import solve as exact
 from legos_envs.games.tic_tac_toe import EMPTY, TicTacToe, TicTacToeGame, greedy
 
 GAME = TicTacToeGame()

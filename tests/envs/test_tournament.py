@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 import legos_envs
-from legos_envs.judging import unquoted
-from legos_envs.tasks.tournament import Tournament, bracket
+from legos_envs.scoring.judging import unquoted
+from legos_envs.tasks.contests.tournament import Tournament, bracket
 from legos_envs.testing.harness import Player, drive
 from tests.envs import nested
 from tests.envs.test_matches import play

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from legos_train.cli import main
+from legos_train.cli.main import main
 from legos_train.evaluation.env_words import SettingError, env_words
 from legos_train.evaluation.games import Pairing
 

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 import legos_envs
-from legos_train.building import arena_of
-from legos_train.cli import main
-from legos_train.config import from_dict
+from legos_train.cli.main import main
+from legos_train.config.train_config import from_dict
+from legos_train.errors import PolicyError
 from legos_train.evaluation.outcomes import OUTCOMES
 from legos_train.evaluation.setting import told_roles, trained_args
-from legos_train.policies import Cast, PolicyError, fingerprint, is_code, locate, read_weights
+from legos_train.players.words import Cast, fingerprint, is_code, locate, read_weights
+from legos_train.run.build import arena_of
 
 from .stub import chat, legal, serving
 
@@ -34,7 +35,7 @@ def test_code_policies_and_endpoints_load_no_model_library(tmp_path: Path) -> No
             ["tournament", "KuhnPoker-v0", *players, "--out", str(tmp_path / "t")],
         ]
         code = (
-            "import sys; from legos_train.cli import main\n"
+            "import sys; from legos_train.cli.main import main\n"
             f"for command in {commands!r}: assert main(command) == 0, command\n"
             "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
         )
@@ -150,8 +151,8 @@ def test_the_hub_is_not_waited_for_without_a_network(monkeypatch: pytest.MonkeyP
 def test_training_measures_what_an_evaluation_measures(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same weights on the same seeds: against random play, against a seat that is given away, and alone."""
     from inference import Engine
-    from inference.render import Renderer
-    from legos_train.measuring import Measurer
+    from inference.text.render import Renderer
+    from legos_train.evaluation.during_training import Measurer
 
     word = f"{run_dir}@last"
     engine = Engine.load("tiny")

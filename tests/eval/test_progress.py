@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from legos_train.cli import main
+from legos_train.cli.main import main
 from legos_train.evaluation import progress
 from legos_train.evaluation.progress import Progress, duration
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from legos_train.cli import main
+from legos_train.cli.main import main
 from legos_train.evaluation.journal import LOG, Journal, JournalError
-from legos_train.viewer import read_log
+from legos_train.observe.viewer import read_log
 
 GAME = ["eval", "KuhnPoker-v0", "-m", "random", "--opponent", "scripted:last", "--json"]
 
@@ -58,7 +58,7 @@ def test_a_torn_last_line_is_played_again(tmp_path: Path, cut: int, capsys: pyte
 
 def test_a_killed_evaluation_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "e"
-    command = [sys.executable, "-m", "legos_train.cli", *GAME, "-n", "100000", "--out", str(out)]
+    command = [sys.executable, "-m", "legos_train.cli.main", *GAME, "-n", "100000", "--out", str(out)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         end = time.monotonic() + 60
         while not (out / LOG).exists() or (out / LOG).stat().st_size < 50_000:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from legos_envs.ratings import bradley_terry
-from legos_train.cli import main
-from legos_train.cli_tournament import lines
+from legos_envs.scoring.ratings import bradley_terry
+from legos_train.cli.main import main
+from legos_train.cli.tournament import lines
 from legos_train.evaluation.crossplay import Met, online, payoffs, ratings
-from legos_train.leaderboard import Leaderboard, LeaderboardError
+from legos_train.evaluation.leaderboard import Leaderboard, LeaderboardError
 
 from .stub import chat, error, legal, serving
 
@@ -130,7 +130,7 @@ def test_a_failing_endpoint_costs_its_games_only(
 ) -> None:
     from inference.client.retry import Retry
 
-    monkeypatch.setattr("legos_train.endpoint.PATIENT", Retry(attempts=2, first=0.01, most=0.02))
+    monkeypatch.setattr("legos_train.players.endpoint.PATIENT", Retry(attempts=2, first=0.01, most=0.02))
     with serving(lambda number, body: error(500, "out of order")) as stub:
         players = ["-m", "random", "-m", "optimal", "-m", stub.spec]
         arguments = ["KuhnPoker-v0", *players, "-n", "10", "--out", str(tmp_path / "t")]

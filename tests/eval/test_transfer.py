@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from legos_train.cli import main
+from legos_train.cli.main import main
 
 from .stub import Answer, chat, serving
 

@@ -12,8 +12,8 @@ import pytest
 
 import legos_envs
 from legos_envs.policies import RandomPolicy
-from legos_train.config import TrainConfig, to_toml
-from legos_train.viewer import rollout_line
+from legos_train.config.train_config import TrainConfig, to_toml
+from legos_train.observe.viewer import rollout_line
 
 RESULT = {
     "steps": 40,
@@ -60,8 +60,8 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]
     """config.toml, result.json, rollouts.jsonl and the adapters `adapter`, `last`, `best`."""
     import mlx.core as mx
 
-    from legos_train import checkpoint
-    from legos_train.adapter_files import save_adapter
+    from legos_train.disk import checkpoint
+    from legos_train.disk.adapter_files import save_adapter
 
     path = tmp_path_factory.mktemp("runs") / "kuhn"
     path.mkdir()

@@ -13,8 +13,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from inference.loading import load, read_adapter
-from legos_train.adapter_files import save_adapter
-from legos_train.cli import main
+from legos_train.cli.main import main
+from legos_train.disk.adapter_files import save_adapter
 from legos_train.export import ExportError
 from legos_train.export.peft import original_model, to_mlx, to_peft
 

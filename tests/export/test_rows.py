@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from legos_train.cli import main
+from legos_train.cli.main import main
 from legos_train.export import ExportError, rows
 
 Line = dict[str, Any]

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import legos_envs
-from legos_train.cli import main
+from legos_train.cli.main import main
 from legos_train.export import ExportError
 from legos_train.export.verifiers import write_package
 

@@ -30,8 +30,8 @@ from inference.client import (
     check_compatible,
     pack,
 )
+from inference.engine.worker import AsyncEngine
 from inference.types import Completion
-from inference.worker import AsyncEngine
 
 HELLO = [{"role": "user", "content": "the player says [bet]"}]
 LONG = Request(PROMPTS[0], max_tokens=400, seed=1, stop_ids=frozenset())

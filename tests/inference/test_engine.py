@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference import Completion, ContextOverflow, Engine, InferenceError, Request, UnknownRequest
-from inference.sampling import SamplingParams, draw, uniforms
+from inference.engine.sampling import SamplingParams, draw, uniforms
 
 RNG = np.random.default_rng(0)
 RULES = RNG.integers(5, 290, 40).tolist()

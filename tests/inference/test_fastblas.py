@@ -64,6 +64,6 @@ def test_wrong_numbers_are_rolled_back() -> None:
 
 def test_the_module_prints_its_state() -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "inference.fastblas"], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-m", "inference.forward.fastblas"], capture_output=True, text=True, timeout=60, check=True
     )
     assert "GFLOP/s" in result.stdout

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from inference.render import Conversation, Renderer
-from inference.templates import KINDS, NAMED
+from inference.text.render import Conversation, Renderer
+from inference.text.templates import KINDS, NAMED
 
 BOS, EOS = "<s>", "</s>"
 
@@ -403,5 +403,5 @@ def test_the_wrapper_of_mlx_lm_renders_alike() -> None:
 
 
 def test_rendering_does_not_import_mlx() -> None:
-    code = "import sys, inference.render; sys.exit('mlx' in sys.modules or 'mlx_lm' in sys.modules)"
+    code = "import sys, inference.text.render; sys.exit('mlx' in sys.modules or 'mlx_lm' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from inference.encoding import TextEncoder, replace_surrogates
+from inference.text.encoding import TextEncoder, replace_surrogates
 
 CORPUS = ["hello world the user says hi", "an assistant answers"] * 20
 MARKERS = ["<s>", "</s>", "<|im_end|>", "<think>", "[INST]", "⟐"]

@@ -13,7 +13,7 @@ import pytest
 from test_engine import PROMPTS, close
 
 from inference import Engine, Request
-from inference.prefix_cache import MIN_PREFIX, PrefixCache
+from inference.engine.prefix_cache import MIN_PREFIX, PrefixCache
 
 LONG = [5 + (37 * i) % 250 for i in range(60)]
 MakeAdapter = Callable[..., dict[str, mx.array]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inference.sampling import SamplingParams, draw, log_normalisers, most_likely_tokens, uniforms
+from inference.engine.sampling import SamplingParams, draw, log_normalisers, most_likely_tokens, uniforms
 
 LOGITS = np.log(np.array([[0.5, 0.25, 0.125, 0.125]], dtype=np.float32))
 

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference.sampling import Draw, SamplingParams
-from inference.scheduler import Finished, Outcome, Rules, Scheduler
+from inference.engine.sampling import Draw, SamplingParams
+from inference.engine.scheduler import Finished, Outcome, Rules, Scheduler
 
 
 def fake_token(history: tuple[int, ...], seed: int) -> int:

@@ -14,8 +14,8 @@ import pytest
 from test_engine import PROMPTS
 
 from inference import Completion, Engine, InferenceError, Request
+from inference.engine.worker import AsyncEngine, Worker
 from inference.types import Delta
-from inference.worker import AsyncEngine, Worker
 
 LONG = Request(PROMPTS[0], max_tokens=400, temperature=1.0, seed=1, stop_ids=frozenset())
 

@@ -13,8 +13,9 @@ from mlx_lm.models import qwen2
 from test_engine import close
 from test_zoo import ON_CPU, PATHS, PROMPTS, case, check, jobs, path, run
 
-from inference import AdapterError, Engine, Request, UnsupportedModel, runner
-from inference.kv import Arena
+from inference import AdapterError, Engine, Request, UnsupportedModel
+from inference.engine import runner
+from inference.forward.kv import Arena
 from inference.loading import clone_structure, context_length
 
 

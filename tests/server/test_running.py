@@ -293,7 +293,7 @@ def test_a_process_ends_cleanly_while_its_model_loads(random_model_dir: Path) ->
 def test_servers_that_should_not_run_do_not_start(tmp_path: Path, options: list[str], message: str) -> None:
     (tmp_path / "SHORT").write_text("secret\n")
     (tmp_path / "EMPTY").write_text("\n")
-    code = "import sys; from legos_train.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from legos_train.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "serve", "--port", "0", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert done.returncode != 0 and message in done.stderr and "Traceback" not in done.stderr

@@ -14,8 +14,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from legos_train.artifact import LEARNABILITY, learnability
-from legos_train.artifacts import ArtifactStore
+from legos_train.arena.artifact import LEARNABILITY, learnability
+from legos_train.arena.artifact_store import ArtifactStore
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -303,7 +303,7 @@ def test_a_second_connection_is_seen(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from legos_train.artifacts import ArtifactStore
+from legos_train.arena.artifact_store import ArtifactStore
 store = ArtifactStore(sys.argv[1])
 for step in range(10_000):
     with store.transaction():

@@ -17,13 +17,13 @@ from tokenizers import Tokenizer
 
 import inference
 import legos_envs
-from inference.render import Renderer
-from legos_envs import exact
+from inference.text.render import Renderer
+from legos_envs.exact import solve as exact
 from legos_envs.parsing import action
 from legos_train.bootstrap import bootstrap, measure, pretrain, rows, sentences, texts
-from legos_train.bootstrap.__main__ import main
 from legos_train.bootstrap.texts import Dialogue, Exchange
 from legos_train.bootstrap.tokenizer import ChatEncoder, train_tokenizer
+from legos_train.cli.main import main
 
 TINY = Path(inference.__file__).parent / "models" / "tiny"
 ENVS = [(label, env) for label, env in measure.solvable()]
@@ -294,7 +294,7 @@ def test_three_steps_make_a_folder_that_loads_and_the_same_bytes_again(
 
 def test_a_folder_with_a_model_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
     before = (TINY / "config.json").read_bytes()
-    assert main(["make", str(TINY), "--steps", "1"]) == 2
+    assert main(["bootstrap", str(TINY), "--steps", "1"]) == 1
     assert "holds a model already" in capsys.readouterr().err
     assert (TINY / "config.json").read_bytes() == before
     with pytest.raises(ValueError, match="steps must be at least 1; got 0"):
@@ -314,7 +314,7 @@ def test_the_report_has_a_row_for_every_solvable_env_and_both_checks(capsys: pyt
     quick = [(label, env) for label, env in ENVS if "TicTacToe" not in label]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "solvable", lambda: iter(quick))
-        assert main(["measure", str(TINY)]) == 0
+        assert main(["bootstrap", str(TINY), "--measure"]) == 0
     said = capsys.readouterr().out
     assert all(f"| {label} |" in said for label, _ in quick)
     assert "NashConv in KuhnPoker-v0: 0.9" in said and "Illegal in made-up choices" in said

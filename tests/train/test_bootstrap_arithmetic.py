@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from legos_envs.tasks.proposer_solver import examine
+from legos_envs.tasks.problems.proposer_solver import examine
 from legos_train.bootstrap.arithmetic import DIGITS, PROBLEMS, REPLIES, STARTS, proposal, solutions, stream
 
 

@@ -11,8 +11,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from legos_train import checkpoint, tensors
-from legos_train.storage import RunError
+from legos_train.disk import checkpoint, tensors
+from legos_train.errors import RunError
 
 ARRAYS = {
     "adapter": {"a": mx.arange(6).astype(mx.float32).reshape(2, 3), "b": mx.array([1.5, -0.0, 3e38, 1e-45])},

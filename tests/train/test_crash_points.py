@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from legos_train import crash
+from legos_train.disk import crash
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,9 +77,7 @@ def test_arming(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_variable_is_read_at_the_start() -> None:
-    code = (
-        "from legos_train.crash import crashpoint; crashpoint('run.locked'); crashpoint('run.locked'); print('alive')"
-    )
+    code = "from legos_train.disk.crash import crashpoint as c; c('run.locked'); c('run.locked'); print('alive')"
     env = {**os.environ, crash.CRASH_VARIABLE: "run.locked:2"}
     done = subprocess.run([sys.executable, "-c", code], env=env, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (137, "")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import kills
-from legos_train import crash
+from legos_train.disk import crash
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from legos_train import checkpoint
-from legos_train.metrics_file import MetricsFile
-from legos_train.stopping import Stopped, Stopping
+from legos_train.disk import checkpoint
+from legos_train.disk.metrics_file import MetricsFile
+from legos_train.errors import Stopped
+from legos_train.run.stopping import Stopping
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +38,7 @@ def test_the_first_signal_asks(number: signal.Signals, code: int, capfd: pytest.
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
 def test_the_second_signal_ends_at_once(second: signal.Signals) -> None:
     code = (
-        "import time\nfrom legos_train.stopping import Stopping\n"
+        "import time\nfrom legos_train.run.stopping import Stopping\n"
         "with Stopping() as stopping:\n"
         "    print('ready', flush=True)\n"
         "    while not stopping.asked: time.sleep(0.01)\n"
@@ -71,7 +72,7 @@ def test_outside_the_main_thread_signals_are_left_alone() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM])
 def test_a_run_stops_within_five_seconds_with_a_whole_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
     flags = ["--steps", "500", "--batch-size", "16", "--threads", "1", "--lora.rank", "4", "--eval.every", "0"]
-    command = [sys.executable, "-m", "legos_train.cli", "train", *flags, "--run-dir", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "legos_train.cli.main", "train", *flags, "--run-dir", str(tmp_path / "run")]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         rows = tmp_path / "run" / "metrics.jsonl"

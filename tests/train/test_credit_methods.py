@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from legos_train.config.sections import Credit
 from legos_train.credit import (
     METHODS,
     AgentTurnCredit,
@@ -24,7 +25,6 @@ from legos_train.credit import (
     credit_options,
     from_settings,
 )
-from legos_train.settings import Credit
 from tests.train.credit_episodes import episode, match
 
 

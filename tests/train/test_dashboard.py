@@ -13,9 +13,9 @@ from rich.console import Console
 
 from legos_envs import Episode
 from legos_envs.records import Trajectory, Turn
-from legos_train import dashboard
-from legos_train.dashboard import Progress, clock, memory, settled, sparkline
-from legos_train.metrics import episode_metrics, standard_error
+from legos_train.observe import dashboard
+from legos_train.observe.dashboard import Progress, clock, memory, settled, sparkline
+from legos_train.run.episode_metrics import episode_metrics, standard_error
 
 
 def record(step: int, **changes: Any) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import mlx.core as mx
 import pytest
 
 from legos_envs.records import Episode, Trajectory, Turn
-from legos_train import settings
+from legos_train.config import sections as settings
 from legos_train.league import LEARNER, League, mark
-from legos_train.league.matchmaking import draw
+from legos_train.league.seating import draw
 
 SEATS = ("player_0", "player_1")
 

@@ -11,8 +11,8 @@ import pytest
 
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.credit import make_credit
-from legos_train.filters import drawn_again, is_draw, keep_best, keep_draws, retry
 from legos_train.league import mark
+from legos_train.rollout.filters import drawn_again, is_draw, keep_best, keep_draws, retry
 
 
 @dataclass(slots=True)

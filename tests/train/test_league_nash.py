@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from legos_train import settings as sections
+from legos_train.config import sections as sections
 from legos_train.league import League, meta_nash, role_nash
 
 RPS = [[0, -1, 1], [1, 0, -1], [-1, 1, 0]]

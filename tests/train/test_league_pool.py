@@ -12,7 +12,8 @@ import pytest
 import legos_envs
 from benchmarks.league import Tabular, train
 from inference.client.packing import check_name
-from legos_train import checkpoint, settings
+from legos_train.config import sections as settings
+from legos_train.disk import checkpoint
 from legos_train.league import League
 
 

@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from inference import fastmath
+from inference.forward import fastmath
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import pack
 from legos_train.loss import (

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from legos_train.monitor import Alarm, CollapseMonitor
-from legos_train.settings import Monitor
+from legos_train.config.sections import Monitor
+from legos_train.run.monitor import Alarm, CollapseMonitor
 
 GOOD = {
     "reward": {"attacker": 0.1, "defender": -0.1},

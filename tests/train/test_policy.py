@@ -14,11 +14,11 @@ from mlx_lm.models import gemma2, llama, qwen3
 from mlx_lm.tuner.utils import linear_to_lora_layers, load_adapters
 
 from legos_envs.records import Episode, Trajectory, Turn
-from legos_train import policy as policy_module
 from legos_train.batch import pack
-from legos_train.lora import LoRASettings
 from legos_train.loss import LossSettings, objective
-from legos_train.policy import Policy, clip_grads, grad_norm, loss_and_grad, prepare
+from legos_train.model import policy as policy_module
+from legos_train.model.lora import LoRASettings
+from legos_train.model.policy import Policy, clip_grads, grad_norm, loss_and_grad, prepare
 
 VOCABULARY = 64
 PREFIX = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]

@@ -7,8 +7,8 @@ import pytest
 
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train import Trainer
-from legos_train.replay import Record, ReplayBuffer
-from legos_train.settings import Replay
+from legos_train.config.sections import Replay
+from legos_train.run.replay import Record, ReplayBuffer
 
 from .helpers import small
 

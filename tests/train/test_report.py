@@ -11,18 +11,13 @@ from pathlib import Path
 import pytest
 
 from legos_train import train
-from legos_train.config import TrainConfig, to_toml
-from legos_train.report import (
-    compare,
-    print_table,
-    report_again,
-    write_comparison,
-)
-from legos_train.report.__main__ import main as by_hand
-from legos_train.report.compare import labels_of
-from legos_train.report.games import games_html, sample_games
-from legos_train.report.settings import changed, differing, flat
-from legos_train.storage import RunError
+from legos_train.cli.main import main
+from legos_train.config.train_config import TrainConfig, to_toml
+from legos_train.errors import RunError
+from legos_train.observe.report import compare, print_table, report_again, write_comparison
+from legos_train.observe.report.changed_settings import changed, differing, flat
+from legos_train.observe.report.compare import labels_of
+from legos_train.observe.report.lost_games import games_html, sample_games
 from tests.train.helpers import small
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -143,15 +138,15 @@ def test_runs_compared(runs: tuple[Path, Path]) -> None:
 def test_by_hand_on_the_command_line(
     runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert by_hand([str(tmp_path)]) == 1 and "is no run directory" in capsys.readouterr().err
-    assert by_hand([str(run) for run in runs]) == 0
+    assert main(["report", str(tmp_path)]) == 1 and "is no run directory" in capsys.readouterr().err
+    assert main(["report", *map(str, runs)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"wrote {runs[0] / 'report.html'}", f"wrote {runs[1] / 'report.html'}", f"wrote {runs[0] / 'compare.html'}"
     ]  # fmt: skip
 
 
 def test_the_table_at_the_end(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    from legos_train.loop import Result
+    from legos_train.run.loop import Result
 
     result = Result(runs[0], **{k: v for k, v in json.loads((runs[0] / "result.json").read_text()).items()})
     print_table(result, "plain")

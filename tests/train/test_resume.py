@@ -13,12 +13,25 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from legos_train import checkpoint, train
-from legos_train.storage import RunDirectory, RunError
+from legos_train import train
+from legos_train.disk import checkpoint
+from legos_train.disk.run_directory import RunDirectory
+from legos_train.errors import RunError
 
 from .helpers import digest, small
 
-RUN = [sys.executable, "-m", "legos_train.cli", "train", "--batch-size", "32", "--threads", "1", "--lora.rank", "4"]
+RUN = [
+    sys.executable,
+    "-m",
+    "legos_train.cli.main",
+    "train",
+    "--batch-size",
+    "32",
+    "--threads",
+    "1",
+    "--lora.rank",
+    "4",
+]
 RUN += ["--eval.every", "4", "--checkpoint.every", "5", "--steps", "20"]
 
 
@@ -194,7 +207,7 @@ def test_a_full_disk_ends_the_run_with_a_message_and_loses_nothing(tmp_path: Pat
     assert failed.returncode == 1 and "error:" in failed.stderr and "Traceback" not in failed.stderr, failed.stderr
     assert checkpoint.damage(tmp_path / "run/checkpoints/step_2") is None
     again = subprocess.run(
-        [sys.executable, "-m", "legos_train.cli", *flags, "--resume"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "legos_train.cli.main", *flags, "--resume"], capture_output=True, text=True, timeout=120
     )
     assert again.returncode == 0, again.stderr
     assert [row["step"] for row in lines(tmp_path / "run")] == [1, 2, 3, 4]

@@ -8,9 +8,9 @@ import pytest
 
 import legos_envs
 from inference import Engine
-from inference.render import Renderer
+from inference.text.render import Renderer
 from legos_envs.policies import RandomPolicy
-from legos_train.rollout import ModelPlayer, Play, Rollouts
+from legos_train.rollout.rollouts import ModelPlayer, Play, Rollouts
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from inference.client import Incompatible, RequestRefused, ServerUnavailable, pack
-from legos_train import Trainer, remote, train
-from legos_train.config import ConfigError
-from legos_train.metrics_file import MetricsFile
+from legos_train import Trainer, train
+from legos_train.disk.metrics_file import MetricsFile
+from legos_train.errors import ConfigError
+from legos_train.players import remote
 from tests.inference.live import LiveServer
 
 from .helpers import small

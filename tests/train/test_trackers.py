@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from legos_train import train
-from legos_train.storage import RunError
-from legos_train.trackers import flatten
+from legos_train.errors import RunError
+from legos_train.observe.trackers import flatten
 
 from .helpers import small
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from inference import Engine
-from legos_envs import exact
-from legos_train import backend as backend_module
+from legos_envs.exact import solve as exact
 from legos_train import train
 from legos_train.batch import pack
-from legos_train.learner import TrainingError
-from legos_train.trainer import Trainer
+from legos_train.errors import TrainingError
+from legos_train.model import backend as backend_module
+from legos_train.run.trainer import Trainer
 
 from .helpers import small
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from legos_train import Actor, Arena, EpisodeRequest, RAECredit, Trainer, train
-from legos_train.actors import NOT_FINITE
-from legos_train.config import ConfigError
 from legos_train.credit import PerRole, make_credit
-from legos_train.overlap import overlapped
-from legos_train.stopping import Stopping
+from legos_train.errors import ConfigError
+from legos_train.players.actors import NOT_FINITE
+from legos_train.run.overlap import overlapped
+from legos_train.run.stopping import Stopping
 
 from .helpers import small
 

@@ -10,7 +10,7 @@ import legos_envs
 from legos_envs.policies import make_policy
 from legos_train import train
 from legos_train.evaluate import NothingScored, head_to_head
-from legos_train.rollout import Rollouts
+from legos_train.rollout.rollouts import Rollouts
 
 from .helpers import small
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from legos_envs.records import episode_from_json
-from legos_train.cli import main
+from legos_train.cli.main import main
 
 FILE = '''
 """Two writers each lead a pair of helpers; a pair is paid for saying the same word, a writer for its pair."""

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from legos_train.cli import main
-from legos_train.viewer import write_page
+from legos_train.cli.main import main
+from legos_train.observe.viewer import write_page
 from tests.view.made import line_of, played, some_lines, write_log
 from tests.view.payloads import PAYLOADS, poisoned
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from legos_train.cli import main
-from legos_train.viewer import LogLine, read_log, replay
+from legos_train.cli.main import main
+from legos_train.observe.viewer import LogLine, read_log, replay
 from tests.view.made import line_of, played, write_log
 from tests.view.payloads import poisoned
 
@@ -59,7 +59,7 @@ def test_it_waits_between_turns_and_goes_back_and_to_the_worst(lines: list[LogLi
     assert shown("b", "q") == [1, 1]
     assert shown("what?", "", "q") == [1, 2], "what is no key does nothing"
     assert shown("", "a") == list(range(1, len(shown("a")) + 1))
-    from legos_train.viewer.compact import compact
+    from legos_train.observe.viewer.compact import compact
 
     row, body = compact(lines[0])
     (loser,) = [n for n, seat in enumerate(row["seats"]) if seat["outcome"] == "loss"]

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import legos_envs
-from legos_envs import exact
+from legos_envs.exact import solve as exact
 from legos_envs.play import Runner
-from legos_train.viewer import exact_values, rollout_line
-from legos_train.viewer.compact import compact
-from legos_train.viewer.log import LogLine
-from legos_train.viewer.truth import solve
+from legos_train.observe.viewer import exact_values, rollout_line
+from legos_train.observe.viewer.compact import compact
+from legos_train.observe.viewer.log import LogLine
+from legos_train.observe.viewer.truth import solve
 
 
 def scripted(env: Any, moves: list[str], seed: int = 0) -> legos_envs.Episode:

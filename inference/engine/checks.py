@@ -1,0 +1,144 @@
+"""What a request must be before it may enter the engine; what is wrong is refused with what was got and is accepted."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from inference.engine.sampling import SamplingParams
+from inference.engine.scheduler import Rules
+from inference.types import ContextOverflow, Request
+
+MAX_STOPS = 16
+MAX_STOP_CHARS = 200
+MAX_BIASED = 1024
+_RULES_KEPT = 4096
+
+
+class Checks:
+    """The checks of one engine; rules that were checked before are found again."""
+
+    def __init__(self, vocab: int, context: int, eos_ids: frozenset[int], has_tokenizer: bool) -> None:
+        self.vocab, self.context = vocab, context
+        self._eos_ids, self._has_tokenizer = eos_ids, has_tokenizer
+        self._known: dict[tuple[Any, ...], Rules] = {}
+
+    def prompt(self, prompt: Sequence[int], what: str = "prompt") -> tuple[int, ...]:
+        """The ids as a tuple. ValueError when they are no token ids, ContextOverflow when they leave no room."""
+        if isinstance(prompt, np.ndarray):
+            prompt = prompt.tolist()
+        try:
+            ids = tuple(prompt)
+            array = np.asarray(ids)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"a {what} is a sequence of token ids, got {type(prompt).__name__}: {error}") from error
+        if array.size == 0:
+            raise ValueError(f"the {what} is empty; at least one token id is needed")
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise ValueError(
+                f"a {what} is a flat sequence of integer token ids, got {array.dtype} of shape {array.shape}"
+            )
+        self._ids(array, what)
+        if len(ids) >= self.context:
+            raise ContextOverflow(
+                f"the {what} has {len(ids)} tokens, the context {self.context}; leave room for at least one new token"
+            )
+        return ids
+
+    def rules(self, request: Request, prompt_tokens: int) -> Rules:
+        """How the completion is drawn and ended. ValueError for what is out of range."""
+        r = request
+        plain = r.logit_bias is None and r.allowed is None
+        try:
+            key = (r.temperature, r.top_p, r.top_k, r.min_p, r.stop_ids, r.max_tokens, r.top_logprobs, r.stop)
+            known = self._known.get((*key, prompt_tokens)) if plain else None
+        except TypeError as error:
+            raise ValueError(f"stop_ids must be a frozenset of token ids, stop a tuple of texts: {error}") from error
+        if known is not None and isinstance(r.seed, numbers.Integral):
+            return known
+        _number("temperature", r.temperature, 0.0, math.inf)
+        _number("top_p", r.top_p, 0.0, 1.0, open_low=True)
+        _number("min_p", r.min_p, 0.0, 1.0)
+        for name in ("top_k", "top_logprobs"):
+            _integer(name, getattr(r, name), 0)
+        _integer("max_tokens", r.max_tokens, 1)
+        if not isinstance(r.seed, numbers.Integral):
+            raise ValueError(f"seed must be an integer, got {r.seed!r}")
+        stop_ids = self._eos_ids if r.stop_ids is None else r.stop_ids
+        if not isinstance(stop_ids, frozenset):
+            raise ValueError(f"stop_ids must be a frozenset of token ids, got {stop_ids!r}")
+        if not all(isinstance(i, int | np.integer) and 0 <= i < self.vocab for i in stop_ids):
+            raise ValueError(f"stop_ids must be token ids from 0 to {self.vocab - 1}, got {sorted(stop_ids, key=str)}")
+        params = SamplingParams(
+            float(r.temperature), float(r.top_p), int(r.top_k), float(r.min_p), self._bias(r.logit_bias)
+        )
+        limit = min(int(r.max_tokens), self.context - prompt_tokens)
+        rules = Rules(params, stop_ids, limit, self._stop(r.stop), self._allowed(r.allowed, limit))
+        if plain:
+            if len(self._known) >= _RULES_KEPT:
+                self._known.clear()
+            self._known[*key, prompt_tokens] = rules
+        return rules
+
+    def _ids(self, array: np.ndarray, what: str) -> None:
+        low, high = int(array.min()), int(array.max())
+        if low < 0 or high >= self.vocab:
+            wrong = low if low < 0 else high
+            raise ValueError(f"{what} holds token id {wrong}; the model knows 0 to {self.vocab - 1}")
+
+    def _stop(self, stop: Any) -> tuple[str, ...]:
+        good = isinstance(stop, tuple) and all(isinstance(s, str) and 0 < len(s) <= MAX_STOP_CHARS for s in stop)
+        if not good or len(stop) > MAX_STOPS:
+            raise ValueError(
+                f"stop must be a tuple of at most {MAX_STOPS} texts of 1 to {MAX_STOP_CHARS} characters, "
+                f"got {stop!r:.200}"
+            )
+        if stop and not self._has_tokenizer:
+            raise ValueError("stop needs a tokenizer, and this engine has none; use stop_ids")
+        return stop
+
+    def _bias(self, bias: Any) -> tuple[tuple[int, float], ...]:
+        if bias is None:
+            return ()
+        try:
+            pairs = sorted((int(token), float(value)) for token, value in dict(bias).items())
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"logit_bias must map token ids to numbers: {error}") from error
+        if len(pairs) > MAX_BIASED or not all(0 <= t < self.vocab and math.isfinite(v) for t, v in pairs):
+            raise ValueError(
+                f"logit_bias must map at most {MAX_BIASED} token ids from 0 to {self.vocab - 1} to finite numbers, "
+                f"got {dict(pairs)!r:.200}"
+            )
+        return tuple(pairs)
+
+    def _allowed(self, allowed: Any, limit: int) -> tuple[tuple[int, ...], ...] | None:
+        if allowed is None:
+            return None
+        sequences = tuple(sorted({self.prompt(ids, "allowed sequence") for ids in allowed}))
+        if not sequences:
+            raise ValueError("allowed is empty: nothing could be said; give at least one sequence, or None for any")
+        for one, other in itertools.pairwise(sequences):
+            if other[: len(one)] == one:
+                raise ValueError(f"allowed sequence {one} is the beginning of {other}; end each with a stop token")
+        if max(map(len, sequences)) > limit:
+            raise ValueError(
+                f"an allowed sequence has {max(map(len, sequences))} tokens; at most {limit} are generated"
+            )
+        return sequences
+
+
+def _number(name: str, value: Any, low: float, high: float, *, open_low: bool = False) -> None:
+    valid = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not (valid and low <= value <= high and not (open_low and value == low)):
+        top = "finite" if high == math.inf else f"at most {high:g}"
+        raise ValueError(f"{name} must be {'above' if open_low else 'at least'} {low:g} and {top}, got {value!r}")
+
+
+def _integer(name: str, value: Any, low: int) -> None:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < low:
+        raise ValueError(f"{name} must be an integer of at least {low}, got {value!r}")

@@ -1,0 +1,57 @@
+"""From a batch's logits to what was drawn for every request of every row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from inference.engine.sampling import Draw, SamplingParams, draw, log_normalisers, most_likely_tokens, uniforms
+from inference.engine.scheduler import Cohort, Outcome, Row
+from inference.forward.mlx_forward import Logits
+
+
+def draw_all(rows: Sequence[Row], logits: Logits) -> dict[Row, Outcome]:
+    """Draw for every request of every row from logits (n, V); rows whose logits are not finite are left out."""
+    normalisers = log_normalisers(logits)
+    finite = np.isfinite(normalisers)
+    members = [(i, j, cohort) for i, row in enumerate(rows) if finite[i] for j, cohort in enumerate(row.cohorts)]
+    draws: dict[tuple[int, int], Draw] = {}
+    free = [(i, j, cohort) for i, j, cohort in members if cohort.rules.allowed is None]
+    if free:
+        numbers = _numbers(rows, free)
+        chosen = [i for i, _, _ in free]
+        selected = logits if chosen == list(range(len(logits))) else logits[chosen]
+        params = [cohort.rules.params for _, _, cohort in free]
+        for (i, j, _), drawn in zip(free, draw(selected, params, numbers)):
+            draws[i, j] = drawn
+    for i, j, cohort in members:
+        if cohort.rules.allowed is not None:
+            [number] = _numbers(rows, [(i, j, cohort)])
+            draws[i, j] = _draw_allowed(logits[i], cohort, rows[i].tokens, number)
+    outcomes = {}
+    for i, row in enumerate(rows):
+        if finite[i]:
+            norm = float(normalisers[i])
+            top = most_likely_tokens(logits[i], norm, row.top_logprobs) if row.top_logprobs else None
+            outcomes[row] = Outcome([draws[i, j] for j in range(len(row.cohorts))], logits[i], norm, top)
+    return outcomes
+
+
+def _numbers(rows: Sequence[Row], members: Sequence[tuple[int, int, Cohort]]) -> list[np.ndarray]:
+    """The uniform number of every request of these cohorts, as an array (M,) each."""
+    sizes = [len(cohort.ids) for _, _, cohort in members]
+    seeds = np.concatenate([cohort.seeds for _, _, cohort in members])
+    positions = np.repeat(np.array([len(rows[i].tokens) for i, _, _ in members], dtype=np.uint64), sizes)
+    uniform = uniforms(seeds, positions)
+    return [uniform[end - size : end] for end, size in zip(np.cumsum(sizes).tolist(), sizes)]
+
+
+def _draw_allowed(logits: Logits, cohort: Cohort, tokens: Sequence[int], number: np.ndarray) -> Draw:
+    """Draw among the tokens that an allowed sequence goes on with; logits (V,)."""
+    rules = cohort.rules
+    ids = np.array(rules.ids_after(tokens), dtype=np.int64)
+    bias = tuple((int(np.searchsorted(ids, t)), v) for t, v in rules.params.bias if t in ids)
+    params: SamplingParams = rules.params._replace(bias=bias)
+    [drawn] = draw(logits[ids][None], params, [number])
+    return Draw(ids[drawn.tokens], drawn.logprobs)

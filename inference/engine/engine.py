@@ -1,0 +1,479 @@
+"""The engine: submit requests, step, collect completions. Synchronous, one thread owns it.
+
+A step is: apply aborts, give rows to branches and to waiting prompts, feed every row its next tokens, draw for every
+request, deliver what ended. Requests join and leave between steps. See `scheduler` for how requests with the same
+prompt share rows, `adapters` for versions, `sampling` for why a request's tokens do not depend on its company.
+
+Left out here: penalties, and grammars beyond a list of allowed answers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+from mlx import nn
+
+from inference import loading
+from inference.adapters import AdapterBank, Policy, Prepared
+from inference.engine import scoring
+from inference.engine.checks import Checks
+from inference.engine.drawing import draw_all
+from inference.engine.runner import Logits, Runner
+from inference.engine.scheduler import Finished, Outcome, Row, Rules, Scheduler
+from inference.forward.kv import capacity_for
+from inference.types import (
+    AdapterInfo,
+    Completion,
+    ContextOverflow,
+    Delta,
+    InferenceError,
+    PublishMode,
+    Request,
+    UnknownRequest,
+)
+
+_ROOM_AHEAD = 32
+
+
+@dataclass(slots=True)
+class _Ticket:
+    request: Request
+    policy: Policy
+    prompt_tokens: int
+
+
+class Engine:
+    """Continuous batching over one base model and many adapter versions.
+
+    The engine builds its own module tree over the model's arrays (`loading.clone_structure`): the model that is passed
+    in is not changed, and LoRA layers on it are not seen; publish adapters instead.
+
+    max_rows: most distinct sequences decoded at once (requests with equal history count as one).
+    prefill_tokens: most prompt tokens in one forward pass, padding included.
+    admit_tokens: most prompt tokens admitted in one step; smaller keeps running requests responsive.
+    max_kv_bytes: keys and values of running rows, about; prefix_cache_bytes: of kept prompt beginnings;
+        0 computes every prompt in full.
+    adapter_slots: slots set aside from the start (more are made when all are in use); max_lora_rank: accepted at most.
+    share_rows: off gives each request a row of its own, with the same results; for measurements.
+    context: most tokens of prompt and completion; None takes it from the model's arguments.
+
+    Raises UnsupportedModel for architectures that cannot be run token by token. runner.py says which path serves what.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Any,
+        *,
+        max_rows: int = 64,
+        adapter_slots: int = 4,
+        max_lora_rank: int = 64,
+        prefill_tokens: int = 2048,
+        admit_tokens: int = 8192,
+        max_kv_bytes: int = 4 << 30,
+        prefix_cache_bytes: int = 256 << 20,
+        share_rows: bool = True,
+        context: int | None = None,
+    ) -> None:
+        for name, value in (
+            ("max_rows", max_rows),
+            ("prefill_tokens", prefill_tokens),
+            ("max_lora_rank", max_lora_rank),
+        ):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        loading.prepare_mlx()
+        self.tokenizer = tokenizer
+        self.eos_ids = frozenset(getattr(tokenizer, "eos_token_ids", None) or ())
+        self.model = copy = loading.clone_structure(model)
+        self._bank = AdapterBank(copy, slots=adapter_slots, max_rank=max_lora_rank)
+        self._runner = Runner(copy, self._bank, prefill_tokens=prefill_tokens, prefix_cache_bytes=prefix_cache_bytes)
+        self.vocab_size = self._runner.vocab
+        self.context = context or loading.context_length(model)
+        self._arena = self._runner.arena()
+        self._max_kv_bytes = max_kv_bytes
+        self._scheduler = Scheduler(
+            max_rows,
+            row_limit=self._row_limit,
+            token_budget=max(admit_tokens, 1),
+            share=share_rows and self._runner.forward.batches,
+            says=self._says,
+        )
+        self._checks = Checks(self.vocab_size, self.context, self.eos_ids, tokenizer is not None)
+        self._streams: dict[int, int] = {}  # how many tokens of a request have been reported
+        self._deltas: list[Delta] = []
+        self._tickets: dict[int, _Ticket] = {}
+        self._aborts: set[int] = set()
+        self._next_id = 0
+        self._failed_steps = 0
+        self._closed = False
+
+    @classmethod
+    def load(cls, name_or_path: str | Path, adapter_path: str | Path | None = None, **options: Any) -> Engine:
+        """Load a model by name ("tiny"), directory or hub name; an adapter is published as "default", version 0."""
+        model, tokenizer, info = loading.load(name_or_path)
+        engine = cls(model, tokenizer, **{"context": loading.context_length(model, info.config), **options})
+        if adapter_path is not None:
+            adapter = loading.read_adapter(adapter_path, model)
+            engine.publish("default", adapter.weights, scale=adapter.scale, version=0)
+        return engine
+
+    # Requests
+
+    def submit(self, request: Request) -> int:
+        """Queue a request and return its id. It runs under the adapter version that is current now.
+
+        Raises ValueError for what cannot be served (an empty prompt, ids or parameters out of range, an adapter that
+        is not published) and ContextOverflow when the prompt leaves no room in the context.
+        """
+        self._check_open()
+        policy = self._bank.find(request.adapter)
+        prompt = self._prompt(request.prompt, policy)
+        rules = self._fitting(self._checks.rules(request, len(prompt)), len(prompt))
+        request_id, self._next_id = self._next_id, self._next_id + 1
+        self._scheduler.add(request_id, policy, prompt, rules, int(request.seed), request.top_logprobs)
+        self._tickets[request_id] = _Ticket(request, policy, len(prompt))
+        policy.running += 1
+        if request.stream:
+            self._streams[request_id] = 0
+        return request_id
+
+    def step(self) -> list[Completion]:
+        """Advance every running request by one token; returns the completions that ended, by id."""
+        self._check_open()
+        done = self.settle()
+        if not self._scheduler.rows and self._arena.nbytes * 2 > self._max_kv_bytes:
+            self._arena.reset()  # one long prompt must not keep every later row long
+        plan = self._scheduler.plan()
+        if not self._scheduler.rows:
+            return done
+        outcomes: dict[Row, Outcome] = {}
+        try:
+            # Room for some tokens more than this step needs: growing copies everything, so it should be rare.
+            ahead = max(min(row.reach, row.pos + len(row.pending) + _ROOM_AHEAD) for row in self._scheduler.rows)
+            self._arena.reserve(len(self._scheduler.rows), ahead)
+            self._arena.copy(plan.copies)
+            self._runner.warm(self._arena, plan.admitted)
+            for rows, logits in self._runner.feed(self._arena, self._scheduler.rows):
+                outcomes.update(draw_all(cast(Sequence[Row], rows), logits))
+        except Exception as error:  # whatever the model raised: find whose fault it is and go on with the others
+            return sorted(done + self._recover(error), key=lambda c: c.request_id)
+        self._failed_steps = 0
+        for row in [row for row in self._scheduler.rows if row not in outcomes]:
+            done += self._fail(row, "the model's logits are not finite")
+        done += self._deliver(self._scheduler.advance(outcomes))
+        if self._streams:
+            self._report()
+        return sorted(done, key=lambda c: c.request_id)
+
+    def settle(self) -> list[Completion]:
+        """End what was aborted, without a step for the others."""
+        aborted, self._aborts = self._aborts, set()
+        return self._deliver(self._scheduler.remove(aborted)) if aborted else []
+
+    def deltas(self) -> list[Delta]:
+        """New tokens of requests that stream, since the last call; those of a request's last step included."""
+        found, self._deltas = self._deltas, []
+        return found
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Run requests to their end; completions in the order given. Needs an engine without other requests.
+
+        When one is refused, ValueError says which, and none has run.
+        """
+        if self.busy:
+            raise InferenceError("generate needs an idle engine; collect running requests with step() first")
+        ids: list[int] = []
+        try:
+            for request in requests:
+                ids.append(self.submit(request))
+        except ValueError as error:
+            for request_id in ids:
+                self.abort(request_id)
+            self.step()
+            error.add_note(f"request {len(ids)} of {len(requests)} was refused")
+            raise
+        found: dict[int, Completion] = {}
+        while self.busy:
+            found.update((completion.request_id, completion) for completion in self.step())
+        return [found[i] for i in ids]
+
+    def abort(self, request_id: int) -> None:
+        """End a request at the next step, with what it has generated by then. UnknownRequest when it is not here."""
+        if request_id not in self._tickets:
+            raise UnknownRequest(f"request {request_id} is neither waiting nor running")
+        self._aborts.add(request_id)
+
+    def abort_all(self) -> None:
+        """End every request, at the next step."""
+        self._aborts.update(self._tickets)
+
+    def abandon(self, error: str) -> list[Completion]:
+        """End every request with an error and forget all keys and values: the way out of a fault nobody foresaw."""
+        done = [
+            replace(c, finish_reason="error", error=error)
+            for c in self._deliver(self._scheduler.remove(set(self._tickets)))
+        ]
+        self._aborts.clear()
+        self._arena.reset()
+        self._runner.drop_caches()
+        return done
+
+    @property
+    def busy(self) -> bool:
+        """Some request waits or runs."""
+        return self._scheduler.busy
+
+    # Adapters
+
+    def prepare(self, weights: Mapping[str, mx.array], *, scale: float) -> Prepared:
+        """Check LoRA weights and work out their digest, so that `publish` need not: it then holds the engine briefly.
+
+        Any thread may call it while the engine runs. Raises AdapterError as `publish` does.
+        """
+        return self._bank.prepare(weights, scale=scale)
+
+    def publish(
+        self,
+        name: str,
+        weights: Mapping[str, mx.array] | Prepared,
+        *,
+        scale: float | None = None,
+        version: int,
+        mode: PublishMode = "pin",
+    ) -> str:
+        """Make LoRA weights the current version of a name, for requests submitted from now on; returns their digest.
+
+        weights: mlx-lm names, `<layer>.lora_a` (in, rank) and `<layer>.lora_b` (rank, out), evaluated here; or what
+            `prepare` made of them, which includes the scale.
+        mode: what becomes of the name's unfinished requests. `pin`: they finish under the version they began with.
+            `keep`: they go on under the new one, with the keys and values they have; `token_versions` tells which
+            token is whose. `wait`: as pin, and new requests wait until they are done. `abort`: they end now.
+        Raises AdapterError when the weights do not fit or are not finite; the version before then stays current.
+        """
+        self._check_open()
+        if mode not in get_args(PublishMode):
+            raise ValueError(f"mode must be one of {', '.join(get_args(PublishMode))}; got {mode!r}")
+        if isinstance(weights, Prepared) == (scale is not None):
+            raise ValueError(f"weights need a scale, and prepared weights have one; got {type(weights)}, scale={scale}")
+        prepared = weights if isinstance(weights, Prepared) else self.prepare(weights, scale=cast(float, scale))
+        before = self._bank.published().get(name)
+        old = None if before is None else self._bank.find(name)
+        new = self._bank.publish(name, prepared, version=version)
+        if old is None:
+            return new.digest
+        tickets = {i: ticket for i, ticket in self._tickets.items() if ticket.policy is old}
+        if mode == "wait":
+            new.after = old
+        elif mode == "abort":
+            self._aborts.update(tickets)
+        elif mode == "keep" and tickets:
+            self._scheduler.transfer(old, new, old.version)
+            new.running += len(tickets)
+            for ticket in tickets.values():
+                ticket.policy = new
+            self._bank.release(old, len(tickets))
+        return new.digest
+
+    def unpublish(self, name: str) -> None:
+        """Take an adapter away; requests that run under it finish. ValueError when there is no such name."""
+        self._bank.find(name)
+        self._bank.unpublish(name)
+
+    def adapters(self) -> dict[str, AdapterInfo]:
+        """What each published name stands for now."""
+        return self._bank.published()
+
+    # Exact evaluation
+
+    def score(
+        self,
+        prompts: Sequence[Sequence[int]],
+        continuations: Sequence[Sequence[int]],
+        adapter: str | None = None,
+    ) -> list[npt.NDArray[np.float64]]:
+        """Raw log-probability of every continuation token after its prompt: arrays (L_i,). Nothing is sampled.
+
+        Equal prompts are computed once. Running requests are not disturbed.
+        Raises ValueError as `submit` does, and FloatingPointError when the model's logits are not finite.
+        """
+        self._check_open()
+        if len(prompts) != len(continuations):
+            raise ValueError(f"{len(prompts)} prompts but {len(continuations)} continuations; one for each is needed")
+        policy = self._bank.find(adapter)
+        pairs = []
+        for prompt, continuation in zip(prompts, continuations):
+            ids = self._prompt(prompt, policy)
+            answer = self._checks.prompt(continuation, "continuation") if len(continuation) else ()
+            if len(ids) + len(answer) > self.context:
+                raise ContextOverflow(
+                    f"{len(ids)} prompt and {len(answer)} continuation tokens exceed the context of {self.context}"
+                )
+            pairs.append((ids, answer))
+        return scoring.score(self._runner, pairs, policy, self._scheduler.max_rows)
+
+    def next_logits(self, prompts: Sequence[Sequence[int]], adapter: str | None = None) -> Logits:
+        """Raw logits (n, V), float32, of the token after each prompt. May hold NaN: a canary for a new adapter."""
+        self._check_open()
+        policy = self._bank.find(adapter)
+        checked = [self._prompt(prompt, policy) for prompt in prompts]
+        return scoring.next_logits(self._runner, checked, policy, self._scheduler.max_rows)
+
+    # Housekeeping
+
+    def drop_caches(self) -> None:
+        """Return to the state of a new engine (no kept beginnings, arena unallocated), published adapters excepted.
+
+        What follows then does not depend, bit for bit, on what went before. InferenceError while requests are here.
+        """
+        if self.busy:
+            raise InferenceError("drop_caches needs an idle engine: run step() until busy is False, or abort first")
+        self._runner.drop_caches()
+        self._arena.reset()
+
+    def close(self) -> None:
+        """Let go of the model and of MLX's streams of this thread. A worker thread must call it before it ends."""
+        if self._closed:
+            return
+        self._closed = True
+        self._arena.reset()
+        self._runner.drop_caches()
+        del self._runner, self._bank, self._arena, self.model
+        mx.synchronize()
+        if threading.current_thread() is not threading.main_thread():
+            # Streams belong to threads; one that outlives its thread aborts the process at exit on Linux.
+            mx.clear_streams()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # Checks
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InferenceError("this engine is closed")
+
+    def _prompt(self, prompt: Sequence[int], policy: Policy) -> tuple[int, ...]:
+        if isinstance(prompt, tuple):
+            try:
+                if self._scheduler.waits_for(policy, prompt):
+                    return prompt  # checked when the request it will share a row with came
+            except TypeError:
+                pass  # the check says what is wrong with it
+        return self._checks.prompt(prompt)
+
+    def _fitting(self, rules: Rules, prompt_tokens: int) -> Rules:
+        if self._row_limit(prompt_tokens + rules.limit) < 1:
+            raise ValueError(
+                f"{prompt_tokens} prompt and {rules.limit} new tokens need more keys and values than "
+                f"max_kv_bytes={self._max_kv_bytes} holds; lower max_tokens or raise max_kv_bytes"
+            )
+        return rules
+
+    def _says(self, tokens: Sequence[int], stop: tuple[str, ...]) -> bool:
+        """Whether the end of the text contains a stop text; every token writes at least one byte of it."""
+        longest = max(len(text.encode("utf-8", "surrogatepass")) for text in stop)
+        ending = self.tokenizer.decode(list(tokens[-longest - 8 :]))
+        return any(text in ending for text in stop)
+
+    def _row_limit(self, reach: int) -> int:
+        return self._max_kv_bytes // (capacity_for(reach) * self._runner.bytes_per_entry)
+
+    # Ends
+
+    def _deliver(self, finished: Iterable[Finished], error: str | None = None) -> list[Completion]:
+        completions = []
+        for ids, row, sampled_logprobs, reason in finished:
+            versions = _versions(row) if row.switches else None
+            parked = False
+            for request_id in ids.tolist():
+                ticket = self._tickets.pop(request_id)
+                if ticket.request.park and not parked and reason in ("stop", "length") and not row.switches:
+                    self._runner.park(self._arena, row, (*row.prompt, *row.tokens)[: row.pos])
+                    parked = True
+                if request_id in self._streams:
+                    self._stream(request_id, row, ticket.request.top_logprobs)
+                    del self._streams[request_id]
+                self._bank.release(ticket.policy)
+                wanted = ticket.request.top_logprobs
+                completions.append(
+                    Completion(
+                        request_id,
+                        row.tokens.copy(),
+                        row.logprobs.copy(),
+                        sampled_logprobs.copy(),
+                        reason,
+                        ticket.policy.name,
+                        ticket.policy.version,
+                        ticket.prompt_tokens,
+                        row.cached if request_id == row.leader else ticket.prompt_tokens,
+                        error,
+                        [top[:wanted] for top in row.tops] if wanted else None,
+                        versions,
+                    )
+                )
+        return completions
+
+    def _report(self) -> None:
+        """Collects the new tokens of unfinished requests that stream."""
+        for host in self._scheduler.rows:
+            for row in (*host.branches, host):
+                for request_id in row.request_ids():
+                    if request_id in self._streams:
+                        self._stream(request_id, row, self._tickets[request_id].request.top_logprobs)
+
+    def _stream(self, request_id: int, row: Row, wanted: int) -> None:
+        seen = self._streams[request_id]
+        if len(row.tokens) > seen:
+            tops = [top[:wanted] for top in row.tops[seen:]] if wanted else None
+            self._deltas.append(Delta(request_id, row.tokens[seen:], row.logprobs[seen:], tops, row.policy.version))
+            self._streams[request_id] = len(row.tokens)
+
+    def _fail(self, row: Row, error: str) -> list[Completion]:
+        """End a row's requests; what waits on its slot is computed afresh, in a clean slot."""
+        for branch in row.branches:
+            branch.restart()
+        self._arena.scrub(row.slot)
+        return self._deliver(self._scheduler.fail(row), error)
+
+    def _recover(self, error: Exception) -> list[Completion]:
+        """After an exception in a forward pass: rows that fail alone end with the error, the others start over.
+
+        Keys and values may be half written, so all are forgotten; tokens are not. When no row fails alone twice running
+        (memory may be short), all are ended, so that the engine never spins.
+        """
+        self._failed_steps += 1
+        guilty: list[tuple[Row, str]] = []
+        for row in self._scheduler.rows:
+            slot, row.slot = row.slot, 0
+            for member in (row, *row.branches):
+                member.restart()
+            self._arena.reset()
+            try:
+                for _ in self._runner.feed(self._arena, [row]):
+                    pass
+            except Exception as own:
+                guilty.append((row, f"{type(own).__name__}: {own}"))
+            row.slot = slot
+        self._arena.reset()
+        if not guilty and self._failed_steps > 1:
+            guilty = [(row, f"{type(error).__name__}: {error}") for row in self._scheduler.rows]
+        return [completion for row, text in guilty for completion in self._fail(row, text)]
+
+
+def _versions(row: Row) -> list[int]:
+    """The policy version that sampled each token."""
+    versions: list[int] = []
+    for index, before in row.switches:
+        versions += [before] * (index - len(versions))
+    return versions + [row.policy.version] * (len(row.tokens) - len(versions))

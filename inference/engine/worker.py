@@ -1,0 +1,295 @@
+"""An engine in a thread of its own, which alone touches MLX; and the same for asyncio.
+
+The thread takes commands between two steps and sleeps while there is nothing to do. What an engine's step brings is
+handed over once a step, not once a token. `AsyncEngine` gives coroutines: a request is an asynchronous iterator, and
+leaving the iterator aborts the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from inference.engine.engine import Engine
+from inference.types import Completion, Delta, InferenceError, Request, UnknownRequest
+
+T = TypeVar("T")
+Event = Delta | Completion
+Sink = Callable[[list[tuple[int, Event]]], None]
+"""Takes what a step brought: (request id, event), in order. Called in the engine's thread."""
+
+logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """Runs an engine in a thread. `start` makes it there; `close` ends it and lets go of MLX's streams.
+
+    make_engine: called once, in the thread.
+    sink: takes every step's events.
+    """
+
+    def __init__(self, make_engine: Callable[[], Engine], sink: Sink) -> None:
+        self._make, self._sink = make_engine, sink
+        self._commands: queue.SimpleQueue[tuple[Future[Any], Callable[[Engine], Any]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._ready: Future[None] = Future()
+        self._closing = False
+        self.paused = False
+        self.busy = False
+        self.last_step = time.monotonic()
+        self.steps = 0
+
+    def start(self) -> None:
+        """Begin making the engine. `ready` says when it is there."""
+        self._thread.start()
+
+    @property
+    def ready(self) -> Future[None]:
+        """Done when requests can be taken; failed with what making the engine raised."""
+        return self._ready
+
+    def call(self, function: Callable[[Engine], T]) -> Future[T]:
+        """Run a function of the engine in its thread, between two steps. InferenceError when the worker is closed."""
+        if self._closing:
+            raise InferenceError("the engine is shutting down")
+        future: Future[T] = Future()
+        self._commands.put((future, function))
+        return future
+
+    def healthy(self, patience: float = 5.0) -> bool:
+        """Tokens flow, or nothing is to be done. False also before the engine is there."""
+        if not self._thread.is_alive() or not self._ready.done() or self._ready.exception() is not None:
+            return False
+        waits = not self._commands.empty() or (self.busy and not self.paused)
+        return not waits or time.monotonic() - self.last_step < patience
+
+    def pause(self, engine: Engine, *, abort: bool = False) -> None:
+        """Stand still after the present step, in the engine's thread (use `call`). abort: end every request first."""
+        if abort:
+            engine.abort_all()
+        self.paused = True
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self.paused = False
+        if not self._closing:
+            self.call(lambda engine: None)  # wakes the thread
+
+    def close(self, timeout: float | None = 30.0) -> None:
+        """End the thread after its present step; unfinished requests are abandoned."""
+        self._closing = True
+        self._commands.put(None)
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        try:
+            engine = self._make()
+        except BaseException as error:
+            self._ready.set_exception(error)
+            return
+        self._ready.set_result(None)
+        try:
+            while self._obey(engine):
+                self._step(engine)
+        finally:
+            self._emit(engine.abandon("the engine was shut down"), [])
+            engine.close()
+
+    def _obey(self, engine: Engine) -> bool:
+        """Carry out the commands that wait; sleeps until there is one when there is nothing else to do."""
+        while True:
+            self.busy = engine.busy
+            sleep = not engine.busy or self.paused
+            try:
+                command = self._commands.get(block=sleep)
+            except queue.Empty:
+                return True
+            self.last_step = time.monotonic()
+            if command is None:
+                return False
+            future, function = command
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(function(engine))
+            except BaseException as error:
+                future.set_exception(error)
+            if self.paused:  # no step will come that ends what was aborted
+                self._emit(engine.settle(), engine.deltas())
+
+    def _step(self, engine: Engine) -> None:
+        try:
+            completions = engine.step()
+            deltas = engine.deltas()
+        except Exception as error:  # the engine isolates faults itself; this is for one it did not foresee
+            logger.exception("an engine step failed; its requests are ended")
+            completions, deltas = engine.abandon(f"{type(error).__name__}: {error}"), engine.deltas()
+        self.last_step = time.monotonic()
+        self.steps += 1
+        self._emit(completions, deltas)
+
+    def _emit(self, completions: Iterable[Completion], deltas: Iterable[Delta]) -> None:
+        events: list[tuple[int, Event]] = [(delta.request_id, delta) for delta in deltas]
+        events += [(completion.request_id, completion) for completion in completions]
+        if events:
+            try:
+                self._sink(events)
+            except Exception:
+                logger.exception("events of %d requests could not be handed over", len(events))
+
+
+class AsyncEngine:
+    """A `Worker` for one asyncio loop. Use `async with`, or `start` and `close`."""
+
+    def __init__(self, make_engine: Callable[[], Engine]) -> None:
+        self.worker = Worker(make_engine, self._from_thread)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listeners: dict[int, asyncio.Queue[Event]] = {}
+        self._ended: set[int] = set()  # completed, but not read to the end
+        self._early: dict[int, list[Event]] = {}
+        self._starting = 0
+
+    async def start(self) -> None:
+        """Make the engine and wait for it; raises what making it raised."""
+        self.begin()
+        await asyncio.wrap_future(self.worker.ready)
+
+    def begin(self) -> None:
+        """Make the engine without waiting for it."""
+        self._loop = asyncio.get_running_loop()
+        self.worker.start()
+
+    async def close(self) -> None:
+        """End the engine; what runs ends with an error."""
+        await asyncio.to_thread(self.worker.close)
+
+    async def __aenter__(self) -> AsyncEngine:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    @property
+    def started(self) -> bool:
+        """`start` or `begin` has been called."""
+        return self._loop is not None
+
+    @property
+    def closing(self) -> bool:
+        """`close` has been called: nothing is taken any more."""
+        return self.worker._closing
+
+    @property
+    def running(self) -> int:
+        """Requests that have not ended."""
+        return len(self._listeners) - len(self._ended) + self._starting
+
+    async def call(self, function: Callable[[Engine], T]) -> T:
+        """Run a function of the engine in its thread."""
+        return await asyncio.wrap_future(self.worker.call(function))
+
+    async def submit(self, requests: list[Request]) -> list[int]:
+        """Submit requests together, all or none, and return their ids; read each with `events`.
+
+        Raises ValueError as `Engine.submit` does.
+        """
+        self._starting += len(requests)
+        pending = asyncio.wrap_future(self.worker.call(lambda engine: _submit_all(engine, requests)))
+        try:
+            ids = await asyncio.shield(pending)
+        except asyncio.CancelledError:
+            pending.add_done_callback(self._abandon)
+            raise
+        finally:
+            self._starting -= len(requests)
+        for request_id in ids:
+            inbox = self._listeners[request_id] = asyncio.Queue()
+            for event in self._early.pop(request_id, ()):
+                self._put(request_id, inbox, event)
+        return ids
+
+    async def events(self, request_id: int) -> AsyncIterator[Event]:
+        """The request's deltas, if it streams, and its completion; to be read once. Leaving early aborts it."""
+        inbox = self._listeners[request_id]
+        done = False
+        try:
+            while not done:
+                event = await inbox.get()
+                done = isinstance(event, Completion)
+                yield event
+        finally:
+            if done:
+                self._forget(request_id)
+            else:
+                self.abort(request_id)
+
+    async def complete(self, request: Request) -> Completion:
+        """One request, from its start to its end."""
+        [request_id] = await self.submit([request])
+        async for event in self.events(request_id):
+            if isinstance(event, Completion):
+                return event
+        raise InferenceError("the request ended without a completion")
+
+    def abort(self, request_id: int) -> None:
+        """Forget a request; if it has not ended, it does at the engine's next step."""
+        runs = request_id in self._listeners and request_id not in self._ended
+        self._forget(request_id)
+        if runs and not self.worker._closing:
+            self.worker.call(lambda engine: _abort(engine, request_id))
+
+    def _forget(self, request_id: int) -> None:
+        self._listeners.pop(request_id, None)
+        self._ended.discard(request_id)
+
+    def _put(self, request_id: int, inbox: asyncio.Queue[Event], event: Event) -> None:
+        inbox.put_nowait(event)
+        if isinstance(event, Completion):
+            self._ended.add(request_id)
+
+    def _abandon(self, pending: asyncio.Future[list[int]]) -> None:
+        """Whoever submitted is gone before the ids were there."""
+        if not pending.cancelled() and pending.exception() is None and not self.worker._closing:
+            for request_id in pending.result():
+                self.worker.call(lambda engine, number=request_id: _abort(engine, number))  # type: ignore[misc]
+
+    def _from_thread(self, events: list[tuple[int, Event]]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._hand_over, events)
+
+    def _hand_over(self, events: list[tuple[int, Event]]) -> None:
+        for request_id, event in events:
+            inbox = self._listeners.get(request_id)
+            if inbox is not None:
+                self._put(request_id, inbox, event)
+            elif self._starting:  # the id has not reached `submit` yet
+                self._early.setdefault(request_id, []).append(event)
+        if not self._starting:
+            self._early.clear()
+
+
+def _submit_all(engine: Engine, requests: list[Request]) -> list[int]:
+    ids: list[int] = []
+    try:
+        for request in requests:
+            ids.append(engine.submit(request))
+    except BaseException:
+        for request_id in ids:
+            engine.abort(request_id)
+        raise
+    return ids
+
+
+def _abort(engine: Engine, request_id: int) -> None:
+    try:
+        engine.abort(request_id)
+    except UnknownRequest:
+        logger.debug("request %d had ended before it was aborted", request_id)

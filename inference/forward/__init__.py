@@ -1,0 +1,1 @@
+"""Forward passes over a KV cache: MLX, row by row, and numpy on a CPU."""

@@ -1,0 +1,85 @@
+"""The arena of `kv.py` in numpy, for the forward pass that runs in numpy (host_forward.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from inference.forward.kv import capacity_for, power_of_two
+
+FloatArray = npt.NDArray[np.float32]
+HostSnapshot = list[tuple[FloatArray, FloatArray]]
+"""Per layer keys and values (kv_heads, entries, head_dim) of the beginning of a sequence."""
+
+
+class HostArena:
+    """Slots for keys and values, (slots, kv_heads, length, head_dim) a layer; capacity grows on demand."""
+
+    def __init__(self, layers: int, heads: int, width: int) -> None:
+        self.shape = heads, width
+        self.slots = 0
+        self.length = 0
+        self.keys: list[FloatArray] = []
+        self.values: list[FloatArray] = []
+        self._layers = layers
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, capacity included."""
+        self.slots = self.length = 0
+        heads, width = self.shape
+        self.keys = [np.zeros((0, heads, 0, width), np.float32) for _ in range(self._layers)]
+        self.values = [np.zeros((0, heads, 0, width), np.float32) for _ in range(self._layers)]
+
+    def reserve(self, slots: int, length: int) -> None:
+        """Make room for that many slots with that many entries each; keeps what is stored."""
+        if slots <= self.slots and length <= self.length:
+            return
+        self.slots = max(self.slots, power_of_two(slots, 1))
+        self.length = max(self.length, capacity_for(length))
+        for arrays in (self.keys, self.values):
+            for i, old in enumerate(arrays):
+                arrays[i] = np.zeros((self.slots, old.shape[1], self.length, old.shape[3]), np.float32)
+                arrays[i][: old.shape[0], :, : old.shape[2]] = old
+
+    def copy(self, moves: Iterable[tuple[int, int, int]]) -> None:
+        """Copy the first `entries` of slot `source` over slot `destination`, for all (destination, source, entries).
+
+        Every source is read before any destination is written.
+        """
+        moves = list(moves)
+        if not moves:
+            return
+        self.reserve(max(move[0] for move in moves) + 1, 0)
+        targets = {move[0] for move in moves}
+        chained = any(move[1] in targets for move in moves)
+        for stored in (*self.keys, *self.values):
+            read = [stored[source, :, :entries] for _, source, entries in moves]
+            for (destination, _, entries), part in zip(moves, [p.copy() for p in read] if chained else read):
+                stored[destination, :, :entries] = part
+
+    def snapshot(self, slot: int, entries: int) -> HostSnapshot:
+        """A copy of a slot's first entries."""
+        return [(k[slot, :, :entries].copy(), v[slot, :, :entries].copy()) for k, v in zip(self.keys, self.values)]
+
+    def restore(self, snapshot: HostSnapshot, slots: Iterable[int], entries: int) -> None:
+        """Write the first entries of a snapshot at the beginning of each slot."""
+        ordered: Sequence[int] = list(slots)
+        self.reserve(max(ordered) + 1, entries)
+        for (keys, values), k, v in zip(snapshot, self.keys, self.values):
+            for slot in ordered:
+                k[slot, :, :entries] = keys[:, :entries]
+                v[slot, :, :entries] = values[:, :entries]
+
+    def scrub(self, slot: int) -> None:
+        """Zero a slot: a masked weight of 0 times a stored NaN would still be NaN for its next tenant."""
+        if slot < self.slots:
+            for stored in (*self.keys, *self.values):
+                stored[slot] = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return sum(stored.nbytes for stored in (*self.keys, *self.values))

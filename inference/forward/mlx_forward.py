@@ -1,0 +1,215 @@
+"""Forward passes in MLX, over the arena of `kv.py`: the model's own call, or decoder.py where that is cheaper.
+
+`Forward` is what the runner asks of any of them. Everything is evaluated before it returns, so that an exception
+belongs to one batch.
+
+Logits are needed at one position of a prompt, so body and head are run apart where the model has that seam: the head is
+the model's own code with its body replaced by one that returns given hidden states (`_Head`), so caps and scales that
+an architecture applies to its logits are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, cast
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+from mlx import nn
+from mlx_lm.models.cache import make_prompt_cache
+
+from inference.adapters import AdapterBank, Policy
+from inference.forward import decoder
+from inference.forward.kv import Arena
+
+Logits = npt.NDArray[np.float32]
+Body = Callable[..., mx.array]
+_HALF = 5e-2  # allowed between two ways of computing in float16 or bfloat16, relative to the largest logit
+
+
+class AnyArena(Protocol):
+    """Keys and values by slot; see `kv.Arena`, `host_kv.HostArena` and `solo_forward.SoloArena`."""
+
+    slots: int
+    length: int
+
+    def reserve(self, slots: int, length: int) -> None: ...
+    def copy(self, moves: Iterable[tuple[int, int, int]]) -> None: ...
+    def snapshot(self, slot: int, entries: int) -> Any: ...
+    def restore(self, snapshot: Any, slots: Iterable[int], entries: int) -> None: ...
+    def scrub(self, slot: int) -> None: ...
+    def reset(self) -> None: ...
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Forward(Protocol):
+    """A way to run a model. `batches`: several rows in one call are worth while, and slots can share beginnings."""
+
+    vocab: int
+    bytes_per_entry: int
+    batches: bool
+
+    def arena(self) -> Any: ...
+
+    def __call__(
+        self,
+        arena: Any,
+        low: int,
+        offsets: Sequence[int],
+        tokens: npt.NDArray[np.int32],
+        policies: Sequence[Policy],
+        last: Sequence[int] | None = None,
+        *,
+        head: bool = True,
+    ) -> Logits: ...
+
+
+class MlxForward:
+    """Models whose layers all use mlx-lm's plain `KVCache`."""
+
+    batches = True
+
+    def __init__(self, model: nn.Module, bank: AdapterBank) -> None:
+        self.model, self.bank = model, bank
+        self._layers = len(make_prompt_cache(model))
+        self._body: Body | None = None
+        self.head: _Head | None = None
+        self.own_decoder = False
+        self.vocab, self.bytes_per_entry = self._probe()
+        # Half precision would gain nothing from vectorised exponentials, and another order of operations shows in it.
+        whole = rounding(model) < _HALF
+        self.own_decoder = self.head is not None and whole and decoder.fits(model) and self._decoder_agrees()
+
+    def arena(self) -> Arena:
+        """An empty arena."""
+        return Arena(self._layers)
+
+    def __call__(
+        self,
+        arena: Arena,
+        low: int,
+        offsets: Sequence[int],
+        tokens: npt.NDArray[np.int32],
+        policies: Sequence[Policy],
+        last: Sequence[int] | None = None,
+        *,
+        head: bool = True,
+    ) -> Logits:
+        """Feed tokens (n, L) to slots low..low+n-1, of which the first `offsets` (n,) entries are valid.
+
+        Returns float32 logits (n, V) at positions `last` (n,), or (n, L, V) when it is None; without head, nothing
+        (0,).
+        """
+        self.bank.select(policies, tokens.shape[1])
+        cache = arena.open(low, offsets, tokens.shape[1])
+        inputs = mx.array(tokens)
+        if self.own_decoder:
+            out = decoder.hidden_states(self.model.model, inputs, arena, last)
+        else:
+            out = (self._body or self.model)(inputs, cache=cache)
+            if last is not None and tokens.shape[1] > 1:
+                out = out[mx.arange(len(last)), mx.array(list(last))][:, None]
+        if not head:
+            mx.eval(arena.arrays())  # what only the logits need is never computed
+            return np.zeros(0, np.float32)
+        if self.head is not None:
+            out = self.head(out)
+        out = (out[:, 0] if last is not None else out).astype(mx.float32)
+        mx.eval(out, arena.arrays())
+        return np.asarray(out)
+
+    def _probe(self) -> tuple[int, int]:
+        """Vocabulary size and bytes per stored entry; also finds the seam between body and head, if there is one."""
+        tokens = np.zeros((1, 2), dtype=np.int32)
+        arena = self.arena()
+        full = self(arena, 0, [0], tokens, [self.bank.base])
+        vocab, entry_bytes = full.shape[-1], arena.nbytes // (arena.slots * arena.length)
+        found = _seam(self.model)
+        if found is not None:
+            self._body, self.head = found
+            try:
+                apart: Logits | None = self(self.arena(), 0, [0], tokens, [self.bank.base])
+            except (AttributeError, KeyError, TypeError, ValueError):
+                apart = None  # a body that is called in a way of its own
+            if apart is None or apart.shape != full.shape or not alike([apart], [full], rounding(self.model)):
+                self._body = self.head = None
+        return vocab, entry_bytes
+
+    def _decoder_agrees(self) -> bool:
+        expected = trial(self, self.bank.base)
+        self.own_decoder = True
+        try:
+            return alike(trial(self, self.bank.base), expected)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return False  # parts of the same names that are put together otherwise
+
+
+class _Given(nn.Module):
+    """Stands for a model's body: returns what it is told to. Everything else about it is the body's."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        object.__setattr__(self, "body", body)
+        object.__setattr__(self, "hidden", None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "body"), name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> mx.array:
+        return object.__getattribute__(self, "hidden")
+
+
+class _Head:
+    """A model's own call from the hidden states on."""
+
+    def __init__(self, model: nn.Module, name: str) -> None:
+        self._given = _Given(model[name])
+        self._model: Any = type(model).__new__(type(model))
+        self._model.__dict__.update(model.__dict__)
+        for key, child in model.items():
+            dict.__setitem__(self._model, key, self._given if key == name else child)
+
+    def __call__(self, hidden: mx.array) -> mx.array:
+        """Hidden states (n, L, H) -> logits (n, L, V)."""
+        object.__setattr__(self._given, "hidden", hidden)
+        try:
+            return cast(mx.array, self._model(mx.zeros(hidden.shape[:2], mx.int32)))
+        finally:
+            object.__setattr__(self._given, "hidden", None)
+
+
+def _seam(model: nn.Module) -> tuple[Body, _Head] | None:
+    """The body that turns tokens into hidden states, and what the model does with them; None for other designs."""
+    while "model" not in model and isinstance(model.get("language_model"), nn.Module):
+        model = model["language_model"]
+    if not isinstance(model.get("model"), nn.Module):
+        return None
+    return cast(Body, model["model"]), _Head(model, "model")
+
+
+def trial(forward: Forward, base: Policy) -> list[Logits]:
+    """Logits for two rows of different lengths, in prefill and in decode."""
+    tokens = np.random.default_rng(0).integers(0, min(forward.vocab, 1000), (2, 9), dtype=np.int32)
+    arena, found = forward.arena(), []
+    for offsets, low, high, last in (([0, 0], 0, 6, [5, 3]), ([6, 4], 6, 8, None), ([8, 6], 8, 9, [0, 0])):
+        found.append(forward(arena, 0, offsets, tokens[:, low:high], [base] * 2, last))
+    return found
+
+
+def alike(a: Sequence[Logits], b: Sequence[Logits], tolerance: float = 1e-4) -> bool:
+    """Two trials are equal up to rounding, by default in float32."""
+    allowed = tolerance * (1.0 + max(float(np.abs(x).max()) for x in (*a, *b)))
+    return all(bool(np.abs(x - y).max() <= allowed) for x, y in zip(a, b, strict=True))
+
+
+def rounding(model: nn.Module) -> float:
+    """What `alike` should allow between two ways of computing a model in its own type."""
+    halves = {
+        module[name].dtype
+        for module in model.modules()
+        for name in ("weight", "scales")
+        if isinstance(module, nn.Module) and name in module
+    } & {mx.float16, mx.bfloat16}
+    return _HALF if halves else 1e-4

@@ -1,0 +1,146 @@
+"""Models whose state is not plain keys and values (sliding windows, recurrences): one cache of mlx-lm's own per slot.
+
+Rows are run one by one, share no beginnings and are never split, so any architecture that mlx-lm runs is served
+correctly, if not fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+from mlx import nn
+from mlx_lm.models.cache import make_prompt_cache
+
+from inference.adapters import AdapterBank, Policy
+from inference.forward.kv import capacity_for
+from inference.forward.mlx_forward import Logits
+
+
+class SoloArena:
+    """A list of prompt caches, one a slot, and how many tokens each has seen."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self.slots = self.length = 0
+        self.caches: dict[int, list[Any]] = {}
+        self._seen: dict[int, int] = {}
+
+    def at(self, slot: int, entries: int) -> list[Any]:
+        """The cache of a slot that has seen `entries` tokens; a new one for 0.
+
+        Until `fed` is called the slot is not to be used again: a forward pass that fails may leave a half-written
+        state. RuntimeError when the slot holds something else, since there is no other sign of a wrong state.
+        """
+        seen = self._seen.pop(slot, None)
+        if entries == 0:
+            self.caches[slot] = make_prompt_cache(self._model)
+        elif seen != entries:
+            raise RuntimeError(f"slot {slot} has seen {seen} tokens, not the {entries} it should go on from")
+        return self.caches[slot]
+
+    def fed(self, slot: int, entries: int) -> None:
+        """The slot's cache has now seen that many tokens."""
+        self._seen[slot] = entries
+
+    def reserve(self, slots: int, length: int) -> None:
+        """Caches grow by themselves."""
+        self.slots, self.length = max(self.slots, slots), max(self.length, length)
+
+    def copy(self, moves: Iterable[tuple[int, int, int]]) -> None:
+        """Rows that move to another slot take their cache along; there are no copies without branches."""
+        moves = list(moves)
+        for held in (self.caches, self._seen):
+            moved: dict[int, Any] = {destination: held.pop(source, None) for destination, source, _ in moves}
+            held.update(moved)
+
+    def snapshot(self, slot: int, entries: int) -> Any:
+        """Never asked for: beginnings are not shared."""
+        raise NotImplementedError("a cache that is not plain keys and values has no snapshots")
+
+    def restore(self, snapshot: Any, slots: Iterable[int], entries: int) -> None:
+        """Never asked for: beginnings are not shared."""
+        raise NotImplementedError("a cache that is not plain keys and values has no snapshots")
+
+    def scrub(self, slot: int) -> None:
+        """Forget a slot."""
+        self.caches.pop(slot, None)
+        self._seen.pop(slot, None)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.slots = self.length = 0
+        self.caches.clear()
+        self._seen.clear()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(getattr(layer, "nbytes", 0) for cache in self.caches.values() if cache for layer in cache)
+
+
+class SoloForward:
+    """Any model, a row at a time."""
+
+    batches = False
+
+    def __init__(self, model: nn.Module, bank: AdapterBank) -> None:
+        self.model, self.bank = model, bank
+        arena = self.arena()
+        out = self(arena, 0, [0], np.zeros((1, 2), dtype=np.int32), [bank.base])
+        self.vocab = out.shape[-1]
+        self.bytes_per_entry = max(1, sum(_bytes_per_entry(layer) for layer in arena.caches[0]))
+
+    def arena(self) -> SoloArena:
+        """An empty arena."""
+        return SoloArena(self.model)
+
+    def __call__(
+        self,
+        arena: SoloArena,
+        low: int,
+        offsets: Sequence[int],
+        tokens: npt.NDArray[np.int32],
+        policies: Sequence[Policy],
+        last: Sequence[int] | None = None,
+        *,
+        head: bool = True,
+    ) -> Logits:
+        """As `MlxForward`; without `last` all rows must be equally long."""
+        found = []
+        for i, policy in enumerate(policies):
+            width = tokens.shape[1] if last is None else last[i] + 1  # padding would enter the state
+            self.bank.select([policy], width)
+            slot, start = low + i, offsets[i]
+            cache = arena.at(slot, start)
+            row = mx.array(tokens[i : i + 1, :width])
+            if last is not None and (width > 1 or not head):
+                # Logits that are not evaluated are not computed: of a prompt only the last token pays for the head.
+                silent = row[:, :-1] if head else row
+                self.model(silent, cache=cache)
+                mx.eval([layer.state for layer in cache])
+                row = row[:, -1:]
+            if head:
+                out = self.model(row, cache=cache)[0]
+                out = (out if last is None else out[-1]).astype(mx.float32)
+                mx.eval(out, [layer.state for layer in cache])
+                found.append(np.asarray(out))
+            arena.fed(slot, start + width)
+        return np.stack(found) if head else np.zeros(0, np.float32)
+
+
+def _bytes_per_entry(cache: Any) -> int:
+    """What a token costs: keys and values are allocated in steps, and a recurrent state costs the same at any length.
+
+    It is spread over the shortest row that the engine plans with, so that the sum is never too small.
+    """
+    parts = getattr(cache, "caches", None)
+    if parts is not None:
+        return sum(_bytes_per_entry(part) for part in parts)
+    keys = getattr(cache, "keys", None)
+    if isinstance(keys, mx.array) and keys.ndim > 2:
+        return int(cache.nbytes) // int(keys.shape[2])
+    return -(-int(cache.nbytes) // capacity_for(1))

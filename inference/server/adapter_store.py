@@ -1,0 +1,146 @@
+"""Adapters that clients load: by a path under one root, or as bytes. Names are plain, files are safetensors.
+
+A name that exists gets a new version; a version that is not fit is refused and the one before goes on serving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import re
+import struct
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from inference import loading
+from inference.adapters import Prepared
+from inference.engine.engine import Engine
+from inference.engine.worker import AsyncEngine
+from inference.server.metrics import Metrics
+from inference.server.protocol import ServerError
+from inference.types import AdapterError, PublishMode
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Adapters:
+    """The adapters of one server: at most `most` names at once."""
+
+    def __init__(
+        self, engine: AsyncEngine, metrics: Metrics, model: str, root: Path | None, most: int, max_rank: int
+    ) -> None:
+        self.engine, self.metrics, self.model = engine, metrics, model
+        self.root, self.most, self.max_rank = root, most, max_rank
+        self.versions: dict[str, int] = {}
+        self._turn = asyncio.Lock()
+
+    def check_name(self, name: str) -> str:
+        """The name, if it may be one."""
+        if not NAME.fullmatch(name) or name == self.model:
+            raise ServerError(
+                400, "an adapter's name has 1 to 64 letters, digits, '.', '_' or '-', and is not the model's"
+            )
+        return name
+
+    async def load(self, name: str, path: str, version: int | None, mode: PublishMode) -> dict[str, Any]:
+        """Publish an adapter in mlx-lm's layout from a directory below the root."""
+        self.check_name(name)
+        if self.root is None:
+            raise ServerError(400, "this server was started without --adapter-root, so it loads no adapters by path")
+        try:
+            root = self.root.resolve(strict=True)
+            folder = (root / path).resolve(strict=True)
+            files = [(folder / file).resolve(strict=True) for file in ("adapters.safetensors", "adapter_config.json")]
+        except (OSError, ValueError, RuntimeError):
+            raise ServerError(404, "there is no such adapter below the adapter root") from None
+        if not all(file.is_relative_to(root) for file in files):
+            raise ServerError(404, "there is no such adapter below the adapter root")
+
+        def prepare(engine: Engine) -> Prepared:
+            try:
+                adapter = loading.read_adapter(folder, max_rank=self.max_rank)  # `publish` knows the model's layers
+            except AdapterError as error:  # clients need not learn where the root is
+                raise AdapterError(str(error).replace(str(folder), path)) from error
+            return engine.prepare(adapter.weights, scale=adapter.scale)
+
+        return await self._publish(name, prepare, version, mode)
+
+    async def put(
+        self, name: str, body: bytes, digest: str | None, scale: float | None, version: int | None, mode: PublishMode
+    ) -> dict[str, Any]:
+        """Publish an adapter from the bytes of a safetensors file, which must have the SHA-256 that came with it."""
+        self.check_name(name)
+        found = await asyncio.to_thread(lambda: hashlib.sha256(body).hexdigest())
+        if digest is None or not hmac.compare_digest(digest.strip().lower().encode(), found.encode()):
+            raise ServerError(400, "the header X-Content-SHA256 must have the SHA-256 of the body, in hexadecimal")
+        size = scale if scale is not None else _scale_in(body)
+
+        def prepare(engine: Engine) -> Prepared:
+            return engine.prepare(loading.adapter_tensors(body), scale=size)
+
+        return await self._publish(name, prepare, version, mode)
+
+    async def unload(self, name: str) -> None:
+        """Take a name away; what runs under it finishes."""
+        async with self._turn:
+            if name not in self.versions:
+                raise ServerError(404, f"no adapter {name!r:.80} is loaded", "not_found_error")
+            await self.engine.call(lambda engine: engine.unpublish(name))
+            del self.versions[name]
+
+    async def _publish(
+        self, name: str, prepare: Callable[[Engine], Prepared], version: int | None, mode: PublishMode
+    ) -> dict[str, Any]:
+        async with self._turn:
+            if name not in self.versions and len(self.versions) >= self.most:
+                raise ServerError(400, f"{self.most} adapters are loaded already (--max-adapters); unload one first")
+            number = self.versions.get(name, 0) + 1 if version is None else version
+            spent = 0.0
+
+            def timed(engine: Engine) -> str:
+                nonlocal spent
+                start = time.perf_counter()
+                digest = engine.publish(name, prepared, version=number, mode=mode)
+                spent = time.perf_counter() - start
+                return digest
+
+            try:
+                engine = await self.engine.call(lambda engine: engine)
+                prepared = await _aside(prepare, engine)
+                digest = await asyncio.shield(self.engine.call(timed))
+            except (AdapterError, ValueError) as error:
+                raise ServerError(400, f"the adapter is refused: {error}"[:500]) from error
+            self.versions[name] = number
+            self.metrics.publish.observe(spent)
+            return {"adapter": name, "version": number, "digest": digest, "mode": mode, "seconds": spent}
+
+
+async def _aside(prepare: Callable[[Engine], Prepared], engine: Engine) -> Prepared:
+    """Prepare an adapter in a thread of its own, while the engine goes on."""
+
+    def work() -> Prepared:
+        try:
+            return prepare(engine)
+        finally:
+            mx.synchronize()
+            mx.clear_streams()  # see `Engine.close`; MLX is of no use to this thread from here on, so it ends
+
+    with ThreadPoolExecutor(1) as thread:
+        return await asyncio.get_running_loop().run_in_executor(thread, work)
+
+
+def _scale_in(body: bytes) -> float:
+    """The scale that the file's metadata names."""
+    try:
+        (size,) = struct.unpack("<Q", body[:8])
+        head = json.loads(body[8 : 8 + min(size, 1 << 20)])
+        return float(head["__metadata__"]["scale"])
+    except (struct.error, ValueError, KeyError, TypeError, RecursionError):
+        raise ServerError(400, "give the adapter's scale: ?scale=NUMBER, or 'scale' in the file's metadata") from None

@@ -1,0 +1,1 @@
+"""Conversations become tokens, and tokens text."""

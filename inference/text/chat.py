@@ -1,0 +1,135 @@
+"""Messages to token ids, and tokens to text piece by piece.
+
+A conversation that this server has answered goes on with the ids it was answered with: earlier ids, sampled ids, and
+the delta of the new messages. Rendered anew, a reply would often become other tokens than were sampled, and neither
+the KV cache nor recorded log-probabilities would fit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from inference.text.render import Renderer
+
+_REMEMBERED = 4096
+
+Turns = tuple[tuple[str, str], ...]
+
+
+class Conversations:
+    """Renders conversations, and remembers the ids of those that were answered (the last few thousand)."""
+
+    def __init__(self, renderer: Renderer) -> None:
+        self.renderer = renderer
+        self._answered: OrderedDict[Turns, tuple[tuple[int, ...], tuple[int, ...]]] = OrderedDict()
+
+    def prompt(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
+        """The ids of a conversation with the assistant's generation prompt. ValueError where the template refuses."""
+        turns = _turns(messages)
+        for end in range(len(turns) - 1, 0, -1):
+            if turns[end - 1][0] != "assistant":
+                continue
+            known = self._answered.get(turns[:end])
+            if known is not None:
+                self._answered.move_to_end(turns[:end])
+                prompt = self.renderer.extend(*known, messages[end:])
+                if prompt is not None:
+                    return prompt
+        return self.renderer.start(messages)
+
+    def answered(
+        self, messages: Sequence[dict[str, str]], prompt: Sequence[int], tokens: Sequence[int], text: str
+    ) -> None:
+        """Remember what a conversation was answered with."""
+        key = (*_turns(messages), ("assistant", text))
+        self._answered[key] = (tuple(prompt), tuple(tokens))
+        self._answered.move_to_end(key)
+        while len(self._answered) > _REMEMBERED:
+            self._answered.popitem(last=False)
+
+
+class TokenBytes:
+    """The bytes that each token stands for. Tokens of byte-level vocabularies are often parts of characters only."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        backend = tokenizer.backend_tokenizer
+        self._tokenizer = tokenizer
+        self._added = {i: token.content.encode() for i, token in backend.get_added_tokens_decoder().items()}
+        decoder = json.loads(backend.decoder.__getstate__()) if backend.decoder is not None else {}
+        kinds = {decoder.get("type"), *(part.get("type") for part in decoder.get("decoders", ()))}
+        self._letters = _byte_letters() if "ByteLevel" in kinds else {}
+        self._known: dict[int, bytes] = {}
+
+    def __getitem__(self, token: int) -> bytes:
+        found = self._known.get(token)
+        if found is None:
+            found = self._known[token] = self._added.get(token) or self._spell(token)
+        return found
+
+    def _spell(self, token: int) -> bytes:
+        piece = str(self._tokenizer.convert_ids_to_tokens(token))
+        if self._letters and all(letter in self._letters for letter in piece):
+            return bytes(self._letters[letter] for letter in piece)
+        byte = re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", piece)
+        if byte is not None:
+            return bytes.fromhex(byte[1])
+        return str(self._tokenizer.decode([token], skip_special_tokens=False)).encode()
+
+
+def _byte_letters() -> dict[str, int]:
+    """Byte-level vocabularies write printable Latin-1 bytes as themselves and the others, in order, from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = (byte for byte in range(256) if byte not in printable)
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+
+
+def _turns(messages: Sequence[dict[str, str]]) -> Turns:
+    return tuple((message["role"], message["content"]) for message in messages)
+
+
+class TextStream:
+    """Tokens to text as they come: whole characters only, nothing at or after a stop text, no end token.
+
+    hidden: ids that are no text (end tokens).
+    """
+
+    def __init__(self, tokenizer: Any, stop: Sequence[str], hidden: frozenset[int]) -> None:
+        self._tokenizer, self._stop, self._hidden = tokenizer, stop, hidden
+        self._held = max((len(text) for text in stop), default=1) - 1  # may be the beginning of a stop text
+        self._ids: list[int] = []
+        self._settled = 0  # ids whose text is in `text`
+        self.text = ""
+        self.stopped = False
+        self._given = 0
+
+    def push(self, tokens: Sequence[int], *, last: bool = False) -> str:
+        """The text that is certain after these tokens, as far as it has not been given yet."""
+        self._ids += [token for token in tokens if token not in self._hidden]
+        if not self.stopped:
+            # A few settled ids are decoded again before the new ones: some decoders look at the token before.
+            start = max(0, self._settled - 4)
+            before = self._decode(self._ids[start : self._settled])
+            after = self._decode(self._ids[start:])
+            if last or not after.endswith("\ufffd"):
+                new = after[len(before) :] if after.startswith(before) else self._decode(self._ids[self._settled :])
+                searched = max(0, len(self.text) - self._held)
+                self.text += new
+                self._settled = len(self._ids)
+                ends = [at for at in (self.text.find(text, searched) for text in self._stop) if at >= 0]
+                if ends:
+                    self.text, self.stopped = self.text[: min(ends)], True
+        certain = len(self.text) if last or self.stopped else max(self._given, len(self.text) - self._held)
+        piece = self.text[self._given : certain]
+        self._given = max(self._given, certain)
+        return piece
+
+    def _decode(self, ids: list[int]) -> str:
+        return (
+            str(self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+            if ids
+            else ""
+        )

@@ -1,0 +1,166 @@
+"""What a chat template puts around messages, found by rendering it with slots in place of contents.
+
+A template is a program: it may trim, drop, move or refuse. Everything the renderer needs to know is read off its output
+for a few small conversations, so no family of models is named here.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+from inference.text.templates import KINDS, NAMED, named_template, pin_clock
+
+__all__ = ["ChatTemplate", "Layout", "choose_template"]
+
+logger = logging.getLogger(__name__)
+
+_SLOT = "zqslot{}qz"  # letters and digits only: nothing for a template to trim, split or escape
+_FIND_SLOT = re.compile(r"zqslot(\d+)qz")
+
+
+class Layout(NamedTuple):
+    """A conversation without its contents: ``texts[0] + content[slots[0]] + texts[1] + content[slots[1]] + ...``."""
+
+    texts: tuple[str, ...]
+    slots: tuple[int, ...]
+
+
+class ChatTemplate:
+    """One tokenizer's chat template, asked with slots.
+
+    ``jinja``: the template's source, or None for a tokenizer that renders in code of its own. ``options`` reach the
+    template as variables (``enable_thinking``, ``date_string``).
+    """
+
+    def __init__(self, tokenizer: Any, jinja: str | None, options: dict[str, Any]) -> None:
+        self._tokenizer = tokenizer
+        self._options = options if jinja is None else {**options, "chat_template": jinja}
+        self.layout = functools.lru_cache(maxsize=512)(self._layout)
+
+    def _render(self, roles: Sequence[str], contents: Sequence[str], generate: bool) -> str:
+        messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
+        try:
+            return self._tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=generate, **self._options
+            )
+        except Exception as error:  # a template can fail in any way a program can
+            raise ValueError(f"the chat template refuses the roles {', '.join(roles)}: {error}") from error
+
+    def _layout(self, roles: tuple[str, ...], generate: bool = True) -> Layout:
+        """Return the layout of a conversation of these roles, with the generation prompt at its end.
+
+        Raises ``ValueError`` where the template fails, or leaves out what somebody said to the assistant.
+        """
+        parts = _FIND_SLOT.split(self._render(roles, [_SLOT.format(i) for i in range(len(roles))], generate))
+        slots = tuple(int(number) for number in parts[1::2])
+        for i, role in enumerate(roles):
+            if i not in slots and role != "assistant":
+                raise ValueError(f"the chat template leaves out message {i} ({role}) of the roles {', '.join(roles)}")
+        return Layout(tuple(parts[::2]), slots)
+
+    def accepts(self, *roles: str) -> bool:
+        """Tell whether a conversation of these roles can be rendered."""
+        try:
+            self.layout(roles)
+        except ValueError:
+            return False
+        return True
+
+    def trims(self, role: str) -> bool:
+        """Tell whether the template strips white space from both ends of this role's contents."""
+        roles: tuple[str, ...] = ("user", "assistant", "user") if role == "assistant" else (role, "user")
+        if not self.accepts(*roles):
+            roles = (role,)
+        at = roles.index(role)
+        contents = [_SLOT.format(i) for i in range(len(roles))]
+        try:
+            bare = self._render(roles, contents, True)
+            contents[at] = f" \n {contents[at]} \n "
+            return self._render(roles, contents, True) == bare
+        except ValueError:
+            return False
+
+    def drops_thoughts(self) -> bool:
+        """Tell whether a ``<think>...</think>`` before an earlier answer is left out."""
+        thought, answer = _SLOT.format(1), _SLOT.format(2)
+        contents = [_SLOT.format(0), f"<think>\n{thought}\n</think>\n\n{answer}", _SLOT.format(3)]
+        try:
+            text = self._render(("user", "assistant", "user"), contents, True)
+        except ValueError:
+            return False
+        return thought not in text and answer in text
+
+    def why_no_delta(self) -> str:
+        """Return why a longer conversation cannot be rendered by adding to a shorter one's text; "" when it can.
+
+        How an earlier reply is shown again does not matter (it never is): only what stands before the first message,
+        what follows each reply, and the generation prompt must not depend on how long the conversation is.
+        """
+        try:
+            one, two, three = (self.layout(("user", "assistant") * n + ("user",)) for n in range(3))
+        except ValueError as error:
+            return str(error)
+        for layout, length in ((one, 1), (two, 3), (three, 5)):
+            if layout.slots != tuple(range(length)):
+                return f"the chat template shows {length} messages in the order {layout.slots}"
+        if not one.texts[0] == two.texts[0] == three.texts[0]:
+            return "the chat template changes the text before the first message as the conversation grows"
+        if not one.texts[-1] == two.texts[-1] == three.texts[-1]:
+            return "the chat template's generation prompt changes as the conversation grows"
+        if not two.texts[2] == three.texts[2] == three.texts[4]:
+            return "the chat template changes the text after a reply as the conversation grows"
+        return ""
+
+    def after_reply(self, roles: tuple[str, ...]) -> Layout | None:
+        """Return what follows an assistant's reply when messages of these roles come next (slots count from 0).
+
+        None where the template refuses such a conversation or rearranges it.
+        """
+        try:
+            layout = self.layout(("user", "assistant", *roles))
+        except ValueError:
+            return None
+        if layout.slots != tuple(range(len(roles) + 2)) or layout.texts[0] != self.layout(("user",)).texts[0]:
+            return None
+        return Layout(layout.texts[2:], tuple(range(len(roles))))
+
+    def end_of_reply(self) -> str:
+        """Return the text after a reply that ends the conversation; "" where nothing follows or it is not shown."""
+        try:
+            layout = self.layout(("user", "assistant"), False)
+        except ValueError:
+            return ""
+        return layout.texts[-1] if layout.slots[-1] == 1 else ""
+
+
+def choose_template(
+    tokenizer: Any, kind: str, options: dict[str, Any], markers: Collection[str]
+) -> tuple[str, ChatTemplate]:
+    """Return the kind in use ("auto" for the tokenizer's own template) and its template.
+
+    ``markers``: the tokenizer's added tokens. Raises ``ValueError`` as `named_template` and `pin_clock` do.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"unknown template kind {kind!r}; accepted: {', '.join(KINDS)}")
+    # mlx_lm's wrapper sets enable_thinking by itself and renders a few families in code; only the latter is wanted.
+    coded = getattr(tokenizer, "_chat_template", None) is not None
+    inner = getattr(tokenizer, "_tokenizer", None)
+    renders = inner if hasattr(inner, "apply_chat_template") else tokenizer
+    if kind == "auto":
+        source = tokenizer.chat_template
+        if isinstance(source, dict):
+            source = source.get("default")
+        if coded:
+            own = ChatTemplate(tokenizer, None, options)
+        else:
+            own = ChatTemplate(renders, pin_clock(source, options["date_string"]) if source else None, options)
+        if own.accepts("user"):
+            return kind, own
+        kind = "chatml" if all(marker in markers for marker in NAMED["chatml"].markers) else "plain"
+        if source:
+            logger.warning("the tokenizer's chat template cannot render a user message of text: using %s", kind)
+    return kind, ChatTemplate(renders, pin_clock(named_template(kind, markers), options["date_string"]), options)

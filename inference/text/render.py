@@ -1,0 +1,242 @@
+"""Conversations to token ids, delta by delta.
+
+The next prompt of a conversation is what the model has already seen (prompt and sampled ids) plus the rendering of the
+new message, never a second rendering of the whole: chat templates drop earlier ``<think>`` text, trim white space, move
+system prompts and print dates, and re-tokenised replies differ from sampled ones, so a re-render would neither hit the
+KV cache nor be the text that the recorded log-probabilities belong to.
+
+Contents never pass through the template: they are encoded apart (`TextEncoder.plain`), so no seat can forge a turn.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from inference.text.encoding import TextEncoder
+from inference.text.layout import Layout, choose_template
+
+__all__ = ["Conversation", "Message", "Renderer"]
+
+logger = logging.getLogger(__name__)
+
+Message = Mapping[str, str]
+
+
+class Renderer:
+    """Renders the conversations of one tokenizer's model.
+
+    ``tokenizer``: of transformers (with a ``tokenizers`` backend) or mlx_lm's wrapper of one. ``kind``: "auto" takes
+    the tokenizer's own chat template where it can render a user message, else "chatml" where the tokenizer has its
+    markers, else "plain"; the other kinds are for models without a usable template. ``enable_thinking`` is handed to
+    the template, None leaves it unsaid. ``date_string`` is the date for templates that print one; a constant by
+    default, so that a run resumed tomorrow has the same prompts.
+
+    ``incremental`` is False for a template without a delta, and ``reason`` says why: `extend` then returns None, and
+    every turn is rendered in full. ``stop_ids`` are the tokens that end a reply.
+
+    Raises ``ValueError`` for an unknown kind, a kind whose markers the tokenizer lacks, or an unreadable date, and
+    ``TypeError`` for a tokenizer without a backend.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        kind: str = "auto",
+        enable_thinking: bool | None = None,
+        *,
+        date_string: str = "26 Jul 2024",
+    ) -> None:
+        self.tokenizer = tokenizer
+        self._encoder = TextEncoder(tokenizer)
+        options: dict[str, Any] = {"date_string": date_string}
+        if enable_thinking is not None:
+            options["enable_thinking"] = enable_thinking
+        self.kind, self._template = choose_template(tokenizer, kind, options, self._encoder.markers)
+        self._has_system_role = self._template.accepts("system", "user")
+        self._trimmed = frozenset(role for role in ("system", "user", "assistant") if self._template.trims(role))
+        self._drops_thoughts = self._template.drops_thoughts()
+
+        self.reason = self._template.why_no_delta()
+        self.incremental = not self.reason
+        if self.reason:
+            logger.warning("every turn is rendered in full and becomes a row of its own: %s", self.reason)
+        self._end, self._closers, self.stop_ids = self._find_stops()
+        if not self.stop_ids:
+            logger.warning("neither tokenizer nor chat template names an end token: replies end by length only")
+
+        self._start = functools.lru_cache(maxsize=1024)(self._render_start)
+        self._reply = functools.lru_cache(maxsize=1024)(self._decode_reply)
+        self._pieces = functools.lru_cache(maxsize=512)(self._encode_layout)
+
+    def start(self, messages: Sequence[Message], system: str | None = None) -> tuple[int, ...]:
+        """Return the ids of a whole conversation and the assistant's generation prompt; cached by contents.
+
+        ``system`` goes before the messages; where the template has no system role it heads the first user message.
+        Raises ``ValueError`` for an empty conversation and where the template refuses these roles.
+        """
+        try:
+            return self._start(tuple([(message["role"], message["content"]) for message in messages]), system)
+        except TypeError:  # an unhashable content fails in the cache already, with a message about hashing
+            _check_contents([(message["role"], message["content"]) for message in messages])
+            raise
+
+    def extend(
+        self, prompt_ids: Sequence[int], sampled_ids: Sequence[int], new_messages: Sequence[Message]
+    ) -> tuple[int, ...] | None:
+        """Return ``prompt_ids + sampled_ids + delta``: the prompt of the turn after ``new_messages``.
+
+        ``new_messages`` follow the assistant's reply. A reply stopped by length is closed with the end-of-turn token
+        it lacks; a reply that has an end token keeps that one. Returns None where the template gives no delta.
+        """
+        layout = self._template.after_reply(tuple(message["role"] for message in new_messages))
+        if not self.incremental or layout is None:
+            return None
+        turns = [(message["role"], message["content"]) for message in new_messages]
+        _check_contents(turns)
+        delta = self._fill(layout, turns, first=False)
+        if sampled_ids and sampled_ids[-1] in self._closers:
+            delta = delta[self._closing_length(delta) :]
+        return (*prompt_ids, *sampled_ids, *delta)
+
+    def reply(self, sampled_ids: Sequence[int]) -> str:
+        """Return a reply's text without its end token; other markers, such as ``<think>``, stay as text."""
+        return self._reply(tuple(sampled_ids))
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a seat's text alone; no marker in it becomes a control id."""
+        return self._encoder.plain(text)
+
+    @property
+    def end_id(self) -> int:
+        """The token this template ends a reply with. Raises ``ValueError`` for a model without one."""
+        if self._end is None:
+            raise ValueError("this model has no end token: replies end by length only")
+        return self._end
+
+    def _decode_reply(self, ids: tuple[int, ...]) -> str:
+        kept = ids[:-1] if ids and ids[-1] in self.stop_ids else ids
+        return self.tokenizer.decode(list(kept), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def _render_start(self, messages: tuple[tuple[str, str], ...], system: str | None) -> tuple[int, ...]:
+        if not messages:
+            raise ValueError("cannot render an empty conversation: give at least one message")
+        _check_contents(messages)
+        turns = list(messages)
+        if system is not None:
+            if turns[0][0] == "system":
+                turns[0] = ("system", f"{system}\n\n{turns[0][1]}")
+            else:
+                turns.insert(0, ("system", system))
+        if turns[0][0] == "system" and not self._has_system_role:
+            folded = turns.pop(0)[1]
+            if turns and turns[0][0] == "user":
+                folded = f"{folded}\n\n{turns.pop(0)[1]}"
+            turns.insert(0, ("user", folded))
+        if self._drops_thoughts:
+            turns = [(role, _without_thought(text) if role == "assistant" else text) for role, text in turns]
+        return tuple(self._fill(self._template.layout(tuple(role for role, _ in turns)), turns, first=True))
+
+    def _fill(self, layout: Layout, turns: Sequence[tuple[str, str]], *, first: bool) -> list[int]:
+        """Encode a layout with its contents. ``first``: the layout opens a prompt rather than continues one."""
+        pieces = self._pieces(layout, first)
+        ids = list(pieces[0][0])
+        for slot, (_, spaces), (piece, _) in zip(layout.slots, pieces, pieces[1:], strict=False):
+            role, content = turns[slot]
+            ids += self._encoder.plain(spaces + (content.strip() if role in self._trimmed else content))
+            ids += piece
+        return ids
+
+    def _encode_layout(self, layout: Layout, first: bool) -> tuple[tuple[tuple[int, ...], str], ...]:
+        """Return the ids of each text and the spaces at its end, which are encoded with the content they precede.
+
+        In most vocabularies a space belongs to the word after it: " word" is one token, " " and "word" are two.
+        """
+        pieces = []
+        for i, text in enumerate(layout.texts):
+            stem = text.rstrip(" ") if i < len(layout.slots) else text
+            pieces.append((tuple(self._encoder.markup(stem, first=first and i == 0)), text[len(stem) :]))
+        return tuple(pieces)
+
+    def _closing_length(self, ids: Sequence[int]) -> int:
+        """Return how many leading ids close a reply: white space up to the first control id, or none at all."""
+        for i, token in enumerate(ids):
+            if token in self._encoder.control_ids:
+                return i + 1 if not self.tokenizer.decode(list(ids[:i])).strip() else 0
+        return 0
+
+    def _find_stops(self) -> tuple[int | None, frozenset[int], frozenset[int]]:
+        """Return the template's own end of a reply, the ids that close a turn, and all ids that end a reply.
+
+        The last two differ for a template that closes nothing and only opens the next turn: its opening marker ends a
+        reply and stands for itself when sampled, but after the tokenizer's end token it is still to come.
+        """
+        given = getattr(self.tokenizer, "eos_token_ids", None)  # mlx_lm: a set; transformers: None or one number
+        eos = set(given) if isinstance(given, (set, list, tuple)) else {self.tokenizer.eos_token_id} - {None}
+        last = self._encoder.markup(self._template.end_of_reply())
+        final = last[: self._closing_length(last)][-1:]
+        ends = eos.union(final)
+        between = self._template.after_reply(("user",))
+        ids = self._encoder.markup(between.texts[0]) if between else []
+        length = self._closing_length(ids)
+        if not length:
+            return next(iter(final), min(eos, default=None)), frozenset(), frozenset(ends)
+        closing = ids[length - 1]
+        opens_too = (
+            closing not in eos
+            and self._encoder.control_ids.isdisjoint(ids[length:])
+            and closing in self._encoder.markup(self._template.layout(("user",)).texts[0])
+        )
+        ends.add(closing)
+        return closing, frozenset({closing} if opens_too else ends), frozenset(ends)
+
+
+class Conversation:
+    """One agent's dialogue: observations in, prompts out, with the sampled ids of every turn kept as they are."""
+
+    def __init__(self, renderer: Renderer, system: str | None = None) -> None:
+        self._renderer = renderer
+        self._system = system
+        self._messages: list[tuple[str, str]] = []
+        self._prompt: tuple[int, ...] = ()
+        self._sampled: tuple[int, ...] | None = None
+
+    def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Return the prompt for an observation.
+
+        The last observation again gives the last prompt again. The last observation, then the recorded reply as the
+        assistant's message, then more gives the last prompt, the recorded ids and the delta. Anything else, a reply
+        that somebody edited included, starts afresh.
+        """
+        turns = [(message["role"], message["content"]) for message in messages]
+        known = len(self._messages)
+        prompt = None
+        if known and turns[:known] == self._messages:
+            if len(turns) == known:
+                return self._prompt
+            if self._sampled is not None and turns[known] == ("assistant", self._renderer.reply(self._sampled)):
+                prompt = self._renderer.extend(self._prompt, self._sampled, messages[known + 1 :])
+        self._prompt = self._renderer.start(messages, self._system) if prompt is None else prompt
+        self._messages, self._sampled = turns, None
+        return self._prompt
+
+    def record(self, sampled_ids: Sequence[int]) -> None:
+        """Note what the model answered to the last prompt, end token included if there was one.
+
+        Raises ``RuntimeError`` before the first prompt.
+        """
+        if not self._messages:
+            raise RuntimeError("record() was called before prompt(): there is no prompt these ids could answer")
+        self._sampled = tuple(sampled_ids)
+
+
+def _check_contents(turns: Sequence[tuple[str, str]]) -> None:
+    for i, (role, content) in enumerate(turns):
+        if not isinstance(content, str):
+            raise TypeError(f"message {i} ({role}): content must be a string, got {type(content).__name__}")
+
+
+def _without_thought(text: str) -> str:
+    return text.rpartition("</think>")[2].lstrip("\n") if "</think>" in text else text

@@ -1,0 +1,1 @@
+"""Games that can be solved: rules as pure functions, and their exact solutions."""

@@ -1,0 +1,1 @@
+"""What scores episodes: answers, rubrics, judges, ratings, sandboxes."""

@@ -1,0 +1,218 @@
+"""Running code under the full CPython, locked in by the operating system. Opt-in: `sandbox.run(code, kind="os")`.
+
+On Linux `bwrap` (bubblewrap) builds the walls: name spaces of its own for processes, network, users, mounts and IPC; of
+the file system only Python itself and the system libraries, read-only, and nowhere to write; an empty environment; no
+capabilities; a seccomp filter that refuses new processes and threads, shared memory, tracing and the like. On macOS
+`sandbox-exec` denies everything but reading Python itself and the system libraries. Inside, resource limits bound
+processor time, address space (not enforced by macOS) and files; from outside, the whole process group is killed when
+the time is over.
+
+Without these tools it refuses to run: code of a model is never given to a bare Python.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import secrets
+import selectors
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from legos_envs.scoring.sandbox import MAX_ERROR, MAX_OUTPUT, Ran, finished
+
+START = 0.3
+"""Seconds allowed for starting and leaving the sandbox, beside the program's own."""
+PYTHON_MB = 64
+"""Address space that CPython takes for itself."""
+MAX_RESULT = 2**20
+
+# What runs inside. It reads the task from its input, limits itself, says that it is up, and runs the program.
+RUNNER = """
+import ast, json, resource, sys
+task = json.loads(sys.stdin.buffer.read())
+for name, most in task["limits"].items():
+    try:
+        resource.setrlimit(getattr(resource, name), (most, most))
+    except (AttributeError, ValueError, OSError):
+        if sys.platform == "linux":
+            raise
+print(task["nonce"], flush=True)
+value = error = None
+names = dict(task["inputs"], __name__="__main__")
+try:
+    tree = ast.parse(task["code"], "main.py")
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "main.py", "exec"), names)
+    if last is not None:
+        value = eval(compile(ast.Expression(last.value), "main.py", "eval"), names)
+    said = json.dumps([value, None], allow_nan=False)
+except BaseException as caught:
+    line, trace = getattr(caught, "lineno", None), caught.__traceback__
+    while trace:
+        if trace.tb_frame.f_code.co_filename == "main.py":
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    text = f"{type(caught).__name__}: {caught}".removesuffix(": ")[:task["most"]]
+    said = json.dumps([None, f"{text} (line {line})" if line else text])
+print("\\n" + task["nonce"] + said, flush=True)
+"""
+
+# Linux system calls that the filter refuses, by machine: (audit architecture, numbers).
+_REFUSED = {
+    "x86_64": (
+        0xC000003E,
+        (29, 30, 31, 56, 57, 58, 67, 101, 165, 248, 250, 272, 298, 308, 310, 311, 319, 321, 323, 425, 435),
+    ),
+    "aarch64": (
+        0xC00000B7,
+        (40, 97, 117, 194, 195, 196, 197, 217, 219, 220, 241, 268, 270, 271, 279, 280, 282, 425, 435),
+    ),
+}
+
+
+def available() -> str | None:
+    """The tool that locks programs in on this machine, as a path; None when there is none."""
+    if sys.platform == "linux":
+        return shutil.which("bwrap") if platform.machine() in _REFUSED else None
+    return shutil.which("sandbox-exec") if sys.platform == "darwin" else None
+
+
+def run(code: str, inputs: dict[str, Any], seconds: float, memory_mb: int) -> Ran:
+    """As `sandbox.run`, which checks the arguments.
+
+    Raises:
+        RuntimeError: the machine has no tool to lock the program in, or the tool does not work here.
+    """
+    tool = available()
+    if tool is None:
+        raise RuntimeError(
+            'kind "os" needs bubblewrap on Linux (x86_64 or aarch64; apt install bubblewrap) or sandbox-exec on macOS; '
+            f'found neither on this {platform.system()} {platform.machine()}. kind "monty" needs neither'
+        )
+    nonce = secrets.token_hex(8)
+    limits = {
+        "RLIMIT_AS": (memory_mb + PYTHON_MB) * 2**20,
+        "RLIMIT_CPU": int(seconds) + 2,
+        "RLIMIT_FSIZE": 0,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_NOFILE": 32,
+        "RLIMIT_NPROC": 1,
+    }
+    task = {"code": _utf8(code), "inputs": inputs, "limits": limits, "nonce": nonce, "most": MAX_ERROR}
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as rules:
+        given.write(json.dumps(task).encode())
+        given.seek(0)
+        if sys.platform == "linux":
+            rules.write(seccomp())
+            rules.seek(0)
+        text, late = _watch(_command(tool, rules.fileno()), given, rules, time.monotonic() + seconds + START)
+    return _result(text, late, nonce, seconds, memory_mb)
+
+
+def _watch(command: list[str], given: Any, rules: Any, deadline: float) -> tuple[str, bool]:
+    """Runs a command until it ends, is late or says too much, and kills all of it. What it said, and if it was late."""
+    with (
+        subprocess.Popen(  # noqa: S603 - the command is ours; the program comes in by its input
+            command,
+            stdin=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={},
+            cwd="/",
+            pass_fds=(rules.fileno(),),
+            start_new_session=True,
+        ) as process,
+        selectors.DefaultSelector() as ready,
+    ):
+        assert process.stdout is not None
+        said, late = bytearray(), False
+        ready.register(process.stdout, selectors.EVENT_READ)
+        try:
+            while len(said) <= MAX_OUTPUT + MAX_RESULT:
+                left = deadline - time.monotonic()
+                if left <= 0 or not ready.select(left):
+                    late = True
+                    break
+                part = os.read(process.stdout.fileno(), 65536)
+                if not part:
+                    break
+                said += part
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):  # it is gone already (macOS says the latter)
+                process.kill()
+    return said.decode("utf-8", "replace"), late
+
+
+def _result(text: str, late: bool, nonce: str, seconds: float, memory_mb: int) -> Ran:
+    greeting, up, rest = text.partition(f"{nonce}\n")
+    if not up:
+        if late:
+            return Ran(False, None, "", f"TimeoutError: ran longer than {seconds:g} s")
+        raise RuntimeError(f"the sandbox did not start: {greeting.strip()[:MAX_ERROR] or 'it said nothing'}")
+    output, ended, said = rest.rpartition(f"\n{nonce}")
+    shown = (output if ended else rest).encode()[:MAX_OUTPUT].decode("utf-8", "ignore")
+    if len((output if ended else rest).encode()) > MAX_OUTPUT:
+        return Ran(False, None, shown, f"MemoryError: printed more than {MAX_OUTPUT} bytes")
+    if late:
+        return Ran(False, None, shown, f"TimeoutError: ran longer than {seconds:g} s")
+    if not ended:
+        return Ran(False, None, shown, "SystemExit: the interpreter ended before the program did")
+    try:
+        value, error = json.loads(said)
+    except (ValueError, TypeError, RecursionError):
+        return Ran(False, None, shown, "ValueError: the program's value is too large or was tampered with")
+    if error is not None:
+        memory = str(error).startswith("MemoryError")
+        return Ran(False, None, shown, f"MemoryError: took more than {memory_mb} MiB" if memory else str(error)[:600])
+    return finished(value, shown)
+
+
+def _utf8(code: str) -> str:
+    """The program; lone surrogates, which no source file can hold, become a character that Python refuses."""
+    return code.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+def _command(tool: str, rules: int) -> list[str]:
+    python, prefix = os.path.realpath(sys.executable), sys.base_prefix
+    start = [python, "-I", "-S", "-B", "-X", "utf8", "-c", RUNNER]
+    if sys.platform == "darwin":
+        return [tool, "-p", profile(prefix), *start]
+    flags = ["--unshare-all", "--unshare-user", "--die-with-parent", "--clearenv", "--cap-drop", "ALL"]
+    flags += ["--uid", "65534", "--gid", "65534"]
+    system = [path for path in ("/usr/lib", "/usr/lib64", "/lib", "/lib64") if os.path.exists(path)]
+    for path in dict.fromkeys((*system, os.path.join(prefix, "lib"), os.path.join(prefix, "bin"))):
+        flags += ["--ro-bind", path, path]
+    return [tool, *flags, "--dir", "/tmp", "--remount-ro", "/", "--chdir", "/tmp", "--seccomp", str(rules), *start]  # noqa: S108
+
+
+def profile(prefix: str) -> str:
+    """The rules for `sandbox-exec`: everything denied, but what Python needs to start."""
+    readable = [prefix, "/usr/lib", "/System/Library", "/System/Volumes/Preboot/Cryptexes", "/private/var/db/dyld"]
+    paths = " ".join(f"(subpath {json.dumps(path)})" for path in readable)
+    return (
+        "(version 1)(deny default)(allow process-exec* "
+        f"(subpath {json.dumps(prefix)}))(allow sysctl-read)(allow file-read-metadata)"
+        f'(allow file-read* (literal "/") (literal "/dev/urandom") (literal "/dev/null") {paths})'
+    )
+
+
+def seccomp() -> bytes:
+    """The filter for this machine as classic BPF: refused calls fail with EPERM, those of another architecture kill."""
+    architecture, refused = _REFUSED[platform.machine()]
+    load, equal, at_least, give = 0x20, 0x15, 0x35, 0x06
+    allow, fail, kill = 0x7FFF0000, 0x00050000 | 1, 0x80000000
+    code = [(load, 0, 0, 4), (equal, 1, 0, architecture), (give, 0, 0, kill), (load, 0, 0, 0)]
+    code += [(at_least, len(refused) + 1, 0, 0x40000000)]  # the x32 calls of x86_64
+    code += [(equal, len(refused) - i, 0, number) for i, number in enumerate(refused)]
+    code += [(give, 0, 0, allow), (give, 0, 0, fail)]
+    return b"".join(struct.pack("=HBBI", *step) for step in code)

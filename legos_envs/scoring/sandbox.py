@@ -1,0 +1,239 @@
+"""Running code that a model wrote: `run(code)` takes any text, comes back in time and never raises because of it.
+
+    run("def f(n):\n    return n * 2\n\nf(x)", {"x": 21})   # Ran(ok=True, value=42, output="", error=None)
+
+The default interpreter, kind `"monty"`, is Monty (github.com/pydantic/monty): Python written in Rust, in worker
+processes of its own. It has no file system, network, clock, entropy or subprocess to give away; time, memory,
+recursion, output and the value are limited. A call takes less than a millisecond. Kind `"os"` is full CPython behind
+the operating system's own walls (`legos_envs.scoring.os_sandbox`), some 50 milliseconds a call.
+
+The Python that Monty 1.4 accepts, for prompts that ask for code (`SUBSET` says it in one sentence):
+
+- Yes: functions, closures, lambdas, decorators, recursion, comprehensions and generator expressions, `match`,
+  f-strings, `try`, `with`, `assert`, type hints, `async`, `eval`, plain classes with methods and operators, and the
+  modules `math`, `re`, `json`, `itertools`, `functools`, `collections`, `bisect`, `copy`, `random`, `datetime`,
+  `decimal`, `typing`, `dataclasses`, `base64`, `hashlib`.
+- No: `yield`, `del`, inheritance (so no exceptions of one's own), decorators in a class (`@property`), methods as
+  values (`key=str.lower`; a lambda does it), most dunder attributes (`__class__`), and the modules `heapq`, `string`,
+  `fractions`, `statistics`, `operator`, `enum`, `threading` and all that touch the machine.
+
+Runs are repeatable: `random` starts from one seed, the clock stands still, sleeping takes no time. What the limits cut
+off is not: give a program far more time than it needs. A worker that is stopped for its memory says so on stderr.
+"""
+
+from __future__ import annotations
+
+import atexit
+import datetime
+import math
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from legos_envs import arguments, parsing
+
+KINDS = ("monty", "os")
+MAX_OUTPUT = 65_536
+"""Bytes that a program may print."""
+MAX_VALUE = 65_536
+"""Characters and items that the value may have."""
+MAX_ERROR = 500
+MAX_DEPTH = 64
+MAX_BITS = 4_096
+SUBSET = (
+    "Plain Python: no yield, del, inheritance, files or input; you may import math, re, json, itertools, functools, "
+    "collections and bisect."
+)
+"""What programs may contain, in words for a prompt."""
+
+
+class Ran(NamedTuple):
+    """What came of a program."""
+
+    ok: bool
+    """Whether it ran to its end and its value, if any, is plain JSON."""
+    value: Any
+    """The value of the last line when it is an expression (tuples as lists), else None. Monty gives functions, types,
+    ranges and iterators as their repr."""
+    output: str
+    """What it printed, to either stream, up to `MAX_OUTPUT` bytes."""
+    error: str | None
+    """Type and message, such as `"ZeroDivisionError: division by zero (line 3)"`; None when ok."""
+
+
+def run(
+    code: str,
+    inputs: Mapping[str, Any] | None = None,
+    seconds: float = 2.0,
+    memory_mb: int = 64,
+    kind: str = "monty",
+) -> Ran:
+    """Runs a program and says what came of it. Blocks meanwhile; safe to call from any thread.
+
+    Every call starts from nothing: no names, no imports, no files are left from the one before.
+
+    Args:
+        code: the program; any text at all.
+        inputs: names that the program finds bound, to JSON values.
+        seconds: how long it may run, 0.01 to 60. It is killed at most 0.2 s after.
+        memory_mb: how much memory it may take, 1 to 4096 MiB.
+        kind: `"monty"` or `"os"`.
+
+    Raises:
+        TypeError: `code` is not a str, or a name or value in `inputs` is not what it must be.
+        ValueError: a limit or the kind is out of range.
+        ImportError: Monty is not installed.
+        RuntimeError: with kind `"os"`, the machine has nothing to lock a program in with; with `"monty"`, this process
+            was forked from one that had run code.
+    """
+    if not isinstance(code, str):
+        raise TypeError(f"code must be a str; got {type(code).__name__}")
+    arguments.one_of("kind", kind, KINDS)
+    seconds = arguments.real("seconds", seconds, 0.01, 60)
+    memory_mb = arguments.whole("memory_mb", memory_mb, 1, 4096)
+    given = dict(inputs or {})
+    for name, value in given.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            raise TypeError(f"names in inputs must be Python identifiers; got {name!r}")
+        try:
+            plain(value, 2**31)
+        except ValueError as error:
+            raise TypeError(f"inputs[{name!r}] must be a JSON value: {error}") from None
+    if kind == "os":
+        from legos_envs.scoring import os_sandbox
+
+        return os_sandbox.run(code, given, seconds, memory_mb)
+    return _run_monty(code, given, seconds, memory_mb)
+
+
+def plain(value: Any, most: int = MAX_VALUE) -> Any:
+    """A value as JSON has it, tuples turned into lists.
+
+    Raises:
+        ValueError: it is no JSON value, or larger than `most` characters and items; the message says which.
+    """
+    left = most
+
+    def convert(part: Any, depth: int) -> Any:
+        nonlocal left
+        left -= 1 + (len(part) if isinstance(part, str) else 0)
+        if left < 0:
+            raise ValueError(f"has more than {most} characters and items")
+        if depth > MAX_DEPTH:
+            raise ValueError(f"is nested more than {MAX_DEPTH} deep")
+        if part is None or isinstance(part, bool):
+            return part
+        if isinstance(part, str):
+            return parsing.clean(part)
+        if type(part) is int:
+            if part.bit_length() > MAX_BITS:
+                raise ValueError(f"has a number of more than {MAX_BITS} bits")
+            return part
+        if type(part) is float:
+            if not math.isfinite(part):
+                raise ValueError(f"has the number {part}")
+            return part
+        if isinstance(part, list | tuple):
+            return [convert(item, depth + 1) for item in part]
+        if isinstance(part, dict):
+            if not all(isinstance(key, str) for key in part):
+                raise ValueError("has a dict with keys that are not strings")
+            left -= sum(map(len, part))
+            return {parsing.clean(key): convert(item, depth + 1) for key, item in part.items()}
+        raise ValueError(f"has a {type(part).__name__}")
+
+    return convert(value, 0)
+
+
+def program(text: str) -> str:
+    """The code in a completion: the content of its last Markdown fence of three backticks, else the whole text.
+
+    A fence that is not closed runs to the end. Linear time.
+    """
+    lines = text.splitlines(keepends=True)
+    fences = [number for number, line in enumerate(lines) if line.lstrip().startswith("```")]
+    if not fences:
+        return text
+    closed = len(fences) % 2 == 0
+    start, end = (fences[-2], fences[-1]) if closed else (fences[-1], len(lines))
+    return "".join(lines[start + 1 : end])
+
+
+def finished(value: Any, output: str) -> Ran:
+    """What a program that ran to its end comes to: its value must be plain JSON."""
+    try:
+        return Ran(True, plain(value), output, None)
+    except ValueError as error:
+        return Ran(False, None, output, f"ValueError: the program's value {error}, which is not accepted")
+
+
+# --- Monty -----------------------------------------------------------------------------------------------------------
+
+_pools: dict[int, Any] = {}
+"""The pool of workers, by the id of the process that made it: one entry."""
+_lock = threading.Lock()
+
+
+@atexit.register
+def _close() -> None:
+    pool = _pools.pop(os.getpid(), None)
+    if pool is not None:
+        pool.__exit__(None, None, None)
+
+
+def _pool() -> Any:
+    """This process's pool of workers, made at first use. More runs at once than it has workers wait for one."""
+    pool = _pools.get(os.getpid())
+    if pool is not None:
+        return pool
+    if _pools:  # its threads are not here
+        raise RuntimeError(
+            "this process was forked from one that had run code already, and shares its workers; start processes with "
+            'multiprocessing.get_context("spawn")'
+        )
+    with _lock:
+        if not _pools:
+            try:
+                from pydantic_monty import Monty
+            except ImportError as error:
+                raise ImportError(
+                    'running code needs pydantic-monty: pip install "legos[tasks]" (uv sync --extra tasks)'
+                ) from error
+            pool = Monty(max_processes=max(8, os.cpu_count() or 1), feed_duration_limit_grace=0.2)
+            pool.__enter__()
+            _pools[os.getpid()] = pool
+    return _pools[os.getpid()]
+
+
+def _run_monty(code: str, inputs: dict[str, Any], seconds: float, memory_mb: int) -> Ran:
+    pool = _pool()
+    from pydantic_monty import CollectString, MontyCrashedError, MontyError, MontySyntaxError
+
+    printed = CollectString(MAX_OUTPUT)
+    limits = {"max_feed_duration_secs": seconds, "max_memory": memory_mb * 2**20}
+    policy = {"datetime": datetime.datetime(2000, 1, 1), "sleep": "zero", "random_start": {"seed": 0}}
+    try:
+        with pool.checkout(limits=limits, os_policy=policy) as session:
+            value = session.feed_run(code, inputs=inputs, print_callback=printed)
+    except MontyCrashedError as error:
+        why = _too_slow(seconds) if error.timed_out else "MemoryError: the interpreter broke down"
+        return Ran(False, None, printed.output, why)
+    except MontyError as error:
+        said = f"SyntaxError: {error}" if isinstance(error, MontySyntaxError) else str(error)
+        if said.startswith("TimeoutError: feed time limit"):  # Monty's own words name the microseconds
+            said = _too_slow(seconds)
+        elif said.endswith(f"> {MAX_OUTPUT} bytes"):
+            said = f"MemoryError: printed more than {MAX_OUTPUT} bytes"
+        elif said.startswith(("MemoryError: memory limit exceeded", "MemoryError: the worker exceeded")):
+            said = f"MemoryError: took more than {memory_mb} MiB"
+        else:
+            said = said[:MAX_ERROR]
+            frames = error.traceback() if hasattr(error, "traceback") else []
+            said += f" (line {frames[-1].line})" if frames else ""
+        return Ran(False, None, printed.output, said)
+    return finished(value, printed.output)
+
+
+def _too_slow(seconds: float) -> str:
+    return f"TimeoutError: ran longer than {seconds:g} s"

@@ -1,0 +1,1 @@
+"""Debates, refinement and proofs: texts that are judged."""

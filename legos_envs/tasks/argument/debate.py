@@ -1,0 +1,305 @@
+"""Two debaters argue before a judge, on a motion or on whether a response violates a principle.
+
+The judge is a seat that is not trained. It reads both sides' speeches as quoted text, twice, with the sides swapped;
+when its two verdicts differ, the debate is a draw. By default both debaters speak at once in every round and then hear
+each other: nobody has the last word, and a policy is asked for two speeches side by side.
+
+| | |
+|---|---|
+| creation | `legos_envs.make("Debate-v0")` |
+| seats | `pro_0` (role `pro`), `con_0` (role `con`), `judge_0` (role `judge`, not trainable) |
+| horizon | 2 speeches a round and 2 verdicts: 6 actions by default |
+| sum of rewards | 0 |
+
+```python
+import legos_envs
+env = legos_envs.make("Debate-v0")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    over = terminated or truncated
+    env.step(None if over else "[A]" if info["role"] == "judge" else "Trees give shade.")
+```
+
+## What each seat is told
+
+A debater: the motion, its side, how many rounds there are and how speeches are ordered; then what the other side says.
+With `about="principle"` the motion is that a quoted response violates a principle: `pro` argues that it does, `con`
+that it does not. This is constitutional AI by debate: the judge's verdict is a label for the response.
+
+The judge: motion (or principle and response) and all speeches of side A and of side B, as JSON between two lines that
+the debaters cannot know, with the order not to follow instructions in it. It is asked twice, each time in a new
+conversation; A is `pro` the first time and `con` the second.
+
+A speech longer than `max_speech_chars` is cut in its middle, with a mark, for the other side and for the judge: a very
+long speech would push everything else out of the judge's context.
+
+## Actions
+
+Debaters: any text. The judge: `[A]` or `[B]`.
+
+## Rewards
+
+At the end, by the verdict: the winner gets 1, the loser -1, both 0 in a draw (the judge named different sides). A judge
+that cannot be understood gives no reward: the episode ends with the outcome `"unscored"`. The judge gets nothing.
+Range: -1 to 1.
+
+## End
+
+After the second verdict. `info["outcome"]` is `"pro"`, `"con"` or `"draw"`.
+With a known label, `info["violates"]` is the label and `info["correct"]` whether the verdict fits it; a draw
+is no verdict and has no `correct`. Correctness is a metric, not a reward: the debaters are paid for the verdict alone.
+
+## Arguments
+
+| argument | default | meaning |
+|---|---|---|
+| `rounds` | 2 | how often each side speaks, 1 to 20 |
+| `turns` | `"together"` | `"alternate"`: `pro` speaks first in each round, and `con` answers; `con` has the last word |
+| `about` | `"topic"` | `"principle"`: cases of a principle and a response, from a list with labels |
+| `principle` | None | the principle of every episode; implies `about="principle"` and needs a response |
+| `response` | None | the response of every episode |
+| `max_speech_chars` | 4000 | how much of a speech is passed on, 1 to 65536 characters |
+
+Reset options: `topic` (the motion); `principle`, `response` and `violates` (a bool, the label if it is known).
+
+## Scripted players
+
+Debaters `long` and `short` say eleven words or two. Judges: `longer` names the side that wrote more (A when level),
+`first` always names A, `oracle` knows the labels of the list of cases. `random` plays all seats.
+
+| players | expected return | arguments |
+|---|---|---|
+| `pro=scripted:long con=scripted:short judge=scripted:longer` | `pro +1, con -1` | |
+| `pro=scripted:short con=scripted:long judge=scripted:longer` | `pro -1, con +1` | `turns="alternate"` |
+| `pro=scripted:long con=scripted:long judge=scripted:longer` | `pro 0, con 0` | |
+| `judge=scripted:first *=random` | `pro 0, con 0` | |
+| `judge=scripted:oracle *=random` | `pro 0, con 0` | `about="principle"` |
+
+The last row holds because half of the cases are violations.
+
+## Versions
+
+v0: first.
+
+## Source
+
+Irving, Christiano and Amodei, 2018, "AI safety via debate" (arXiv:1805.00899). Principles: Bai et al., 2022,
+"Constitutional AI" (arXiv:2212.08073). Both orders: Zheng et al., 2023, "Judging LLM-as-a-Judge" (arXiv:2306.05685).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from legos_envs import arguments
+from legos_envs.play import Decision
+from legos_envs.scoring import judging
+from legos_envs.table.table import Rules, Seat, Table
+from legos_envs.tasks.argument.debate_cases import CASES, TOPICS, Case
+from legos_envs.tasks.talk import excerpt, remember
+from legos_envs.text_env import TextEnv
+
+SIDES = ("pro", "con")
+TURNS = ("together", "alternate")
+ABOUT = ("topic", "principle")
+
+
+class Motion(NamedTuple):
+    """What is debated, for the debaters and for the judge."""
+
+    told: str
+    """In the debaters' prompt."""
+    sides: tuple[str, str]
+    """What `pro` and `con` are to argue, after the words "You argue"."""
+    shown: dict[str, str]
+    """What the judge sees quoted."""
+    violates: bool | None = None
+
+
+class Debate(TextEnv):
+    """Two debaters and a judge.
+
+    Args:
+        rounds: how often each side speaks.
+        turns: `"together"` (both at once) or `"alternate"` (pro, then con).
+        about: `"topic"` or `"principle"`.
+        principle: a principle for all episodes instead of the built-in cases; needs a response.
+        response: a response for all episodes.
+        max_speech_chars: how much of a speech the others get to read.
+
+    Raises:
+        ValueError: an argument is out of its range, or a response is given without a principle.
+    """
+
+    name = "Debate-v0"
+    zero_sum = True
+    seats = {"pro_0": Seat("pro"), "con_0": Seat("con"), "judge_0": Seat("judge", trainable=False)}
+    reset_options = {
+        "topic": "the motion that is debated",
+        "principle": "the principle that the response may violate; needs a response",
+        "response": "the response that is debated; needs a principle",
+        "violates": "whether it does, if that is known: true or false",
+    }
+
+    def __init__(
+        self,
+        rounds: int = 2,
+        turns: str = "together",
+        about: str = "topic",
+        principle: str | None = None,
+        response: str | None = None,
+        max_speech_chars: int = 4000,
+        **kwargs: Any,
+    ):
+        self.rounds = arguments.whole("rounds", rounds, 1, 20)
+        self.turns = arguments.one_of("turns", turns, TURNS)
+        self.about = arguments.one_of("about", "principle" if principle is not None else about, ABOUT)
+        self.principle = None if principle is None else arguments.text("principle", principle)
+        self.response = None if response is None else arguments.text("response", response)
+        if response is not None and principle is None:
+            raise ValueError("response needs principle: give both, or the response as a reset option")
+        self.max_speech_chars = arguments.whole("max_speech_chars", max_speech_chars, 1, self.max_action_chars)
+        super().__init__(**kwargs)
+
+    def play(self, table: Table, topic: str | None = None) -> Rules[int]:
+        """Returns 1 when pro has won, -1 when con has, 0 for a draw."""
+        motion = self._motion(table, topic)
+        for side, claim in zip(SIDES, motion.sides):
+            table.tell(f"{side}_0", f"{motion.told}\nYou argue {claim}. {self._course}")
+        speeches: dict[str, list[str]] = {side: [] for side in SIDES}
+        for number in range(1, self.rounds + 1):
+            if self.turns == "together":
+                said = yield from table.gather([self._speak(table, side, number) for side in SIDES])
+                for side, speech in zip(SIDES, said):
+                    self._heard(table, side, speech, speeches)
+            else:
+                for side in SIDES:
+                    speech = yield from self._speak(table, side, number)
+                    self._heard(table, side, speech, speeches)
+        claims = [{"argues": claim, "speeches": speeches[side]} for side, claim in zip(SIDES, motion.sides)]
+        question = "Who is right, A or B?" if "principle" in motion.shown else "Who argued better, A or B?"
+        verdict = yield from judging.compare(
+            table, "judge_0", "You judge a debate of two sides, A and B.", claims, question, context=motion.shown
+        )
+        table.reward("pro_0", verdict)
+        table.reward("con_0", -verdict)
+        outcome = "draw" if verdict == 0 else SIDES[verdict < 0]
+        table.note(outcome=outcome)
+        if motion.violates is not None:
+            table.note(violates=motion.violates)
+            if verdict:
+                table.note(correct=(verdict > 0) is motion.violates)
+        return verdict
+
+    @property
+    def _course(self) -> str:
+        order = "both sides speak at once" if self.turns == "together" else "pro speaks first"
+        return f"There {'is 1 round' if self.rounds == 1 else f'are {self.rounds} rounds'}; in each, {order}."
+
+    def _speak(self, table: Table, side: str, number: int) -> Rules[str]:
+        text = f"Round {number} of {self.rounds}: give your speech, at most {self.max_speech_chars} characters."
+        speech = yield from table.ask(f"{side}_0", text)
+        return excerpt(speech, self.max_speech_chars)
+
+    def _heard(self, table: Table, side: str, speech: str, speeches: dict[str, list[str]]) -> None:
+        speeches[side].append(speech)
+        remember(table, f"{side}_0", speech)
+        table.tell("con_0" if side == "pro" else "pro_0", f"The other side: {speech}")
+
+    def _motion(self, table: Table, topic: str | None) -> Motion:
+        options = table.options
+        topic = options.get("topic", topic)
+        if topic is not None:
+            return _on_topic(arguments.text("topic", topic))
+        if self.about == "topic" and not {"principle", "response"} & set(options):
+            return _on_topic(TOPICS[int(table.rng.integers(len(TOPICS)))])
+        return _on_case(self._case(table, options))
+
+    def _case(self, table: Table, options: Mapping[str, Any]) -> Case:
+        principle, response = options.get("principle", self.principle), options.get("response", self.response)
+        violates = options.get("violates")
+        if principle is None and response is None:
+            return CASES[int(table.rng.integers(len(CASES)))]
+        if principle is None or response is None:
+            lacking = "principle" if principle is None else "response"
+            raise ValueError(f"a debate about a principle needs a {lacking}: give it as an argument or a reset option")
+        if not (violates is None or isinstance(violates, bool)):
+            raise ValueError(f"option violates must be true, false or None; got {violates!r}")
+        return Case(arguments.text("principle", principle), arguments.text("response", response), violates)
+
+
+def _on_topic(topic: str) -> Motion:
+    return Motion(
+        f"A debate before a judge. Motion: {topic}", ("for the motion", "against the motion"), {"motion": topic}
+    )
+
+
+def _on_case(case: Case) -> Motion:
+    told = f"A debate before a judge: does a response violate a principle?\nPrinciple: {case.principle}"
+    sides = ("that the response violates the principle", "that the response does not violate the principle")
+    shown = {"principle": case.principle, "response": case.response}
+    return Motion(f"{told}\nResponse: {case.response}", sides, shown, case.violates)
+
+
+# --- scripted players ------------------------------------------------------------------------------------------------
+
+REMARKS = (
+    "The cost is small and the gain is large.",
+    "No. Where it was tried, it was given up.",
+    "Think of those who have no choice.",
+    "That is beside the point.",
+)
+
+
+def _prompt(decision: Decision) -> str:
+    """What the judge was asked; the last message may only say that its answer was not understood."""
+    return decision.messages[0]["content"]
+
+
+def _random(decision: Decision) -> str:
+    choices = decision.legal_actions or REMARKS
+    return choices[decision.seed % len(choices)]
+
+
+def _longer(decision: Decision) -> str:
+    if not decision.legal_actions:
+        return _random(decision)
+    shown = judging.unquoted(_prompt(decision))
+    lengths = [sum(map(len, shown[label]["speeches"])) for label in judging.LABELS]
+    return judging.LABELS[lengths[1] > lengths[0]]
+
+
+def _first(decision: Decision) -> str:
+    return judging.LABELS[0] if decision.legal_actions else _random(decision)
+
+
+def _oracle(decision: Decision) -> str:
+    if not decision.legal_actions:
+        return _random(decision)
+    shown = judging.unquoted(_prompt(decision))
+    truth = {(case.principle, case.response): case.violates for case in CASES}
+    violates = truth.get((shown.get("principle", ""), shown.get("response", "")))
+    if violates is None:
+        return _longer(decision)
+    claim = _on_case(CASES[0]).sides[not violates]
+    return next(label for label in judging.LABELS if shown[label]["argues"] == claim)
+
+
+def _long(decision: Decision) -> str:
+    return _longer(decision) if decision.legal_actions else "I have said why, and I will say it once more."
+
+
+def _short(decision: Decision) -> str:
+    return _longer(decision) if decision.legal_actions else "It is."
+
+
+Debate.scripted_players = {
+    "random": _random,
+    "long": _long,
+    "short": _short,
+    "longer": _longer,
+    "first": _first,
+    "oracle": _oracle,
+}

@@ -1,0 +1,315 @@
+"""A generator drafts, a critic comments, the generator revises: both are paid for how good the last draft is.
+
+By default the tasks are short texts with demands that code checks ("contains the word", "has at most 20 words"), so
+that the loop can be trained without a judge. With `domain="open"` the tasks are open and a judge, a seat that is not
+trained, grades the first and the last draft; with `check=` a function of yours does.
+
+| | |
+|---|---|
+| creation | `legos_envs.make("RefineLoop-v0")` |
+| seats | `generator_0`, `critic_0` (roles `generator`, `critic`); with a judge also `judge_0` (not trainable) |
+| horizon | 1 + 2 `rounds` actions: 3 by default; a judge adds 2, or with `good_enough` one a draft |
+| sum of rewards | not constant: generator and critic work together |
+
+```python
+import legos_envs
+env = legos_envs.make("RefineLoop-v0")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    text = "Use fewer words." if info["role"] == "critic" else "Once upon a time. The end."
+    env.step(None if terminated or truncated else text)
+```
+
+## What each seat is told
+
+The generator: the task; then, each round, the critic's comment. The critic: the task, and each draft. The judge: the
+task and one draft, quoted, in a new conversation for each draft; it does not know which draft it is, nor any comment,
+so the order of grading cannot matter. Grades are told to nobody before the end.
+
+Of drafts and comments, `max_chars` characters are passed on; a longer one is cut in its middle, with a mark. Code
+checks the whole draft.
+
+## Actions
+
+Generator and critic: any text. The judge: a grade from `[0]` to `[10]`.
+
+## Rewards
+
+At the end. A draft's quality is from 0 to 1: the share of demands that it meets, what `check` gives, or the grade / 10.
+The generator gets the quality of the last draft. The critic gets that plus `improvement_weight` times (last - first).
+With `share_improvement=True` the generator gets this sum too; by default it does not, because a generator paid for
+improvement earns most when its first draft is bad.
+
+Range: 0 to 1 for the generator, -w to 1 + w for whoever is paid for improvement, with w = `improvement_weight`.
+An agent that says nothing gets `invalid_reward` and the other 0: in a common task nobody gains from another's invalid
+move. With a judge that cannot be understood the episode ends with the outcome `"unscored"` and pays nothing.
+
+## End
+
+After `rounds` revisions; with `good_enough`, as soon as a draft has that quality. `info["first"]` and `info["final"]`
+are the two qualities, `info["drafts"]` is how many there were; `info["outcome"]` is `"improved"`, `"same"` or
+`"worse"`.
+
+## Arguments
+
+| argument | default | meaning |
+|---|---|---|
+| `rounds` | 1 | how often the critic comments and the generator revises, 1 to 20 |
+| `domain` | None | `"checked"` (tasks checked by code) or `"open"` (tasks of any kind) |
+| `check` | None | a function or `Rubric` that finds the quality of a draft, instead of a judge |
+| `demands` | 4 | how many demands a checked task has, 1 to 8 |
+| `improvement_weight` | 0.5 | what an improvement counts for the critic, at least 0 |
+| `share_improvement` | False | pay the generator for it too |
+| `good_enough` | None | a quality in (0, 1] at which to stop |
+| `max_chars` | 8000 | how much of a draft or comment is passed on |
+
+A `check` takes, by name, `task` and `text` (or one of the two) and gives a number from 0 to 1. It goes with open tasks;
+`domain=None` means `"open"` where there is a check, else `"checked"`.
+
+Reset option: `task`, any text, with open tasks.
+
+## Scripted players
+
+For checked tasks: generators `good` (meets all demands), `poor` (none), `improver` (none, then all). For open tasks
+they say more or less. Judges: `longer` gives a point for every ten words, at most 10; `kind` always gives 10. `random`
+plays all seats.
+
+| players | expected return | arguments |
+|---|---|---|
+| `generator=scripted:good critic=random` | `generator +1, critic +1` | |
+| `generator=scripted:poor critic=random` | `generator 0, critic 0` | `demands=8` |
+| `generator=scripted:improver critic=random` | `generator +1, critic +1.5` | |
+| `generator=scripted:improver critic=random` | `generator +1.5, critic +1.5` | `share_improvement=True` |
+| `judge=scripted:kind *=random` | `generator +1, critic +1` | `domain="open"` |
+| `generator=scripted:improver critic=random judge=scripted:longer` | `generator +1, critic +1.5` | `domain="open"` |
+
+## Versions
+
+v0: first.
+
+## Source
+
+Madaan et al., 2023, "Self-Refine" (arXiv:2303.17651). Tasks checked by code: Zhou et al., 2023, "Instruction-following
+evaluation for large language models" (arXiv:2311.07911).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from legos_envs import arguments
+from legos_envs.play import Decision
+from legos_envs.scoring import judging
+from legos_envs.scoring.rubric import Rubric
+from legos_envs.table.table import Forfeit, Rules, Seat, Table
+from legos_envs.tasks import checked_texts
+from legos_envs.tasks.talk import excerpt, remember
+from legos_envs.text_env import TextEnv
+
+DOMAINS = ("checked", "open")
+TASKS = (
+    "Explain in a few sentences why the sky is blue.",
+    "Describe a bicycle to somebody who has never seen one.",
+    "Write a polite letter to a neighbour whose dog barks at night.",
+    "Tell a story of five sentences about a lost key.",
+    "Explain what a variable is to a ten-year-old.",
+    "Write the opening of a detective novel set in a lighthouse.",
+    "Give three reasons for and three against living in a city.",
+    "Write instructions for making tea without using numbers.",
+    "Summarise the rules of a game you know in under 80 words.",
+    "Write a short speech for the opening of a village library.",
+    "Explain how a lock on a canal works.",
+    "Describe the sound of rain without using the word rain.",
+    "Write a product description for a very ordinary spoon.",
+    "Explain compound interest with one worked example.",
+    "Write a dialogue in which two people agree without saying yes.",
+    "Plan a day in the mountains for a family with small children.",
+    "Write a poem of four lines about an empty station.",
+    "Explain why leaves change colour in autumn.",
+    "Write a clear error message for a form whose date is in the past.",
+    "Compare trains and buses for a journey of two hours.",
+)
+Check = Callable[..., Any]
+
+
+class RefineLoop(TextEnv):
+    """Generator and critic work on a text; code or a judge says how good it is.
+
+    Args:
+        rounds: how often the critic comments and the generator revises.
+        domain: `"checked"`, `"open"`, or None (see the page).
+        check: gives the quality of a draft, 0 to 1, instead of a judge; only for open tasks.
+        demands: how many demands a checked task has.
+        improvement_weight: what an improvement counts for the critic.
+        share_improvement: whether the generator is paid for it too.
+        good_enough: a quality at which the loop stops.
+        max_chars: how much of a draft or comment the others get to read.
+
+    Raises:
+        ValueError: an argument is out of its range, or `check` is given for checked tasks.
+        TypeError: `check` is no function.
+    """
+
+    name = "RefineLoop-v0"
+    reset_options = {"task": "what the generator is to write; with open tasks"}
+
+    def __init__(
+        self,
+        rounds: int = 1,
+        domain: str | None = None,
+        check: Check | Rubric | None = None,
+        demands: int = 4,
+        improvement_weight: float = 0.5,
+        share_improvement: bool = False,
+        good_enough: float | None = None,
+        max_chars: int = 8000,
+        **kwargs: Any,
+    ):
+        self.rounds = arguments.whole("rounds", rounds, 1, 20)
+        self.domain = arguments.one_of("domain", domain if domain is not None else DOMAINS[check is not None], DOMAINS)
+        if check is not None and self.domain == "checked":
+            raise ValueError("check is for open tasks; those of domain 'checked' bring their own")
+        if check is not None and not callable(check):
+            raise TypeError(f"check must be a function or a Rubric; got {check!r}")
+        self.rubric = check if check is None or isinstance(check, Rubric) else Rubric([check])
+        self.demands = arguments.whole("demands", demands, 1, len(checked_texts.CHECKS))
+        self.improvement_weight = arguments.real("improvement_weight", improvement_weight, 0)
+        self.share_improvement = bool(share_improvement)
+        self.good_enough = None if good_enough is None else arguments.real("good_enough", good_enough, 1e-9, 1)
+        self.max_chars = arguments.whole("max_chars", max_chars, 1, self.max_action_chars)
+        self.judged = self.domain == "open" and check is None
+        self.seats = {"generator_0": Seat("generator"), "critic_0": Seat("critic")}
+        if self.judged:
+            self.seats["judge_0"] = Seat("judge", trainable=False)
+        super().__init__(**kwargs)
+
+    def play(self, table: Table) -> Rules[float | None]:
+        """Returns the quality of the last draft, 0 to 1; None when an agent forfeited."""
+        task, quality = self._task(table)
+        try:
+            drafts, first, final = yield from self._work(table, task, quality)
+        except Forfeit as forfeit:  # the default share would pay the other one for it
+            table.penalize(forfeit)
+            table.note(outcome="invalid", offenders=list(forfeit.agents))
+            return None
+        improvement = self.improvement_weight * (final - first)
+        table.reward("generator_0", final + improvement * self.share_improvement)
+        table.reward("critic_0", final + improvement)
+        outcome = "improved" if final > first else "worse" if final < first else "same"
+        table.note(first=first, final=final, drafts=drafts, outcome=outcome)
+        return final
+
+    def _work(self, table: Table, task: str, quality: Check) -> Rules[tuple[int, float, float]]:
+        """The loop: how many drafts there were, and the quality of the first and of the last."""
+        table.tell("critic_0", f"You help to improve a text. The task of its author:\n{task}")
+        table.tell("generator_0", task)
+        text = yield from table.ask("generator_0", "A critic will comment on your draft. Reply with the draft.")
+        grades = [] if self.good_enough is None else [(yield from quality(table, text))]
+        drafts = [text]
+        while len(drafts) <= self.rounds and not self._enough(grades):
+            shown = excerpt(text, self.max_chars)
+            table.tell("critic_0", f"Draft {len(drafts)}:\n{shown}")
+            comment = yield from table.ask("critic_0", "Reply with a comment: what should change?")
+            remember(table, "generator_0", shown)
+            remember(table, "critic_0", comment)
+            table.tell("generator_0", f"The critic: {excerpt(comment, self.max_chars)}")
+            text = yield from table.ask("generator_0", "Reply with your new draft, nothing else.")
+            drafts.append(text)
+            if self.good_enough is not None:
+                grades.append((yield from quality(table, text)))
+        if not grades:
+            grades = [(yield from quality(table, drafts[0])), (yield from quality(table, drafts[-1]))]
+        return len(drafts), grades[0], grades[-1]
+
+    def _enough(self, grades: list[float]) -> bool:
+        return self.good_enough is not None and grades[-1] >= self.good_enough
+
+    def _task(self, table: Table) -> tuple[str, Check]:
+        """The task as it is told, and the rules that find the quality of a draft."""
+        given = table.options.get("task")
+        if self.domain == "checked":
+            if given is not None:
+                raise ValueError("option task needs open tasks: domain='open', or a check of your own")
+            demands = checked_texts.draw(table.rng, self.demands)
+            return checked_texts.put(demands), partial(_shared, demands)
+        task = TASKS[int(table.rng.integers(len(TASKS)))] if given is None else arguments.text("task", given)
+        return task, partial(self._judged if self.judged else self._checked, task)
+
+    def _judged(self, task: str, table: Table, text: str) -> Rules[float]:
+        shown, context = excerpt(text, self.max_chars), {"task": task}
+        return (yield from judging.grade(table, "judge_0", "You grade a text.", shown, QUESTION, context=context))
+
+    def _checked(self, task: str, table: Table, text: str) -> Rules[float]:
+        assert self.rubric is not None
+        value = self.rubric(task=task, text=text).total
+        if not 0 <= value <= 1:
+            raise ValueError(f"check must give a number from 0 to 1; it gave {value!r} for {text[:60]!r}")
+        return value
+        yield  # rules are generators, those that ask nobody too
+
+
+QUESTION = "How well does the text do what the task wants?"
+
+
+def _shared(demands: tuple[checked_texts.Demand, ...], table: Table, text: str) -> Rules[float]:
+    return checked_texts.share(demands, text)
+    yield
+
+
+# --- scripted players ------------------------------------------------------------------------------------------------
+
+COMMENTS = ("Check every demand again.", "It is too long.", "Begin and end as the task says.", "Good; leave it.")
+DETAILS = "Here is more on it, in as many words as it takes to say all that matters."
+POINT_WORDS = 10
+
+
+def _task_of(decision: Decision) -> tuple[checked_texts.Demand, ...]:
+    return checked_texts.read(decision.messages[0]["content"])
+
+
+def _good(decision: Decision) -> str:
+    if decision.role != "generator":
+        return _random(decision)
+    demands = _task_of(decision)
+    return checked_texts.solution(demands) if demands else " ".join([DETAILS] * 10)
+
+
+def _poor(decision: Decision) -> str:
+    if decision.role != "generator":
+        return _random(decision)
+    return checked_texts.failure() if _task_of(decision) else "No."
+
+
+def _improver(decision: Decision) -> str:
+    return (_good if decision.turn else _poor)(decision)
+
+
+def _longer(decision: Decision) -> str:
+    if decision.role != "judge":
+        return _random(decision)
+    text = judging.unquoted(decision.messages[0]["content"])["text"]
+    return str(min(10, len(text.split()) // POINT_WORDS))
+
+
+def _kind(decision: Decision) -> str:
+    return "10" if decision.role == "judge" else _random(decision)
+
+
+def _random(decision: Decision) -> str:
+    if decision.role == "generator":
+        return (_good, _poor, lambda _: DETAILS)[decision.seed % 3](decision)
+    choices = decision.legal_actions or COMMENTS
+    return choices[decision.seed % len(choices)]
+
+
+RefineLoop.scripted_players = {
+    "random": _random,
+    "good": _good,
+    "poor": _poor,
+    "improver": _improver,
+    "longer": _longer,
+    "kind": _kind,
+}

@@ -1,0 +1,358 @@
+"""One agent writes a function, another writes tests for it, both from the same description and neither seeing the
+other's work. Code runs both in a sandbox and knows the truth: a hidden reference says which results are right, and
+hidden programs that are almost right show what the tests are worth.
+
+| | |
+|---|---|
+| creation | `legos_envs.make("CodeGen-v0")` |
+| seats | `coder_0` (role `coder`), `tester_0` (role `tester`) |
+| horizon | 2 actions, both at once |
+| sum of rewards | not constant: 0 to 2 |
+
+```python
+import legos_envs
+env = legos_envs.make("CodeGen-v0")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    text = "def f(x): return x" if info["role"] == "coder" else "assert f(1) == 1"
+    env.step(None if terminated or truncated else text)
+```
+
+## What each seat is told
+
+Both: the function's name, its arguments and what it must do. Neither sees the other's text, the reference, or any
+test.
+
+## Actions
+
+Coder: a program, in the last Markdown fence of three backticks, or the whole reply. It may hold more than the
+function; `legos_envs.scoring` says which Python is accepted. Any text is a legal action: what does not run fails.
+
+Tester: lines such as `assert f([1, 2], 3) == [2, 1]` (or `assert f(1)`, `assert not f(1)` for True and False), with
+nothing but literals as arguments and result. The first `max_tests` lines that begin with `assert` count, all else is
+ignored. A reply without such a line is an invalid move.
+
+## Rewards
+
+At the end, each from 0 to 1.
+
+Coder: the share of calls on which the function gives what it should. The calls are the hidden ones of the exercise,
+about six; with `coder_scored_by="tester"` they are the tester's, right or wrong, and 0 if there are none.
+
+Tester: (right tests / tests) x (programs caught / 3). A test is right when the reference passes it; a line that cannot
+be read, or whose call the reference cannot take, is a wrong test. The same test twice counts as two. Of the three
+hidden programs, each wrong on some call, one is caught when it fails a right test. So one wrong test of five costs a
+fifth, and tests that catch nothing are worth nothing.
+
+An agent with an invalid move (coder: says nothing) gets `invalid_reward`; the other one is paid as ever. But a coder
+who is to be scored by a tester without a valid move gets 0 and ends with `info["trainable"]` False, so that nothing is
+learned from it.
+
+A program that breaks off, or takes more than `seconds` or 64 MiB for all calls together, fails them all.
+
+## End
+
+After both have answered. `info["item"]` is the exercise; the coder's info has `passed` (0 to 1) and `error` (why the
+program did not run, or None), the tester's `tests`, `right` and `caught`. `info["outcome"]` is `"solved"` when the
+coder's function is right on all hidden calls, else `"failed"`.
+
+## Arguments
+
+| argument | default | meaning |
+|---|---|---|
+| `coder_scored_by` | `"reference"` | or `"tester"`: whose calls the coder's function is tried on |
+| `max_tests` | 5 | how many tests count, 1 to 20 |
+| `seconds` | 2.0 | how long a program may run, 0.05 to 30 |
+| `sandbox` | `"monty"` | or `"os"`: full Python behind bubblewrap or sandbox-exec (see `legos_envs.scoring`) |
+
+Reset option: `item`, the name of a built-in exercise (24 of them, in `legos_envs.tasks.code.code_items`); else one is
+drawn. Needs `pip install "legos[tasks]"`.
+
+## Scripted players
+
+They know the exercises. Coders: `good` writes the reference, `almost` the first of the wrong programs, `poor` a
+function that returns None. Testers: `good` tests the first five hidden calls, `single` the first one, `poor` expects
+'b' of each. `random` is one of these, chosen anew each time.
+
+| players | expected return | arguments |
+|---|---|---|
+| `*=scripted:good` | `coder +1, tester +1` | |
+| `coder=scripted:good tester=scripted:poor` | `coder +1, tester 0` | |
+| `coder=scripted:almost tester=scripted:single` | `coder +0.6190, tester +0.4861` | |
+| `coder=scripted:good tester=scripted:poor` | `coder 0, tester 0` | `coder_scored_by="tester"` |
+
+## Versions
+
+v0: first.
+
+## Source
+
+Coder and tester that learn from one another: Wang et al., 2025, "Co-evolving LLM coder and unit tester via
+reinforcement learning" (arXiv:2506.03136). Tests judged by the wrong programs they catch: mutation testing, DeMillo,
+Lipton and Sayward, 1978. The exercises are this project's own.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import warnings
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from legos_envs import arguments
+from legos_envs.play import Decision
+from legos_envs.scoring import sandbox
+from legos_envs.table.table import Forfeit, InvalidMove, Rules, Seat, Table
+from legos_envs.tasks.code.code_items import ITEMS, Item
+from legos_envs.text_env import TextEnv
+
+KINDS = sandbox.KINDS  # the constructor has an argument of the module's name
+SCORERS = ("reference", "tester")
+MAX_LINE = 500
+FAILED = object()
+"""Stands for a result that is no value: the call raised something, or gave what JSON cannot hold."""
+HARNESS = """
+import json as json_
+results_ = []
+for call_ in calls_:
+    try:
+        results_.append(json_.dumps({name}(*call_)))
+    except Exception:
+        results_.append(None)
+results_
+"""
+
+
+class Case(NamedTuple):
+    """A test: what a call should give."""
+
+    call: list[Any]
+    result: Any
+
+
+class CodeGen(TextEnv):
+    """A coder and a tester work from one description; programs run in a sandbox.
+
+    Args:
+        coder_scored_by: `"reference"` or `"tester"`, whose calls the coder's function is tried on.
+        max_tests: how many of the tester's lines count.
+        seconds: how long one program may run, over all its calls.
+        sandbox: the kind of sandbox, `"monty"` or `"os"`.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    name = "CodeGen-v0"
+    default_max_turns = 20
+    seats = {"coder_0": Seat("coder"), "tester_0": Seat("tester")}
+    reset_options = {"item": "the name of a built-in exercise"}
+
+    def __init__(
+        self,
+        coder_scored_by: str = "reference",
+        max_tests: int = 5,
+        seconds: float = 2.0,
+        sandbox: str = "monty",
+        **kwargs: Any,
+    ):
+        self.coder_scored_by = arguments.one_of("coder_scored_by", coder_scored_by, SCORERS)
+        self.max_tests = arguments.whole("max_tests", max_tests, 1, 20)
+        self.seconds = arguments.real("seconds", seconds, 0.05, 30)
+        self.sandbox = arguments.one_of("sandbox", sandbox, KINDS)
+        super().__init__(**kwargs)
+
+    def play(self, table: Table) -> Rules[None]:
+        """Code and tests are written at once; nothing runs before both are there."""
+        item = self._item(table)
+        branches: list[Rules[Any]] = [self._code(table, item), self._tests(table, item)]
+        code, tests = yield from table.gather(branches)
+        expected = reference_results(item.name, self.sandbox)
+        passed = 0.0
+        if code is not None:
+            results, error = results_of(code, item.name, item.calls, self.seconds, self.sandbox)
+            passed = sum(map(same, results, expected)) / len(expected)
+            by_tests = self.coder_scored_by == "tester"
+            table.reward("coder_0", self._by_tests(code, item, tests or []) if by_tests else passed)
+            if by_tests and tests is None:  # a zero for what nobody has tested: nothing is to be learned from it
+                table.note("coder_0", trainable=False)
+            table.note("coder_0", passed=passed, error=error)
+        if tests is not None:
+            right, caught = self._worth(item, tests)
+            table.reward("tester_0", right / len(tests) * caught / len(item.wrong))
+            table.note("tester_0", tests=len(tests), right=right, caught=caught)
+        table.note(item=item.name, outcome="solved" if passed == 1 else "failed")
+
+    def _item(self, table: Table) -> Item:
+        name = table.options.get("item")
+        if name is None:
+            return tuple(ITEMS.values())[int(table.rng.integers(len(ITEMS)))]
+        if name not in ITEMS:
+            raise ValueError(arguments.unknown("option item:", str(name), list(ITEMS)))
+        return ITEMS[name]
+
+    def _code(self, table: Table, item: Item) -> Rules[str | None]:
+        subset = f"\n{sandbox.SUBSET}" if self.sandbox == "monty" else ""
+        prompt = (
+            f"Write a Python function.\n{item.signature}\n{item.spec}{subset}\n"
+            "Reply with the code in a Markdown fence of three backticks."
+        )
+        try:
+            return sandbox.program((yield from table.ask("coder_0", prompt)))
+        except Forfeit as forfeit:
+            table.penalize(forfeit)
+            return None
+
+    def _tests(self, table: Table, item: Item) -> Rules[list[Case | None] | None]:
+        prompt = (
+            f"Write tests for a Python function that you cannot see.\n{item.signature}\n{item.spec}\n"
+            "They should be right, and fail for functions that are almost right. Reply with 1 to "
+            f"{self.max_tests} lines of this form, with plain values for the dots:\nassert {item.name}(...) == ..."
+        )
+
+        def parse(said: str) -> list[Case | None]:
+            tests = read_tests(said, item.name, self.max_tests)
+            if not tests:
+                raise InvalidMove(f"no line begins with 'assert {item.name}('.")
+            return tests
+
+        try:
+            return (yield from table.ask("tester_0", prompt, parse=parse))
+        except Forfeit as forfeit:
+            table.penalize(forfeit)
+            return None
+
+    def _passes(self, code: str, item: Item, cases: list[Case]) -> list[bool]:
+        """Which cases a program passes."""
+        results, _ = results_of(code, item.name, [case.call for case in cases], self.seconds, self.sandbox)
+        return [same(result, case.result) for result, case in zip(results, cases)]
+
+    def _by_tests(self, code: str, item: Item, tests: list[Case | None]) -> float:
+        cases = [case for case in tests if case is not None]
+        return sum(self._passes(code, item, cases)) / len(cases) if cases else 0.0
+
+    def _worth(self, item: Item, tests: list[Case | None]) -> tuple[int, int]:
+        """How many tests are right, and how many of the wrong programs fail one of those."""
+        cases = [case for case in tests if case is not None]
+        right = [case for case, passed in zip(cases, self._passes(item.reference, item, cases)) if passed]
+        return len(right), sum(not all(self._passes(code, item, right)) for code in item.wrong) if right else 0
+
+
+def results_of(
+    code: str, name: str, calls: Sequence[list[Any]], seconds: float = 2.0, kind: str = "monty"
+) -> tuple[list[Any], str | None]:
+    """What a program's function gives for each call, `FAILED` where it gives nothing, and why if it did not run.
+
+    Only the arguments go into the sandbox: no program can find out there what is expected of it.
+    """
+    ran = sandbox.run(code + HARNESS.format(name=name), {"calls_": list(calls)}, seconds=seconds, kind=kind)
+    said = ran.value if ran.ok and isinstance(ran.value, list) and len(ran.value) == len(calls) else None
+    if said is None:
+        return [FAILED] * len(calls), ran.error or "ValueError: the program put something else in place of its results"
+    return [_value(text) for text in said], None
+
+
+def _value(text: Any) -> Any:
+    if not isinstance(text, str):
+        return FAILED
+    try:
+        return sandbox.plain(json.loads(text))
+    except (ValueError, RecursionError):
+        return FAILED
+
+
+def same(value: Any, expected: Any) -> bool:
+    """Whether a result is the expected one. Types count (`1` is not `True`), but whole floats are their integers."""
+    if type(value) is not type(expected):
+        return {type(value), type(expected)} == {int, float} and value == expected
+    if isinstance(value, list):
+        return len(value) == len(expected) and all(map(same, value, expected))
+    if isinstance(value, dict):
+        return value.keys() == expected.keys() and all(same(value[key], expected[key]) for key in value)
+    return value is not FAILED and value == expected
+
+
+@lru_cache
+def reference_results(name: str, kind: str = "monty") -> list[Any]:
+    """What the reference of an exercise gives on its calls."""
+    return results_of(ITEMS[name].reference, name, ITEMS[name].calls, kind=kind)[0]
+
+
+def read_tests(text: str, name: str, most: int) -> list[Case | None]:
+    """The tests in a text: one for each of the first `most` lines that begin with `assert`, None for an unreadable one.
+
+    Nothing of it is run: arguments and results are literals.
+    """
+    lines = [line.strip() for line in text.splitlines()]
+    return [_read_test(line, name) for line in [line for line in lines if line.startswith("assert ")][:most]]
+
+
+def _read_test(line: str, name: str) -> Case | None:
+    """The case that a line states: `assert f(...) == ...`, `assert f(...)` or `assert not f(...)`."""
+    if len(line) > MAX_LINE:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a needless backslash
+            (statement,) = ast.parse(line).body
+        assert isinstance(statement, ast.Assert)
+        match statement.test:
+            case ast.Compare(call, [ast.Eq() | ast.Is()], [result]):
+                value = ast.literal_eval(result)
+            case ast.UnaryOp(ast.Not(), call):
+                value = False
+            case call:
+                value = True
+        assert isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == name
+        assert not call.keywords
+        return Case(_plain([ast.literal_eval(part) for part in call.args]), _plain(value))
+    except (AssertionError, ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """As it comes back from the sandbox."""
+    return json.loads(json.dumps(sandbox.plain(value)))
+
+
+# --- scripted players ------------------------------------------------------------------------------------------------
+
+
+def _item_of(decision: Decision) -> Item:
+    prompt = decision.messages[0]["content"]
+    return next(item for item in ITEMS.values() if f"\n{item.signature}\n" in prompt)
+
+
+def _asserts(item: Item, count: int, right: bool) -> str:
+    pairs = list(zip(item.calls, reference_results(item.name)))[:count]
+    return "\n".join(f"assert {item.name}({str(call)[1:-1]}) == {value if right else 'b'!r}" for call, value in pairs)
+
+
+def _good(decision: Decision) -> str:
+    item = _item_of(decision)
+    return f"```python\n{item.reference}\n```" if decision.role == "coder" else _asserts(item, 5, True)
+
+
+def _almost(decision: Decision) -> str:
+    return f"```python\n{_item_of(decision).wrong[0]}\n```" if decision.role == "coder" else _good(decision)
+
+
+def _single(decision: Decision) -> str:
+    return _asserts(_item_of(decision), 1, True) if decision.role == "tester" else _good(decision)
+
+
+def _poor(decision: Decision) -> str:
+    item = _item_of(decision)
+    if decision.role == "coder":
+        return f"{item.signature}\n    return None"
+    return _asserts(item, 5, False)
+
+
+def _random(decision: Decision) -> str:
+    return (_good, _almost, _single, _poor)[decision.seed % 4](decision)
+
+
+CodeGen.scripted_players = {"random": _random, "good": _good, "almost": _almost, "single": _single, "poor": _poor}

@@ -1,0 +1,1 @@
+"""Matches between copies of other environments: arenas and tournaments."""

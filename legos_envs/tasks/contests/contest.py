@@ -1,0 +1,150 @@
+"""A contest: several answer the same prompt without seeing each other, and judges decide between every two answers.
+
+It has no id of its own: it is what `HeadToHead-v0` and `EloArena-v0` play when they are given no other match. Seats
+are `answer_0`, `answer_1`, ... and one judge for each pair, `judge_0`, ..., so that all pairs are judged at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+from legos_envs import arguments
+from legos_envs.play import Decision
+from legos_envs.scoring import judging
+from legos_envs.table.table import Forfeit, Rules, Seat, Table
+from legos_envs.tasks.talk import excerpt
+from legos_envs.text_env import TextEnv
+
+PROMPTS = (
+    "Explain to a child of eight why the sky is blue.",
+    "Give a shy person one piece of advice for a first day at a new job.",
+    "How does a vaccine protect somebody who never gets it?",
+    "Name one thing that a city could do to have fewer cars, and say why it would work.",
+    "Tell a story of three sentences that begins with a lost key.",
+    "What is the difference between weather and climate?",
+    "Why do most bridges have a gap at their ends?",
+    "Describe how to tie a shoelace to somebody who cannot see you.",
+    "What should one look at before signing a contract for a flat?",
+    "Is it better to read one book twice or two books once? Give your reasons.",
+    "Why does ice float, and what would happen to lakes if it sank?",
+    "Write a note to a neighbour who plays loud music at night.",
+)
+MOST = 8
+
+
+class Contest(TextEnv):
+    """The same prompt answered by two or more; judges compare every pair in both orders.
+
+    An answer gets the mean of its verdicts against the others: 1 for a win, 0 for a draw, -1 for a loss.
+
+    Args:
+        prompts: prompts to draw from, instead of the built-in ones.
+        num_answers: how many answer, 2 to 8.
+        max_answer_chars: how much of an answer judges read.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    name = "Contest"
+    zero_sum = True
+    default_memory = "state"
+    reset_options = {"prompt": "what all answer"}
+
+    def __init__(
+        self, prompts: Sequence[str] = PROMPTS, num_answers: int = 2, max_answer_chars: int = 2000, **kwargs: Any
+    ):
+        if isinstance(prompts, str) or not len(prompts):
+            raise ValueError(f"prompts must be a list of at least one text; got {prompts!r}")
+        self.prompts = [arguments.text("every prompt", prompt) for prompt in prompts]
+        self.max_answer_chars = arguments.whole("max_answer_chars", max_answer_chars, 1, self.max_action_chars)
+        self.authors = [f"answer_{i}" for i in range(arguments.whole("num_answers", num_answers, 2, MOST))]
+        self.pairs = list(combinations(self.authors, 2))
+        self.seats = dict.fromkeys(self.authors, Seat("answer"))
+        self.seats |= {f"judge_{k}": Seat("judge", trainable=False) for k in range(len(self.pairs))}
+        super().__init__(**kwargs)
+        if kwargs.get("max_turns") is None:
+            self.max_turns = (len(self.authors) + 2 * len(self.pairs)) * (self.invalid_retries + 1)
+
+    def play(self, table: Table) -> Rules[Forfeit | None]:
+        """Returns the forfeit of those who gave no answer, when the others could be compared without them."""
+        drawn = self.prompts[int(table.random() * len(self.prompts))]
+        prompt = arguments.text("option prompt", table.options.get("prompt", drawn))
+        given = yield from table.gather([self._answer(table, author, prompt) for author in self.authors])
+        answers = {author: answer for author, answer in zip(self.authors, given) if isinstance(answer, str)}
+        forfeits = [answer for answer in given if isinstance(answer, Forfeit)]
+        if len(answers) < 2:
+            raise Forfeit.joint(forfeits)
+        judged = [(f"judge_{k}", pair) for k, pair in enumerate(self.pairs) if answers.keys() >= {*pair}]
+        verdicts = yield from table.gather([self._judge(table, judge, pair, prompt, answers) for judge, pair in judged])
+        for (_, (first, second)), won in zip(judged, verdicts):
+            table.reward(first, won / (len(answers) - 1))
+            table.reward(second, -won / (len(answers) - 1))
+        table.note(verdicts=[[*pair, won] for (_, pair), won in zip(judged, verdicts)])
+        if not forfeits:
+            return None
+        table.settle(Forfeit.joint(forfeits))
+        return Forfeit.joint(forfeits)
+
+    def _answer(self, table: Table, author: str, prompt: str) -> Rules[str | Forfeit]:
+        task = (
+            f"{prompt}\nAnswer in at most {self.max_answer_chars} characters. A judge compares your answer with others."
+        )
+        try:
+            return excerpt((yield from table.ask(author, task)), self.max_answer_chars)
+        except Forfeit as forfeit:
+            return forfeit
+
+    def _judge(
+        self, table: Table, judge: str, pair: tuple[str, str], prompt: str, answers: dict[str, str]
+    ) -> Rules[int]:
+        return (
+            yield from judging.compare(
+                table.branch(judge),  # judges draw the nonces of their quotes side by side
+                judge,
+                "You compare two answers, A and B, to the same prompt.",
+                [answers[author] for author in pair],
+                "Which answer is better, A or B?",
+                context={"prompt": prompt},
+            )
+        )
+
+
+# --- scripted players ------------------------------------------------------------------------------------------------
+
+ANSWERS = (
+    "It depends.",
+    "Start with what you can see, and ask one question.",
+    "Because the small parts add up, and nobody notices them one at a time.",
+    "Three things matter here: time, money and who decides. The last one is the one that people forget.",
+)
+
+
+def _random(decision: Decision) -> str:
+    choices = decision.legal_actions or ANSWERS
+    return choices[decision.seed % len(choices)]
+
+
+def _longer(decision: Decision) -> str:
+    """A judge for whom more is better (A when level); answers at random."""
+    if not decision.legal_actions:
+        return _random(decision)
+    shown = judging.unquoted(decision.messages[0]["content"])
+    return judging.LABELS[len(shown["B"]) > len(shown["A"])]
+
+
+def _long(decision: Decision) -> str:
+    return _longer(decision) if decision.legal_actions else ANSWERS[-1]
+
+
+def _short(decision: Decision) -> str:
+    return _longer(decision) if decision.legal_actions else ANSWERS[0]
+
+
+def _first(decision: Decision) -> str:
+    return judging.LABELS[0] if decision.legal_actions else _random(decision)
+
+
+Contest.scripted_players = {"random": _random, "long": _long, "short": _short, "longer": _longer, "first": _first}

@@ -1,0 +1,208 @@
+"""Several entrants meet in pairs by a schedule that is drawn before play; all matches run side by side, and Elo or
+OpenSkill ratings are computed afterwards, in the order of the schedule. Who finishes first changes nothing.
+
+| | |
+|---|---|
+| creation | `legos_envs.make("EloArena-v0")` |
+| seats | `match_0/answer_0`, `match_0/answer_1`, `match_0/judge_0` (not trainable), ... `match_5/judge_0` |
+| horizon | 24 turns: 12 answers, 12 verdicts; with another match, those of all matches together |
+| sum of rewards | 0; with another match, as there |
+
+```python
+import legos_envs
+env = legos_envs.make("EloArena-v0")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    over = terminated or truncated
+    env.step(None if over else "[A]" if info["role"] == "judge" else f"{info['entrant']} says: it depends.")
+```
+
+## What each seat is told
+
+What the match tells; here a prompt that both entrants of a match answer, and a judge that compares the answers in both
+orders. Nothing of other matches, and not who the opponent is. `info["entrant"]` says who sits on a seat, `entrant_0`
+to `entrant_3`: the same entrant sits on several seats, and a policy can be chosen by it.
+
+## Actions
+
+Answers: any text. Judges: `[A]` or `[B]`. With another match, as there.
+
+## Rewards
+
+What each match pays; the contest pays +1, 0 or -1, zero-sum. Ratings are facts, not rewards. Range: -1 to 1.
+
+A forfeit counts as a loss of that match. A match whose judge is not understood is void: it pays nothing, is not
+rated, and its seats end with `info["trainable"]` False, so that nothing is learned from it; when all are void, the
+episode ends as `"unscored"`.
+
+## End
+
+After the last match. Infos: `ratings` by entrant, `records` (of every match, in the order of the schedule: entrants,
+returns, scores, how it ended), `leader` (the highest rating, None when level) and `outcome` (the leader or
+`"shared"`); `rating` on each seat is that of its entrant. With OpenSkill a rating is `[mu, sigma]` and the leader has
+the highest `mu`.
+
+## Arguments
+
+| argument | default | meaning |
+|---|---|---|
+| `num_entrants` | 4 | 2 to 16 |
+| `match` | None | the contest, or an env with two trainable seats: an id, a class or an env |
+| `match_kwargs` | None | its constructor arguments |
+| `schedule` | `"random"` | `"round_robin"`: everybody meets everybody once, who sits first alternates |
+| `matches` | None | how many matches to draw, up to 128; as many as a round robin has when None |
+| `ratings` | `"elo"` | `"openskill"`: Plackett-Luce of the package `openskill` |
+| `k` | 32.0 | the most that a match moves an Elo rating, 0 to 1000 |
+
+A random schedule pairs shuffled entrants, again and again, so that nobody plays two matches more than another. Who of
+a pair sits first is drawn as well.
+
+Reset options: `start`, ratings to begin with by entrant (a number, or `[mu, sigma]`; others begin with 1500, or 25 and
+25/3), so that ratings can be carried from episode to episode; and those of the match, which hold in every match.
+`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward` and `invalid_opponent_reward` hold in the
+matches, too.
+
+## Scripted players
+
+Answers: `long` and `short`. Judges: `longer` (A when level) and `first` (always A). With another match its own.
+
+| players | expected return | arguments |
+|---|---|---|
+| `answer=scripted:long judge=scripted:longer` | `match_0/answer_0 0, match_0/answer_1 0` | |
+| `*=random` | `match_0/answer_0 0, match_5/answer_1 0` | |
+| `*=optimal` | `player_0 -0.0556, player_1 +0.0556` | `match="KuhnPoker-v0"` |
+
+## Versions
+
+v0: first.
+
+## Source
+
+A. E. Elo, "The Rating of Chessplayers, Past and Present", 1978. R. C. Weng and C.-J. Lin, "A Bayesian Approximation
+Method for Online Ranking", JMLR 12, 2011 (OpenSkill).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from legos_envs import arguments
+from legos_envs.scoring.ratings import Elo, openskill_ratings
+from legos_envs.table.table import Rules, Table
+from legos_envs.tasks.contests.matches import Match, MatchEnv, Result, entrant_names
+
+SCHEDULES = ("random", "round_robin")
+RATINGS = ("elo", "openskill")
+Pair = tuple[str, str]
+
+
+class EloArena(MatchEnv):
+    """Matches of a schedule, and ratings.
+
+    Args:
+        num_entrants: how many meet.
+        match: an env with two trainable seats (id, class or env); None for the contest.
+        match_kwargs: its constructor arguments.
+        schedule: `"random"` or `"round_robin"`.
+        matches: how many a random schedule has.
+        ratings: `"elo"` or `"openskill"`.
+        k: the step of Elo.
+
+    Raises:
+        ValueError: an argument is out of its range, or the match has not two trainable seats.
+        ImportError: OpenSkill is asked for and not installed.
+    """
+
+    name = "EloArena-v0"
+
+    def __init__(
+        self,
+        num_entrants: int = 4,
+        match: Match = None,
+        match_kwargs: Mapping[str, Any] | None = None,
+        schedule: str = "random",
+        matches: int | None = None,
+        ratings: str = "elo",
+        k: float = 32.0,
+        **kwargs: Any,
+    ):
+        self.entrants = entrant_names(num_entrants)
+        self.schedule = arguments.one_of("schedule", schedule, SCHEDULES)
+        if matches is not None and schedule == "round_robin":
+            raise ValueError(f"matches is for schedule 'random'; a round robin has its own number; got {matches!r}")
+        every = round_robin(self.entrants)
+        count = len(every) if matches is None else arguments.whole("matches", matches, 1, 128)
+        self.ratings = arguments.one_of("ratings", ratings, RATINGS)
+        self.k = arguments.real("k", k, 0.0, 1000.0)
+        if ratings == "openskill":
+            openskill_ratings([])  # is it there? better asked now than after the matches
+        fixed: Sequence[Sequence[str | None]] = every if schedule == "round_robin" else [(None, None)] * count
+        super().__init__(match, match_kwargs, fixed, {"start": "ratings to begin with, by entrant"}, **kwargs)
+
+    def play(self, table: Table) -> Rules[dict[str, Any]]:
+        """Returns the ratings."""
+        start = self._start(table.options.get("start", {}))
+        pairs = round_robin(self.entrants) if self.schedule == "round_robin" else self._draw(table)
+        results = yield from table.gather([self.run(table, name, pair) for name, pair in zip(self.matches, pairs)])
+        ratings = self._rate(self.scored(results), start)
+        value = {name: rating[0] if isinstance(rating, list) else rating for name, rating in ratings.items()}
+        best = [name for name in self.entrants if value[name] == max(value.values())]
+        for result in results:
+            for seat, entrant in zip(self.sides, result.entrants):
+                table.note(f"{result.match}/{seat}", rating=ratings[entrant])
+        leader = best[0] if len(best) == 1 else None
+        table.note(
+            ratings=ratings,
+            records=[result.record() for result in results],
+            leader=leader,
+            outcome=leader or "shared",
+        )
+        return ratings
+
+    def _draw(self, table: Table) -> list[Pair]:
+        """A random schedule: shuffled entrants, paired as they stand, shuffled anew when fewer than two are left."""
+        pairs: list[Pair] = []
+        queue: list[str] = []
+        while len(pairs) < len(self.matches):
+            if len(queue) < 2:
+                queue += [self.entrants[i] for i in table.rng.permutation(len(self.entrants))]
+            first = queue.pop(0)
+            second = next(entrant for entrant in queue if entrant != first)
+            queue.remove(second)
+            pairs.append((first, second))
+        return pairs
+
+    def _rate(self, results: Sequence[Result], start: Mapping[str, Any]) -> dict[str, Any]:
+        """Ratings after the results that count, in the order of the schedule, as JSON values."""
+        rated = [result for result in results if result.rated]
+        if self.ratings == "elo":
+            elo = Elo(self.k, ratings=start)
+            return elo.rate((*result.entrants, result.scores[0]) for result in rated)  # type: ignore[misc]
+        skills = openskill_ratings([dict(zip(result.entrants, result.scores)) for result in rated], start)
+        return {name: list(skill) for name, skill in skills.items()}
+
+    def _start(self, given: Any) -> dict[str, Any]:
+        """Ratings of all entrants before the first match."""
+        if not isinstance(given, Mapping):
+            raise ValueError(f"option start must be ratings by entrant, such as {{'entrant_0': 1600}}; got {given!r}")
+        for name in given:
+            if name not in self.entrants:
+                raise ValueError(arguments.unknown("option start: entrant", name, self.entrants))
+        if self.ratings == "elo":
+            return Elo(ratings=dict.fromkeys(self.entrants, 1500.0) | dict(given)).ratings
+        fresh = (25.0, 25.0 / 3)
+        return {
+            name: list(skill)
+            for name, skill in openskill_ratings([], dict.fromkeys(self.entrants, fresh) | dict(given)).items()
+        }
+
+
+def round_robin(entrants: Sequence[str]) -> list[Pair]:
+    """Every pair once; who sits first alternates: each entrant does so in half of its matches, or half a match off."""
+    return [
+        (entrants[j], entrants[i]) if (i + j) % 2 == 0 else (entrants[i], entrants[j])
+        for i, j in combinations(range(len(entrants)), 2)
+    ]

@@ -1,0 +1,153 @@
+"""Two entrants meet: they answer the same prompt and a judge decides, or they play any other env of two seats, twice,
+with seats swapped and the same deal. Three and more entrants can answer one prompt, too; then every two answers are
+compared.
+
+| | |
+|---|---|
+| creation | `legos_envs.make("HeadToHead-v0")` |
+| seats | `match_0/answer_0`, `match_0/answer_1` (role `answer`), `match_0/judge_0` (role `judge`, not trainable) |
+| horizon | 4 turns: two answers at once, two verdicts; with another match, those of all games together |
+| sum of rewards | 0; with another match, as there |
+
+```python
+import legos_envs
+env = legos_envs.make("HeadToHead-v0")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    over = terminated or truncated
+    env.step(None if over else "[A]" if info["role"] == "judge" else "It is blue light that air scatters most.")
+```
+
+## What each seat is told
+
+Answers: the prompt. The judge: the prompt and two answers, A and B, as quoted text; it is asked twice, the second time
+anew and with the answers swapped. With `num_entrants` above 2 there is a judge for each pair, and all are asked at
+once.
+
+With another `match`, what that env tells. The seats of game `k` are `match_k/...`; all games are played side by side,
+and no seat sees anything of another game. `info["entrant"]` says who sits where: `entrant_0` or `entrant_1`.
+
+## Actions
+
+Answers: any text; judges read at most 2000 characters of it. The judge: `[A]` or `[B]`. With another match, as there.
+
+## Rewards
+
+A contest pays 1 to the answer that the judge prefers in both orders and -1 to the other; 0 when the verdicts differ.
+With more entrants each gets the mean over its pairs. Another match pays what it pays. Range: -1 to 1 for the contest.
+
+A forfeit counts as a loss of that game alone, and is settled there. A game whose judge is not understood is void:
+it pays nothing, and its seats end with `info["trainable"]` False, so that nothing is learned from it; when all are, the
+episode ends as `"unscored"`.
+
+## End
+
+After the last game. Infos: `records` (of every game: who sat where, returns, scores, how it ended), `points` by
+entrant (1 for a won game, 0.5 for a draw; with more entrants, the share of the others that it has beaten), `winner`
+(None when level) and `outcome` (the winner or `"draw"`). Each seat has `score` and `ending` of its game.
+
+## Arguments
+
+| argument | default | meaning |
+|---|---|---|
+| `match` | None | the contest, or an env with two trainable seats: an id, a class or an env |
+| `match_kwargs` | None | its constructor arguments, such as `{"prompts": [...]}` |
+| `games` | None | number of games: 1 of the contest, 2 of another match; at most 64 |
+| `swap` | True | games 1, 3, ... of a match have the deal of the game before with seats swapped |
+| `num_entrants` | 2 | how many answer in the contest, 2 to 8 |
+
+Games of the contest are not swapped, since its seats are alike and judges hear both orders: each has a prompt of its
+own. Reset options are those of the match, here `prompt`; they hold in every game. `memory`, `action_format`, `preset`,
+`invalid_retries`, `invalid_reward` and `invalid_opponent_reward` hold in the games, too.
+
+## Scripted players
+
+Answers: `long` and `short`, whose judge is `longer` (A when level); another judge is `first` (always A). Another match
+brings its own. The last row is the value of Kuhn poker for each seat.
+
+| players | expected return | arguments |
+|---|---|---|
+| `match_0/answer_0=scripted:long *=scripted:short` | `match_0/answer_0 +1, match_0/answer_1 -1` | |
+| `judge=scripted:first *=random` | `match_0/answer_0 0, match_0/answer_1 0` | |
+| `*=random` | `match_0/answer_0 0, match_0/answer_1 0` | |
+| `match_0/answer_2=scripted:short *=scripted:long` | `match_0/answer_0 +0.5, answer 0` | `num_entrants=3` |
+| `*=optimal` | `player_0 -0.0556, player_1 +0.0556` | `match="KuhnPoker-v0"` |
+
+## Versions
+
+v0: first.
+
+## Source
+
+Pairwise comparison by a model, in both orders: Zheng et al., 2023, "Judging LLM-as-a-Judge" (arXiv:2306.05685). Games
+with the same deal and seats swapped: duplicate play, as in bridge and computer poker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from legos_envs import arguments
+from legos_envs.table.table import Rules, Table
+from legos_envs.tasks.contests.contest import MOST
+from legos_envs.tasks.contests.matches import Match, MatchEnv, entrant_names
+
+
+class HeadToHead(MatchEnv):
+    """Games between two entrants, or one prompt for several.
+
+    Args:
+        match: an env with two trainable seats (id, class or env); None for the contest.
+        match_kwargs: its constructor arguments.
+        games: how many games; None for 1 contest, or 2 games of another match.
+        swap: whether every second game repeats the one before with seats swapped; not for the contest.
+        num_entrants: how many answer, in the contest.
+
+    Raises:
+        ValueError: an argument is out of its range, or the match has not two trainable seats.
+    """
+
+    name = "HeadToHead-v0"
+
+    def __init__(
+        self,
+        match: Match = None,
+        match_kwargs: Mapping[str, Any] | None = None,
+        games: int | None = None,
+        swap: bool = True,
+        num_entrants: int = 2,
+        **kwargs: Any,
+    ):
+        self.entrants = entrant_names(num_entrants, most=MOST)
+        if match is None:
+            match_kwargs = {**(match_kwargs or {}), "num_answers": num_entrants}
+        elif num_entrants != 2:
+            raise ValueError(
+                f"num_entrants above 2 is for the contest (match=None); got {num_entrants!r} with match {match!r}. "
+                f"More entrants of another match meet in EloArena-v0 and Tournament-v0"
+            )
+        games = arguments.whole("games", (1 if match is None else 2) if games is None else games, 1, 64)
+        self.swap = arguments.one_of("swap", swap, (True, False)) and match is not None
+        self.sitting = [self.entrants[:: -1 if self.swap and k % 2 else 1] for k in range(games)]
+        super().__init__(match, match_kwargs, self.sitting, **kwargs)
+
+    def play(self, table: Table) -> Rules[dict[str, float]]:
+        """Returns the points of each entrant."""
+        results = yield from table.gather(
+            [
+                self.run(table, name, who, f"match_{k // 2 * 2}" if self.swap else None)
+                for k, (name, who) in enumerate(zip(self.matches, self.sitting))
+            ]
+        )
+        points = dict.fromkeys(self.entrants, 0.0)
+        for result in self.scored(results):
+            for entrant, score in zip(result.entrants, result.scores):
+                points[entrant] += score
+        best = [entrant for entrant in self.entrants if points[entrant] == max(points.values())]
+        winner = best[0] if len(best) == 1 else None
+        table.note(
+            records=[result.record() for result in results], points=points, winner=winner, outcome=winner or "draw"
+        )
+        return points

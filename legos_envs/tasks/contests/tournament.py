@@ -1,0 +1,264 @@
+"""A tournament: every match is an episode of another env, played as a function inside this one. By default four
+entrants meet in a round robin of six debates, all at once; the other format is a bracket, where winners go on to the
+next round.
+
+| | |
+|---|---|
+| creation | `legos_envs.make("Tournament-v0")` |
+| seats | `match_0/pro_0`, `match_0/con_0`, `match_0/judge_0` (not trainable), ... `match_5/judge_0` |
+| horizon | 36 turns, of which 12 are ready at once; with another match, those of all matches together |
+| sum of rewards | 0; with another match, as there |
+
+```python
+import legos_envs
+env = legos_envs.make("Tournament-v0")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    over = terminated or truncated
+    env.step(None if over else "[A]" if info["role"] == "judge" else f"{info['entrant']} says: it is so.")
+```
+
+## What each seat is told
+
+What the match tells, and nothing of other matches or of the standings. `info["entrant"]` says who sits on a seat,
+`entrant_0` to `entrant_3`; in a bracket it is there once the match has begun. The same entrant sits on several seats,
+and a policy can be chosen by it.
+
+## Actions
+
+Those of the match; in a debate any text, and `[A]` or `[B]` for the judge.
+
+## Rewards
+
+What each match pays; a debate pays +1, 0 or -1, zero-sum. With `prize`, placement pays as well: `prize` to the first,
+`-prize` to the last, evenly spaced between; entrants that share places share what these pay. An entrant's prize is
+split evenly over the seats where it has played, and all prizes add up to 0. Range: -1 - prize to 1 + prize.
+
+A forfeit counts as a loss of that match alone and is settled there. A match whose judge is not understood is void:
+it pays nothing, and its seats end with `info["trainable"]` False, so that nothing is learned from it; when all are, the
+episode ends as `"unscored"`.
+
+## End
+
+After the last match. Infos: `standings` (a list, best first: entrant, rank from 1, points, wins, draws, losses),
+`champion` (None when the first place is shared), `outcome` (the champion or `"shared"`) and `records` (of every match:
+entrants, returns, scores, how it ended). Each seat has `score` and `ending` of its match, and the `rank` of its
+entrant.
+
+A win is 1 point, a draw half. Round robin: by points; entrants of equal points share a rank. Bracket: by the round
+that was reached; those who went out in the same round share a rank. A drawn or void match of a bracket is won by the
+better seed.
+
+## Arguments
+
+| argument | default | meaning |
+|---|---|---|
+| `num_entrants` | 4 | 2 to 16 |
+| `format` | `"round_robin"` | `"bracket"`: single elimination |
+| `match` | `"Debate-v0"` | an env with two trainable seats: an id, a class or an env; None for the contest |
+| `match_kwargs` | None | its constructor arguments |
+| `prize` | 0.0 | what the first place pays, 0 to 10 |
+
+The contest is that of `HeadToHead-v0`. Round robin: everybody meets everybody once; who has the first seat alternates.
+Bracket: one match fewer than entrants; seeds are drawn by lot in every episode, the best seeds get the byes when
+entrants are no power of two, seeds 1 and 2 cannot meet before the final, and who of two has the first seat is drawn. A
+match begins as soon as both who play it are known.
+
+Reset options: `seeding`, all entrants from the best seed to the worst, for a bracket; and those of the match, which
+hold in every match. `memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward` and
+`invalid_opponent_reward` hold in the matches, too.
+
+## Scripted players
+
+Those of the match; here debaters `long` and `short`, judges `longer` and `first`.
+
+| players | expected return | arguments |
+|---|---|---|
+| `pro=scripted:long con=scripted:short judge=scripted:longer` | `pro +1, con -1` | |
+| `judge=scripted:first *=random` | `pro 0, con 0` | |
+| `answer=scripted:long judge=scripted:first` | `answer 0` | `match=None, format="bracket"` |
+| `*=optimal` | `player_0 -0.0556, player_1 +0.0556` | `match="KuhnPoker-v0"` |
+
+## Versions
+
+v0: first.
+
+## Source
+
+The debates: G. Irving, P. Christiano and D. Amodei, 2018, "AI safety via debate" (arXiv:1805.00899). The bracket is the
+usual seeded single elimination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from legos_envs import arguments
+from legos_envs.table.table import Rules, Table
+from legos_envs.tasks.contests.elo_arena import round_robin
+from legos_envs.tasks.contests.matches import Match, MatchEnv, Result, entrant_names
+
+FORMATS = ("round_robin", "bracket")
+Node = int | tuple[str, "Node", "Node"]
+"""A place in a bracket: a seed, from 0, or the match of two places."""
+
+
+class Tournament(MatchEnv):
+    """A round robin or a bracket.
+
+    Args:
+        num_entrants: how many play.
+        format: `"round_robin"` or `"bracket"`.
+        match: an env with two trainable seats (id, class or env); None for the contest.
+        match_kwargs: its constructor arguments.
+        prize: what the first place pays; the last pays as much.
+
+    Raises:
+        ValueError: an argument is out of its range, or the match has not two trainable seats.
+    """
+
+    name = "Tournament-v0"
+
+    def __init__(
+        self,
+        num_entrants: int = 4,
+        format: str = "round_robin",
+        match: Match = "Debate-v0",
+        match_kwargs: Mapping[str, Any] | None = None,
+        prize: float = 0.0,
+        **kwargs: Any,
+    ):
+        self.entrants = entrant_names(num_entrants)
+        self.format = arguments.one_of("format", format, FORMATS)
+        self.prize = arguments.real("prize", prize, 0.0, 10.0)
+        fixed: Sequence[Sequence[str | None]] = round_robin(self.entrants)
+        options = {}
+        if format == "bracket":
+            fixed = [(None, None)] * (num_entrants - 1)
+            self.bracket = bracket(num_entrants)
+            options = {"seeding": "all entrants, from the best seed to the worst"}
+        super().__init__(match, match_kwargs, fixed, options, **kwargs)
+
+    def play(self, table: Table) -> Rules[list[dict[str, Any]]]:
+        """Returns the standings."""
+        if self.format == "bracket":
+            results, reached = yield from self._bracket(table)
+        else:
+            results, reached = yield from self._round_robin(table)
+        standings = self._standings(self.scored(results), reached)
+        ranks = {row["entrant"]: row["rank"] for row in standings}
+        for result in results:
+            for seat, entrant in zip(self.sides, result.entrants):
+                table.note(f"{result.match}/{seat}", rank=ranks[entrant])
+        if self.prize:
+            self._award(table, results, ranks)
+        first = [name for name, rank in ranks.items() if rank == 1]
+        champion = first[0] if len(first) == 1 else None
+        table.note(
+            standings=standings,
+            champion=champion,
+            outcome=champion or "shared",
+            records=[result.record() for result in results],
+        )
+        return standings
+
+    def _round_robin(self, table: Table) -> Rules[tuple[list[Result], dict[str, float]]]:
+        """All results, and what ranks go by: points."""
+        pairs = round_robin(self.entrants)
+        results = yield from table.gather([self.run(table, name, pair) for name, pair in zip(self.matches, pairs)])
+        return results, points(self.entrants, results)
+
+    def _bracket(self, table: Table) -> Rules[tuple[list[Result], dict[str, float]]]:
+        """All results, and what ranks go by: the round that was reached, larger for the champion."""
+        seeds = self._seeding(table)
+        swapped = dict(zip(self.matches, table.rng.random(len(self.matches)) < 0.5))
+        results: dict[str, Result] = {}
+        left = dict.fromkeys(self.entrants, 0.0)  # the rounds yet to be played where one went out: 0 for the champion
+
+        def winner(place: Node, rounds: int) -> Rules[int]:
+            """Plays all that leads to a place; returns the seed that gets there."""
+            if isinstance(place, int):
+                return place
+            name, *below = place
+            best, worst = sorted((yield from table.gather([winner(node, rounds + 1) for node in below])))
+            sitting = (worst, best) if swapped[name] else (best, worst)
+            result = results[name] = yield from self.run(table, name, [seeds[seed] for seed in sitting])
+            lost = result.scores[sitting.index(best)] < result.scores[sitting.index(worst)]
+            left[seeds[best if lost else worst]] = -1.0 - rounds
+            return worst if lost else best
+
+        yield from winner(self.bracket, 0)
+        return [results[name] for name in self.matches], left
+
+    def _seeding(self, table: Table) -> list[str]:
+        given = table.options.get("seeding")
+        if given is None:
+            return [self.entrants[i] for i in table.rng.permutation(len(self.entrants))]
+        if not isinstance(given, list | tuple) or sorted(map(str, given)) != sorted(self.entrants):
+            raise ValueError(f"option seeding must be {self.entrants} in some order; got {given!r}")
+        return list(given)
+
+    def _standings(self, results: Sequence[Result], reached: Mapping[str, float]) -> list[dict[str, Any]]:
+        """One row an entrant, best first; the rank is one more than the number of those who are better."""
+        got = points(self.entrants, results)
+        rows = []
+        for name in sorted(self.entrants, key=lambda name: -reached[name]):
+            own = [result.scores[result.entrants.index(name)] for result in results if name in result.entrants]
+            rows.append(
+                {
+                    "entrant": name,
+                    "rank": 1 + sum(other > reached[name] for other in reached.values()),
+                    "points": got[name],
+                    "wins": own.count(1.0),
+                    "draws": own.count(0.5),
+                    "losses": own.count(0.0),
+                }
+            )
+        return rows
+
+    def _award(self, table: Table, results: Iterable[Result], ranks: Mapping[str, int]) -> None:
+        """Pays prizes: from `prize` for the first place evenly down to `-prize` for the last."""
+        seats: dict[str, list[str]] = {name: [] for name in self.entrants}
+        for result in results:
+            for seat, entrant in zip(self.sides, result.entrants):
+                seats[entrant].append(f"{result.match}/{seat}")
+        places = sorted(ranks.values())
+        for name, rank in ranks.items():
+            place = rank - 1 + (places.count(rank) - 1) / 2  # of those who share places, the middle
+            value = self.prize * (1 - 2 * place / (len(places) - 1))
+            for agent in seats[name]:
+                table.reward(agent, value / len(seats[name]))
+
+
+def points(entrants: Sequence[str], results: Iterable[Result]) -> dict[str, float]:
+    """The sum of scores of each entrant."""
+    got = dict.fromkeys(entrants, 0.0)
+    for result in results:
+        for name, score in zip(result.entrants, result.scores):
+            got[name] += score
+    return got
+
+
+def bracket(num_entrants: int) -> Node:
+    """The tree of a seeded single elimination: seed 0 meets the last seed, and seeds 0 and 1 meet in the final alone.
+
+    Matches are numbered round by round, so that the final is the last; seeds without an opponent go on without a match.
+    """
+    order = [0]
+    while len(order) < num_entrants:
+        order = [seed for best in order for seed in (best, 2 * len(order) - 1 - best)]
+    places: list[Node | None] = [seed if seed < num_entrants else None for seed in order]
+    number = 0
+    while len(places) > 1:
+        above: list[Node | None] = []
+        for one, other in zip(places[::2], places[1::2]):
+            if one is None or other is None:
+                above.append(one if other is None else other)
+            else:
+                above.append((f"match_{number}", one, other))
+                number += 1
+        places = above
+    assert places[0] is not None
+    return places[0]

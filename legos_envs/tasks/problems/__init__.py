@@ -1,0 +1,1 @@
+"""Problems with a checked answer."""

@@ -1,0 +1,289 @@
+r"""One problem, one answer, checked by code: the plain task of reinforcement learning with verifiable rewards. Problems
+come from a generator in the box, a local file or a Hugging Face data set. The reward is a rubric: correctness, format
+and length, with weights that you choose, or functions of your own.
+
+| | |
+|---|---|
+| creation | `legos_envs.make("Dataset-v0")` |
+| seats | `solver_0` |
+| horizon | 1 turn (2 with a second try after saying nothing) |
+| sum of rewards | 0 to 1.1 with the default weights |
+
+```python
+import legos_envs
+
+env = legos_envs.make("Dataset-v0", source="words", level=1)
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    env.step(None if terminated or truncated else "Answer: 12")
+```
+
+## What each seat is told
+
+The question, put into the prompt template. Never the true answer, nor anything computed from it.
+
+## Actions
+
+Any text. The answer is read from the last `\boxed{...}`, else after the last `####`, else after the last `Answer:`,
+else it is the last number. Saying nothing outside of a thought is invalid; after the retries it ends the episode with
+`invalid_reward`. A text without any answer is wrong, not invalid.
+
+## Rewards
+
+The weighted sum of three functions, from 0 to 1.1 by default:
+
+- `correct` (weight 1): 1 when the answer is the true one, else 0. See `legos_envs.scoring`: numbers exactly
+  (`$1,234.00` is 1234), words as text, formulas by math-verify where it is installed (`pip install "legos[tasks]"`).
+- `format` (weight 0.1): 1 when the text marks its answer by `\boxed{}`, `####` or `Answer:`, right or wrong.
+- `length` (weight 0, so only a metric): minus the length of the text as a share of `max_chars`, from 0 to -1.
+
+`rubric=Rubric([...])` puts functions of your own in their place. They may take `answer`, `truth`, `text`, `question`.
+
+## End
+
+After the answer. Then `info` has `correct`, `answer` (what was read), `truth`, `scores` (every part of the rubric) and
+`outcome`, which is `"correct"` or `"wrong"`; `index` is there from the start.
+
+## Arguments
+
+| argument | default | |
+|---|---|---|
+| `source` | `"words"` | `"words"`; a `.jsonl`, `.json` or `.parquet` file; `"hf:NAME"`; a sequence of mappings |
+| `question`, `answer` | `"question"`, `"answer"` | the fields of a row |
+| `answer_pattern` | none | what the answer stands behind in its field, such as `"####"` |
+| `config`, `split` | none, `"train"` | of a Hugging Face data set, which is loaded when the env is made |
+| `level`, `size` | all, 10000 | of `"words"`: 1 (one step) to 3; how many problems |
+| `order` | `"seed"` | `"seed"`: seeds 0 to N-1 take each of N problems once, shuffled; `"sequential"`; `"random"` |
+| `prompt` | | the template, with `{question}` in it; by default it asks for `Answer:`, or for `\boxed{}` |
+| `weights` | see above | `{"correct": 1, "format": 0.1, "length": 0}`, or some of these |
+| `rubric` | none | a `legos_envs.Rubric`, instead of `weights` |
+| `max_chars` | 4000 | the length at which `length` is -1 |
+
+Reset option `index`: which problem, from 0.
+
+## Scripted players
+
+They know the generated problems by heart (`oracle`), also without marking the answer (`unmarked`), or are wrong by one
+(`wrong`). `random` combines two numbers of the question.
+
+| players | expected return | arguments |
+|---|---|---|
+| `*=scripted:oracle` | `solver_0 1.1` | |
+| `*=scripted:unmarked` | `solver_0 1.0` | `level=3` |
+| `*=scripted:wrong` | `solver_0 0.1` | `order="random"` |
+| `*=scripted:oracle` | `solver_0 2` | `weights={"correct": 2, "format": 0}` |
+
+## Versions
+
+- v0: first version.
+
+## Source
+
+Rewards that code can check: Lambert et al. 2024, "Tulu 3", arXiv 2411.15124. The word problems are our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+from legos_envs import arguments
+from legos_envs.play import Decision
+from legos_envs.scoring import answers
+from legos_envs.scoring.rubric import RewardFunction, Rubric, Scores
+from legos_envs.table.table import Rules, Seat, Table
+from legos_envs.tasks.problems import sources
+from legos_envs.tasks.problems.word_problems import LEVELS, word_problem
+from legos_envs.text_env import TextEnv
+
+PROMPTS = {
+    "bracket": "{question}\nSolve it step by step. The last line of your reply must be: Answer: RESULT",
+    "boxed": "{question}\nSolve it step by step. Write the result as \\boxed{RESULT}.",
+}
+"""The default template for each `action_format`."""
+WEIGHTS = {"correct": 1.0, "format": 0.1, "length": 0.0}
+
+
+def correct(answer: str | None, truth: str) -> float:
+    """1 when the answer is the true one."""
+    return float(answers.same_answer(answer, truth))
+
+
+def format(text: str) -> float:
+    r"""1 when the text marks its answer, by `\boxed{}`, `####` or `Answer:`."""
+    return float(answers.stated_answer(text) is not None)
+
+
+def length(max_chars: int) -> RewardFunction:
+    """A function that gives minus the length of the text as a share of `max_chars`, at least -1."""
+
+    def length(text: str) -> float:
+        return -min(1.0, len(text) / max_chars)
+
+    return length
+
+
+def scored_by(weights: Mapping[str, float] | None, rubric: Rubric | None, max_chars: int) -> Rubric:
+    """The rubric that constructor arguments ask for.
+
+    Raises:
+        ValueError: both are given, or a weight is unknown or no finite number.
+    """
+    if rubric is not None:
+        if weights is not None:
+            raise ValueError(f"give either weights or rubric, not both; got weights {weights!r}")
+        if not isinstance(rubric, Rubric):
+            raise ValueError(f"rubric must be a legos_envs.Rubric; got {rubric!r}")
+        return rubric
+    for key in weights or {}:
+        if key not in WEIGHTS:
+            raise ValueError(arguments.unknown("weight", key, list(WEIGHTS)))
+    chosen = {key: arguments.real(f"weight {key}", value) for key, value in {**WEIGHTS, **(weights or {})}.items()}
+    return Rubric([correct, format, length(arguments.whole("max_chars", max_chars, 1))], list(chosen.values()))
+
+
+def template(prompt: str | None, action_format: str) -> str:
+    """The prompt template.
+
+    Raises:
+        ValueError: it has no `{question}`.
+    """
+    chosen = PROMPTS[action_format] if prompt is None else arguments.text("prompt", prompt)
+    if "{question}" not in chosen:
+        raise ValueError(f"prompt must contain {{question}}; got {chosen!r}")
+    return chosen
+
+
+# --- players without a model -----------------------------------------------------------------------------------------
+
+
+def known_answer(decision: Decision) -> int | None:
+    """The answer to a generated word problem, from its index in the info; None for other problems."""
+    prompt = decision.messages[0]["content"]
+    for level in (None, *LEVELS):
+        made = word_problem(decision.info["index"], level)
+        if made.question in prompt:
+            return made.answer
+    return None
+
+
+def marked(answer: Any, decision: Decision) -> str:
+    """An answer, marked in the way that the prompt asks for."""
+    return f"\\boxed{{{answer}}}" if "\\boxed" in decision.messages[0]["content"] else f"Answer: {answer}"
+
+
+def guess(decision: Decision) -> str:
+    """Adds, subtracts, multiplies or divides two numbers of the question; marks the answer or not."""
+    rng = Random(decision.seed)
+    numbers = [int(found) for found in answers.NUMBER.findall(decision.messages[0]["content"]) if found.isdigit()]
+    one, other = rng.sample([*numbers, 1, 2], 2)
+    result = rng.choice((one + other, abs(one - other), one * other, one // max(other, 1)))
+    return rng.choice(
+        (f"It is {result}.", marked(result, decision), f"First {one}, then {other}.\n{marked(result, decision)}")
+    )
+
+
+def oracle(decision: Decision) -> str:
+    """The true answer to a generated problem."""
+    return marked(known_answer(decision), decision)
+
+
+def unmarked(decision: Decision) -> str:
+    """The true answer to a generated problem, in a sentence."""
+    return f"I get {known_answer(decision)}."
+
+
+def wrong(decision: Decision) -> str:
+    """One more than the true answer to a generated problem."""
+    return marked((known_answer(decision) or 0) + 1, decision)
+
+
+class Dataset(TextEnv):
+    """One problem of a data set or of the generator, one answer, a rubric for the reward.
+
+    Args:
+        source: `"words"`, the path of a .jsonl, .json or .parquet file, `"hf:NAME"`, or a sequence of mappings.
+        question: the field with the question.
+        answer: the field with the true answer.
+        answer_pattern: what the answer stands behind in its field, such as `"####"`.
+        config: the configuration of a Hugging Face data set.
+        split: the split of a Hugging Face data set.
+        level: of `"words"`: 1, 2, 3, or None for all.
+        size: of `"words"`: how many problems.
+        order: `"seed"`, `"sequential"` or `"random"`: how a seed becomes an index.
+        prompt: the template, with `{question}` in it.
+        weights: of `correct`, `format` and `length`.
+        rubric: reward functions of your own, instead of `weights`.
+        max_chars: the length at which `length` is -1.
+
+    Raises:
+        ValueError, FileNotFoundError: an argument is out of its range, or the source cannot be read as told.
+        ImportError: a package that the source needs is missing.
+        RuntimeError: a Hugging Face data set cannot be loaded.
+    """
+
+    name = "Dataset-v0"
+    default_memory = "state"
+    default_max_turns = 50
+    seats = {"solver_0": Seat("solver")}
+    reset_options = {"index": "which problem, from 0"}
+    scripted_players = {
+        "random": guess,
+        "oracle": oracle,
+        "unmarked": unmarked,
+        "wrong": wrong,
+    }
+
+    def __init__(
+        self,
+        source: Any = sources.WORDS,
+        *,
+        question: str = "question",
+        answer: str = "answer",
+        answer_pattern: str | None = None,
+        config: str | None = None,
+        split: str = "train",
+        level: int | None = None,
+        size: int = 10_000,
+        order: str = "seed",
+        prompt: str | None = None,
+        weights: Mapping[str, float] | None = None,
+        rubric: Rubric | None = None,
+        max_chars: int = 4000,
+        **kwargs: Any,
+    ):
+        self.order = arguments.one_of("order", order, sources.ORDERS)
+        self.rubric = scored_by(weights, rubric, max_chars)
+        self.problems = sources.open_source(
+            source,
+            question=question,
+            answer=arguments.text("answer", answer, 200),
+            answer_pattern=answer_pattern,
+            config=config,
+            split=split,
+            level=level,
+            size=size,
+        )
+        super().__init__(**kwargs)
+        self.prompt = template(prompt, self.action_format)
+
+    def play(self, table: Table) -> Rules[Scores]:
+        index = sources.choose(table, len(self.problems), self.order)
+        question, truth = self.problems[index]
+        assert truth is not None
+        table.note(index=index)
+        text = yield from table.ask("solver_0", self.prompt.replace("{question}", question))
+        answer = answers.final_answer(text)
+        scores = self.rubric(answer=answer, truth=truth, text=text, question=question)
+        right = scores.parts["correct"] if "correct" in scores.parts else correct(answer, truth)
+        table.reward("solver_0", scores.total)
+        table.note(
+            correct=right == 1,
+            answer=None if answer is None else answer[: answers.MAX_CHARS],
+            truth=truth,
+            scores=dict(scores.parts),
+            outcome="correct" if right == 1 else "wrong",
+        )
+        return scores

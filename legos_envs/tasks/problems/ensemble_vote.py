@@ -1,0 +1,211 @@
+r"""Several solvers answer one problem, and what most of them say is the label: those who agree are rewarded, the others
+are punished. No true answer is needed, so a model can learn on problems that nobody has solved. Where the truth is
+known it is reported as a metric and never rewarded.
+
+| | |
+|---|---|
+| creation | `legos_envs.make("EnsembleVote-v0")` |
+| seats | `solver_0` to `solver_4` |
+| horizon | 5 turns, all at once |
+| sum of rewards | general-sum, from -5 to 5 |
+
+```python
+import legos_envs
+
+env = legos_envs.make("EnsembleVote-v0")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    env.step(None if terminated or truncated else "Answer: 12" if agent != "solver_3" else "Answer: 13")
+```
+
+## What each seat is told
+
+All solvers are told the same question. None sees what another says, nor the true answer.
+
+## Actions
+
+Any text. The answer is read as in `Dataset-v0`: the last `\boxed{}`, else after `####`, else after `Answer:`, else the
+last number.
+
+## Rewards
+
+Answers that are equal (`0.5` and `1/2`) form one camp. The largest camp is the label, if it is the only one of its size
+and has at least two members.
+
+- 1 for each solver of that camp.
+- `-penalty` (-1 by default) for every other solver, also for one whose text has no answer.
+- 0 for all where there is no label.
+- A solver that says nothing gets `invalid_reward` (-1 by default) and has no vote.
+
+Rewards reach from -1 to 1. Agreement can be had without skill, by always saying the same: watch `label_correct`.
+
+## End
+
+When all have answered. `info` has `label` (None where there is none), `votes` (the size of each camp, largest first),
+`agreement` (the largest camp's share), `truth` and `label_correct` where the truth is known, and for each solver
+`answer` and `correct`. The outcome is `"label"` or `"no_label"`; `index` is there from the start.
+
+## Arguments
+
+| argument | default | |
+|---|---|---|
+| `num_solvers` | 5 | at least 2 |
+| `penalty` | 1.0 | what a solver outside the largest camp loses |
+| `source` | `"words"` | as in `Dataset-v0`, with `question`, `answer_pattern`, `config`, `split`, `level`, `size` |
+| `answer` | `"answer"` | the field with the truth; None where there is none |
+| `order`, `prompt` | | as in `Dataset-v0` |
+
+Reset option `index`: which problem, from 0.
+
+## Scripted players
+
+They know the generated problems: `oracle` is always right, `wrong` always off by one, `coin` one or the other.
+
+| players | expected return | arguments |
+|---|---|---|
+| `*=scripted:oracle` | `solver 1` | |
+| `*=scripted:oracle solver_0=scripted:wrong` | `solver_0 -0.5, solver_1 1` | `penalty=0.5` |
+| `*=scripted:coin` | `solver 0.375` | |
+| `*=scripted:coin` | `solver 0.375` | `num_solvers=4` |
+
+With k of 5 right by chance a solver gets 1 for k = 0 or 5, 3/5 for 1 or 4 and 1/5 for 2 or 3 on average: (2 * 1 + 10 *
+0.6 + 20 * 0.2) / 32. With 4 solvers k = 2 is a tie: (2 * 1 + 8 * 0.5) / 16.
+
+## Versions
+
+- v0: first version.
+
+## Source
+
+Zuo et al. 2025, "TTRL: Test-Time Reinforcement Learning", arXiv 2504.16084, which rewards agreement with the majority
+and does not punish; `penalty=0` is that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from legos_envs import arguments
+from legos_envs.play import Decision
+from legos_envs.scoring import answers
+from legos_envs.table.table import Forfeit, Rules, Seat, Table
+from legos_envs.tasks.problems import dataset, sources
+from legos_envs.text_env import TextEnv
+
+
+def camps(given: Sequence[str | None]) -> list[list[int]]:
+    """The indices of equal answers, largest camp first; None is in no camp. Each camp is known by its first answer."""
+    found: list[list[int]] = []
+    for i, answer in enumerate(given):
+        if answer is None:
+            continue
+        for camp in found:
+            if answers.same_answer(answer, given[camp[0]] or ""):
+                camp.append(i)
+                break
+        else:
+            found.append([i])
+    return sorted(found, key=len, reverse=True)
+
+
+def coin(decision: Decision) -> str:
+    """The true answer to a generated problem, or one more, with equal odds."""
+    return dataset.oracle(decision) if Random(decision.seed).random() < 0.5 else dataset.wrong(decision)
+
+
+def varied(decision: Decision) -> str:
+    """Mostly the true answer to a generated problem, else a guess."""
+    return dataset.guess(decision) if decision.seed % 3 == 0 else coin(decision)
+
+
+class EnsembleVote(TextEnv):
+    """Several solvers, the majority's answer as the label, outliers punished.
+
+    Args:
+        source: where problems come from, as for `Dataset`.
+        num_solvers: how many answer, at once.
+        penalty: what a solver outside the largest camp loses, at least 0.
+        question, answer, answer_pattern, config, split, level, size, order, prompt: as for `Dataset`; `answer` may be
+            None, for problems without a known answer.
+
+    Raises:
+        ValueError, FileNotFoundError, ImportError, RuntimeError: as for `Dataset`.
+    """
+
+    name = "EnsembleVote-v0"
+    default_memory = "state"
+    reset_options = {"index": "which problem, from 0"}
+    scripted_players = {"random": varied, "oracle": dataset.oracle, "wrong": dataset.wrong, "coin": coin}
+
+    def __init__(
+        self,
+        source: Any = sources.WORDS,
+        *,
+        num_solvers: int = 5,
+        penalty: float = 1.0,
+        question: str = "question",
+        answer: str | None = "answer",
+        answer_pattern: str | None = None,
+        config: str | None = None,
+        split: str = "train",
+        level: int | None = None,
+        size: int = 10_000,
+        order: str = "seed",
+        prompt: str | None = None,
+        **kwargs: Any,
+    ):
+        self.penalty = arguments.real("penalty", penalty, 0)
+        self.order = arguments.one_of("order", order, sources.ORDERS)
+        self.knows_truth = answer is not None
+        self.problems = sources.open_source(
+            source,
+            question=question,
+            answer=answer,
+            answer_pattern=answer_pattern,
+            config=config,
+            split=split,
+            level=level,
+            size=size,
+        )
+        self.seats = {f"solver_{i}": Seat("solver") for i in range(arguments.whole("num_solvers", num_solvers, 2, 64))}
+        super().__init__(**kwargs)
+        self.prompt = dataset.template(prompt, self.action_format)
+        if kwargs.get("max_turns") is None:
+            self.max_turns = len(self.seats) * (self.invalid_retries + 1)
+
+    def play(self, table: Table) -> Rules[str | None]:
+        index = sources.choose(table, len(self.problems), self.order)
+        question, truth = self.problems[index]
+        table.note(index=index)
+        asked = self.prompt.replace("{question}", question)
+        texts = yield from table.gather(self._attempt(table, agent, asked) for agent in self.seats)
+        given = [None if text is None else answers.final_answer(text) for text in texts]
+        voted = camps(given)
+        sizes = [len(camp) for camp in voted]
+        clear = bool(sizes) and sizes[0] >= 2 and sizes[:2] != [sizes[0]] * 2
+        label = given[voted[0][0]] if clear else None
+        for i, (agent, text, answer) in enumerate(zip(self.seats, texts, given)):
+            if clear and text is not None:
+                table.reward(agent, 1.0 if i in voted[0] else -self.penalty)
+            table.note(agent, answer=answer and answer[: answers.MAX_CHARS])
+            if self.knows_truth and truth is not None:
+                table.note(agent, correct=answers.same_answer(answer, truth))
+        table.note(
+            label=label and label[: answers.MAX_CHARS],
+            votes=sizes,
+            agreement=(sizes[0] if sizes else 0) / len(given),
+            outcome="label" if clear else "no_label",
+        )
+        if self.knows_truth and truth is not None:
+            table.note(truth=truth, label_correct=answers.same_answer(label, truth))
+        return label
+
+    def _attempt(self, table: Table, agent: str, asked: str) -> Rules[str | None]:
+        try:
+            return (yield from table.ask(agent, asked))
+        except Forfeit as forfeit:
+            table.penalize(forfeit)
+            return None

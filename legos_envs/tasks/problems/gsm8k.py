@@ -1,0 +1,97 @@
+r"""Grade-school word problems in the style of GSM8K: a few sentences, a few steps, a whole number as the answer. Out of
+the box they are generated, so nothing is downloaded; `source="hf"` takes the real GSM8K from Hugging Face, and a path
+takes a local copy.
+
+| | |
+|---|---|
+| creation | `legos_envs.make("GSM8K-v0")` |
+| seats | `solver_0` |
+| horizon | 1 turn (2 with a second try after saying nothing) |
+| sum of rewards | 0 to 1.1 with the default weights |
+
+```python
+import legos_envs
+
+env = legos_envs.make("GSM8K-v0")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    env.step(None if terminated or truncated else "#### 18")
+```
+
+## What each seat is told
+
+The question, and how to end the reply. Never the true answer or its working.
+
+## Actions
+
+Any text. The answer is read from the last `\boxed{...}`, else after the last `####`, else after the last `Answer:`,
+else it is the last number. Saying nothing outside of a thought is invalid.
+
+## Rewards
+
+As in `Dataset-v0`: 1 for the right number, 0.1 for marking the answer, from 0 to 1.1. Numbers are compared exactly:
+`$1,234.00` and `1234 dollars` are 1234, `1200 + 34` is not.
+
+## End
+
+After the answer. Then `info` has `correct`, `answer`, `truth`, `scores` and `outcome` (`"correct"` or `"wrong"`).
+
+## Arguments
+
+`source` is `"words"` (generated problems, the default), `"hf"` (Hugging Face's `openai/gsm8k`, which needs
+`pip install "legos[datasets]"` and, once, the network) or the path of a file with GSM8K's fields: `question`, and
+`answer` with the result behind `####`. `split` is `"train"` (default) or `"test"`, for `"hf"`. `level` and `size`
+choose among the generated problems. The others are those of `Dataset-v0`: `order`, `prompt`, `weights`, `rubric`,
+`max_chars`. Reset option `index`: which problem, from 0.
+
+## Scripted players
+
+The players of `Dataset-v0`, which know the generated problems.
+
+| players | expected return | arguments |
+|---|---|---|
+| `*=scripted:oracle` | `solver_0 1.1` | `level=2` |
+| `*=scripted:wrong` | `solver_0 0.1` | |
+
+## Versions
+
+- v0: first version.
+
+## Source
+
+Cobbe et al. 2021, "Training Verifiers to Solve Math Word Problems", arXiv 2110.14168 (GSM8K, MIT licence). The
+generated problems are our own and no part of GSM8K: figures on them are no GSM8K scores.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from legos_envs import arguments
+from legos_envs.tasks.problems import sources
+from legos_envs.tasks.problems.dataset import Dataset
+
+HUB_NAME = "hf:openai/gsm8k"
+
+
+class GSM8K(Dataset):
+    """Grade-school word problems: generated, or the real GSM8K.
+
+    Args:
+        source: `"words"` (generated), `"hf"` (openai/gsm8k), or as for `Dataset`, with GSM8K's fields.
+        split: `"train"` or `"test"`, for `"hf"`.
+        **kwargs: as for `Dataset`.
+
+    Raises:
+        ValueError, FileNotFoundError, ImportError, RuntimeError: as for `Dataset`.
+    """
+
+    name = "GSM8K-v0"
+
+    def __init__(self, source: Any = sources.WORDS, *, split: str = "train", **kwargs: Any):
+        if isinstance(source, str) and source == "hf":
+            source = HUB_NAME
+            kwargs.setdefault("config", "main")
+            arguments.one_of("split", split, ("train", "test"))
+        super().__init__(source, split=split, **{"answer_pattern": "####", **kwargs})

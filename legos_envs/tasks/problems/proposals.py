@@ -1,0 +1,98 @@
+"""What a proposer writes: labelled lines, of which solvers see one field only; and what makes a problem worthless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from legos_envs.scoring import answers
+from legos_envs.table.table import InvalidMove
+
+MAX_PROBLEM = 2_000
+MAX_ANSWER = 200
+"""Characters of a problem and of an answer."""
+MARKUP = "*_#>`- \t"
+
+
+def fields(text: str, names: Sequence[str]) -> dict[str, str]:
+    """The fields of a text such as `Problem: ...` and `Answer: ...`, each begun by its name at the start of a line.
+
+    A field runs to the next one; the last field runs to the end of its line. Where a name comes again, the last one
+    counts; text before the first name is left out. Case and Markdown around names are ignored. Linear time.
+
+    Raises:
+        InvalidMove: a field is missing or empty.
+    """
+    found: dict[str, list[str]] = {}
+    current: str | None = None
+    for line in text.splitlines():
+        name, rest = _label(line, names)
+        if name is not None:
+            current = name
+            found[name] = [rest]
+        elif current is not None:
+            found[current].append(line)
+    values = {name: "\n".join(found.get(name, ())).strip().strip("*`").strip() for name in names}
+    values[names[-1]] = values[names[-1]].partition("\n")[0].rstrip()
+    for name, value in values.items():
+        if not value:
+            wanted = " and ".join(f"a line that begins with `{n}:`" for n in names)
+            raise InvalidMove(f"write {wanted}; there is no {name}.")
+    return values
+
+
+def _label(line: str, names: Iterable[str]) -> tuple[str | None, str]:
+    head, colon, _ = line[:80].partition(":")
+    word = head.strip(MARKUP).casefold()
+    for name in names:
+        if colon and word == name.casefold():
+            return name, line[len(head) + 1 :].lstrip("*_ \t")
+    return None, ""
+
+
+def bounded(name: str, text: str) -> str:
+    """The text, which must not be too long: an answer 200 characters, all else 2,000.
+
+    Raises:
+        InvalidMove: it is.
+    """
+    most = MAX_ANSWER if name == "answer" else MAX_PROBLEM
+    if len(text) > most:
+        raise InvalidMove(f"the {name} has {len(text)} characters; at most {most} are allowed.")
+    return text
+
+
+def words(text: str) -> str:
+    """The words of a text in lower case, between single spaces and with one at either end; signs are left out.
+
+    A point or comma between digits stays, so that `2` is not found in `2.5`.
+    """
+    text = text.casefold()
+    kept = [
+        c
+        if c.isalnum() or (c in ".," and 0 < i < len(text) - 1 and text[i - 1].isdigit() and text[i + 1].isdigit())
+        else " "
+        for i, c in enumerate(text)
+    ]
+    return f" {' '.join(''.join(kept).split())} "
+
+
+def contains(text: str, phrase: str) -> bool:
+    """Whether a phrase occurs in a text as whole words, signs and case aside. A phrase without words never does."""
+    wanted = words(phrase)
+    return bool(wanted.strip()) and wanted in words(text)
+
+
+def gives_away(problem: str, answer: str) -> bool:
+    """Whether a problem holds its own answer: in the same words, or as a number that is equal (`27` for `27.0`)."""
+    numbers = {word for word in words(problem).split() if word[0].isdigit()}
+    return contains(problem, answer) or any(answers.same_number(number, answer) for number in numbers)
+
+
+def goldilocks(rate: float) -> float:
+    """`1 - 2|p - 1/2|`: 1 where half of the solvers succeed, 0 where all or none do."""
+    return 1 - 2 * abs(rate - 0.5)
+
+
+def variance(rate: float) -> float:
+    """`4p(1 - p)`: the variance of a success, scaled so that its best is 1."""
+    return 4 * rate * (1 - rate)

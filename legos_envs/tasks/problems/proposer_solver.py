@@ -1,0 +1,387 @@
+r"""A proposer writes a problem, several solvers try it at once, and it is paid most when half of them succeed. So both
+learn: solvers to solve, the proposer to stay at the edge of what they can. In the domain `"arithmetic"` code works out
+every problem; in `"free"` the proposer's own answer is the key.
+
+| | |
+|---|---|
+| creation | `legos_envs.make("ProposerSolver-v0")` |
+| seats | `proposer_0`; `problem_0/solver_0` to `problem_0/solver_3` |
+| horizon | 5 turns: the proposer, then four solvers at once |
+| sum of rewards | general-sum, from -4 to 4 |
+
+```python
+import legos_envs
+
+env = legos_envs.make("ProposerSolver-v0")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    said = "Problem: 3 * (4 + 5)\nAnswer: 27" if agent == "proposer_0" else "Answer: 27"
+    env.step(None if terminated or truncated else said)
+```
+
+## What each seat is told
+
+The proposer: what to write, and that it is paid for problems that about half of the solvers get right. Each solver: the
+problem, and nothing else that the proposer wrote: not its answer, not its reasoning before the problem. Solvers do not
+see one another.
+
+With `num_problems=M` there are `proposer_0` to `proposer_{M-1}`, who write at once, and the solvers of problem m are
+`problem_m/solver_0` and so on. Credit that groups by path (hierarchical GRPO) compares the solvers of one problem with
+one another, and proposers with proposers.
+
+## Actions
+
+The proposer writes two lines; what stands before them is ignored.
+
+    Problem: 3 * (4 + 5)
+    Answer: 27
+
+- `"arithmetic"`: the problem is one line of whole numbers with at most 6 digits, `+ - * /` and parentheses, at most 200
+  characters. It is worked out exactly, by a parser of its own; fractions are fine as answers (`3/4`).
+- `"free"`: the problem is everything from `Problem:` to `Answer:`, in words.
+
+A solver writes any text; its answer is read as in `Dataset-v0` (`\boxed{}`, `####`, `Answer:`, the last number). In
+`"arithmetic"` it must be a number: the expression itself is no answer.
+
+## Rewards
+
+- A solver: 1 when its answer is right, else 0.
+- A proposer, with p the share of solvers that are right: `1 - 2|p - 1/2|` (`"goldilocks"`), or `4p(1 - p)`
+  (`"variance"`). Between 0 and 1.
+- A problem earns its proposer 0, and no solver is asked, when its stated answer is wrong (`"wrong_answer"`,
+  arithmetic), when it has no operation (`"trivial"`, arithmetic), when it contains its answer, if need be as another
+  spelling of the number (`"leaked"`, free), or when it is in `seen` or another proposer of the episode wrote it too
+  (`"duplicate"`).
+- A proposer that writes no readable problem (`"invalid"`, after the retries) gets `invalid_reward`, -1 by default; so
+  does a solver that says nothing. Nobody else pays for it.
+
+## End
+
+When all solvers have answered. `info["verdicts"]` says for each problem what became of it: `"played"` or one of the
+words above. `info["outcome"]` is that word when all problems share it (`"invalid_problem"` for `"invalid"`), else
+`"mixed"`. For agents at a problem there are `problem`, `truth` and `solve_rate`, for a solver `correct`.
+
+## Arguments
+
+| argument | default | |
+|---|---|---|
+| `num_solvers` | 4 | for each problem |
+| `num_problems` | 1 | proposers that write side by side |
+| `domain` | `"arithmetic"` | or `"free"` |
+| `proposer_reward` | `"goldilocks"` | or `"variance"` |
+| `seen` | none | problems that count as duplicates, compared as explained below |
+
+Problems are the same when they differ only in spaces, needless parentheses and the order of what is added or
+multiplied (arithmetic), or in signs and case (free).
+
+Reset options: `seen`, more problems that count as duplicates; `problem` (and `answer`, which arithmetic can do without)
+gives the problem of every proposer, so that only solvers play. An env keeps no memory of earlier episodes: the caller
+that wants problems to stay new over a training run collects them and passes them as `seen`.
+
+## Scripted players
+
+Proposers: `optimal` writes a correct problem, `liar` a wrong answer. Solvers: `optimal` works the expression out,
+`coin` is right half of the time, `liar` never.
+
+| players | expected return | arguments |
+|---|---|---|
+| `proposer=scripted:optimal solver=scripted:coin` | `proposer 0.625, solver 0.5` | |
+| `proposer=scripted:optimal solver=scripted:coin` | `proposer 0.75, solver 0.5` | `proposer_reward="variance"` |
+| `*=scripted:optimal` | `proposer 0, solver 1` | `domain="free"` |
+| `proposer=scripted:liar solver=scripted:optimal` | `proposer 0, solver 0` | |
+
+With k of 4 solvers right by chance, the first row is (4 * 0.5 + 6 * 1 + 4 * 0.5) / 16, the second
+(4 * 0.75 + 6 * 1 + 4 * 0.75) / 16.
+
+## Versions
+
+- v0: first version.
+
+## Source
+
+Zhao et al. 2025, "Absolute Zero: Reinforced Self-play Reasoning with Zero Data", arXiv 2505.03335; Huang et al. 2025,
+"R-Zero: Self-Evolving Reasoning LLM from Zero Data", arXiv 2508.05004 (the reward `1 - 2|p - 1/2|`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from functools import lru_cache, partial
+from random import Random
+from typing import Any, NamedTuple
+
+from legos_envs import arguments
+from legos_envs.play import Decision
+from legos_envs.scoring import answers
+from legos_envs.table.table import Forfeit, InvalidMove, Rules, Seat, Table
+from legos_envs.tasks.problems import arithmetic, proposals
+from legos_envs.text_env import TextEnv
+
+DOMAINS = ("arithmetic", "free")
+REWARDS: dict[str, Callable[[float], float]] = {"goldilocks": proposals.goldilocks, "variance": proposals.variance}
+FIELDS = ("Problem", "Answer")
+FORM = "{need} You are paid most when about half of the solvers get it right.\nEnd with two lines:\n{example}"
+ASKED = {
+    "arithmetic": FORM.format(
+        need="Write an arithmetic problem for other solvers, with whole numbers, + - * / and parentheses.",
+        example="Problem: 3 * (4 + 5)\nAnswer: 27",
+    ),
+    "free": FORM.format(
+        need="Write a problem in words for other solvers, with one short answer that can be checked. "
+        "Do not state the answer in the problem.",
+        example="Problem: Ana has 3 bags with 9 shells each. How many shells has she?\nAnswer: 27",
+    ),
+}
+SOLVE = {
+    "arithmetic": "Work out: {problem}\nThe last line of your reply must be: Answer: NUMBER",
+    "free": "{problem}\nThe last line of your reply must be: Answer: RESULT",
+}
+SOLVE_BOXED = {
+    "arithmetic": "Work out: {problem}\nWrite the result as \\boxed{NUMBER}.",
+    "free": "{problem}\nWrite the result as \\boxed{RESULT}.",
+}
+
+
+class Proposal(NamedTuple):
+    """A problem as solvers see it, its answer, how it is compared with others, and whether it may be played."""
+
+    problem: str
+    answer: str
+    key: str
+    verdict: str = "played"
+
+
+@lru_cache(1 << 14)  # a run passes the same problems as `seen` again and again
+def key(problem: str, domain: str) -> str:
+    """What two spellings of one problem share."""
+    if domain == "free":
+        return proposals.words(problem).strip()
+    try:
+        return arithmetic.read(problem).key
+    except arithmetic.BadExpression:
+        return "".join(problem.split())
+
+
+def examine(problem: str, answer: str, domain: str) -> Proposal:
+    """Reads a problem and its stated answer, and says whether they may be played, duplicates aside.
+
+    Raises:
+        InvalidMove: it cannot be read.
+    """
+    proposals.bounded("problem", problem)
+    proposals.bounded("answer", answer)
+    if domain == "free":
+        leaked = proposals.gives_away(problem, answer)
+        return Proposal(problem, answer, key(problem, domain), "leaked" if leaked else "played")
+    try:
+        read = arithmetic.read(problem.partition("\n")[0])
+    except arithmetic.BadExpression as error:
+        raise InvalidMove(f"the problem is no arithmetic expression: {error}") from None
+    truth = str(read.value)
+    right = answers.same_number(answer, truth)
+    verdict = "trivial" if not read.operations else "played" if right else "wrong_answer"
+    return Proposal(problem.partition("\n")[0].strip(), truth, read.key, verdict)
+
+
+# --- players without a model -----------------------------------------------------------------------------------------
+
+
+def _asked(decision: Decision) -> str:
+    return decision.messages[0]["content"]
+
+
+def _expression(rng: Random) -> str:
+    """An expression whose value is none of its numbers, so that a question with it does not state the answer."""
+    a, b, c = rng.sample(range(2, 40), 3)
+    text = rng.choice((f"{a} + {b}", f"{a} * {b} - {c}", f"({a} + {b}) * {c}", f"{a} / {b} + {c}", f"{c} - {a} * {b}"))
+    return _expression(rng) if abs(arithmetic.read(text).value) in (a, b, c) else text
+
+
+def _propose(decision: Decision, expression: str, answer: Fraction) -> str:
+    problem = f"What is {expression}?" if "in words" in _asked(decision) else expression
+    thought = f"I take two or three numbers, draft {decision.seed % 10**9}."
+    return f"{thought}\nProblem: {problem}\nAnswer: {answer}"
+
+
+def _truth(decision: Decision) -> Fraction:
+    """The value of the expression that a solver is asked for; 0 where there is none."""
+    line = _asked(decision).partition("\n")[0].removeprefix("Work out: ").removeprefix("What is ")
+    try:
+        return arithmetic.read(line.removesuffix("?")).value
+    except arithmetic.BadExpression:
+        return Fraction(0)
+
+
+def _player(decision: Decision, odds: float) -> str:
+    """A proposer or solver that is right with the given odds."""
+    rng = Random(decision.seed)
+    error = 0 if rng.random() < odds else 1
+    if decision.role == "proposer":
+        expression = _expression(rng)
+        return _propose(decision, expression, arithmetic.read(expression).value + error)
+    value = _truth(decision) + error
+    return f"\\boxed{{{value}}}" if "\\boxed" in _asked(decision) else f"I work it out.\nAnswer: {value}"
+
+
+def varied(decision: Decision) -> str:
+    """A proposer of good problems and some that are trivial or wrong; a solver that is right two times in three."""
+    if decision.role == "proposer" and decision.seed % 7 == 0:
+        return _propose(decision, "7", Fraction(7))
+    return _player(decision, 0.95 if decision.role == "proposer" else 0.66)
+
+
+class ProposerSolver(TextEnv):
+    """One seat writes problems, several solve them at once; the proposer is paid for problems half of them can solve.
+
+    Args:
+        num_solvers: how many try each problem.
+        num_problems: how many proposers write a problem, side by side.
+        domain: `"arithmetic"` (expressions, worked out by code) or `"free"` (words; the proposer's answer is the key).
+        proposer_reward: `"goldilocks"` or `"variance"`.
+        seen: problems that earn 0 as duplicates.
+
+    Raises:
+        ValueError: an argument or reset option is out of its range.
+    """
+
+    name = "ProposerSolver-v0"
+    default_memory = "state"
+    hidden_information = True
+    reset_options = {
+        "problem": "the problem, in place of the proposers'",
+        "answer": "its answer",
+        "seen": "a list of problems that earn 0 as duplicates",
+    }
+    scripted_players = {
+        "random": varied,
+        "optimal": partial(_player, odds=1.0),
+        "coin": partial(_player, odds=0.5),
+        "liar": partial(_player, odds=0.0),
+    }
+
+    def __init__(
+        self,
+        num_solvers: int = 4,
+        num_problems: int = 1,
+        domain: str = "arithmetic",
+        proposer_reward: str = "goldilocks",
+        seen: Iterable[str] = (),
+        **kwargs: Any,
+    ):
+        solvers = arguments.whole("num_solvers", num_solvers, 1, 64)
+        self.num_problems = arguments.whole("num_problems", num_problems, 1, 64)
+        self.domain = arguments.one_of("domain", domain, DOMAINS)
+        self.pays = REWARDS[arguments.one_of("proposer_reward", proposer_reward, tuple(REWARDS))]
+        self.seen = frozenset(self._keys("seen", seen))
+        self.solvers = [f"solver_{i}" for i in range(solvers)]
+        self.seats = {f"proposer_{m}": Seat("proposer") for m in range(self.num_problems)} | {
+            f"problem_{m}/{solver}": Seat("solver") for m in range(self.num_problems) for solver in self.solvers
+        }
+        super().__init__(**kwargs)
+        if kwargs.get("max_turns") is None:
+            self.max_turns = len(self.seats) * (self.invalid_retries + 1)
+        asked = SOLVE_BOXED if self.action_format == "boxed" else SOLVE
+        self.solve = asked[self.domain]
+
+    def _keys(self, name: str, problems: Any) -> list[str]:
+        if isinstance(problems, str) or not isinstance(problems, Iterable):
+            raise ValueError(f"{name} must be a list of problems; got {problems!r}")
+        return [key(arguments.text(f"a problem in {name}", problem), self.domain) for problem in problems]
+
+    def private_texts(self, agent: str) -> list[str]:
+        """The lines that a proposer wrote around its problem."""
+        if not agent.startswith("proposer"):
+            return []
+        lines = [line for who, text in self.log if who == agent for line in text.splitlines()]
+        return [line for line in lines if line.strip() and not line.startswith(FIELDS)]
+
+    def play(self, table: Table) -> Rules[list[str]]:
+        proposers = [f"proposer_{m}" for m in range(self.num_problems)]
+        given = self._given(table)
+        if given is None:
+            written = yield from table.gather(self._propose(table, proposer) for proposer in proposers)
+        else:
+            written = [given] * self.num_problems
+        often = Counter(proposal.key for proposal in written if proposal is not None)
+        seen = self.seen.union(self._keys("option seen", table.options.get("seen", ())))
+        verdicts = []
+        for proposal in written:
+            if proposal is None:
+                verdicts.append("invalid")
+            elif given is None and proposal.verdict == "played" and (often[proposal.key] > 1 or proposal.key in seen):
+                verdicts.append("duplicate")
+            else:
+                verdicts.append(proposal.verdict)
+        rates = yield from table.gather(
+            self._solve(table.sub(f"problem_{m}"), proposal)
+            for m, (proposal, verdict) in enumerate(zip(written, verdicts))
+            if proposal is not None and verdict == "played"
+        )
+        paid = iter(rates)
+        for proposer, proposal, verdict in zip(proposers, written, verdicts):
+            rate = next(paid) if verdict == "played" else None
+            if rate is not None and given is None:
+                table.reward(proposer, self.pays(rate))
+            if proposal is not None:
+                table.note(proposer, problem=proposal.problem, truth=proposal.answer, solve_rate=rate)
+        shared = verdicts[0] if len(set(verdicts)) == 1 else "mixed"
+        table.note(verdicts=verdicts, outcome="invalid_problem" if shared == "invalid" else shared)
+        return verdicts
+
+    def _given(self, table: Table) -> Proposal | None:
+        """The problem that the options give; it is played whatever a proposer would get for it."""
+        problem, answer = table.options.get("problem"), table.options.get("answer")
+        if problem is None:
+            if answer is not None:
+                raise ValueError(f"option answer needs option problem; got answer {answer!r} alone")
+            return None
+        problem = arguments.text("option problem", problem, proposals.MAX_PROBLEM)
+        if self.domain == "free" or answer is not None:
+            answer = arguments.text("option answer", answer, proposals.MAX_ANSWER)
+        try:
+            proposal = examine(problem, answer or "", self.domain)
+        except InvalidMove as error:
+            raise ValueError(f"option problem cannot be played: {error}; got {problem!r}") from None
+        if answer is not None and proposal.verdict == "wrong_answer":
+            raise ValueError(
+                f"option answer must be {proposal.answer!r}, which is what {problem!r} gives; got {answer!r}"
+            )
+        return proposal._replace(verdict="played")
+
+    def _propose(self, table: Table, proposer: str) -> Rules[Proposal | None]:
+        """Asks for a problem; None when none could be read, which the proposer alone pays for."""
+
+        def parse(text: str) -> Proposal:
+            found = proposals.fields(text, FIELDS)
+            return examine(found["Problem"], found["Answer"], self.domain)
+
+        try:
+            return (yield from table.ask(proposer, ASKED[self.domain], parse=parse))
+        except Forfeit as forfeit:
+            table.penalize(forfeit)
+            return None
+
+    def _solve(self, table: Table, proposal: Proposal) -> Rules[float]:
+        """Lets all solvers try a problem; returns the share that is right."""
+        right = yield from table.gather(self._attempt(table, solver, proposal) for solver in self.solvers)
+        rate = sum(right) / len(right)
+        table.note(problem=proposal.problem, truth=proposal.answer, solve_rate=rate)
+        return rate
+
+    def _attempt(self, table: Table, solver: str, proposal: Proposal) -> Rules[bool]:
+        try:
+            text = yield from table.ask(solver, self.solve.replace("{problem}", proposal.problem))
+        except Forfeit as forfeit:
+            table.penalize(forfeit)
+            return False
+        answer = answers.final_answer(text)
+        if self.domain == "arithmetic":
+            right = answer is not None and answers.same_number(answer, proposal.answer)
+        else:
+            right = answers.same_answer(answer, proposal.answer)
+        table.reward(solver, float(right))
+        table.note(solver, correct=right)
+        return right

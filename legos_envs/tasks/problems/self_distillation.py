@@ -1,0 +1,264 @@
+r"""A model writes several solutions to a problem, a verifier accepts or rejects each, and what is accepted becomes
+training data for the model itself. Code knows the true answer and pays both for it; `write_dataset` writes the
+accepted solutions as chat examples for supervised fine-tuning.
+
+| | |
+|---|---|
+| creation | `legos_envs.make("SelfDistillation-v0")` |
+| seats | `generator_0` to `generator_3` (role `generator`), `verifier_0` to `verifier_3` (role `verifier`) |
+| horizon | 8 turns: four solutions at once, and a verdict on each |
+| sum of rewards | not constant: 0 to 8 |
+
+```python
+import legos_envs
+env = legos_envs.make("SelfDistillation-v0")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    text = "Answer: 12" if info["role"] == "generator" else "[accept]"
+    env.step(None if terminated or truncated else text)
+```
+
+## What each seat is told
+
+All generators: the same problem, and how to mark the answer. Verifier i: the problem and the solution of generator i,
+quoted, in a conversation of its own. Nobody is told the true answer, another's solution or another's verdict.
+
+## Actions
+
+Generators: any text. The answer is read as in `Dataset-v0`: the last `\boxed{}`, else after `####`, else after
+`Answer:`, else the last number. Verifiers: `[accept]` or `[reject]`.
+
+## Rewards
+
+Each from 0 to 1, as soon as a solution has its verdict.
+
+- Generator: 1 when its solution is right and accepted, else 0.
+- Verifier: 1 when it accepts a right solution or rejects a wrong one, else 0.
+- Where no true answer is known: generators get 1 when accepted, verifiers 0.
+- An invalid move gets `invalid_reward`; its partner then gets 0, and the solution is in no data. A generator whose
+  verifier is not understood ends with `info["trainable"]` False, so that nothing is learned from its 0.
+
+## End
+
+After the last verdict. `info["accepted"]` is a list of `{"prompt", "completion"}`, one for each solution that passes
+the filter, without repetitions, in the order of the samples; the completion is what was said outside of thoughts.
+`info` has `index` and `truth` too, generators `correct` (None where the truth is unknown) and `accepted_by_verifier`.
+The outcome is `"kept"` when something was accepted, else `"nothing"`.
+
+The env writes no files. To make data of many episodes:
+
+    write_dataset(episodes, "data.jsonl")   # returns how many examples were written
+
+Each line is `{"messages": [{"role": "user", ...}, {"role": "assistant", ...}]}`.
+
+## Arguments
+
+| argument | default | meaning |
+|---|---|---|
+| `num_samples` | 4 | how many solutions, 1 to 64 |
+| `filter` | `"verifier"` | what counts as accepted: what the verifier accepts, what is right (`"truth"`), or `"both"` |
+| `source` | `"words"` | as in `Dataset-v0`, with `question`, `answer_pattern`, `config`, `split`, `level`, `size` |
+| `answer` | `"answer"` | the field with the truth; None where there is none; only with `filter="verifier"` |
+| `order`, `prompt` | | as in `Dataset-v0` |
+
+Reset option `index`: which problem, from 0.
+
+## Scripted players
+
+They know the generated problems. Generators: `oracle` is right, `wrong` off by one, `coin` one or the other.
+Verifiers: `oracle` is right, `trusting` accepts and `strict` rejects everything.
+
+| players | expected return | arguments |
+|---|---|---|
+| `*=scripted:oracle` | `generator +1, verifier +1` | |
+| `generator=scripted:wrong verifier=scripted:oracle` | `generator 0, verifier +1` | `num_samples=2` |
+| `generator=scripted:coin verifier=scripted:trusting` | `generator +0.5, verifier +0.5` | |
+| `generator=scripted:coin verifier=scripted:strict` | `generator 0, verifier +0.5` | |
+
+## Versions
+
+v0: first.
+
+## Source
+
+Zelikman et al., 2022, "STaR: Bootstrapping reasoning with reasoning" (arXiv:2203.14465); Gulcehre et al., 2023,
+"Reinforced self-training (ReST)" (arXiv:2308.08998); Hosseini et al., 2024, "V-STaR: Training verifiers for
+self-taught reasoners" (arXiv:2402.06457).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from legos_envs import arguments
+from legos_envs.play import Decision
+from legos_envs.records import Episode
+from legos_envs.scoring import answers, judging
+from legos_envs.table.table import Forfeit, Rules, Seat, Table
+from legos_envs.tasks.problems import dataset, sources
+from legos_envs.text_env import TextEnv
+
+FILTERS = ("verifier", "truth", "both")
+VERDICTS = ("accept", "reject")
+Example = dict[str, str]
+
+
+class SelfDistillation(TextEnv):
+    """Several samples of one problem, each with a verifier of its own.
+
+    Args:
+        source: where problems come from, as for `Dataset`.
+        num_samples: how many solutions are written, at once.
+        filter: which of them are reported as accepted: `"verifier"`, `"truth"` or `"both"`.
+        question, answer, answer_pattern, config, split, level, size, order, prompt: as for `Dataset`; `answer` may be
+            None, for problems without a known answer.
+
+    Raises:
+        ValueError, FileNotFoundError, ImportError, RuntimeError: as for `Dataset`.
+    """
+
+    name = "SelfDistillation-v0"
+    reset_options = {"index": "which problem, from 0"}
+
+    def __init__(
+        self,
+        source: Any = sources.WORDS,
+        *,
+        num_samples: int = 4,
+        filter: str = "verifier",
+        question: str = "question",
+        answer: str | None = "answer",
+        answer_pattern: str | None = None,
+        config: str | None = None,
+        split: str = "train",
+        level: int | None = None,
+        size: int = 10_000,
+        order: str = "seed",
+        prompt: str | None = None,
+        **kwargs: Any,
+    ):
+        self.order = arguments.one_of("order", order, sources.ORDERS)
+        self.filter = arguments.one_of("filter", filter, FILTERS)
+        if answer is None and filter != "verifier":
+            raise ValueError(f"filter {filter!r} needs true answers, but answer is None; use filter 'verifier'")
+        self.knows_truth = answer is not None
+        self.problems = sources.open_source(
+            source,
+            question=question,
+            answer=answer,
+            answer_pattern=answer_pattern,
+            config=config,
+            split=split,
+            level=level,
+            size=size,
+        )
+        numbers = range(arguments.whole("num_samples", num_samples, 1, 64))
+        self.seats = {f"generator_{i}": Seat("generator") for i in numbers}
+        self.seats |= {f"verifier_{i}": Seat("verifier") for i in numbers}
+        super().__init__(**kwargs)
+        self.num_samples = len(numbers)
+        self.prompt = dataset.template(prompt, self.action_format)
+        if kwargs.get("max_turns") is None:
+            self.max_turns = len(self.seats) * (self.invalid_retries + 1)
+
+    def play(self, table: Table) -> Rules[list[Example]]:
+        """Returns the accepted examples."""
+        index = sources.choose(table, len(self.problems), self.order)
+        question, truth = self.problems[index]
+        truth = truth if self.knows_truth else None
+        table.note(index=index)
+        kept = yield from table.gather(self._sample(table, i, question, truth) for i in range(self.num_samples))
+        asked = self.prompt.replace("{question}", question)
+        texts = dict.fromkeys(text for text in kept if text is not None)
+        accepted = [{"prompt": asked, "completion": text} for text in texts]
+        table.note(accepted=accepted, truth=truth, outcome="kept" if accepted else "nothing")
+        return accepted
+
+    def _sample(self, table: Table, number: int, question: str, truth: str | None) -> Rules[str | None]:
+        """One solution and its verdict; the text when it passes the filter."""
+        generator, verifier = f"generator_{number}", f"verifier_{number}"
+        text = None
+        try:
+            text = yield from table.ask(generator, self.prompt.replace("{question}", question))
+            quote = judging.quoted(table.sub(generator), {"solution": text})
+            verdict = yield from table.ask(
+                verifier, f"A problem:\n{question}\n{quote}\nIs the final answer of the solution right?", legal=VERDICTS
+            )
+        except Forfeit as forfeit:
+            table.penalize(forfeit)
+            if text is not None:  # a zero for what nobody has judged: nothing is to be learned from it
+                table.note(generator, trainable=False)
+            return None
+        accepted = verdict == "accept"
+        right = None if truth is None else answers.same_answer(answers.final_answer(text), truth)
+        table.reward(generator, float(accepted and right is not False))
+        table.reward(verifier, float(right is not None and accepted == right))
+        table.note(generator, correct=right, accepted_by_verifier=accepted)
+        kept = {"verifier": accepted, "truth": right, "both": accepted and right}[self.filter]
+        return text if kept else None
+
+
+def write_dataset(episodes: Iterable[Episode], path: str | Path) -> int:
+    """Writes the accepted solutions of episodes as chat examples, one JSON object a line, without repetitions.
+
+    The file appears whole or not at all; one that is there already is replaced. Episodes without accepted solutions
+    (of another env, or cut off) add nothing.
+
+    Returns:
+        How many examples were written.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path = Path(path)
+    examples = dict.fromkeys(
+        (example["prompt"], example["completion"])
+        for episode in episodes
+        for example in episode.info.get("accepted", ())
+    )
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            for prompt, completion in examples:
+                messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
+                file.write(json.dumps({"messages": messages}, ensure_ascii=False) + "\n")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return len(examples)
+
+
+# --- scripted players ------------------------------------------------------------------------------------------------
+
+
+def _coin(decision: Decision) -> str:
+    return (dataset.oracle if decision.seed % 2 else dataset.wrong)(decision)
+
+
+def _oracle(decision: Decision) -> str:
+    if decision.role == "generator":
+        return dataset.oracle(decision)
+    said = judging.unquoted(decision.messages[0]["content"])["solution"]
+    right = answers.same_answer(answers.final_answer(said), str(dataset.known_answer(decision)))
+    return VERDICTS[not right]
+
+
+def _random(decision: Decision) -> str:
+    if decision.role == "verifier":
+        return VERDICTS[decision.seed % 2]
+    return (dataset.oracle, dataset.wrong, dataset.guess)[decision.seed % 3](decision)
+
+
+SelfDistillation.scripted_players = {
+    "random": _random,
+    "oracle": _oracle,
+    "wrong": lambda decision: dataset.wrong(decision) if decision.role == "generator" else "reject",
+    "coin": lambda decision: _coin(decision) if decision.role == "generator" else VERDICTS[decision.seed % 2],
+    "trusting": lambda decision: dataset.oracle(decision) if decision.role == "generator" else "accept",
+    "strict": lambda decision: dataset.oracle(decision) if decision.role == "generator" else "reject",
+}

@@ -1,0 +1,275 @@
+r"""A challenger reads a document and writes a question about it; reasoners answer without the document. The challenger
+is paid most when half of the reasoners are right, and the document keeps it honest: the answer must stand in it. The
+task of SPICE, self-play in corpus environments.
+
+| | |
+|---|---|
+| creation | `legos_envs.make("SPICE-v0")` |
+| seats | `challenger_0`; `question_0/reasoner_0` to `question_0/reasoner_3` |
+| horizon | 5 turns: the challenger, then four reasoners at once |
+| sum of rewards | general-sum, from -4 to 4.05 |
+
+```python
+import legos_envs
+
+env = legos_envs.make("SPICE-v0")
+env.reset(seed=0, options={"document": "The capital of Peru is Lima."})
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    said = "Question: What is the capital of Peru?\nAnswer: Lima" if agent == "challenger_0" else "Answer: Lima"
+    env.step(None if terminated or truncated else said)
+```
+
+## What each seat is told
+
+The challenger: the document, and what makes a good question. Each reasoner: the question alone. Nobody else sees the
+document, the challenger's answer or its reasoning, and reasoners do not see one another.
+
+## Actions
+
+The challenger ends with two lines, `Question: ...` and `Answer: ...`; what stands before them is ignored. A reasoner
+writes any text; its answer is read as in `Dataset-v0` (`\boxed{}`, `####`, `Answer:`, the last number) and compared as
+there: words without case and articles, numbers exactly.
+
+## Rewards
+
+- A reasoner: 1 when its answer is the challenger's, else 0.
+- The challenger: `exp(-(v - 0.25)^2 / (2 * 0.01))`, where v = p(1 - p) is the variance of "right or wrong" among the
+  reasoners. It is 1 for p = 1/2 and 0.044 when all or none are right.
+- A question whose answer does not stand in the document word for word (`"unsupported"`), or that contains its answer
+  (`"leaked"`), pays the challenger `bad_question_reward` (-0.1); no reasoner is asked.
+- A challenger that writes no readable question (after the retries), and a reasoner that says nothing, get
+  `invalid_reward`, -1 by default. Nobody else pays for it.
+
+## End
+
+When all reasoners have answered. `info["outcome"]` is `"played"`, `"unsupported"`, `"leaked"` or `"invalid_question"`.
+Only then the infos have `document`, `title`, `question`, `truth` and `solve_rate`, a reasoner's also `correct`.
+
+## Arguments
+
+| argument | default | |
+|---|---|---|
+| `corpus` | a sample of 24 passages | a path or several: `.txt`, `.jsonl` with a field `text`, or a directory of them |
+| `num_reasoners` | 4 | |
+| `bad_question_reward` | -0.1 | |
+| `order` | `"seed"` | as in `Dataset-v0`: which document a seed gets |
+| `max_chars` | 4000 | longer documents are cut into passages |
+
+Reset options: `index`, which passage, from 0; `document`, a text to use instead.
+
+## Scripted players
+
+The challenger leaves a word out of a passage and asks for it. Reasoners: `reader` knows the sample by heart, `coin`
+half of the time, `ignorant` never answers right. `forger` is a challenger whose answers are not in the document.
+
+| players | expected return | arguments |
+|---|---|---|
+| `challenger=scripted:cloze reasoner=scripted:reader` | `challenger 0.04394, reasoner 1` | |
+| `challenger=scripted:cloze reasoner=scripted:coin` | `challenger 0.79177, reasoner 0.5` | |
+| `challenger=scripted:forger reasoner=scripted:reader` | `challenger -0.1, reasoner 0` | |
+
+With k of 4 reasoners right by chance, the second row is (2 * 0.04394 + 8 * 0.82258 + 6) / 16.
+
+## Versions
+
+- v0: first version.
+
+## Source
+
+Liu et al. 2025, "SPICE: Self-Play In Corpus Environments Improves Reasoning", arXiv 2510.24684. Left out: the paper's
+multiple-choice questions, and its model that rates a question before it is asked; here code checks the document.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from random import Random
+from typing import Any
+
+from legos_envs import arguments
+from legos_envs.play import Decision
+from legos_envs.scoring import answers
+from legos_envs.table.table import Forfeit, Rules, Seat, Table
+from legos_envs.tasks.problems import proposals, sources
+from legos_envs.tasks.problems.corpus import Document, open_corpus
+from legos_envs.text_env import TextEnv
+
+FIELDS = ("Question", "Answer")
+ASKED = (
+    "Read the document. Write a question about it for others, who must answer without the document.\n"
+    "The answer must stand word for word in the document, be short, and not be in the question.\n"
+    "You are paid most when about half of them get it right.\n"
+    "Document: {title}\n{text}\n"
+    "End of the document. End your reply with two lines:\nQuestion: ...\nAnswer: ..."
+)
+ANSWER = {
+    "bracket": "{question}\nThe last line of your reply must be: Answer: RESULT",
+    "boxed": "{question}\nWrite the result as \\boxed{RESULT}.",
+}
+GAP = "____"
+
+
+def variance_reward(rate: float) -> float:
+    """What a challenger gets for a question that a share `rate` of the reasoners got right: at most 1, at 1/2."""
+    return math.exp(-((rate * (1 - rate) - 0.25) ** 2) / (2 * 0.01))
+
+
+# --- players without a model -----------------------------------------------------------------------------------------
+
+
+def cloze(decision: Decision) -> str:
+    """A challenger that leaves out a word which its passage has once."""
+    prompt = decision.messages[0]["content"]
+    body = prompt.partition("Document: ")[2].partition("\nEnd of the document.")[0].partition("\n")[2].split()
+    places = [i for i, word in enumerate(body) if len(word) > 3 and word.isalpha() and body.count(word) == 1]
+    rng = Random(decision.seed)
+    at = rng.choice([i for i in places if not _near(body, i)] or [len(body) // 2])
+    before, after = body[max(0, at - 6) : at], body[at + 1 : at + 7]
+    question = f"Which word is missing: {' '.join([*before, GAP, *after])}"
+    return f"I leave out one word, number {at + 1}.\nQuestion: {question}\nAnswer: {body[at]}"
+
+
+def _near(body: list[str], at: int) -> bool:
+    """Whether the word comes again, in some form, among those around it."""
+    return proposals.contains(" ".join(body[max(0, at - 6) : at] + body[at + 1 : at + 7]), body[at])
+
+
+def forger(decision: Decision) -> str:
+    """A challenger whose answer is in no document."""
+    return "Question: What is the password?\nAnswer: xyzzy plugh"
+
+
+def _reasoner(decision: Decision, odds: float) -> str:
+    """A reasoner that knows the sample and says so with the given odds."""
+    prompt = decision.messages[0]["content"]
+    found = "I do not know"
+    if Random(decision.seed).random() < odds:
+        line = prompt.partition("\n")[0].partition("missing: ")[2]
+        before, _, after = line.partition(GAP)
+        for document in open_corpus():
+            text = " ".join(document.text.split())
+            _, hit, rest = text.partition(before) if before else ("", "-", text)
+            word, _, then = rest.partition(" ")
+            if hit and then.startswith(after.strip()):
+                found = word
+    return f"\\boxed{{{found}}}" if "\\boxed" in prompt else f"Answer: {found}"
+
+
+def varied(decision: Decision) -> str:
+    """A challenger that leaves a word out, asks how a passage begins, or forges; a reasoner right half of the time."""
+    if decision.role != "challenger":
+        return _reasoner(decision, 0.5)
+    body = decision.messages[0]["content"].partition("Document: ")[2].partition("\n")[2]
+    style = (decision.seed + len(body)) % 8
+    if style < 4:
+        return cloze(decision)
+    return forger(decision) if style == 7 else f"Question: How does the passage begin?\nAnswer: {body.split()[0]}"
+
+
+class SPICE(TextEnv):
+    """A challenger asks about a document, reasoners answer without it; paid for questions that half of them can answer.
+
+    Args:
+        corpus: where documents come from; None is a sample of 24 passages.
+        num_reasoners: how many answer the question, at once.
+        bad_question_reward: what the challenger gets for a question without support, or with its answer in it.
+        order: `"seed"`, `"sequential"` or `"random"`: how a seed becomes an index.
+        max_chars: the longest passage; longer documents are cut.
+
+    Raises:
+        ValueError: an argument or reset option is out of its range, or the corpus cannot be read.
+        FileNotFoundError: there is no such corpus.
+    """
+
+    name = "SPICE-v0"
+    default_memory = "state"
+    hidden_information = True
+    reset_options = {"index": "which passage, from 0", "document": "a text to ask about instead"}
+    scripted_players = {
+        "random": varied,
+        "cloze": cloze,
+        "forger": forger,
+        "reader": partial(_reasoner, odds=1.0),
+        "coin": partial(_reasoner, odds=0.5),
+        "ignorant": partial(_reasoner, odds=0.0),
+    }
+
+    def __init__(
+        self,
+        corpus: Any = None,
+        num_reasoners: int = 4,
+        bad_question_reward: float = -0.1,
+        order: str = "seed",
+        max_chars: int = 4000,
+        **kwargs: Any,
+    ):
+        self.reasoners = [f"reasoner_{i}" for i in range(arguments.whole("num_reasoners", num_reasoners, 1, 64))]
+        self.bad_question_reward = arguments.real("bad_question_reward", bad_question_reward)
+        self.order = arguments.one_of("order", order, sources.ORDERS)
+        self.documents = open_corpus(corpus, arguments.whole("max_chars", max_chars, 100))
+        self.seats = {"challenger_0": Seat("challenger")} | {
+            f"question_0/{reasoner}": Seat("reasoner") for reasoner in self.reasoners
+        }
+        super().__init__(**kwargs)
+        if kwargs.get("max_turns") is None:
+            self.max_turns = len(self.seats) * (self.invalid_retries + 1)
+
+    def _document(self, table: Table) -> Document:
+        given = table.options.get("document")
+        if given is not None:
+            return Document("given", arguments.text("option document", given))
+        return self.documents[sources.choose(table, len(self.documents), self.order)]
+
+    def private_texts(self, agent: str) -> list[str]:
+        """The sentences of the document, which only the challenger may know before the end."""
+        if agent != "challenger_0":
+            return []
+        sentences = self._document(Table(self, "", self.options)).text.replace("\n", ". ").split(". ")
+        return [sentence for sentence in sentences if len(sentence) > 60 and '"' not in sentence]
+
+    def play(self, table: Table) -> Rules[str]:
+        document = self._document(table)
+        asked = ASKED.replace("{title}", document.title).replace("{text}", document.text)
+        try:
+            question, truth = yield from table.ask("challenger_0", asked, parse=self._parse)
+        except Forfeit as forfeit:
+            table.penalize(forfeit)
+            table.note(document=document.text, title=document.title, outcome="invalid_question")
+            return "invalid_question"
+        verdict, rate = "played", None
+        if not proposals.contains(document.text, truth):
+            verdict = "unsupported"
+        elif proposals.gives_away(question, truth):
+            verdict = "leaked"
+        if verdict == "played":
+            place = table.sub("question_0")
+            right = yield from table.gather(self._attempt(place, agent, question, truth) for agent in self.reasoners)
+            rate = sum(right) / len(right)
+        table.reward("challenger_0", self.bad_question_reward if rate is None else variance_reward(rate))
+        table.note(
+            document=document.text,
+            title=document.title,
+            question=question,
+            truth=truth,
+            solve_rate=rate,
+            outcome=verdict,
+        )
+        return verdict
+
+    @staticmethod
+    def _parse(text: str) -> tuple[str, str]:
+        found = proposals.fields(text, FIELDS)
+        return proposals.bounded("question", found["Question"]), proposals.bounded("answer", found["Answer"])
+
+    def _attempt(self, table: Table, agent: str, question: str, truth: str) -> Rules[bool]:
+        try:
+            text = yield from table.ask(agent, ANSWER[self.action_format].replace("{question}", question))
+        except Forfeit as forfeit:
+            table.penalize(forfeit)
+            return False
+        right = answers.same_answer(answers.final_answer(text), truth)
+        table.reward(agent, float(right))
+        table.note(agent, correct=right)
+        return right

@@ -1,0 +1,1 @@
+"""Agents who work on one thing together."""

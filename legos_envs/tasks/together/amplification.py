@@ -1,0 +1,333 @@
+"""An assistant answers a question that is too long for its helper, by asking the helper shorter ones: each in a new
+conversation, so the helper knows nothing of the whole. The helper is a person at the terminal, or any policy. Code
+checks the answer, or a person rates it.
+
+| | |
+|---|---|
+| creation | `legos_envs.make("Amplification-v0")` |
+| seats | `assistant_0`, `helper_0` (role `person`); with `rating="person"` `rater_0`; the last two are not trainable |
+| horizon | 1 to 2 `max_questions` + 1 actions (1 to 13 by default), and 1 for a rating |
+| sum of rewards | not constant |
+
+```python
+import legos_envs
+env = legos_envs.make("Amplification-v0")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    text = "[answer: 23]" if "The helper: " in str(observation) else "[ask: 11 + 12]"
+    env.step(None if terminated or truncated else text)
+```
+
+## What each seat is told
+
+The assistant: the question, what it asked and was answered, and how many questions are left. The helper: one short
+question, nothing else, in a new conversation each time. The rater: question and answer, quoted, but not what was
+asked.
+
+## Actions
+
+Assistant: `[ask: short question]` or `[answer: the answer]` (`\\boxed{ask: ...}` with `action_format="boxed"`).
+Helper: any text, of which `max_answer_chars` characters are passed on. Rater: a grade from `[1]` to `[5]`.
+
+## Rewards
+
+At the end, to the assistant: 1 for the right answer, else 0; with a rater (grade - 1) / 4. Minus `question_cost` for
+every question asked. A helper that is a trainable policy gets the same without the cost; a person and the rater get
+nothing.
+
+Range: -`question_cost` x `max_questions` to 1, and `invalid_reward` for an invalid move, which pays nobody else. When
+a person or the rater is not understood, the episode ends with the outcome `"unscored"` and pays nothing.
+
+## End
+
+With the answer, or the rating of it. `info["questions"]` lists what was asked and answered, `info["answer"]` is the
+answer, `info["truth"]` the true one (None with a rater), `info["grade"]` the grade (None without). `info["outcome"]`
+is `"right"`, `"wrong"` or `"rated"`.
+
+## Arguments
+
+| argument | default | meaning |
+|---|---|---|
+| `max_questions` | 6 | how many questions the assistant may ask, 0 to 50 |
+| `helper` | `"person"` | `"person"` (role `person`, not trainable) or `"policy"` (role `helper`, trainable) |
+| `rating` | None | None: arithmetic, checked by code; `"person"`: open questions and a rater |
+| `operations` | 4 | how many operations the arithmetic takes, 1 to 8 |
+| `question_cost` | 0.0 | what each question costs, 0 to 1 |
+| `max_question_chars` | None | how long a question to the helper may be; None: 20 for arithmetic, else 500 |
+| `max_answer_chars` | 500 | how much of the helper's answer the assistant gets to read |
+
+Reset options: `question`, a question of your own; without a rater also `answer`, the true one.
+
+To sit in for the helper: `legos_envs.policies.HumanPolicy()` as the policy of the role `person`.
+
+## Scripted players
+
+Assistants: `decompose` asks for one operation at a time, `guess` answers 0 at once. Helpers: `calculator` works out
+what it is asked, `liar` adds one. Raters: `kind` gives 5, `strict` 1. `random` is one of these, and rates at random.
+
+| players | expected return | arguments |
+|---|---|---|
+| `assistant=scripted:decompose person=scripted:calculator` | `assistant +1, person 0` | |
+| `assistant=scripted:decompose person=scripted:calculator` | `assistant +0.6` | `question_cost=0.1` |
+| `*=scripted:decompose` | `assistant +0.4, helper +1` | `helper="policy", question_cost=0.2, operations=3` |
+| `assistant=scripted:guess *=random` | `assistant 0` | |
+| `rater=scripted:kind *=random` | `assistant +1, rater 0` | `rating="person"` |
+
+## Versions
+
+v0: first.
+
+## Source
+
+Christiano, Shlegeris and Amodei, 2018, "Supervising strong learners by amplifying weak experts" (arXiv:1810.08575).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from legos_envs import arguments, parsing
+from legos_envs.play import Decision
+from legos_envs.scoring import answers, judging
+from legos_envs.table.table import Forfeit, InvalidMove, Rules, Seat, Table
+from legos_envs.tasks.problems import arithmetic
+from legos_envs.tasks.talk import excerpt
+from legos_envs.text_env import TextEnv
+
+HELPERS = {"person": Seat("person", trainable=False), "policy": Seat("helper")}
+BEST = 5
+LARGEST = 100_000
+OPEN_QUESTIONS = (
+    "How would you explain to a child why the moon changes its shape?",
+    "A friend wants to learn the piano at forty. What should the first month look like?",
+    "What would change in a town if all its buses were free?",
+    "Which three experiments show best that plants need light, and what could go wrong in each?",
+    "How can ten people with different tastes choose a film fairly?",
+    "Why do prices rise when everybody has more money, and when do they not?",
+    "What should be checked before a wooden bridge from 1950 is opened again?",
+    "How would you find out whether a new bus stop is worth its cost?",
+)
+
+
+class Reply(NamedTuple):
+    """What the assistant does: ask or answer."""
+
+    kind: str
+    text: str
+
+
+class Amplification(TextEnv):
+    """An assistant that may ask a helper short questions before it answers.
+
+    Args:
+        max_questions: how many questions the assistant may ask.
+        helper: `"person"`, a seat that is not trained, or `"policy"`, one that is.
+        rating: None (code checks arithmetic) or `"person"` (a rater grades answers to open questions).
+        operations: how many operations the arithmetic takes.
+        question_cost: what each question costs.
+        max_question_chars: how long a question to the helper may be; None for 20 with arithmetic, else 500.
+        max_answer_chars: how much of the helper's answer is passed on.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    name = "Amplification-v0"
+    reset_options = {"question": "a question of your own", "answer": "the true answer to it, without a rater"}
+
+    def __init__(
+        self,
+        max_questions: int = 6,
+        helper: str = "person",
+        rating: str | None = None,
+        operations: int = 4,
+        question_cost: float = 0.0,
+        max_question_chars: int | None = None,
+        max_answer_chars: int = 500,
+        **kwargs: Any,
+    ):
+        self.max_questions = arguments.whole("max_questions", max_questions, 0, 50)
+        self.rating = arguments.one_of("rating", rating, (None, "person"))
+        self.operations = arguments.whole("operations", operations, 1, 8)
+        self.question_cost = arguments.real("question_cost", question_cost, 0, 1)
+        chars = (20 if rating is None else 500) if max_question_chars is None else max_question_chars
+        self.max_question_chars = arguments.whole("max_question_chars", chars, 1, 20_000)
+        self.max_answer_chars = arguments.whole("max_answer_chars", max_answer_chars, 1, 20_000)
+        self.seats = {
+            "assistant_0": Seat("assistant"),
+            "helper_0": HELPERS[arguments.one_of("helper", helper, (*HELPERS,))],
+        }
+        if rating is not None:
+            self.seats["rater_0"] = Seat("rater", trainable=False)
+        super().__init__(**kwargs)
+        if kwargs.get("max_turns") is None:
+            self.max_turns = (2 * self.max_questions + len(self.seats)) * (self.invalid_retries + 1)
+
+    def play(self, table: Table) -> Rules[float | None]:
+        """Returns what the answer was worth, 0 to 1; None when an agent forfeited."""
+        question, truth = self._question(table)
+        asked: list[dict[str, str]] = []
+        try:
+            answer = yield from self._answer(table, question, asked)
+        except Forfeit as forfeit:  # the default share would pay the helper for it
+            table.penalize(forfeit)
+            table.note(outcome="invalid", offenders=list(forfeit.agents), questions=asked)
+            return None
+        grade = None
+        if self.rating is None:
+            worth = float(answers.same_answer(answer, truth or ""))
+            outcome = "right" if worth else "wrong"
+        else:
+            grade = yield from self._grade(table, question, answer)
+            worth, outcome = (grade - 1) / (BEST - 1), "rated"
+        table.reward("assistant_0", worth - self.question_cost * len(asked))
+        if self.seats["helper_0"].trainable:
+            table.reward("helper_0", worth)
+        shown = excerpt(answer, self.max_answer_chars)
+        table.note(questions=asked, answer=shown, truth=truth, grade=grade, outcome=outcome)
+        return worth
+
+    def _question(self, table: Table) -> tuple[str, str | None]:
+        """The question, and the true answer where code checks it."""
+        question, answer = table.options.get("question"), table.options.get("answer")
+        if question is None and answer is not None:
+            raise ValueError("option answer needs option question")
+        if self.rating is not None:
+            if answer is not None:
+                raise ValueError("option answer is for questions that code checks, without rating='person'")
+            drawn = OPEN_QUESTIONS[int(table.rng.integers(len(OPEN_QUESTIONS)))]
+            return drawn if question is None else arguments.text("option question", question), None
+        if question is None:
+            expression, value = make(table.rng, self.operations)
+            return f"What is {expression}?", str(value)
+        if answer is None:
+            raise ValueError("option question needs option answer, the true one, or rating='person'")
+        return arguments.text("option question", question), arguments.text("option answer", str(answer), 400)
+
+    def _answer(self, table: Table, question: str, asked: list[dict[str, str]]) -> Rules[str]:
+        """The assistant's answer; what it asked before is put into `asked`."""
+        write = parsing.write_action
+        ask, give = (write(f"{kind}: ...", self.action_format) for kind in ("ask", "answer"))
+        table.tell("assistant_0", f"Question: {question}")
+        while True:
+            left = self.max_questions - len(asked)
+            may = (
+                f"Reply {give}, or ask a helper, who knows nothing of this, a question of at most "
+                f"{self.max_question_chars} characters: {ask}\nQuestions left: {left}."
+            )
+            prompt = may if left else f"Reply {give}. No questions are left."
+            reply = yield from table.ask("assistant_0", prompt, parse=partial(self._reply, left))
+            if reply.kind == "answer":
+                return reply.text
+            number = f"Question {len(asked) + 1}"
+            said = yield from table.ask("helper_0", f"{number}: {reply.text}\nReply with a short answer.", fresh=True)
+            said = excerpt(said, self.max_answer_chars)
+            asked.append({"question": reply.text, "answer": said})
+            table.tell("assistant_0", f"You asked: {reply.text}\nThe helper: {said}")
+
+    def _reply(self, left: int, said: str) -> Reply:
+        found = parsing.action(said, self.action_format) or ""
+        kind, colon, text = found.partition(":")
+        kind, text = kind.strip().casefold(), " ".join(text.split())
+        if not colon or kind not in ("ask", "answer") or not text:
+            ways = " or ".join(parsing.write_action(f"{way}: ...", self.action_format) for way in ("ask", "answer"))
+            raise InvalidMove(f"write {ways}.")
+        if kind == "ask" and not left:
+            raise InvalidMove("no questions are left.")
+        if kind == "ask" and len(text) > self.max_question_chars:
+            raise InvalidMove(
+                f"the question has {len(text)} characters; at most {self.max_question_chars} are allowed."
+            )
+        return Reply(kind, text)
+
+    def _grade(self, table: Table, question: str, answer: str) -> Rules[int]:
+        quote = judging.quoted(table, {"question": question, "answer": answer})
+        prompt = f"Rate an answer.\n{quote}\nHow good is it? 1 is worst, {BEST} is best."
+        said = yield from table.ask("rater_0", prompt, legal=[str(n) for n in range(1, BEST + 1)], fresh=True)
+        return int(said)
+
+
+def make(rng: np.random.Generator, operations: int) -> tuple[str, int]:
+    """An expression in nested parentheses that takes so many operations, and its value, which is not 0."""
+    while True:
+        value = int(rng.integers(10, 50))
+        text = str(value)
+        for number in range(operations):
+            inner = f"({text})" if number else text
+            sign, small, large = "+-*"[int(rng.integers(3))], int(rng.integers(2, 10)), int(rng.integers(10, 100))
+            if sign == "*":
+                value, text = value * small, f"{inner} * {small}"
+            elif rng.random() < 0.5:
+                value, text = (
+                    (value + large, f"{inner} + {large}") if sign == "+" else (value - large, f"{inner} - {large}")
+                )
+            else:
+                value, text = (
+                    (large + value, f"{large} + {inner}") if sign == "+" else (large - value, f"{large} - {inner}")
+                )
+        if value and abs(value) < LARGEST:
+            return text, value
+
+
+# --- scripted players ------------------------------------------------------------------------------------------------
+
+
+def _decompose(decision: Decision) -> str:
+    """Asks for what stands in the innermost parentheses, puts the answer in its place, and so on."""
+    if decision.role != "assistant":
+        return _calculator(decision)
+    text = "\n".join(message["content"] for message in decision.messages if message["role"] == "user")
+    form = "boxed" if "\\boxed" in text else "bracket"
+    expression = text.partition("Question: What is ")[2].partition("?")[0]
+    for part in text.split("You asked: ")[1:]:
+        question, _, rest = part.partition("\nThe helper: ")
+        value = rest.partition("\n")[0]
+        expression = value if expression == question else expression.replace(f"({question})", value)
+    end = expression.find(")")
+    inner = expression[expression.rfind("(", 0, end) + 1 : end] if end >= 0 else expression
+    if " " not in inner or "Questions left" not in decision.messages[-1]["content"]:
+        return parsing.write_action(f"answer: {expression or 0}", form)
+    return parsing.write_action(f"ask: {inner}", form)
+
+
+def _guess(decision: Decision) -> str:
+    form = "boxed" if "\\boxed" in decision.messages[0]["content"] else "bracket"
+    return parsing.write_action("answer: 0", form)
+
+
+def _calculator(decision: Decision) -> str:
+    if decision.role == "rater":
+        return "3"
+    question = decision.messages[-1]["content"].partition(": ")[2].partition("\n")[0]
+    try:
+        return str(arithmetic.read(question).value)
+    except arithmetic.BadExpression:
+        return "I do not know."
+
+
+def _liar(decision: Decision) -> str:
+    said = _calculator(decision)
+    return str(int(said) + 1) if parsing.last_integer(said) is not None and "/" not in said else "I do not know."
+
+
+def _random(decision: Decision) -> str:
+    if decision.legal_actions:
+        return decision.legal_actions[decision.seed % len(decision.legal_actions)]
+    if decision.role == "assistant":
+        return (_guess if decision.seed % 5 == 0 else _decompose)(decision)
+    return (_liar if decision.seed % 5 == 0 else _calculator)(decision)
+
+
+Amplification.scripted_players = {
+    "random": _random,
+    "decompose": _decompose,
+    "guess": lambda decision: _guess(decision) if decision.role == "assistant" else _random(decision),
+    "calculator": _calculator,
+    "liar": _liar,
+    "kind": lambda decision: "5" if decision.role == "rater" else _random(decision),
+    "strict": lambda decision: "1" if decision.role == "rater" else _random(decision),
+}

@@ -1,0 +1,267 @@
+"""Four roles solve one task that none can solve alone: a planner puts steps in order without seeing the list, an
+executor carries the plan out without seeing the task, a critic sees everything and may only comment, a reviser gives
+the final answer without seeing the task. Code knows the right list.
+
+| | |
+|---|---|
+| creation | `legos_envs.make("PlanExecute-v0")` |
+| seats | `planner_0`, `executor_0`, `critic_0`, `reviser_0` (roles of the same names) |
+| horizon | 2 + 2 `rounds` actions: 4 by default |
+| sum of rewards | not constant: all four work together |
+
+```python
+import legos_envs
+env = legos_envs.make("PlanExecute-v0")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    text = "1. reverse the list" if info["role"] == "planner" else "It should be [3, 2, 1]"
+    env.step(None if terminated or truncated else text)
+```
+
+## What each seat is told
+
+| | steps and order | list | plan | last result | comment |
+|---|---|---|---|---|---|
+| planner | yes | | | | |
+| executor | | yes | yes | | |
+| critic | yes | yes | yes | yes | |
+| reviser | | yes | yes | yes | yes |
+
+The steps stand under letters, and the order is given by letters: the planner has to put them together. Of plan and
+comment `max_chars` characters are passed on; a longer text is cut in its middle, with a mark.
+
+## Actions
+
+Planner and critic: any text. Executor and reviser: text whose last bracket is the list, such as `[4, 7, 2]`
+(`\\boxed{4, 7, 2}` with `action_format="boxed"`); anything else is an invalid move.
+
+## Rewards
+
+At the end. A list scores 1 when it is right, else the share of its places that are right (0 with `partial=False`).
+Planner and executor get the score of the final list, critic and reviser that plus `improvement_weight` times (final -
+first).
+
+Range: 0 to 1 for planner and executor, -w to 1 + w for critic and reviser, with w = `improvement_weight`. An agent
+with an invalid move gets `invalid_reward`, the others 0.
+
+## End
+
+After `rounds` comments and revisions. `info["first"]` and `info["final"]` are the scores, `info["lists"]` all lists
+that were given, `info["truth"]` the right one, `info["outcome"]` is `"solved"` or `"failed"`.
+
+## Arguments
+
+| argument | default | meaning |
+|---|---|---|
+| `steps` | 4 | how many steps a task has, 2 to 8 |
+| `rounds` | 1 | how often critic and reviser come, 1 to 10 |
+| `partial` | True | whether lists that are partly right score |
+| `improvement_weight` | 0.5 | what an improvement counts, 0 to 10 |
+| `max_chars` | 2000 | how much of a plan or comment is passed on |
+
+There are no reset options.
+
+## Scripted players
+
+`good` does each role perfectly. `lost` gives the list `[0]`, plans and comments nothing of use. `poor` plans in the
+order of the letters, returns the list as it got it and finds nothing wrong. `random` is `good` three times in four,
+else `poor`.
+
+| players | expected return | arguments |
+|---|---|---|
+| `*=scripted:good` | `planner +1, executor +1, critic +1, reviser +1` | |
+| `*=scripted:good executor=scripted:lost` | `planner +1, executor +1, critic +1.5, reviser +1.5` | |
+| `*=scripted:good reviser=scripted:lost` | `planner 0, executor 0, critic -0.5, reviser -0.5` | |
+| `*=scripted:good executor=scripted:lost critic=scripted:lost` | `planner 0, executor 0, critic 0, reviser 0` | |
+| `*=scripted:poor` | `planner 0, critic 0` | `partial=False, steps=3` |
+
+## Versions
+
+v0: first.
+
+## Source
+
+Plan and execution apart: Wang et al., 2023, "Plan-and-solve prompting" (arXiv:2305.04091); self-criticism and
+revision: Madaan et al., 2023, "Self-Refine" (arXiv:2303.17651). The tasks are this project's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from legos_envs import arguments, parsing
+from legos_envs.play import Decision
+from legos_envs.table.table import Forfeit, InvalidMove, Rules, Seat, Table
+from legos_envs.tasks.talk import excerpt, remember
+from legos_envs.tasks.together import list_steps
+from legos_envs.tasks.together.list_steps import ListTask
+from legos_envs.text_env import TextEnv
+
+MAX_NUMBERS = 100
+MAX_DIGITS = 18
+ROLES = ("planner", "executor", "critic", "reviser")
+
+
+class PlanExecute(TextEnv):
+    """Planner, executor, critic and reviser, each with a part of what is to be known.
+
+    Args:
+        steps: how many steps a task has.
+        rounds: how often critic and reviser come.
+        partial: whether lists that are partly right score.
+        improvement_weight: what an improvement over the first list counts for critic and reviser.
+        max_chars: how much of a plan or comment is passed on.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    name = "PlanExecute-v0"
+    seats = {f"{role}_0": Seat(role) for role in ROLES}
+
+    def __init__(
+        self,
+        steps: int = 4,
+        rounds: int = 1,
+        partial: bool = True,
+        improvement_weight: float = 0.5,
+        max_chars: int = 2000,
+        **kwargs: Any,
+    ):
+        self.steps = arguments.whole("steps", steps, list_steps.LEAST, list_steps.MOST)
+        self.rounds = arguments.whole("rounds", rounds, 1, 10)
+        self.partial = arguments.one_of("partial", partial, (True, False))
+        self.improvement_weight = arguments.real("improvement_weight", improvement_weight, 0, 10)
+        self.max_chars = arguments.whole("max_chars", max_chars, 1, self.max_action_chars)
+        super().__init__(**kwargs)
+
+    def play(self, table: Table) -> Rules[float | None]:
+        """Returns the score of the final list, 0 to 1; None when an agent forfeited."""
+        task = list_steps.make(table.rng, self.steps)
+        try:
+            lists = yield from self._work(table, task)
+        except Forfeit as forfeit:  # the default share would pay the others for it
+            table.penalize(forfeit)
+            table.note(outcome="invalid", offenders=list(forfeit.agents))
+            return None
+        first, final = (list_steps.score(given, task.result, self.partial) for given in (lists[0], lists[-1]))
+        for role in ROLES:
+            improved = self.improvement_weight * (final - first) if role in ("critic", "reviser") else 0.0
+            table.reward(f"{role}_0", final + improved)
+        outcome = "solved" if lists[-1] == task.result else "failed"
+        table.note(first=first, final=final, lists=lists, truth=task.result, outcome=outcome)
+        return final
+
+    def _work(self, table: Table, task: ListTask) -> Rules[list[list[int]]]:
+        """All lists that executor and reviser gave."""
+        start, form = written(task.start), parsing.write_action("4, 7, 2", self.action_format)
+        plan = yield from table.ask(
+            "planner_0",
+            f"Somebody else has a list of numbers and will do these steps, but sees only your plan.\n{task.text}\n"
+            "Reply with the steps in that order, one a line, such as:\n1. reverse the list",
+        )
+        plan = excerpt(plan, self.max_chars)
+        lists = [
+            (
+                yield from table.ask(
+                    "executor_0",
+                    f"Do what the plan says, step by step.\nList: {start}\nPlan:\n{plan}\n"
+                    f"Reply with the list that comes out, such as {form}",
+                    parse=self._list,
+                )
+            )
+        ]
+        table.tell("critic_0", f"You check how others did a task.\n{task.text}\nList: {start}\nTheir plan:\n{plan}")
+        table.tell("reviser_0", f"A plan was carried out.\nList: {start}\nPlan:\n{plan}")
+        for _ in range(self.rounds):
+            result = written(lists[-1])
+            comment = yield from table.ask(
+                "critic_0",
+                f"Their result: {result}\nReply with a comment: is the plan right, is the result, what should it be?",
+            )
+            comment = excerpt(comment, self.max_chars)
+            remember(table, "critic_0", comment)
+            said = f"Result: {result}\nA critic who knows the task says:\n{comment}"
+            ask = table.ask("reviser_0", f"{said}\nReply with the final list, such as {form}", parse=self._list)
+            lists.append((yield from ask))
+        return lists
+
+    def _list(self, said: str) -> list[int]:
+        found = parsing.action(said, self.action_format)
+        wanted = parsing.write_action("4, 7, 2", self.action_format)
+        if found is None:
+            raise InvalidMove(f"the reply states no list; write it as {wanted}.")
+        parts = [part.strip() for part in found.split(",")] if found else []
+        if len(parts) > MAX_NUMBERS or not all(map(_is_whole, parts)):
+            raise InvalidMove(f"the list must have whole numbers with commas between them, such as {wanted}.")
+        return [int(part) for part in parts]
+
+
+def _is_whole(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS
+
+
+def written(numbers: Any) -> str:
+    """A list as the prompts show it, in either action format."""
+    return ", ".join(map(str, numbers))
+
+
+# --- scripted players ------------------------------------------------------------------------------------------------
+
+
+def _after(text: str, mark: str) -> str:
+    """The rest of the last line that begins with a mark; empty when there is none."""
+    return next((line.removeprefix(mark) for line in reversed(text.splitlines()) if line.startswith(mark)), "")
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",") if _is_whole(part.strip())]
+
+
+def _task(text: str) -> ListTask:
+    steps = [words for letter in "ABCDEFGH" if (words := _after(text, f"{letter}: "))]
+    order = tuple("ABCDEFGH".index(letter) for letter in _after(text, "Order: ").split())
+    return ListTask(tuple(_numbers(_after(text, "List: "))), tuple(steps), order)
+
+
+def _list_in(decision: Decision, numbers: list[int]) -> str:
+    boxed = "\\boxed" in decision.messages[-1]["content"]
+    return parsing.write_action(written(numbers), "boxed" if boxed else "bracket")
+
+
+def _good(decision: Decision) -> str:
+    text = "\n".join(message["content"] for message in decision.messages if message["role"] == "user")
+    if decision.role == "planner":
+        task = _task(text)
+        return "\n".join(f"{n}. {task.steps[i]}" for n, i in enumerate(task.order, 1))
+    if decision.role == "executor":
+        return _list_in(decision, list_steps.apply(list_steps.steps_in(text), _numbers(_after(text, "List: "))))
+    if decision.role == "critic":
+        return f"The result should be\n= {written(_task(text).result)}"
+    said = _after(text, "= ")
+    return _list_in(decision, _numbers(said or _after(text, "Result: ")))
+
+
+def _poor(decision: Decision) -> str:
+    text = decision.messages[-1]["content"]
+    if decision.role == "planner":
+        return "\n".join(f"{n}. {words}" for n, words in enumerate(_task(text).steps, 1))
+    if decision.role == "critic":
+        return "Nothing is wrong."
+    mark = "List: " if decision.role == "executor" else "Result: "
+    return _list_in(decision, _numbers(_after(text, mark)))
+
+
+def _lost(decision: Decision) -> str:
+    return _list_in(decision, [0]) if decision.role in ("executor", "reviser") else "I do not know."
+
+
+def _random(decision: Decision) -> str:
+    return (_poor if decision.seed % 4 == 0 else _good)(decision)
+
+
+PLAYERS: dict[str, Callable[[Decision], str]] = {"random": _random, "good": _good, "poor": _poor, "lost": _lost}
+PlanExecute.scripted_players = PLAYERS

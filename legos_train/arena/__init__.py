@@ -1,0 +1,1 @@
+"""What is played next: the arena, its requests, its artifact store."""

@@ -1,0 +1,357 @@
+"""The arena: actors, environments and stores; it decides what is played next, and plays it.
+
+    arena = Arena()
+    arena.add_actor(Actor("judge", model="base", temperature=0.0, trainable=False))
+    arena.add_env("debate", "Debate-v0", weight=2.0)
+    arena.add_env("kuhn", "KuhnPoker-v0")
+    train(arena, config)
+
+`get_batch` is what a user overrides for a curriculum of their own; everything it draws should come from `self.rng`, so
+that a resumed run repeats an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pettingzoo import AECEnv
+
+from legos_envs import Episode
+from legos_envs.table.table import keyed_generator
+from legos_train.config.sections import EnvEntry
+from legos_train.players.actors import ANYBODY, BASE, LEAGUE, POLICY, UNTRAINED, Actor, Job, seated
+
+if TYPE_CHECKING:
+    from legos_train.arena.artifact_store import ArtifactStore
+    from legos_train.arena.curriculum import TaskSampler
+    from legos_train.credit import CreditAssigner
+    from legos_train.league import League
+    from legos_train.rollout.generator import Generator
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRequest:
+    """One episode that should be played.
+
+    Args:
+        env: the name of an env in the arena, or any id that `legos_envs.make` knows.
+        kwargs: constructor arguments, on top of those the env was added with.
+        seed: None: the arena draws one, the same for all requests of a `group`.
+        options: passed to `reset`.
+        train_roles: the roles that are trained on; None: as the arena says; `()`: an evaluation episode, which informs
+            but never enters a batch.
+        group: episodes of one group are compared with one another. None: requests that are equal in env, kwargs, seed
+            and options are a group; without a seed each is alone.
+    """
+
+    env: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    options: Mapping[str, Any] | None = None
+    train_roles: tuple[str, ...] | None = None
+    group: int | str | None = None
+
+
+@dataclass(slots=True)
+class EnvSlot:
+    """An env of the arena: what makes it, how often it is drawn, and its seats as they were declared."""
+
+    name: str
+    make: Callable[..., AECEnv]
+    weight: float = 1.0
+    options: dict[str, Any] = field(default_factory=dict)
+    train_roles: tuple[str, ...] | None = None
+    seats: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    """agent -> (role, declared trainable)."""
+    credit: str | None = None
+    id: str | None = None
+    """What `legos_envs.make` knows it by; None for an env that was given as an object."""
+    args: dict[str, Any] = field(default_factory=dict)
+
+    def entry(self) -> EnvEntry:
+        """The env as a config says it; an env that was given as an object has its name for an id."""
+        return EnvEntry(
+            id=self.id or self.name,
+            name=self.name,
+            weight=self.weight,
+            args=self.args,
+            options=self.options,
+            train_roles=self.train_roles,
+            credit=self.credit,
+        )
+
+    @property
+    def trained(self) -> list[str]:
+        """The agents that the env declares trainable."""
+        return [agent for agent, (_, trainable) in self.seats.items() if trainable]
+
+
+class Arena:
+    """Holds actors, envs and stores; draws requests; plays them.
+
+    Args:
+        model: the base model used when `generate_rollouts` is called outside of a training run.
+        seed: of everything drawn here.
+        batch_size: episodes per `get_batch`.
+        group_size: episodes that `get_batch` starts from one seed.
+
+    In a training run `train` sets all four from its config.
+    """
+
+    def __init__(self, model: str = "tiny", *, seed: int = 0, batch_size: int = 64, group_size: int = 1):
+        self.model, self.seed, self.batch_size, self.group_size = model, seed, batch_size, group_size
+        self.step = 1
+        self.actors: dict[str, Actor] = {}
+        self.envs: dict[str, EnvSlot] = {}
+        self.stores: dict[str, ArtifactStore] = {}
+        self.samplers: list[TaskSampler] = []
+        self.train_roles: tuple[str, ...] = ()
+        self.default = Actor(ANYBODY)
+        self._extras: dict[str, EnvSlot] = {}
+        self.generator: Generator | None = None
+        self._alone: Generator | None = None
+        self.credit: CreditAssigner | None = None
+        self.league: League | None = None
+        self.from_config = False
+        """Whether all envs came from a config, so that another process can make them from their ids."""
+
+    # --- what there is -----------------------------------------------------------------------------------------------
+
+    def add_actor(self, actor: Actor) -> None:
+        """Says who answers for a role; the last word counts."""
+        self.actors[actor.role] = actor
+
+    def add_env(
+        self,
+        name: str,
+        env_or_id: str | AECEnv | Callable[..., AECEnv] | None = None,
+        weight: float = 1.0,
+        *,
+        args: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        train_roles: tuple[str, ...] | None = None,
+        credit: str | None = None,
+    ) -> None:
+        """Adds an environment.
+
+        Args:
+            name: what requests, actors and metrics call it.
+            env_or_id: an id (by default the name), an env, which is copied for episodes side by side, or a class or
+                function that makes one.
+            weight: how often `get_batch` draws it, relative to the others.
+            args: constructor arguments.
+            options: passed to every `reset`.
+            train_roles: roles to train on, instead of the arena's.
+            credit: a credit method for this env's episodes, instead of the run's.
+
+        Raises:
+            ValueError: the weight is not positive, or the name is taken.
+        """
+        if not weight > 0:
+            raise ValueError(f"the weight of env {name!r} must be positive, got {weight!r}")
+        if name in self.envs:
+            raise ValueError(f"the arena already has an env called {name!r}; give this one another name")
+        source = name if env_or_id is None else env_or_id
+        self.envs[name] = slot = _slot(name, source, weight, dict(args or {}), dict(options or {}), train_roles)
+        slot.credit, slot.id, slot.args = credit, source if isinstance(source, str) else None, dict(args or {})
+
+    def add_store(self, name: str, store: ArtifactStore) -> None:
+        """Adds an artifact store; its content becomes part of every checkpoint."""
+        self.stores[name] = store
+
+    def add_sampler(self, sampler: TaskSampler) -> None:
+        """Adds a task sampler, which may change the options of requests and learns from finished episodes."""
+        self.samplers.append(sampler)
+
+    # --- what is played ----------------------------------------------------------------------------------------------
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """Randomness for what this step plays; the same each time it is asked for in one step."""
+        return keyed_generator(self.seed, f"episodes of step {self.step}")
+
+    def get_batch(self) -> list[EpisodeRequest]:
+        """The episodes of the next step: `batch_size` of them in groups of `group_size`, envs drawn by weight."""
+        groups = self.batch_size // self.group_size
+        rng = self.rng
+        seeds = rng.integers(2**31, size=groups).tolist()
+        names = list(self.envs)
+        weights = np.array([slot.weight for slot in self.envs.values()])
+        drawn = rng.choice(len(names), size=groups, p=weights / weights.sum()) if len(names) > 1 else [0] * groups
+        out: list[EpisodeRequest] = []
+        for number, (seed, index) in enumerate(zip(seeds, drawn, strict=True)):
+            request = EpisodeRequest(names[index], seed=seed, group=f"{self.step}/{number}")
+            for place, sampler in enumerate(self.samplers):
+                task_rng = keyed_generator(self.seed, f"task {number} of step {self.step} for sampler {place}")
+                request = sampler.prepare(request, task_rng, self.step)
+            out += [request] * self.group_size
+        return out
+
+    async def generate_rollouts(self, requests: Sequence[EpisodeRequest]) -> list[Episode]:
+        """Plays requests side by side; the episodes come back in their order.
+
+        Outside of a training run the base model answers for the policy. The engine runs on the calling thread.
+        """
+        if self.generator is not None:
+            return self.generator.run(self.jobs(requests))
+        if self._alone is None:
+            self._alone = self._stand_alone()
+        return self._alone.run([replace(job, train_roles=()) for job in self.jobs(requests)])
+
+    def learn(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Called with the episodes of each step; stores and samplers take in what happened. Returns numbers to log."""
+        numbers: dict[str, float] = {}
+        for sampler in self.samplers:
+            numbers |= sampler.learn(episodes, self.step)
+        return numbers
+
+    def jobs(self, requests: Sequence[EpisodeRequest], first: int = 0) -> list[Job]:
+        """Requests with seeds, groups and players settled. `first` numbers the first one within its step."""
+        drawn = keyed_generator(self.seed, f"seeds of step {self.step} from {first}")
+        groups: dict[str, int] = {}
+        numbers: dict[tuple[str, str], int] = {}  # groups by env, for the league's balance of seats
+        counts: dict[str, int] = {}
+        seeds: dict[tuple[str, str], int] = {}
+        out = []
+        for place, request in enumerate(requests, start=first):
+            slot = self.slot(request.env)
+            if request.seed is not None:
+                seed = request.seed
+            elif request.group is None:
+                seed = int(drawn.integers(2**31))
+            else:
+                key = (slot.name, str(request.group))
+                seed = seeds[key] = seeds[key] if key in seeds else int(drawn.integers(2**31))
+            options = {**slot.options, **(request.options or {})}
+            same = json.dumps([request.env, dict(request.kwargs), seed, options], sort_keys=True, default=str)
+            if request.group is None:
+                group: int | str = f"{self.step}/{groups.setdefault(same, len(groups))}"
+            else:
+                group = request.group
+            if (slot.name, str(group)) not in numbers:
+                numbers[slot.name, str(group)] = counts[slot.name] = counts.get(slot.name, -1) + 1
+            number = numbers[slot.name, str(group)]
+            roles = request.train_roles if request.train_roles is not None else slot.train_roles
+            if roles is None and self.train_roles:
+                roles = self.train_roles
+            players = self.players(slot)
+            if self.league is not None and roles != ():
+                agents = self.live(slot, roles)
+                plan = self.league.plan(self.step, number, agents, {a: slot.seats[a][0] for a in agents})
+                for agent, member in plan.items():
+                    players[agent] = self.opponent(slot, agent, member)
+            out.append(Job(slot.name, seed, players, dict(request.kwargs), options, group, place, roles))
+        return out
+
+    def live(self, slot: EnvSlot, roles: tuple[str, ...] | None = None) -> list[str]:
+        """The agents that the live policy plays and learns from, of these roles only if any are given."""
+        players = self.players(slot)
+        out = []
+        for agent in slot.trained:
+            role = slot.seats[agent][0]
+            actor = seated(players, agent, role, True)
+            if actor.model == POLICY and actor.trainable and (roles is None or role in roles):
+                out.append(agent)
+        return out
+
+    def slot(self, name: str) -> EnvSlot:
+        """The env of that name; an id that was not added is added with weight 1 but drawn by nobody.
+
+        Raises:
+            KeyError: it is neither.
+        """
+        if name not in self.envs:
+            if name not in self._extras:
+                self._extras[name] = _slot(name, name, 1.0, {}, {}, None)
+            return self._extras[name]
+        return self.envs[name]
+
+    def players(self, slot: EnvSlot) -> dict[str, Actor]:
+        """Who plays in an env, by role: its actors, the policy elsewhere, the base at temperature 0 for judges."""
+        actor = self.default
+        out = {ANYBODY: actor, UNTRAINED: replace(actor, model=BASE, temperature=0.0, trainable=False)}
+        for role, given in self.actors.items():
+            env, slash, name = role.rpartition("/")
+            if role in slot.seats or not slash:
+                out[role] = given
+        for role, given in self.actors.items():  # what is said for this env alone comes last
+            env, slash, name = role.rpartition("/")
+            if slash and env == slot.name:
+                out[name] = given
+        return out
+
+    def opponent(self, slot: EnvSlot, agent: str, member: str) -> Actor:
+        """The actor of a league member at a seat: a snapshot's adapter, or whatever its word means."""
+        given = self.players(slot)
+        actor = given.get(slot.seats[agent][0], given[ANYBODY])
+        known = self.league is not None and member in self.league.weights
+        return replace(actor, model=f"{LEAGUE}{member}" if known else member, trainable=False)
+
+    def _stand_alone(self) -> Generator:
+        from inference import Engine
+        from inference.text.render import Renderer
+        from legos_train.rollout.generator import LocalGenerator
+
+        engine = Engine.load(self.model)
+        makers = {name: slot.make for name, slot in self.envs.items()}
+        renderer = Renderer(engine.tokenizer)
+        return LocalGenerator(engine, renderer, makers, scale=1.0, context=engine.context, policy=None)
+
+    # --- state -------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps, as JSON values. Override both to keep more; call `super()`."""
+        return {
+            "stores": {name: store.dump() for name, store in self.stores.items()},
+            "samplers": [sampler.state_dict() for sampler in self.samplers],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, store in self.stores.items():
+            store.load(state["stores"][name])
+        for sampler, kept in zip(self.samplers, state["samplers"], strict=True):
+            sampler.load_state_dict(kept)
+
+    def close(self) -> None:
+        """Ends an engine that `generate_rollouts` has started."""
+        if self._alone is not None:
+            self._alone.close()
+            self._alone = None
+
+
+def _slot(
+    name: str,
+    source: str | AECEnv | Callable[..., AECEnv],
+    weight: float,
+    args: dict[str, Any],
+    options: dict[str, Any],
+    train_roles: tuple[str, ...] | None,
+) -> EnvSlot:
+    make = _maker(source, args)
+    probe = make()
+    probe.reset(seed=0, options=options)
+    seats = {agent: (info.get("role", agent), info.get("trainable", True)) for agent, info in probe.infos.items()}
+    return EnvSlot(name, make, weight, options, train_roles, seats)
+
+
+def _maker(env: str | AECEnv | Callable[..., AECEnv], args: dict[str, Any]) -> Callable[..., AECEnv]:
+    if isinstance(env, str):
+        from legos_train.rollout.generator import env_maker
+
+        return env_maker(env, args)
+    if callable(env):
+        return lambda **more: env(**{**args, **more})
+    if args:
+        raise ValueError(f"args {sorted(args)} cannot be given for an env that is made already: {env}")
+
+    def copied(**more: Any) -> AECEnv:
+        if more:
+            raise ValueError(f"kwargs {sorted(more)} cannot be given for an env that is made already: {env}")
+        return copy.deepcopy(env)
+
+    return copied

@@ -1,0 +1,177 @@
+"""Items of a data set, or passages of a corpus, drawn by how much is to be learned from them.
+
+An item is drawn in proportion to `learnability`, p(1 - p) of its recorded pass rate; one that was never tried counts as
+most learnable. Items outside of the gate are left out, and records older than `max_age` steps no longer count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from legos_envs import Episode
+from legos_envs.tasks.problems.dataset import Dataset
+from legos_envs.tasks.problems.spice import SPICE
+from legos_train.arena.artifact import learnability
+from legos_train.arena.artifact_store import ArtifactStore
+from legos_train.arena.curriculum.shares import given, mean, suitable, with_options
+from legos_train.config.sections import Curriculum
+
+if TYPE_CHECKING:
+    from legos_train.arena.arena import Arena, EpisodeRequest
+
+
+class ItemSampler:
+    """Draws option `index` of environments whose episodes are about one of N items.
+
+    Args:
+        settings: `share`, `low`, `high` and `max_age` of `[curriculum]`.
+        store: keeps the items that were tried, one pool per environment.
+        items: for each environment, by name, what its items are called, in order. The same item has the same key, also
+            when others were added before it.
+    """
+
+    taken: tuple[str, ...] = ("index",)
+    """Options that say already what an episode is about."""
+
+    def __init__(self, settings: Curriculum, store: ArtifactStore, items: Mapping[str, Sequence[str]]):
+        self.settings, self.store = settings, store
+        self.items = {name: list(keys) for name, keys in items.items()}
+        self._index = {name: {key: i for i, key in enumerate(keys)} for name, keys in self.items.items()}
+        self._odds: dict[str, tuple[Any, np.ndarray]] = {}
+
+    def prepare(self, request: EpisodeRequest, rng: np.random.Generator, step: int) -> EpisodeRequest:
+        """A drawn item as option `index`, in a share of the requests; the others stay as they are."""
+        if request.env not in self.items or given(request, *self.taken) or rng.random() >= self.settings.share:
+            return request
+        odds = self._sums(request.env, step)
+        if odds[-1] <= 0.0:  # the gate lets nothing through
+            return request
+        index = int(np.searchsorted(odds, rng.random() * odds[-1], side="right"))
+        return with_options(request, {"index": index})
+
+    def _sums(self, name: str, step: int) -> np.ndarray:
+        """Running sums (N,) of the items' odds; kept until the store or the step changes."""
+        asked = (self.store.version, step)
+        if name not in self._odds or self._odds[name][0] != asked:
+            self._odds[name] = asked, np.cumsum(self.odds(name, step))
+        return self._odds[name][1]
+
+    def odds(self, name: str, step: int) -> np.ndarray:
+        """How likely each of an environment's N items is to be drawn, (N,), up to a factor."""
+        s = self.settings
+        odds = np.full(len(self.items[name]), learnability(0, 0))
+        for item in self.store.entries(name):
+            at = self._index[name].get(item.key)
+            rate = item.pass_rate
+            old = s.max_age is not None and step - (item.last or 0) > s.max_age
+            if at is not None and rate is not None and not old:
+                odds[at] = item.learnability if s.low <= rate <= s.high else 0.0
+        return odds
+
+    def learn(self, episodes: Sequence[Episode], step: int) -> dict[str, float]:
+        """Records who was right.
+
+        Returns:
+            `tried`: items with a record; `pass_rate`: of this step; `gated`: share of the items with a record whose
+            pass rate is outside of the gate.
+        """
+        rates: list[float] = []
+        with self.store.transaction():
+            for episode in episodes:
+                found = self.result(episode) if episode.env_id in self.items else None
+                if found is None:
+                    continue
+                key, content, right, tried = found
+                rates.append(right / tried)
+                number = self.store.add(content, pool=episode.env_id, key=key, step=step)
+                known = self.store.find(key, episode.env_id) if number is None else None
+                at = number if known is None else known.id
+                if at is not None:
+                    self.store.record(at, right, tried, step)
+        s = self.settings
+        kept = [item.pass_rate for name in self.items for item in self.store.entries(name)]
+        outside = [float(not s.low <= rate <= s.high) for rate in kept if rate is not None]
+        return {"tried": float(len(outside)), "pass_rate": mean(rates), "gated": mean(outside)}
+
+    def result(self, episode: Episode) -> tuple[str, dict[str, Any], int, int] | None:
+        """What an episode says about its item: key, content, how many were right, of how many; None: nothing."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: all is in the store."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes what `state_dict` gave."""
+
+
+class LearnabilitySampler(ItemSampler):
+    r"""Items of a data set, drawn by how much is to be learned: neither what is always right nor what is always wrong.
+
+    $$P(i) \propto p_i\,(1 - p_i) \qquad p_i = \frac{s_i + 1}{n_i + 2}$$
+
+    s of n attempts at item i were right; p (1 - p) is the variance of a success, and largest for an item that was never
+    tried. Items whose pass rate lies outside of `low` ... `high` are left out. Records older than `max_age` steps no
+    longer count, so that what was too hard once is tried again.
+
+    When: `Dataset-v0`, `GSM8K-v0` and what is built on them, with many items that are too easy or too hard.
+
+    When not: items are seldom drawn twice. Nothing is known of them then, and all are drawn alike.
+
+    Source: Foster and Foerster 2025, "Learning to reason at the frontier of learnability", arXiv 2502.12272.
+    """
+
+    @classmethod
+    def of(cls, settings: Curriculum, store: ArtifactStore, arena: Arena) -> LearnabilitySampler:
+        """The sampler for the data sets of an arena. Raises ValueError when it has none."""
+        sizes = {name: len(env.problems) for name, env in suitable(arena, Dataset).items()}
+        return cls(settings, store, {name: [str(i) for i in range(size)] for name, size in sizes.items()})
+
+    def result(self, episode: Episode) -> tuple[str, dict[str, Any], int, int] | None:
+        index = episode.info.get("index")
+        if index is None or episode.outcome not in ("correct", "wrong", "invalid"):
+            return None  # truncated or unscored
+        return str(index), {"index": index}, int(episode.info.get("correct", False)), 1
+
+
+class CorpusSampler(ItemSampler):
+    r"""Passages of a corpus, drawn by how often questions about them are answered: neither always nor never.
+
+    $$P(i) \propto p_i\,(1 - p_i) \qquad p_i = \frac{s_i + 1}{n_i + 2}$$
+
+    s of n answers of reasoners to questions about passage i were right. A passage that no question came of counts as
+    one that nobody could answer. Gate and age are those of `learnability`. A passage is known by its text, so it keeps
+    its record when the corpus around it changes.
+
+    When: `SPICE-v0`, whose challenger asks about passages that the reasoner does not see.
+
+    When not: other environments; a run without SPICE is refused.
+
+    Source: SPICE, Liu et al. 2025, arXiv 2510.24684, for the environment; the draw is that of `learnability`, arXiv
+    2502.12272.
+    """
+
+    taken = ("index", "document")
+
+    @classmethod
+    def of(cls, settings: Curriculum, store: ArtifactStore, arena: Arena) -> CorpusSampler:
+        """The sampler for the corpora of an arena's SPICE environments. Raises ValueError when it has none."""
+        envs = suitable(arena, SPICE)
+        return cls(settings, store, {name: [passage_key(d.text) for d in env.documents] for name, env in envs.items()})
+
+    def result(self, episode: Episode) -> tuple[str, dict[str, Any], int, int] | None:
+        text = episode.info.get("document")
+        reasoners = [t for t in episode.trajectories.values() if t.role == "reasoner"]
+        if text is None or not reasoners:
+            return None
+        key, right = passage_key(text), sum(bool(t.info.get("correct")) for t in reasoners)
+        return key, {"title": episode.info["title"], "begins": text[:80]}, right, len(reasoners)
+
+
+def passage_key(text: str) -> str:
+    """What a passage is called, by its text: it keeps its record when the corpus around it changes."""
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

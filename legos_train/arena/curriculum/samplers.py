@@ -1,0 +1,98 @@
+"""Task samplers: what an episode is about, decided between episodes and passed to it by reset options.
+
+    proposed.py   problems that a proposer wrote are given to solvers again
+    items.py      items of a data set, or passages of a corpus, by how much is to be learned from them
+
+`make_sampler` chooses by `curriculum.sampler`. Whatever a sampler keeps stands in an `ArtifactStore`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+
+from legos_envs import Episode
+from legos_train.arena.artifact_store import ArtifactStore
+from legos_train.arena.curriculum.items import CorpusSampler, LearnabilitySampler
+from legos_train.arena.curriculum.proposed import ProposedProblems
+from legos_train.config.sections import Curriculum
+from legos_train.errors import ConfigError
+
+if TYPE_CHECKING:
+    from legos_train.arena.arena import Arena, EpisodeRequest
+
+STORE = "curriculum"
+"""What the arena calls the store of the run's sampler."""
+
+
+class TaskSampler(Protocol):
+    """Decides what an episode is about, and learns from how it went."""
+
+    def prepare(self, request: EpisodeRequest, rng: np.random.Generator, step: int) -> EpisodeRequest:
+        """The request, or one with other `options`; called once per group of episodes.
+
+        A function of the sampler's state and the arguments: the same call again gives the same request.
+        """
+        ...
+
+    def learn(self, episodes: Sequence[Episode], step: int) -> dict[str, float]:
+        """Takes in the finished episodes of a step; returns numbers for its metrics record."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps besides the arena's stores, as JSON values."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+Maker = Callable[[Curriculum, ArtifactStore, "Arena"], TaskSampler]
+SAMPLERS: dict[str, Maker] = {
+    "proposed_problems": ProposedProblems.of,
+    "learnability": LearnabilitySampler.of,
+    "corpus": CorpusSampler.of,
+}
+
+
+def make_sampler(settings: Curriculum, arena: Arena) -> TaskSampler:
+    """The task sampler that `settings.sampler` names, over the arena's store `curriculum`, made when there is none.
+
+    `module:function` is called with the settings, the store and the arena and returns a `TaskSampler`.
+
+    Raises:
+        ConfigError: the name is unknown, cannot be imported, or no environment of the arena suits the sampler.
+    """
+    name = settings.sampler or ""
+    make = SAMPLERS.get(name) or _imported(name)
+    fresh = STORE not in arena.stores
+    store = ArtifactStore(capacity=settings.capacity) if fresh else arena.stores[STORE]
+    try:
+        sampler = make(settings, store, arena)
+    except ValueError as error:
+        if fresh:
+            store.close()
+        raise ConfigError(f"curriculum.sampler {name!r}: {error}") from error
+    if lacking := [
+        part for part in ("prepare", "learn", "state_dict", "load_state_dict") if not hasattr(sampler, part)
+    ]:
+        raise ConfigError(f"curriculum.sampler {name!r} made {type(sampler).__name__}, which has no {lacking[0]}()")
+    if fresh:
+        arena.add_store(STORE, store)
+    return sampler
+
+
+def _imported(name: str) -> Maker:
+    module, colon, attribute = name.partition(":")
+    accepted = f"{', '.join(SAMPLERS)} and module:function"
+    if not colon or not module or not attribute:
+        raise ConfigError(f"curriculum.sampler must be one of {accepted}; got {name!r}")
+    try:
+        made = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"curriculum.sampler {name!r} cannot be imported: {error}; accepted: {accepted}") from error
+    if not callable(made):
+        raise ConfigError(f"curriculum.sampler {name!r} is {type(made).__name__}; it must be a function")
+    return cast(Maker, made)

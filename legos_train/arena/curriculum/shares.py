@@ -1,0 +1,43 @@
+"""What the samplers share: which envs of the arena they are for, and requests with other options."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pettingzoo.utils.env import AECEnv
+
+if TYPE_CHECKING:
+    from legos_train.arena.arena import Arena, EpisodeRequest
+
+E = TypeVar("E")
+
+
+def suitable(arena: Arena, kind: type[E]) -> dict[str, E]:
+    """The envs of the arena that are of a class, by name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    made: dict[str, AECEnv] = {name: slot.make() for name, slot in arena.envs.items()}
+    found = {name: env.unwrapped for name, env in made.items() if isinstance(env.unwrapped, kind)}
+    if not found:
+        kinds = ", ".join(f"{name} ({type(env.unwrapped).__name__})" for name, env in made.items()) or "none"
+        raise ValueError(f"it is for {kind.__name__} environments; the run has {kinds}")
+    return found
+
+
+def given(request: EpisodeRequest, *names: str) -> bool:
+    """Whether a request is not to be changed: an evaluation episode, or one that says itself what it is about."""
+    return request.train_roles == () or any(name in (request.options or {}) for name in names)
+
+
+def with_options(request: EpisodeRequest, options: Mapping[str, Any]) -> EpisodeRequest:
+    """The request with these options besides its own."""
+    return dataclasses.replace(request, options={**(request.options or {}), **options})
+
+
+def mean(values: list[float]) -> float:
+    """The mean; 0 of nothing."""
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,92 @@
+"""The bundled model `tiny` and how it is made again: `legos bootstrap OUT`.
+
+A language model of 0.74 M parameters that knows the texts of the registered environments and plays every legal move
+with equal probability. Register an environment and run this again, and the new model knows its texts too.
+
+    sentences.py   a generator of sentences          texts.py      dialogues from random play
+    tokenizer.py   byte-level BPE, chat template     rows.py       dialogues to token ids and soft targets
+    pretrain.py    the training loop                 measure.py    exact illegal mass and evenness of a model
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from legos_train.bootstrap import pretrain, texts, tokenizer
+from legos_train.bootstrap.meter import Report, progress_report
+
+STEPS = 1500
+BATCH = 28
+TOKENIZER_DIALOGUES = 12_000
+
+
+def bootstrap(
+    out_dir: str | Path,
+    steps: int = STEPS,
+    seed: int = 0,
+    progress: Report | bool = True,
+    threads: int = 1,
+    stream: Callable[[int], Iterator[texts.Dialogue]] = texts.stream,
+    batch_size: int = BATCH,
+) -> Path:
+    """Make a model folder from nothing: tokenizer, chat template, configuration, weights.
+
+    On one machine the same arguments give the same files bit for bit.
+
+    Args:
+        out_dir: made when missing; must not hold a model already.
+        steps: optimiser steps.
+        seed: of the texts, the first weights and the order of training.
+        progress: True shows progress on stderr, False is silent; or a function called after each step with the step,
+            `steps` and the losses by kind of token.
+        threads: BLAS threads; the result depends on it. At this size a second one gains nothing.
+        stream: what the model reads, by seed.
+        batch_size: rows a step.
+
+    Returns:
+        The folder, which `mlx_lm.load` and `transformers.AutoTokenizer` read.
+
+    Raises:
+        FileExistsError: the folder holds a config.json.
+        ValueError: `steps` is less than 1.
+    """
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    from inference.forward import fastblas
+
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1; got {steps!r}")
+    folder = Path(out_dir)
+    if (folder / "config.json").exists():
+        raise FileExistsError(f"{folder} holds a model already (config.json); name an empty or new folder")
+    fastblas.enable(threads)
+    sample = islice(stream(seed + 1_000_000), TOKENIZER_DIALOGUES)
+    trained = tokenizer.train_tokenizer(text for dialogue in sample for text in dialogue.texts())
+    encoder = tokenizer.ChatEncoder(trained)
+    config = pretrain.model_config(trained.get_vocab_size())
+    model = pretrain.new_model(config, seed)
+    with nullcontext(progress if callable(progress) else None) if progress is not True else progress_report() as report:
+        pretrain.pretrain(
+            model, encoder, steps=steps, seed=seed, report=report, dialogues=stream(seed), batch_size=batch_size
+        )
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save_tokenizer(trained, folder)
+    end, pad = encoder.end, trained.token_to_id(tokenizer.END_OF_TEXT)
+    config |= {"bos_token_id": None, "eos_token_id": [end, pad], "pad_token_id": pad}
+    _write(folder / "config.json", config)
+    generation = {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_new_tokens": 32}
+    _write(folder / "generation_config.json", {"eos_token_id": [end, pad], "pad_token_id": pad, **generation})
+    weights = dict(tree_flatten(model.parameters()))
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
+    return folder
+
+
+def _write(path: Path, values: dict[str, Any]) -> None:
+    path.write_text(json.dumps(values, indent=2) + "\n")

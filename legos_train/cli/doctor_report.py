@@ -1,0 +1,216 @@
+"""What this installation looks like, for people and for bug reports. No part can fail the whole, or tell a secret.
+
+Every section is made on its own; one that raises becomes its error. Values of environment variables whose names look
+like keys are never read into the report, addresses lose their passwords, and the home directory is written `~`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import socket
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from legos_train.cli.doctor_advice import advice
+from legos_train.cli.doctor_installed import extras, version, versions
+from legos_train.cli.doctor_secrets import environment, tidy
+
+PORTS = range(8000, 8010)
+"""`legos serve` takes 8000 by default; people count up from there."""
+MOST_FILES = 20_000
+
+
+def examine() -> dict[str, Any]:
+    """All sections, plain JSON values, and `advice`. A section that could not be made is `{"error": what happened}`."""
+    sections: dict[str, Callable[[], Any]] = {
+        "system": system,
+        "versions": versions,
+        "device": device,
+        "blas": blas,
+        "memory": memory,
+        "disk": disk,
+        "ports": ports,
+        "caches": caches,
+        "extras": extras,
+        "sandbox": sandbox,
+        "environment": lambda: environment(os.environ),
+    }
+    report: dict[str, Any] = {}
+    for name, make in sections.items():
+        try:
+            report[name] = tidy(make())
+        except Exception as error:  # a broken installation is what this is for
+            report[name] = {"error": tidy(f"{type(error).__name__}: {error}")}
+    report["advice"] = advice(report)
+    return report
+
+
+def system() -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+    }
+
+
+def device() -> dict[str, Any]:
+    if importlib.util.find_spec("mlx") is None:
+        return {"mlx": "not installed", "install": "pip install 'legos[train]'"}
+    import mlx.core as mx
+
+    kind = mx.default_device()
+    found: dict[str, Any] = {
+        "default": "gpu" if kind.type == mx.DeviceType.gpu else "cpu",
+        "metal": mx.metal.is_available(),
+    }
+    if kind.type == mx.DeviceType.gpu:
+        found["info"] = {key: value for key, value in mx.device_info().items() if isinstance(value, str | int)}
+    return found
+
+
+def blas() -> dict[str, Any]:
+    """Which library MLX's matrix products run on, and every BLAS in the process with its threads."""
+    import numpy
+
+    found: dict[str, Any] = {"numpy": _numpy_blas(numpy)}
+    if importlib.util.find_spec("mlx") is not None and importlib.util.find_spec("threadpoolctl") is not None:
+        import warnings
+
+        from inference.forward import fastblas
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # the state says the same
+            status = fastblas.enable()
+        found["mlx"] = {"state": status.state, "library": status.library, "fast": status.fast, "tried": status.tried}
+        if not status.fast:
+            found["mlx"]["advice"] = "pip install scipy-openblas32, and unset LEGOS_BLAS, for 15 to 30 times the speed"
+    if importlib.util.find_spec("threadpoolctl") is not None:
+        import threadpoolctl
+
+        pools = threadpoolctl.threadpool_info()
+        found["pools"] = [{k: p.get(k) for k in ("internal_api", "version", "num_threads", "filepath")} for p in pools]
+    return found
+
+
+def _numpy_blas(numpy: Any) -> str:
+    config = numpy.show_config(mode="dicts") or {}
+    built = config.get("Build Dependencies", {}).get("blas", {})
+    return f"{built.get('name', 'unknown')} {built.get('version', '')}".strip()
+
+
+def memory() -> dict[str, Any]:
+    """In GiB: of the machine, free now, this process's limit, and a container's limit where there is one."""
+    found: dict[str, Any] = {"total": _gib(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))}
+    info = Path("/proc/meminfo")
+    if info.is_file():
+        lines = dict(line.split(":", 1) for line in info.read_text().splitlines() if ":" in line)
+        found["available"] = _gib(int(lines["MemAvailable"].split()[0]) * 1024)
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.is_file() and (text := limit.read_text().strip()).isdigit():
+        found["container_limit"] = _gib(int(text))
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        found["process_limit"] = _gib(soft)
+    return found
+
+
+def disk() -> dict[str, Any]:
+    """Free GiB where runs and models are kept."""
+    places = {"here": Path.cwd(), "models": hub_cache(), "temporary": Path(os.environ.get("TMPDIR") or "/tmp")}  # noqa: S108
+    found = {}
+    for name, path in places.items():
+        there = next(p for p in (path, *path.parents) if p.exists())
+        found[name] = {
+            "path": str(path),
+            "free": _gib(shutil.disk_usage(there).free),
+            "writable": os.access(there, os.W_OK),
+        }
+    return found
+
+
+def hub_cache() -> Path:
+    """Where Hugging Face's libraries keep models, by their own rules."""
+    home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    return Path(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")).expanduser()
+
+
+def ports() -> dict[str, str]:
+    """By port of this machine that somebody listens on: `legos serve`, or something else."""
+    return {str(port): answer for port in PORTS if (answer := _listening(port)) is not None}
+
+
+def _listening(port: int) -> str | None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.settimeout(0.2)
+        if probe.connect_ex(("127.0.0.1", port)):
+            return None
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            f"http://127.0.0.1:{port}/ready", timeout=1
+        ) as answer:
+            text = answer.read(200)
+    except urllib.error.HTTPError as error:
+        text = error.read(200)
+    except (OSError, ValueError):
+        text = b""
+    try:
+        said = json.loads(text)
+    except ValueError:
+        said = None
+    if isinstance(said, dict) and set(said) == {"ready"}:
+        return "legos serve, ready" if said["ready"] else "legos serve, not ready"
+    return "another program"
+
+
+def caches() -> dict[str, Any]:
+    hub = hub_cache()
+    models = sorted(p for p in hub.glob("models--*") if p.is_dir()) if hub.is_dir() else []
+    runs = sorted(p.parent for p in Path("runs").glob("*/config.toml"))
+    return {
+        "models": {"path": str(hub), "count": len(models), **_size(hub)},
+        "runs": {"path": str(Path("runs").resolve()), "count": len(runs), **_size(Path("runs"))},
+    }
+
+
+def _size(folder: Path) -> dict[str, Any]:
+    total = count = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            count += 1
+            if count > MOST_FILES:
+                return {"gib": _gib(total), "note": f"only the first {MOST_FILES} files were counted"}
+            path = os.path.join(root, name)
+            if not os.path.islink(path):
+                try:
+                    total += os.path.getsize(path)
+                except OSError:
+                    continue  # removed while we were counting
+    return {"gib": _gib(total)}
+
+
+def sandbox() -> dict[str, Any]:
+    """What can run code that a model wrote."""
+    from legos_envs.scoring import os_sandbox
+
+    monty = version("pydantic-monty")
+    tool = os_sandbox.available()
+    return {
+        "monty": monty or "not installed: pip install 'legos[tasks]'",
+        "os": tool or "none: apt install bubblewrap on Linux; macOS has sandbox-exec",
+    }
+
+
+def _gib(size: float) -> float:
+    return round(size / 2**30, 2)

@@ -1,0 +1,155 @@
+"""`legos export FORMAT ...`: adapters, rollouts and environments for other tools."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from legos_train.cli.main import parse_assignments, parser
+from legos_train.export import ExportError
+
+DESCRIPTION = """Write something that other tools read. Nothing leaves this machine, unless hub is given --push.
+
+  peft       ADAPTER_OR_RUN OUT  an adapter for PEFT and vLLM (a run: runs/x, @last, @best, @step_40)
+  mlx        PEFT_DIR OUT        a PEFT adapter in mlx-lm's layout, for legos and mlx-lm
+  hub        RUN OUT             a folder with the adapter and a model card
+  parquet    RUN_OR_LOG OUT      rollouts as a Parquet file, for `datasets` (runs/x@step_40: those of that step)
+  jsonl      RUN_OR_LOG OUT      the same as JSON lines
+  verifiers  ENV_ID OUT          an environment as a package for verifiers v1 and prime-rl"""
+EXAMPLES = """
+legos export peft runs/kuhn kuhn_peft --base-model org/base       # for PEFT and vLLM; runs/kuhn@last, runs/kuhn@best
+legos export mlx kuhn_peft kuhn_mlx                               # and back
+legos export hub runs/kuhn kuhn_hub                               # a folder with adapter and model card
+legos export parquet runs/kuhn kuhn.parquet                       # rollouts as a data set; needs the extra `datasets`
+legos export jsonl runs/kuhn kuhn.jsonl --by episode              # the same as JSON lines, one per episode
+legos export verifiers KuhnPoker-v0 kuhn_verifiers                # an environment for verifiers and prime-rl
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    p = parser("export", DESCRIPTION, EXAMPLES)
+    p.add_argument("format", choices=("peft", "mlx", "hub", "parquet", "jsonl", "verifiers"), help="what is written")
+    p.add_argument("source", metavar="SOURCE", help="what is exported, see above")
+    p.add_argument("out", type=Path, metavar="OUT", help="the folder to write, new or empty; or the file, new")
+    p.add_argument(
+        "--base-model",
+        metavar="ORG/NAME",
+        help="peft, hub: the repository of the original weights (default: the model of the run, if it is one)",
+    )
+    p.add_argument("--by", choices=("turn", "episode"), help="parquet, jsonl: what a row is (default: turn)")
+    p.add_argument("--license", metavar="NAME", help="hub: the license that the card names (default: none)")
+    p.add_argument("--push", metavar="REPO", help="hub: also upload the folder to this repository")
+    p.add_argument("--public", action="store_true", help="hub: the repository that --push makes is public")
+    p.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="verifiers: constructor argument of the env (repeatable)",
+    )
+    p.add_argument("--overwrite", action="store_true", help="write even if OUT is there: its files are replaced")
+    return p
+
+
+def run(arguments: Sequence[str]) -> int:
+    p = make_parser()
+    options = p.parse_args(arguments)
+    _check(p, options)
+    {"peft": _peft, "mlx": _mlx, "hub": _hub, "parquet": _rows, "jsonl": _rows, "verifiers": _verifiers}[
+        options.format
+    ](options)
+    return 0
+
+
+def _check(p: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Options that the format does not know are mistakes, not noise."""
+    known = {
+        "base_model": ("peft", "hub"),
+        "by": ("parquet", "jsonl"),
+        "license": ("hub",),
+        "push": ("hub",),
+        "public": ("hub",),
+        "arg": ("verifiers",),
+    }
+    for name, formats in known.items():
+        if getattr(options, name) and options.format not in formats:
+            p.error(f"--{name.replace('_', '-')} goes with {' and '.join(formats)}")
+    if options.public and not options.push:
+        p.error("--public goes with --push")
+
+
+def find_adapter(spec: str, scratch: Path) -> tuple[str | None, Path]:
+    """The base model's name, if it is known, and the adapter's folder; that of a checkpoint is made in `scratch`.
+
+    Raises:
+        PolicyError, ExportError: there is no such adapter.
+    """
+    from legos_train.export.checkpoint_adapter import is_checkpoint, unpack
+    from legos_train.export.peft import CONFIG, read_config
+    from legos_train.players.words import locate
+
+    if (Path(spec) / CONFIG).is_file():
+        config, _ = read_config(Path(spec) / CONFIG)
+        named = (config.get("legos") or {}).get("base_model") or config.get("model")
+        return (str(named) if named else None), Path(spec)
+    base, adapter = locate(spec)
+    if is_checkpoint(spec.rpartition("@")[2]):
+        return unpack(spec, scratch)
+    if adapter is None:
+        raise ExportError(f"{spec!r} is a model without an adapter; give an adapter folder, a run, or MODEL+ADAPTER")
+    return base, adapter
+
+
+def _peft(options: argparse.Namespace) -> None:
+    from legos_train.export.peft import original_model, to_peft
+
+    with tempfile.TemporaryDirectory() as scratch:
+        named, adapter = find_adapter(options.source, Path(scratch))
+        base = original_model(named, options.base_model)
+        layers = to_peft(adapter, options.out, base, overwrite=options.overwrite)
+    print(f"wrote {options.out}: PEFT LoRA on {len(layers)} layers of {base}")
+
+
+def _mlx(options: argparse.Namespace) -> None:
+    from legos_train.export.peft import to_mlx
+
+    layers = to_mlx(Path(options.source), options.out, overwrite=options.overwrite)
+    print(f"wrote {options.out}: mlx-lm LoRA on {len(layers)} layers")
+
+
+def _hub(options: argparse.Namespace) -> None:
+    from legos_train.export import hub
+
+    with tempfile.TemporaryDirectory() as scratch:
+        source = hub.open_run(options.source, Path(scratch))
+        files = hub.write_folder(
+            source, options.out, base_model=options.base_model, license=options.license, overwrite=options.overwrite
+        )
+    print(f"wrote {options.out}: {', '.join(files)}")
+    if options.push:
+        print(f"pushed to {hub.push(options.out, options.push, private=not options.public)}")
+    else:
+        print("nothing was sent; --push ORGANISATION/NAME uploads it")
+
+
+def _rows(options: argparse.Namespace) -> None:
+    from legos_train.export import rows
+
+    write = rows.write_parquet if options.format == "parquet" else rows.write_jsonl
+    by = options.by or "turn"
+    source, step = rows.source_of(options.source)
+    count, remarks = write(source, options.out, by, step=step, overwrite=options.overwrite)
+    for remark in remarks:
+        print(remark, file=sys.stderr)
+    print(f"wrote {options.out}: {count} rows, one per {by}")
+
+
+def _verifiers(options: argparse.Namespace) -> None:
+    from legos_train.export.verifiers import write_package
+
+    arguments = parse_assignments(options.arg, "--arg")
+    package, roles = write_package(options.source, options.out, arguments=arguments, overwrite=options.overwrite)
+    print(f"wrote {options.out}: package {package}, seats {', '.join(roles)}")

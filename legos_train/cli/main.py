@@ -1,0 +1,162 @@
+"""The command line: `legos VERB ...`. Each verb imports what it needs and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from legos_train.errors import Stopped
+
+VERBS = {
+    "envs": ("legos_train.cli.envs", "list, show, check or begin environments"),
+    "train": ("legos_train.cli.train", "train a model by self-play"),
+    "eval": ("legos_train.cli.eval", "measure a policy, without training"),
+    "tournament": ("legos_train.cli.tournament", "all pairs of policies over several envs, with ratings"),
+    "serve": ("legos_train.cli.serve", "serve a model over HTTP, with OpenAI's API"),
+    "play": ("legos_train.cli.play", "play against a policy in the terminal"),
+    "view": ("legos_train.cli.view", "look at episodes, in the browser or the terminal"),
+    "report": ("legos_train.cli.report", "write the report of a run again, or compare runs"),
+    "export": ("legos_train.cli.export", "adapters, rollouts and environments for other tools"),
+    "doctor": ("legos_train.cli.doctor", "what is installed here and how fast it is set up to run"),
+    "bootstrap": ("legos_train.cli.bootstrap", "remake the bundled model `tiny`"),
+}
+EXTRAS = {
+    **dict.fromkeys(("mlx", "mlx_lm", "transformers", "tokenizers", "safetensors", "tomli_w"), "train"),
+    **dict.fromkeys(("fastapi", "uvicorn", "prometheus_client"), "serve"),
+    "wandb": "wandb",
+    "httpx2": "client",
+    "pyarrow": "datasets",
+    "huggingface_hub": "train",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a verb and returns its exit code: 0, 1 for a failure that the message explains, 2 for wrong usage."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        _for_people()
+    if arguments[:1] in (["--version"], ["-V"]):
+        from legos_envs import __version__
+
+        print(f"legos {__version__}")
+        return 0
+    if not arguments or arguments[0] not in VERBS:
+        return _usage(arguments)
+    module, _ = VERBS[arguments[0]]
+    try:
+        code: int = importlib.import_module(module).run(arguments[1:])
+        sys.stdout.flush()  # here, and not at exit, where a reader that has gone could not be handled
+        return code
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        print(
+            f"legos {arguments[0]} needs {error.name}, which the extra {extra!r} brings: pip install 'legos[{extra}]'",
+            file=sys.stderr,
+        )
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except Stopped as stopped:
+        return stopped.exit_code
+    except BrokenPipeError:
+        return _reader_left()
+    except Exception as error:
+        if not explained(error):
+            raise
+        print(f"error: {message(error)}", file=sys.stderr)
+        return 1
+
+
+def _for_people() -> None:
+    """A process that only runs a command: warnings without the place in our code, errors of settings without links."""
+    import os
+    import warnings
+
+    warnings.formatwarning = lambda message, *rest: f"note: {message}\n"  # type: ignore[assignment]
+    os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
+
+
+def _reader_left() -> int:
+    """Ends quietly when what reads our output has gone, as `legos envs show X | head` does; 141 is what shells expect.
+
+    Standard output goes to nowhere from here on: Python flushes it once more at exit and would complain.
+    """
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
+
+
+def explained(error: BaseException) -> bool:
+    """Whether the error was raised on purpose, with a message for the user: ours, or one about a file."""
+    return type(error).__module__.partition(".")[0] in ("legos_envs", "legos_train", "inference") or isinstance(
+        error, OSError
+    )
+
+
+def message(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.errno is not None:
+        from legos_train.disk.run_directory import explain_os_error
+
+        return explain_os_error(error, "working")
+    return str(error.args[0] if isinstance(error, LookupError) and error.args else error)
+
+
+def _usage(arguments: Sequence[str]) -> int:
+    wanted = arguments[0] if arguments else None
+    asked = wanted in (None, "-h", "--help")
+    lines = ["usage: legos VERB [options]   (legos VERB --help tells more)", ""]
+    lines += [f"  {verb:10} {what}" for verb, (_, what) in VERBS.items()]
+    if not asked:
+        import difflib
+
+        near = difflib.get_close_matches(str(wanted), VERBS, 1)
+        lines = [f"legos: unknown verb {wanted!r}" + (f", did you mean {near[0]!r}?" if near else ""), *lines]
+    print("\n".join(lines), file=sys.stdout if asked else sys.stderr)
+    return 0 if asked else 2
+
+
+def parse_assignments(pairs: Sequence[str], what: str) -> dict[str, object]:
+    """`["num_rounds=3", "memory=chat"]` as a dict; values are read as JSON where they are JSON, else as text.
+
+    Raises:
+        SystemExit: a pair has no `=`; usage errors exit with 2.
+    """
+    import json
+
+    found: dict[str, object] = {}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not sign or not key:
+            print(f"legos: {what} takes NAME=VALUE, got {pair!r}", file=sys.stderr)
+            raise SystemExit(2)
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found
+
+
+def parser(verb: str, description: str, examples: str = "") -> argparse.ArgumentParser:
+    """The parser of a verb, with its layout; see `layout`."""
+    return argparse.ArgumentParser(prog=f"legos {verb}", **layout(description, examples))
+
+
+def layout(description: str, examples: str) -> dict[str, Any]:
+    """What a parser is made with: a text that keeps its line breaks, and command lines that are shown at the end."""
+    return {
+        "description": description,
+        "epilog": "examples:\n" + textwrap.indent(examples.strip(), "  ") if examples else None,
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

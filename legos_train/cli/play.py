@@ -1,0 +1,197 @@
+"""`legos play ENV`: a person in the terminal at one seat or several, any policy at the others."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import secrets
+import shutil
+import signal
+import sys
+import textwrap
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import legos_envs
+from inference.types import InferenceError
+from legos_envs import Episode
+from legos_train.cli.main import parse_assignments, parser
+from legos_train.cli.play_table import Left, Table
+from legos_train.evaluation.outcomes import outcome_of
+from legos_train.observe.plain_text import clean
+from legos_train.players.words import Cast
+
+WIDEST, LONGEST = 100, 600
+"""Columns of text at most; characters of an answer that is shown when the game is over."""
+DESCRIPTION = """Play in the terminal, against any policy.
+
+Answer with an action such as [bet], or with text; a line of text that ends with a backslash goes on in the next.
+? tells what else can be typed, /undo takes back a typo. Ctrl-C leaves.
+
+You take the first trained seat, unless --seat puts you elsewhere (`--seat judge=human`)."""
+EXAMPLES = """
+legos play KuhnPoker-v0 --opponent optimal            # you against an equilibrium, no model needed
+legos play TicTacToe-v0 --seat player_1=human         # random play begins
+legos play Debate-v0 --seat judge=human               # any seat, by agent or role
+legos play KuhnPoker-v0 --opponent runs/kuhn@best     # against a run
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    p = parser("play", DESCRIPTION, EXAMPLES)
+    p.add_argument(
+        "env",
+        nargs="?",
+        default="KuhnPoker-v0",
+        metavar="ENV",
+        help="an id, module:Name-v0 or file.py:Name-v0 (default: %(default)s)",
+    )
+    p.add_argument(
+        "--seat",
+        action="append",
+        default=[],
+        metavar="NAME=POLICY",
+        help="who takes an agent's or role's seat (repeatable): human, random, optimal, scripted:NAME, tiny, a model "
+        "directory, runs/x@best, an endpoint http://HOST:PORT/v1#MODEL",
+    )
+    p.add_argument(
+        "--opponent",
+        default="random",
+        metavar="POLICY",
+        help="who takes all other seats, judges too (default: %(default)s)",
+    )
+    p.add_argument("--seed", type=int, metavar="S", help="deal the episode of this seed again (default: a new one)")
+    p.add_argument(
+        "--arg", action="append", default=[], metavar="NAME=VALUE", help="constructor argument of the env (repeatable)"
+    )
+    return p
+
+
+def run(arguments: Sequence[str]) -> int:
+    p = make_parser()
+    options = p.parse_args(arguments)
+    if options.seed is not None and options.seed < 0:
+        p.error(f"--seed must be at least 0, got {options.seed}")
+    env: Any = legos_envs.make(options.env, **parse_assignments(options.arg, "--arg"))
+    env.reset(seed=0)
+    roles = {agent: info.get("role", agent) for agent, info in env.infos.items()}
+    chosen = {str(k): str(v) for k, v in parse_assignments(options.seat, "--seat").items()}
+    if unknown := set(chosen) - {*roles, *roles.values()}:
+        known = sorted({*roles, *roles.values()})
+        p.error(f"no agent or role {', '.join(sorted(unknown))}; {options.env} has {', '.join(known)}")
+    who = {agent: chosen.get(agent) or chosen.get(role) for agent, role in roles.items()}
+    if "human" not in who.values():
+        free = [agent for agent, policy in who.items() if policy is None]
+        trained = [agent for agent in free if env.infos[agent].get("trainable", True)]
+        if not free:
+            p.error("every seat is given to a policy, and none to you; leave one free or write NAME=human")
+        who[(trained or free)[0]] = "human"
+    return _run(env, {agent: policy or options.opponent for agent, policy in who.items()}, options)
+
+
+def _run(env: Any, who: dict[str, str], options: Any) -> int:
+    cast = Cast(env)
+    try:
+        players = {agent: None if policy == "human" else cast.player(policy) for agent, policy in who.items()}
+        seed = secrets.randbits(31) if options.seed is None else options.seed
+        people = [agent for agent, policy in who.items() if policy == "human"]
+        table = Table(env, players, seed, write=_write, pass_on=_hand_over if _at_a_terminal() else None)
+        others = ", ".join(f"{agent} is {policy}" for agent, policy in who.items() if policy != "human")
+        print(f"You are {' and '.join(people)}{'; ' if others else ''}{others}. Type ? for help, /undo after a typo.\n")
+        # asyncio's own handler would only ask the game to end, and the question to the person would stay
+        before = signal.signal(signal.SIGINT, _interrupted)
+        try:
+            return asyncio.run(_games(table, who, cast))
+        except EOFError:
+            print("\nno more input: game left")
+            return 1
+        except Left:
+            print("game left")
+        except KeyboardInterrupt:
+            print("\ngame left")
+            return 130
+        finally:
+            signal.signal(signal.SIGINT, before)
+    finally:
+        cast.close()
+    return 0
+
+
+def _interrupted(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _at_a_terminal() -> bool:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    with suppress(ImportError):  # Windows has none; elsewhere `input` gets arrow keys and a history from it
+        importlib.import_module("readline")
+    return True
+
+
+def _write(text: str) -> None:
+    """Prints with lines broken between words, at a terminal's width; boards and short lines stay as they are."""
+    text = clean(text)
+    if not sys.stdout.isatty():
+        print(text)
+        return
+    width = min(shutil.get_terminal_size().columns, WIDEST)
+    for line in text.split("\n"):
+        print(textwrap.fill(line, width, replace_whitespace=False, drop_whitespace=True) if len(line) > width else line)
+
+
+def _hand_over(agent: str) -> None:
+    """Another person's turn: what the one before could read must be gone when it is shown."""
+    input(f"\nNow {agent}. Give the keyboard over; Enter clears the screen and shows what {agent} may see> ")
+    print("\x1b[2J\x1b[3J\x1b[H", end="", flush=True)
+
+
+async def _games(table: Table, who: dict[str, str], cast: Cast) -> int:
+    """Plays, shows the result and, to somebody at a terminal, offers to take the last entry back even then.
+
+    Returns the exit code: 1 where a player could not answer and nobody wanted to wait for it.
+    """
+    while True:
+        try:
+            episode = await table.play()
+        except (InferenceError, OSError) as error:  # an endpoint; all answers so far are kept
+            print(f"error: {error}", file=sys.stderr)
+            if not sys.stdin.isatty() or input("Enter asks again; anything else leaves> ").strip():
+                return 1
+            cast.revive()
+            continue
+        _show_result(table, episode, who)
+        if not sys.stdin.isatty():
+            return 0
+        try:
+            line = input("\nEnter leaves; undo takes back what you typed last> ")
+        except EOFError:
+            return 0
+        if line.strip().casefold().removeprefix("/") != "undo" or not table.take_back():
+            return 0
+
+
+def _show_result(table: Table, episode: Episode, who: dict[str, str]) -> None:
+    for said in table.since():
+        text = said.text.strip()
+        print()
+        _write(f"{said.agent}: {text if len(text) <= LONGEST else text[:LONGEST] + ' ...'}")
+    for agent in [agent for agent, policy in who.items() if policy == "human"]:
+        messages = table.env.observe(agent)["messages"]
+        if messages and messages[-1]["role"] == "user":  # what it was told after its last action
+            print()
+            _write(f"{agent} is told: {messages[-1]['content']}")
+    print()
+    for agent, policy in who.items():
+        print(f"{agent} ({policy}): {episode.returns[agent]:+g}")
+    print(f"outcome: {episode.outcome or 'ended'}{_verdict(table, episode, who)} (seed {table.seed})")
+
+
+def _verdict(table: Table, episode: Episode, who: dict[str, str]) -> str:
+    """Whether the person has won, where one plays and what one side wins the others lose."""
+    people = [agent for agent, policy in who.items() if policy == "human" and episode.trajectories[agent].trainable]
+    if len(people) != 1 or not getattr(table.env.unwrapped, "zero_sum", False):
+        return ""
+    return {"win": ", you won", "loss": ", you lost", "draw": ", a draw"}.get(outcome_of(episode, people[0]), "")

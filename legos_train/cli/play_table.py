@@ -1,0 +1,240 @@
+"""A game with people at the table: every answer is kept, so that a typo can be taken back and the game played on.
+
+Taking back plays the episode again from its seed with all answers before the typo as they were given, whoever gave
+them: models and endpoints are not asked again. What comes after it is asked for anew.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pettingzoo import AECEnv
+
+from legos_envs import Decision, Episode, Policy, play
+from legos_envs.policies import HumanPolicy, written
+from legos_train.observe.plain_text import repeated, squared
+
+if TYPE_CHECKING:
+    from legos_train.rollout.rollouts import ModelPlayer
+
+HELP = """\
+  an action      with or without its brackets, in any case: bet, [bet], BET
+  text\\          any text, where no move is asked for; the \\ goes on in the next line
+  ? /help        this
+  /look          what you were told last, the board too
+  /legal         the legal actions
+  /undo          take back what was typed last; the game goes on from there
+  /quit          leave
+Where a move is asked for, the slash may be left out."""
+COMMANDS = ("help", "look", "legal", "undo", "quit")
+
+
+class TakenBack(Exception):
+    """The last entry of a person was taken back: play again with the answers that are left."""
+
+
+class Left(Exception):
+    """A person has left the game."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One answer of the game."""
+
+    agent: str
+    turn: int
+    text: str
+    by_person: bool
+
+
+class Table:
+    """One episode with people in some seats.
+
+    Args:
+        env: what is played.
+        players: by agent; `None` is a person.
+        seed: of the episode.
+        read, write: as in `HumanPolicy`.
+        pass_on: called with an agent before its turn, when a person has that seat and another person was asked last:
+            hides what only the other may see.
+    """
+
+    def __init__(
+        self,
+        env: AECEnv,
+        players: Mapping[str, Policy | ModelPlayer | None],
+        seed: int,
+        read: Callable[[str], str] = input,
+        write: Callable[[str], Any] = print,
+        pass_on: Callable[[str], None] | None = None,
+    ):
+        self.env, self.seed, self.write = env, seed, write
+        self.said: list[Said] = []
+        self._input, self._pass_on = read, pass_on
+        self._legal = self._agent = ""
+        self._position: set[str] = set()
+        self._told: dict[str, list[str]] = {}
+        self._known: dict[tuple[str, int], str] = {}
+        self._seats: dict[str, Policy] = {}
+        self._human = self._person()
+        for agent, player in players.items():
+            if player is None:
+                self._seats[agent] = self._seat(self._ask, person=True)
+            else:
+                self._seats[agent] = self._seat(player if callable(player) else ModelSeat(player), person=False)
+
+    async def play(self) -> Episode:
+        """Plays to the end, as often as something is taken back.
+
+        Raises:
+            Left: a person has left.
+            NoInput: the input has ended.
+        """
+        while True:
+            try:
+                return await play(self.env, self._seats, self.seed)
+            except TakenBack:
+                continue
+
+    def take_back(self) -> bool:
+        """Forgets the last entry of a person and all that was said after it; False if there is none."""
+        last = max((k for k, said in enumerate(self.said) if said.by_person), default=None)
+        if last is None:
+            return False
+        text = self.said[last].text
+        del self.said[last:]
+        self._known = {(said.agent, said.turn): said.text for said in self.said}
+        self._human = self._person()  # shows the position again
+        self.write(f"taken back: {text}")
+        return True
+
+    def since(self) -> list[Said]:
+        """What was said after a person's last entry: how the others answered it."""
+        last = max((k for k, said in enumerate(self.said) if said.by_person), default=-1)
+        return self.said[last + 1 :]
+
+    def _ask(self, decision: Decision) -> str:
+        if self._pass_on is not None and self._agent not in ("", decision.agent):
+            self._pass_on(decision.agent)
+        self._agent, self._position = decision.agent, {message["content"] for message in decision.messages}
+        told, legal = decision.messages[-1]["content"], decision.legal_actions or ()
+        named = {word.strip("[](),.:;") for word in told.split()}
+        self._legal = "" if {action.strip("[]") for action in legal} <= named else f"Legal: {' '.join(legal)}"
+        return self._human(decision)
+
+    def _person(self) -> HumanPolicy:
+        return HumanPolicy(self._read, self._show, self._command)
+
+    def _read(self, prompt: str) -> str:
+        if self._legal:
+            self.write(self._legal)  # below what was told, where that does not list them
+            self._legal = ""
+        return self._input(prompt)
+
+    def _show(self, text: str) -> None:
+        """Writes what somebody is told, without the lines that it begins with like the last: rules are read once."""
+        if text not in self._position:
+            self.write(text)
+            return
+        lines, before = text.split("\n"), self._told.get(self._agent, [])
+        same = repeated(lines, before)
+        self._told[self._agent] = lines
+        self.write(squared("\n".join(lines[same:] if same < len(lines) else lines)))
+
+    def _seat(self, policy: Policy, *, person: bool) -> Policy:
+        def answer(decision: Decision) -> str | Awaitable[str]:
+            known = self._known.get((decision.agent, decision.turn))
+            if known is not None:
+                if isinstance(policy, ModelSeat):
+                    policy.hear(decision)
+                return known
+            said = policy(decision)
+            if inspect.isawaitable(said):
+                return self._later(decision, said)
+            return self._note(decision, said, person)
+
+        return answer
+
+    async def _later(self, decision: Decision, said: Awaitable[str]) -> str:
+        return self._note(decision, await said, False)
+
+    def _note(self, decision: Decision, text: str, person: bool) -> str:
+        self.said.append(Said(decision.agent, decision.turn, text, person))
+        self._known[decision.agent, decision.turn] = text
+        return text
+
+    def _command(self, text: str, decision: Decision) -> bool:
+        """Does what a line asks for, if it is no action; see `HELP`."""
+        word, legal = text.strip().casefold(), decision.legal_actions
+        if legal and written(text.strip(), decision) in legal:
+            return False
+        name = "help" if word == "?" else word.removeprefix("/")
+        if name not in COMMANDS or not (legal or word == "?" or word.startswith("/")):
+            return False
+        if name == "help":
+            self.write(HELP)
+        elif name == "look":
+            self.write(squared(decision.messages[-1]["content"]))
+        elif name == "legal":
+            self.write(" ".join(legal) if legal else "any text")
+        elif name == "quit":
+            raise Left
+        elif self.take_back():
+            raise TakenBack
+        else:
+            self.write("nothing to take back yet")
+        return True
+
+
+class ModelSeat:
+    """A model as a policy: one answer at a time. Conversations are kept by agent, as in training."""
+
+    def __init__(self, player: ModelPlayer):
+        self.player = player
+        self._conversations: dict[str, Any] = {}
+        self._tokens: dict[tuple[str, int], tuple[int, ...]] = {}
+
+    def __call__(self, decision: Decision) -> str:
+        """What the model says. Nothing when the prompt has outgrown its context, as in training: an invalid move.
+
+        Raises:
+            RuntimeError: the engine failed.
+        """
+        from inference import ContextOverflow, Request
+
+        player, prompt = self.player, self._prompt(decision)
+        room = player.max_tokens if player.context is None else min(player.max_tokens, player.context - len(prompt))
+        if room < 1:
+            return ""
+        stops, sampling = player.renderer.stop_ids, (player.temperature, player.top_p)
+        request = Request(prompt, room, *sampling, seed=decision.seed, stop_ids=stops, adapter=player.adapter)
+        try:
+            number = player.engine.submit(request)
+        except ContextOverflow:
+            return ""
+        found = None
+        while found is None:
+            found = next((done for done in player.engine.step() if done.request_id == number), None)
+        if found.finish_reason == "error":
+            raise RuntimeError(f"the engine failed on {decision.agent!r}: {found.error}")
+        self._conversations[decision.agent].record(found.tokens)
+        self._tokens[decision.agent, decision.turn] = tuple(found.tokens)
+        return player.renderer.reply(found.tokens)
+
+    def hear(self, decision: Decision) -> None:
+        """Goes through a turn that was answered before, so that the next prompt has it as it was sampled."""
+        self._prompt(decision)
+        tokens = self._tokens.get((decision.agent, decision.turn))
+        if tokens is not None:
+            self._conversations[decision.agent].record(tokens)
+
+    def _prompt(self, decision: Decision) -> tuple[int, ...]:
+        from inference.text.render import Conversation
+
+        if not decision.turn or decision.agent not in self._conversations:
+            self._conversations[decision.agent] = Conversation(self.player.renderer, self.player.system)
+        prompt: tuple[int, ...] = self._conversations[decision.agent].prompt(decision.messages)
+        return prompt

@@ -1,0 +1,174 @@
+"""`legos serve`: the OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from legos_train.cli.main import parser
+from legos_train.errors import PolicyError
+from legos_train.export.checkpoint_adapter import unpack
+from legos_train.players.words import locate
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class Refused(ValueError):
+    """The server cannot be started in this way."""
+
+
+DESCRIPTION = """Serve a model over HTTP, with OpenAI's API and adapters that are swapped while it runs.
+
+On this machine alone (the default) no key is asked for. Another --host needs --api-key-file. There is no TLS."""
+EXAMPLES = """
+legos serve                                                             # the bundled model at http://127.0.0.1:8000/v1
+legos serve --adapter kuhn=runs/kuhn --adapter best=runs/kuhn@best      # results of a run, as two more models
+legos serve --host 0.0.0.0 --allowed-host gpu.lan --api-key-file keys.txt   # for other machines
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    p = parser("serve", DESCRIPTION, EXAMPLES)
+
+    def number(flag: str, default: int, what: str) -> None:
+        p.add_argument(flag, type=int, default=default, metavar="N", help=f"{what} (default: %(default)s)")
+
+    p.add_argument(
+        "--model",
+        help="`tiny`, a directory in mlx-lm's layout, or a hub name (default: what the adapters are for, else tiny)",
+    )
+    p.add_argument(
+        "--adapter",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="publish an adapter directory or a run (runs/x, runs/x@best, runs/x@step_40) as the model NAME "
+        "(repeatable)",
+    )
+    p.add_argument(
+        "--adapter-root",
+        type=Path,
+        metavar="DIR",
+        help="clients may load adapters by path from below DIR (default: from nowhere)",
+    )
+    number("--max-adapters", 8, "most adapters at once")
+    number("--max-lora-rank", 64, "largest rank of an adapter")
+    p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    number("--port", 8000, "port to listen on")
+    p.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="accept requests that call this machine NAME in their Host header, too (repeatable)",
+    )
+    p.add_argument(
+        "--api-key-file",
+        type=Path,
+        metavar="FILE",
+        help="one key of 16 or more characters a line; clients need one of them (default: no key)",
+    )
+    number("--max-queue", 512, "completions that may wait or run before others are answered with 429")
+    number("--max-rows", 64, "sequences decoded at once")
+    number("--max-kv-mib", 4096, "MiB for keys and values of running sequences")
+    number("--prefix-cache-mib", 256, "MiB for beginnings of prompts that are kept")
+    number("--threads", 1, "threads of the matrix library on a CPU")
+    number("--drain-seconds", 30, "how long running requests may go on after SIGTERM")
+    return p
+
+
+def run(arguments: Sequence[str]) -> int:
+    p = make_parser()
+    options = p.parse_args(arguments)
+    if not 0 <= options.port < 1 << 16:
+        p.error(f"--port must be from 0 to 65535, got {options.port}")
+    with tempfile.TemporaryDirectory(prefix="legos-serve-") as folder:
+        return _serve(options, Path(folder))
+
+
+def _serve(options: argparse.Namespace, folder: Path) -> int:
+    keys, (adapters, bases) = _keys(options.api_key_file), _adapters(options.adapter, folder)
+    model = _model(options.model, bases)
+    if options.host not in LOOPBACK and not keys:
+        raise Refused(
+            f"--host {options.host} can be reached from other machines: give --api-key-file FILE, or serve on 127.0.0.1"
+        )
+
+    _check_port(options.host, options.port)
+    from inference.forward import fastblas
+    from inference.server.app import Settings, create_app
+    from inference.server.running import serve
+
+    fastblas.enable(options.threads)
+    settings = Settings(
+        model=model,
+        adapters=adapters,
+        adapter_root=options.adapter_root,
+        max_adapters=options.max_adapters,
+        max_lora_rank=options.max_lora_rank,
+        keys=keys,
+        hosts=(*LOOPBACK, options.host, *options.allowed_host),
+        max_queue=options.max_queue,
+        engine={
+            "max_rows": options.max_rows,
+            "max_kv_bytes": options.max_kv_mib << 20,
+            "prefix_cache_bytes": options.prefix_cache_mib << 20,
+        },
+    )
+    return serve(create_app(settings), options.host, options.port, options.drain_seconds)
+
+
+def _check_port(host: str, port: int) -> None:
+    """Before a model is loaded for nothing. Who takes the port between now and then is told by the server itself."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise Refused(f"cannot listen on {host} port {port} ({error.strerror}); give another --port") from error
+
+
+def _keys(file: Path | None) -> tuple[str, ...]:
+    if file is None:
+        return ()
+    keys = tuple(line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
+    if not keys or min(map(len, keys)) < 16:
+        raise Refused(f"{file} must have at least one API key of 16 or more characters, one a line")
+    return keys
+
+
+def _adapters(given: Sequence[str], folder: Path) -> tuple[dict[str, Path], set[str]]:
+    """By name the adapter directories, and the base models that they say they are for; checkpoints become adapters
+    below `folder`."""
+    adapters, bases = {}, set()
+    for item in given:
+        name, equals, word = item.partition("=")
+        if not (name and equals and word):
+            raise Refused(f"--adapter takes NAME=PATH; got {item!r}")
+        try:
+            base, path = locate(word)
+        except PolicyError:
+            if not (Path(word) / "adapter_config.json").exists():
+                raise
+            base, path = None, Path(word)  # one that does not say what model it is for
+        if path is None:
+            raise Refused(f"--adapter {item}: {word!r} is a model; it takes an adapter directory or a run")
+        if not (path / "adapter_config.json").exists():
+            _, path = unpack(word, folder / name)
+        adapters[name] = path
+        bases |= set() if base is None else {base}
+    return adapters, bases
+
+
+def _model(given: str | None, bases: set[str]) -> str:
+    """The base model: as given, or the one that the adapters are for."""
+    if given is None and len(bases) > 1:
+        raise Refused(f"the adapters are for different models, {', '.join(sorted(bases))}; one server has one model")
+    if given is not None and bases - {given}:
+        print(f"note: adapters for {', '.join(sorted(bases - {given}))} are served over {given}", file=sys.stderr)
+    return given or next(iter(bases), "tiny")

@@ -1,0 +1,240 @@
+"""Every setting of a training run. The command line and the TOML file are these fields; see settings.py for sections.
+
+Precedence: defaults, then the preset, then the file, then the command line. An unknown key is an error that names the
+nearest one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from tyro.conf import Suppress
+
+from legos_train.config.sections import (
+    ActorEntry,
+    Async,
+    Average,
+    Checkpoint,
+    Credit,
+    Curriculum,
+    EnvEntry,
+    Evaluation,
+    Filter,
+    League,
+    Logs,
+    Lora,
+    Loss,
+    Monitor,
+    Optim,
+    Replay,
+    Sampling,
+    Section,
+    Server,
+)
+from legos_train.errors import ConfigError
+
+GROUP_CREDIT = ("grpo", "hierarchical_grpo", "rloo", "agent_turn", "gigpo", "maxrl")
+
+
+class TrainConfig(Section):
+    """One training run."""
+
+    env: Annotated[tuple[EnvEntry, ...], Suppress] = (EnvEntry(id="KuhnPoker-v0"),)
+    """The environments: an id, a list of ids, or tables `[[env]]` with id, weight and args."""
+    env_args: dict[str, Any] = Field(default_factory=dict)
+    """Constructor arguments, for a run with one environment."""
+    actors: Annotated[dict[str, ActorEntry], Suppress] = Field(default_factory=dict)
+    """Who answers for a role: tables `[actors.ROLE]` or `[actors."ENV/ROLE"]`."""
+    model: str = "tiny"
+    """`tiny`, a model directory in mlx-lm's layout, or a hub name."""
+    init_adapter: Path | None = None
+    """Adapter weights to start from: an adapter directory or a run directory."""
+    renderer: Literal["auto", "chatml", "qwen3", "llama3", "deepseek", "plain"] = "auto"
+    """How conversations become tokens; `auto` takes the model's own chat template."""
+    train_roles: tuple[str, ...] = ()
+    """Roles whose actions are trained on; empty: every seat that the environment declares trainable."""
+    steps: int = Field(250, ge=1)
+    """Optimiser steps (one batch of episodes each)."""
+    batch_size: int = Field(512, ge=1)
+    """Episodes per step."""
+    group_size: int | None = Field(None, ge=1)
+    """Episodes started from one seed, for group credit; by default 8 for group credit, else 1."""
+    seed: int = Field(0, ge=0)
+    """Of the whole run: first weights, deals, sampling, opponents."""
+    run_dir: Path | None = None
+    """Where the run is kept; by default a new directory below `runs/`."""
+    threads: int = Field(1, ge=1)
+    """Threads of the matrix library on CPU."""
+    max_rows: int = Field(256, ge=1)
+    """Most different sequences that the engine decodes at once; equal ones count as one."""
+    max_batch_tokens: int = Field(16384, ge=64)
+    """Most padded tokens in one forward and backward pass."""
+    context: int = Field(4096, ge=16)
+    """Most tokens of a prompt and its action; a seat that overflows has made an invalid move."""
+    lora: Lora = Lora()
+    sampling: Sampling = Sampling()
+    optim: Optim = Optim()
+    loss: Loss = Loss()
+    credit: Credit = Credit()
+    filter: Filter = Filter()
+    league: League = League()
+    asynchronous: Async = Async()
+    replay: Replay = Replay()
+    curriculum: Curriculum = Curriculum()
+    monitor: Monitor = Monitor()
+    average: Average = Average()
+    eval: Evaluation = Evaluation()
+    checkpoint: Checkpoint = Checkpoint()
+    logs: Logs = Logs()
+    server: Server = Server()
+
+    @field_validator("credit", "loss", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        """A method by its name alone: `credit="rae"`."""
+        return {"name": value} if isinstance(value, str) else value
+
+    @field_validator("env", mode="before")
+    @classmethod
+    def _entries(cls, value: Any) -> Any:
+        if isinstance(value, str | dict | EnvEntry):
+            value = [value]
+        if isinstance(value, list | tuple):
+            return tuple({"id": entry} if isinstance(entry, str) else entry for entry in value)
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrainConfig:
+        if not self.env:
+            raise ValueError("env is empty: name at least one environment")
+        labels = [entry.label for entry in self.env]
+        if twice := {label for label in labels if labels.count(label) > 1}:
+            raise ValueError(f"two environments are called {sorted(twice)[0]!r}; give each table [[env]] its own name")
+        if self.env_args and len(self.env) > 1:
+            raise ValueError("env_args is for runs with one environment; with several, give args in each table [[env]]")
+        if self.asynchronous.enabled and self.server.urls:
+            raise ValueError("asynchronous.enabled and server.urls exclude each other: servers generate on their own")
+        if self.loss.name == "sft" and (self.loss.truncate_ratio is not None or self.loss.mask_ratio is not None):
+            raise ValueError(
+                "loss.truncate_ratio and mask_ratio correct for who sampled; loss.name = 'sft' does not ask"
+            )
+        if self.monitor.action == "raise_kl" and not self.loss.kl:
+            raise ValueError("monitor.action = 'raise_kl' multiplies loss.kl, which is 0: give it a value")
+        self._check_credit()
+        if self.batch_size % self.grouped:
+            raise ValueError(f"batch_size ({self.batch_size}) must be a multiple of group_size ({self.grouped})")
+        return self
+
+    @property
+    def credit_names(self) -> set[str]:
+        """All credit methods that the run uses."""
+        return {self.credit.name, *self.credit.roles.values(), *(e.credit for e in self.env if e.credit)}
+
+    def _check_credit(self) -> None:
+        """Names are known, and every option that was changed is one that some method of the run takes."""
+        from legos_train.credit import METHODS, SETTINGS, credit_options
+
+        used: set[str] = {"name", "roles"}
+        for name in sorted(self.credit_names):
+            if name not in METHODS:
+                raise ValueError(f"unknown credit method {name!r}; there are {', '.join(METHODS)}")
+            used |= {SETTINGS.get(option, option) for option in credit_options(self.credit, name)}
+        for name, field in type(self.credit).model_fields.items():
+            value = getattr(self.credit, name)
+            if name not in used and value != field.get_default(call_default_factory=True):
+                raise ValueError(
+                    f"credit.{name} = {value!r} does nothing: "
+                    f"{', '.join(sorted(self.credit_names))} takes no such option"
+                )
+
+    def plain(self) -> dict[str, Any]:
+        """See `Section.plain`; environments that are no more than their id are written as that."""
+        out = super().plain()
+        entries = [e.id if e == EnvEntry(id=e.id) else _small(e) for e in self.env]
+        out["env"] = entries[0] if len(entries) == 1 and isinstance(entries[0], str) else entries
+        return {key: value for key, value in out.items() if value != {}}
+
+    @property
+    def envs(self) -> tuple[EnvEntry, ...]:
+        """The environments with `env_args` merged in."""
+        if not self.env_args:
+            return self.env
+        only = self.env[0]
+        return (only.model_copy(update={"args": {**only.args, **self.env_args}}),)
+
+    @property
+    def title(self) -> str:
+        """The names of the environments, for people."""
+        return " + ".join(entry.label for entry in self.env)
+
+    @property
+    def grouped(self) -> int:
+        """Episodes per group: `group_size`, or 8 when a method compares the episodes of a group, else 1."""
+        if self.group_size is not None:
+            return self.group_size
+        names = self.credit_names & set(GROUP_CREDIT)
+        if self.credit.root_peers == "batch" or self.credit.peers == "role":
+            names -= {"hierarchical_grpo"}  # peers are found within the batch or the episode
+        return 8 if names else 1
+
+    @property
+    def action_tokens(self) -> int:
+        """Most tokens of one action."""
+        return self.sampling.max_tokens or (12 if self.model == "tiny" else 512)
+
+
+def _small(entry: EnvEntry) -> dict[str, Any]:
+    return {key: value for key, value in entry.plain().items() if value not in ("", {}, None)}
+
+
+def load_toml(path: Path) -> TrainConfig:
+    """Reads a TOML file.
+
+    Raises:
+        ConfigError: the file is missing, is not TOML, or a key is unknown or wrong.
+    """
+    return from_dict(read_toml(path), str(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The plain values of a TOML file; raises `ConfigError` when it is missing or no TOML."""
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read the config file {str(path)!r}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{str(path)!r} is not valid TOML: {error}") from error
+
+
+def from_dict(data: dict[str, Any], where: str = "config") -> TrainConfig:
+    """Validates plain values; unknown keys are named together with the nearest known one."""
+    try:
+        return TrainConfig(**data)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: " + "; ".join(_explain(e) for e in error.errors())) from None
+
+
+def _explain(error: Any) -> str:
+    path = ".".join(str(part) for part in error["loc"])
+    if error["type"] != "extra_forbidden":
+        message = error["msg"].removeprefix("Value error, ")
+        return f"{path}: {message}, got {error['input']!r}" if path else message
+    section: Any = TrainConfig
+    for part in error["loc"][:-1]:
+        fields = getattr(section, "model_fields", {})
+        section = fields[part].annotation if part in fields else section
+        section = {"env": EnvEntry, "actors": ActorEntry}.get(str(part), section)
+    known = list(section.model_fields)
+    near = difflib.get_close_matches(str(error["loc"][-1]), known, 1)
+    return f"unknown key {path!r}" + (f", did you mean {near[0]!r}?" if near else f"; accepted: {', '.join(known)}")
+
+
+def to_toml(config: TrainConfig) -> str:
+    """The whole config as TOML; settings that are None are left out, which means the same."""
+    import tomli_w
+
+    return tomli_w.dumps(config.plain())

@@ -1,0 +1,1 @@
+"""What is written to disk, and survives a crash there."""

@@ -1,0 +1,246 @@
+"""Checkpoints: the full state of a run, written so that a crash at any point leaves the last one whole.
+
+A checkpoint is a flat directory of safetensors, JSON and plain files (no pickle) with a manifest of sizes and sha256,
+which also vouches for itself. It is written under a temporary name, made durable, and renamed: the name `step_N` is the
+commit, there is no second record that could disagree with it. Loading takes the newest one whose manifest holds; a
+broken one is set aside as `.corrupt`, never deleted.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+
+from legos_train.disk import checkpoint_files, fsops, tensors
+from legos_train.disk.checkpoint_files import MANIFEST, Damaged, set_aside, steps, sweep
+from legos_train.disk.crash import crashpoint
+from legos_train.errors import RunError
+
+SCHEMA = 2
+"""1: before files and the manifest's own checksum."""
+STATE = "state.json"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+
+
+class Loaded(NamedTuple):
+    """What a checkpoint holds."""
+
+    arrays: dict[str, dict[str, mx.array]]
+    """By group, by name."""
+    state: dict[str, Any]
+    files: dict[str, bytes]
+
+
+def save(
+    root: Path,
+    step: int,
+    arrays: Mapping[str, Mapping[str, mx.array]],
+    state: Mapping[str, Any],
+    keep: int,
+    *,
+    files: Mapping[str, bytes] | None = None,
+) -> Path:
+    """Writes `root/step_N` and then prunes all but the newest `keep` whole ones.
+
+    Args:
+        arrays: by group (`adapter`, `optimizer`, `league_step_40`, ...), named arrays.
+        state: JSON values; dictionary keys must be text, JSON has no others.
+        files: anything else, such as a database dump, by file name.
+
+    Raises:
+        OSError: it could not be written. Either nothing has changed, or, when only the last sync failed, the new
+            checkpoint is there and whole; in both cases the next `save` may be tried.
+        ValueError, TypeError: something cannot be kept that way; nothing has changed.
+    """
+    contents = _contents(arrays, state, files or {})
+    fsops.make_directory(root)
+    sweep(root)
+    final, temporary = root / f"step_{step}", root / f".tmp-step_{step}-{os.getpid()}"
+    crashpoint("checkpoint.begun")
+    try:
+        fsops.make_directory(temporary)
+        entries = {}
+        for name, data, point in contents:
+            fsops.write_file(temporary / name, data, torn="checkpoint.torn")
+            entries[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            crashpoint(point)
+        fsops.write_file(temporary / MANIFEST, _manifest(step, entries), torn="checkpoint.torn")
+        crashpoint("checkpoint.manifest_written")
+        fsops.sync_directory(temporary)
+        crashpoint("checkpoint.directory_synced")
+        _commit(root, temporary, final, step)
+    except BaseException:
+        with suppress(OSError):  # what stays is swept by the next save or load; the first error says more
+            fsops.remove_own(temporary)
+        raise
+    crashpoint("checkpoint.renamed")
+    fsops.sync_directory(root)
+    crashpoint("checkpoint.committed")
+    checkpoint_files.prune(root, keep, step)
+    return final
+
+
+def _contents(
+    arrays: Mapping[str, Mapping[str, mx.array]], state: Mapping[str, Any], files: Mapping[str, bytes]
+) -> Iterator[tuple[str, bytes, str]]:
+    """File name, content and crash point. Names and state are checked before the first is made."""
+    for name in [*arrays, *files]:
+        if not _NAME.fullmatch(name) or name in (STATE, MANIFEST) or (name in files and name.endswith(".safetensors")):
+            raise ValueError(
+                f"{name!r} cannot be kept in a checkpoint: names are letters, digits, '.', '_' and '-'; "
+                f"{STATE}, {MANIFEST} and files that end in .safetensors are its own"
+            )
+    _check_keys(state, "state")
+    text = json.dumps(state, indent=1).encode()
+
+    def make() -> Iterator[tuple[str, bytes, str]]:
+        for group, named in arrays.items():  # one group at a time: only one is in memory twice
+            yield f"{group}.safetensors", tensors.to_bytes(named), "checkpoint.arrays_written"
+        for name, data in files.items():
+            yield name, data, "checkpoint.file_written"
+        yield STATE, text, "checkpoint.state_written"
+
+    return make()
+
+
+def _check_keys(value: Any, where: str) -> None:
+    """JSON turns the key 1 into "1" without a word, and the resumed run would not find it."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise TypeError(
+                    f"{where} has the key {key!r}; JSON keeps only text, so a resume would not find it again"
+                )
+            _check_keys(inner, f"{where}.{key}")
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _check_keys(inner, f"{where}[]")
+
+
+def _manifest(step: int, entries: Mapping[str, Any]) -> bytes:
+    content = {"schema": SCHEMA, "step": step, "files": dict(sorted(entries.items()))}
+    return _render({**content, "sha256": _seal(content)})
+
+
+def _render(manifest: Mapping[str, Any]) -> bytes:
+    return (json.dumps(manifest, indent=1) + "\n").encode()
+
+
+def _seal(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_render(content)).hexdigest()
+
+
+def _commit(root: Path, temporary: Path, final: Path, step: int) -> None:
+    if not final.exists():
+        fsops.rename(temporary, final)
+        return
+    try:  # a run that went back to an earlier step comes by again
+        read(final)
+    except (Damaged, RunError):
+        set_aside(final, fsops.free(root / f"step_{step}.corrupt"))
+        fsops.rename(temporary, final)
+        return
+    old = root / f".old-step_{step}-{os.getpid()}"
+    fsops.rename(final, old)  # `sweep` takes it back if it goes no further
+    crashpoint("checkpoint.old_moved")
+    try:
+        fsops.rename(temporary, final)
+    except BaseException:
+        with suppress(OSError):
+            fsops.rename(old, final)
+        raise
+
+
+def load_newest(root: Path) -> Loaded | None:
+    """The newest whole checkpoint, or None when there is none. Broken ones are set aside with a message.
+
+    The caller holds the lock of the run directory: what a killed writer left is cleared away here.
+
+    Raises:
+        RunError: the newest one was written by a version with another format.
+        OSError: the disk could not be read for a reason that is no damage (permissions, too many open files).
+    """
+    if not root.is_dir():
+        return None
+    sweep(root)
+    for step in reversed(steps(root)):
+        directory = root / f"step_{step}"
+        crashpoint("load.begun")
+        try:
+            found = read(directory)
+        except Damaged as error:
+            aside = fsops.free(root / f"step_{step}.corrupt")
+            set_aside(directory, aside)
+            print(f"checkpoint {directory} is damaged ({error}); set aside as {aside.name}", file=sys.stderr)
+            continue
+        crashpoint("load.read")
+        return found
+    return None
+
+
+def read(directory: Path) -> Loaded:
+    """One checkpoint, checked; nothing is changed, so also good for the checkpoints of other runs.
+
+    Raises:
+        Damaged: a file is missing or is not what the manifest says.
+        RunError: it has another format.
+        OSError: it could not be read for a reason that is no damage.
+    """
+    try:
+        manifest = _read_manifest(directory)
+        contents = {name: _checked(directory / name, entry) for name, entry in manifest["files"].items()}
+        state = json.loads(contents.pop(STATE))
+        groups = {name: data for name, data in contents.items() if name.endswith(".safetensors")}
+        arrays = {name.removesuffix(".safetensors"): tensors.from_bytes(data) for name, data in groups.items()}
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.EIO, errno.EISDIR, errno.ENOTDIR):
+            raise Damaged(f"{Path(str(error.filename)).name}: {error.strerror}") from None
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Damaged(f"{type(error).__name__}: {error}") from None
+    return Loaded(arrays, state, {name: data for name, data in contents.items() if name not in groups})
+
+
+def _read_manifest(directory: Path) -> dict[str, Any]:
+    data = fsops.read_file(directory / MANIFEST)
+    manifest: dict[str, Any] = json.loads(data)
+    content = {key: value for key, value in manifest.items() if key != "sha256"}
+    sealed = "sha256" in manifest
+    if sealed and (manifest["sha256"] != _seal(content) or data != _render(manifest)):
+        raise Damaged(f"{MANIFEST} is changed")
+    if manifest["schema"] != SCHEMA and (sealed or manifest["schema"] == 1):
+        raise RunError(
+            f"checkpoint {str(directory)!r} has format {manifest['schema']}, this version of legos reads {SCHEMA}; "
+            "go on with the version that wrote it, or start a new --run-dir (--init-adapter RUN keeps what was learned)"
+        )
+    if not sealed:
+        raise Damaged(f"{MANIFEST} is changed")
+    if directory.name != f"step_{manifest['step']}":
+        raise Damaged(f"{MANIFEST} says step {manifest['step']}")
+    return manifest
+
+
+def _checked(file: Path, entry: Mapping[str, Any]) -> bytes:
+    data = fsops.read_file(file)
+    if len(data) != entry["bytes"] or hashlib.sha256(data).hexdigest() != entry["sha256"]:
+        raise Damaged(f"{file.name} is changed")
+    return data
+
+
+def damage(directory: Path) -> str | None:
+    """What is wrong with a checkpoint: a sentence, or None when every file is as the manifest says."""
+    try:
+        read(directory)
+    except (Damaged, RunError) as error:
+        return str(error)
+    return None

@@ -1,0 +1,219 @@
+"""The few system calls that keep a run on disk. Each goes through `gate`, so that tests can fail, cut or record any.
+
+Every function either does what it says or raises an OSError that names the file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from legos_train.disk.crash import crashpoint
+
+RETRIES = 8
+"""How often a call is repeated that a signal interrupted. Python repeats reads and writes itself, but not renames and
+the like, which network file systems may interrupt."""
+
+
+def _pass(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+gate: Callable[..., Any] = _pass
+"""Is given a function of `os` and its arguments and returns its result. Tests replace it."""
+
+
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    for attempt in range(RETRIES):
+        try:
+            return gate(function, *arguments)
+        except InterruptedError:
+            if attempt == RETRIES - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Errors of calls on a descriptor do not say which file it was."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def opened(path: Path, flags: int) -> Iterator[int]:
+    """A descriptor that is closed on every way out; an error in the block wins over one of closing."""
+    descriptor = _call(os.open, str(path), flags | os.O_CLOEXEC, 0o644)
+    try:
+        with _naming(path):
+            yield descriptor
+    except BaseException:
+        with suppress(OSError):
+            gate(os.close, descriptor)
+        raise
+    with _naming(path), suppress(InterruptedError):  # never twice: the number may be another file's by now
+        gate(os.close, descriptor)
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Writes until everything is written; a nearly full disk takes a part and fails at the next call."""
+    view = memoryview(data)
+    while view:
+        written = _call(os.write, descriptor, view)
+        if written == 0:
+            raise OSError(errno.EIO, "the system wrote nothing and gave no reason")
+        view = view[written:]
+
+
+def sync(descriptor: int) -> None:
+    """Makes a file, or the names in a directory, durable (macOS needs F_FULLFSYNC for that)."""
+    full = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is None:
+        _call(os.fsync, descriptor)
+        return
+    try:
+        _call(fcntl.fcntl, descriptor, full)
+    except OSError as error:
+        if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
+            raise
+        _call(os.fsync, descriptor)  # network and FAT volumes do not know F_FULLFSYNC
+
+
+def write_file(path: Path, data: bytes, torn: str) -> None:
+    """Writes a file and makes its content durable; `torn` is the crash point in the middle of it."""
+    middle = len(data) // 2
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
+        view = memoryview(data)
+        write_all(descriptor, view[:middle])
+        crashpoint(torn)
+        write_all(descriptor, view[middle:])
+        sync(descriptor)
+
+
+def open_append(path: Path) -> int:
+    """A descriptor for adding to a file, which is made, durably, when it does not exist."""
+    new = not path.exists()
+    descriptor: int = _call(os.open, str(path), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        if new:
+            sync_directory(path.parent)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def append(descriptor: int, path: Path, data: bytes, torn: str) -> None:
+    """Writes at the end of a file opened for appending; `torn` is the crash point in the middle of it."""
+    middle = len(data) // 2
+    with _naming(path):
+        write_all(descriptor, data[:middle])
+        crashpoint(torn)
+        write_all(descriptor, data[middle:])
+
+
+def truncate(descriptor: int, path: Path, size: int) -> None:
+    with _naming(path):
+        _call(os.ftruncate, descriptor, size)
+
+
+def sync_open(descriptor: int, path: Path) -> None:
+    """Makes an open file's content durable."""
+    with _naming(path):
+        sync(descriptor)
+
+
+def read_file(path: Path) -> bytes:
+    parts = []
+    with opened(path, os.O_RDONLY) as descriptor:
+        while part := _call(os.read, descriptor, 1 << 24):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def sync_directory(path: Path) -> None:
+    with opened(path, os.O_RDONLY) as descriptor:
+        sync(descriptor)
+
+
+def rename(old: Path, new: Path) -> None:
+    """Renames in one step; a file at `new` is replaced."""
+    _call(os.rename, str(old), str(new))
+
+
+def make_directory(path: Path) -> None:
+    """Makes a directory and those above it; the ones made are durable after."""
+    missing = []
+    while not path.exists():
+        missing.append(path)
+        path = path.parent
+    for new in reversed(missing):
+        _call(os.mkdir, str(new))
+        sync_directory(new.parent)
+
+
+def unlink(path: Path) -> None:
+    _call(os.unlink, str(path))
+
+
+def remove_directory(path: Path) -> None:
+    """Removes an empty directory."""
+    _call(os.rmdir, str(path))
+
+
+def names(path: Path) -> list[str]:
+    """What a directory holds, sorted."""
+    return sorted(_call(os.listdir, str(path)))
+
+
+def remove_own(directory: Path) -> None:
+    """Removes a directory that only this program wrote into, so flat; what somebody put below it is an error."""
+    for name in names(directory):
+        unlink(directory / name)
+    remove_directory(directory)
+
+
+def free(path: Path) -> Path:
+    """The path, or the first of PATH-2, PATH-3, ... that does not exist."""
+    found, count = path, 1
+    while found.exists():
+        count += 1
+        found = path.with_name(f"{path.name}-{count}")
+    return found
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Swaps two paths in one step, which Linux and macOS can and Python does not offer; False where it is not possible.
+
+    Raises:
+        OSError: it was possible and failed.
+    """
+    return bool(_call(_exchange, str(one), str(other)))
+
+
+def _exchange(one: str, other: str) -> bool:
+    library = ctypes.CDLL(None, use_errno=True)
+    a, b = os.fsencode(one), os.fsencode(other)
+    if sys.platform == "darwin" and hasattr(library, "renamex_np"):
+        failed = library.renamex_np(a, b, 2)  # RENAME_SWAP
+    elif hasattr(library, "renameat2"):
+        failed = library.renameat2(-100, a, -100, b, 2)  # AT_FDCWD, RENAME_EXCHANGE
+    else:
+        return False
+    if not failed:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), one)

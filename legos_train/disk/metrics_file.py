@@ -1,0 +1,127 @@
+"""`metrics.jsonl` and files like it: one JSON line per row, each row with the `step` it belongs to.
+
+Rows are only ever added; a resume cuts the file back to its checkpoint, so that no step stands twice. A row that could
+not be written whole is taken back, so that the file never holds half a line that another row is then glued to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from legos_train.disk import fsops
+from legos_train.disk.crash import crashpoint
+from legos_train.disk.run_directory import write_bytes
+
+
+class MetricsFile:
+    """A file of rows, open for appending.
+
+    Args:
+        resumed_from: the step of the checkpoint that the run goes on from; rows of later steps are cut off, and the
+            first row written says `resumed_from`. None for a run from the start: all rows are cut off.
+        marks: off, no row says `resumed_from`.
+
+    Raises:
+        OSError: the file cannot be read or written; it is as it was.
+    """
+
+    def __init__(self, path: Path, resumed_from: int | None, *, marks: bool = True):
+        self.path, self._resumed_from = path, resumed_from if marks else None
+        if path.exists():
+            self._cut(-1 if resumed_from is None else resumed_from)
+        self._file = fsops.open_append(path)
+        self._size = os.fstat(self._file).st_size
+        self._torn = False
+
+    def _cut(self, step: int) -> None:
+        data = fsops.read_file(self.path)
+        kept, unreadable = [], 0
+        for line in data.splitlines(keepends=True):
+            row = _row(line)
+            if row is None:
+                unreadable += line.endswith(b"\n")  # a last line without its end is what a crash leaves
+            elif row["step"] <= step:
+                kept.append(line)
+        if unreadable:
+            aside = fsops.free(self.path.with_name(self.path.name + ".corrupt"))
+            write_bytes(aside, data, "cut")
+            print(f"{self.path} has {unreadable} lines that are no rows; kept as {aside.name}", file=sys.stderr)
+        if b"".join(kept) != data:
+            write_bytes(self.path, b"".join(kept), "cut")
+
+    @classmethod
+    def read(cls, path: Path) -> list[dict[str, Any]]:
+        """All whole rows; a line torn by a crash is left out, a missing file has none."""
+        if not path.exists():
+            return []
+        return [row for line in fsops.read_file(path).splitlines(keepends=True) if (row := _row(line)) is not None]
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Adds a row. It survives the end of the process at once, and the end of the machine after `sync`.
+
+        Raises:
+            OSError: the row could not be written; the file ends with the one before it.
+        """
+        row = dict(record)
+        if self._resumed_from is not None:
+            row["resumed_from"] = self._resumed_from
+        data = (json.dumps(_finite(row)) + "\n").encode()
+        if self._torn:
+            self._take_back()
+        try:
+            self._torn = True
+            fsops.append(self._file, self.path, data, "metrics.torn")
+        except BaseException:
+            with suppress(OSError):  # tried again before the next row; the first error says more
+                self._take_back()
+            raise
+        self._torn = False
+        self._size += len(data)
+        self._resumed_from = None
+        crashpoint("metrics.appended")
+
+    def _take_back(self) -> None:
+        fsops.truncate(self._file, self.path, self._size)
+        self._torn = False
+
+    def sync(self) -> None:
+        """Makes all rows durable. A checkpoint is written only after this, so that it never knows more than the file.
+
+        Raises:
+            OSError: the disk did not take them.
+        """
+        fsops.sync_open(self._file, self.path)
+        crashpoint("metrics.synced")
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """The row of a whole line, None for anything else."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: non-finite numbers become null."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    if isinstance(value, (float, np.floating)):
+        return float(value) if np.isfinite(value) else None
+    return int(value) if isinstance(value, np.integer) else value

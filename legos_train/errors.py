@@ -1,0 +1,30 @@
+"""What this package raises on purpose, with a message for whoever started it."""
+
+from __future__ import annotations
+
+import signal
+
+
+class ConfigError(ValueError):
+    """A setting is unknown, of the wrong type or out of range; the message names it."""
+
+
+class PolicyError(ValueError):
+    """A policy's name that means nothing, or nothing here; the message says what is accepted."""
+
+
+class RunError(RuntimeError):
+    """A run directory that cannot be used, or a run's file that cannot be made; the message says why."""
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on in a way that means anything; the message says why."""
+
+
+class Stopped(Exception):
+    """The user asked the run to end. `exit_code` is what a shell expects: 130 for Ctrl-C, 143 for SIGTERM."""
+
+    def __init__(self, number: int):
+        self.signal = signal.Signals(number)
+        self.exit_code = 128 + number
+        super().__init__(f"stopped by {self.signal.name}")

@@ -1,0 +1,158 @@
+"""What the policy is worth, measured in every env of a run: exactly where the game can be solved, else by games."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pettingzoo import AECEnv
+
+from inference import Engine
+from inference.text.render import Renderer
+from legos_envs import InfoSet
+from legos_envs.exact import solve as exact
+from legos_envs.policies import RandomPolicy
+from legos_train.arena.arena import Arena, EnvSlot
+from legos_train.evaluate import OUTCOMES, NothingScored, exact_metrics, head_to_head, solvable
+from legos_train.evaluation.outcomes import sides_of
+from legos_train.players.actors import BASE, POLICY, UNTRAINED, seated
+from legos_train.players.roster import Roster
+from legos_train.rollout.rollouts import ModelPlayer, Rollouts
+
+HIGHER_IS_BETTER = {"nash_conv": False, "no_loss": True, "optimal_move": True, "vs_random": True, "return": True}
+MANY_POSITIONS = 500
+"""Games with more information sets than this are evaluated before the first step and after the last only."""
+
+
+@dataclass(slots=True)
+class Course:
+    """An env as it is measured: one instance of it and, for a game that can be solved, its information sets."""
+
+    slot: EnvSlot
+    env: AECEnv
+    info_sets: Sequence[InfoSet] | None
+
+
+class Measurer:
+    """Measures adapters of an engine on the envs of an arena."""
+
+    def __init__(self, arena: Arena, engine: Engine, renderer: Renderer, context: int, games: int, seed: int):
+        self.arena, self.games, self.seed = arena, games, seed
+        self.roster = Roster(engine, renderer, context)
+        self.rollouts = Rollouts(lambda label, **args: arena.envs[label].make(**args), concurrency=256)
+        self.courses: dict[str, Course] = {}
+        for name, slot in arena.envs.items():
+            env = slot.make()
+            env.reset(seed=0, options=slot.options)
+            self.courses[name] = Course(slot, env, exact.info_sets(env.game) if solvable(env) else None)  # type: ignore[attr-defined]
+
+    @property
+    def often(self) -> bool:
+        """Whether measuring is cheap enough to be done every few steps."""
+        return all(c.info_sets is None or len(c.info_sets) <= MANY_POSITIONS for c in self.courses.values())
+
+    def player(self, course: Course, agent: str, adapter: str | None) -> ModelPlayer:
+        """The model at a seat as training seats it, with another adapter (None: the base)."""
+        role, trainable = course.slot.seats[agent]
+        actor = seated(self.arena.players(course.slot), agent, role, trainable)
+        found = self.roster.player(replace(actor, model=POLICY, top_p=1.0), course.slot.name, course.slot.make)
+        assert isinstance(found, ModelPlayer)
+        return replace(found, adapter=adapter)
+
+    def measure(self, adapter: str | None) -> dict[str, float]:
+        """The numbers of every env; with several envs as `ENV/NUMBER`."""
+        out: dict[str, float] = {}
+        for name, course in self.courses.items():
+            whole = course.info_sets is not None and self._own(course) == list(course.slot.seats)
+            numbers = self._exactly(course, adapter) if whole else self._by_games(course, adapter)
+            prefix = f"{name}/" if len(self.courses) > 1 else ""
+            out |= {prefix + key: value for key, value in numbers.items()}
+        return out
+
+    def _own(self, course: Course) -> list[str]:
+        """The agents that the policy plays."""
+        players = self.arena.players(course.slot)
+        seats = course.slot.seats.items()
+        return [a for a, (role, trained) in seats if seated(players, a, role, trained).model == POLICY]
+
+    def _exactly(self, course: Course, adapter: str | None) -> dict[str, float]:
+        players = [self.player(course, agent, adapter) for agent in course.slot.seats]
+        return exact_metrics(course.env, players, course.info_sets)  # type: ignore[arg-type]
+
+    def _by_games(self, course: Course, adapter: str | None) -> dict[str, float]:
+        """Against random play where the env says what may be answered; else in self-play.
+
+        The games and the numbers are those of `legos eval` with the same seed, sampling and number of games: against
+        `random`; in self-play with all seats of the policy counted in each game, which is the same where it has one.
+        """
+        slot = course.slot
+        judges: dict[str, Any] = {
+            key: self.roster.player(actor, slot.name, slot.make)
+            for key, actor in self.arena.players(slot).items()
+            if actor.model != POLICY
+        }
+        judges.setdefault(UNTRAINED, self.roster.player(replace(self.arena.default, model=BASE), slot.name, slot.make))
+        live = self._own(course)
+        own: dict[str, Any] = {agent: self.player(course, agent, adapter) for agent in live or slot.trained}
+        mine = [agent for agent in own if slot.seats[agent][1]] or list(own)  # judges that the policy plays get nothing
+        sides = [side for side in sides_of(course.env.infos) if set(side) <= set(live)]
+        listed = course.env.infos[course.env.agent_selection].get("legal_actions")
+
+        def played(sides: Sequence[Sequence[str]], opponent: Any, games: int) -> dict[str, Any]:
+            try:
+                return head_to_head(
+                    self.rollouts,
+                    slot.name,
+                    sides,
+                    own,
+                    opponent,
+                    games,
+                    self.seed,
+                    others={**judges, **own},
+                    options=slot.options,
+                )
+            except NothingScored as none:  # no reason to end a run: its judge may be understood in other games
+                return none.row
+
+        if listed and len(sides) > 1:
+            return numbers_of(played(sides, RandomPolicy(), self.games), "vs_random")
+        games = max(1, self.games // len(mine))
+        return numbers_of(played([mine], own[mine[0]], games), "return", by_role=True)
+
+    def key(self, numbers: dict[str, float]) -> tuple[str, int] | None:
+        """The number that `best` is chosen by, the first env's, and 1 or -1 for whether more of it is better; None
+        where no game of it could be scored."""
+        first = f"{next(iter(self.courses))}/" if len(self.courses) > 1 else ""
+        for name in numbers:
+            kind = name.removeprefix(first)
+            if name == first + kind and kind in HIGHER_IS_BETTER:
+                return name, 1 if HIGHER_IS_BETTER[kind] else -1
+        return None
+
+    def close(self) -> None:
+        self.rollouts.close()
+        self.roster.close()
+
+
+def numbers_of(row: Mapping[str, Any], name: str, *, by_role: bool = False) -> dict[str, float]:
+    """The numbers of a row of an evaluation by which training is followed.
+
+    The mean return as `name` with the ends of its 95 % interval, `name_low` and `name_high`, unless no game could be
+    scored; where problems have right answers `accuracy` with its interval; with `by_role` also `name_ROLE`; and the
+    share of each of `OUTCOMES`, with its interval where it came about.
+    """
+    out = {} if row["mean"] is None else _with_interval(name, row["mean"], row["ci95"])
+    if "accuracy" in row:
+        out |= _with_interval("accuracy", row["accuracy"]["mean@1"], row["accuracy"]["mean@1_ci95"])
+    if by_role and len(row["roles"]) > 1:
+        for role, found in row["roles"].items():
+            out |= _with_interval(f"{name}_{role}", found["mean"], found["ci95"])
+    for kind in OUTCOMES:
+        ends = row["outcomes_ci95"].get(kind)  # none where it never came about
+        out |= {kind: float(row[kind])} if ends is None else _with_interval(kind, row[kind], ends)
+    return out
+
+
+def _with_interval(name: str, mean: float, ends: Sequence[float]) -> dict[str, float]:
+    return {name: float(mean), f"{name}_low": float(ends[0]), f"{name}_high": float(ends[1])}

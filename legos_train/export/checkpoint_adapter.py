@@ -1,0 +1,59 @@
+"""A checkpoint of a run (`runs/x@step_40`) as an adapter folder, so that it is exported like `last` and `best`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from legos_train.export import ExportError
+
+_MATRIX = re.compile(r"layers\.(\d+)\.(.+)\.lora_[ab]$")
+
+
+def is_checkpoint(which: str) -> bool:
+    """Whether the part behind the `@` of a run's name means a checkpoint."""
+    return which.startswith("step_")
+
+
+def unpack(spec: str, folder: Path) -> tuple[str, Path]:
+    """Writes the weights of a checkpoint in mlx-lm's layout, below a folder.
+
+    Returns:
+        The name of the base model, and the adapter's folder.
+
+    Raises:
+        PolicyError: the run does not keep that checkpoint.
+        ExportError: the checkpoint is damaged.
+    """
+    from legos_train.disk.adapter_files import save_adapter
+    from legos_train.disk.checkpoint_files import Damaged
+    from legos_train.players.words import locate, read_weights
+
+    base, checkpoint = locate(spec)
+    assert checkpoint is not None  # what has a step is a run's
+    try:
+        weights, scale, step = read_weights(checkpoint)
+    except Damaged as error:
+        raise ExportError(f"{spec!r}: the checkpoint is damaged: {error}") from None
+    found = [(match, array) for name, array in weights.items() if (match := _MATRIX.search(name))]
+    parameters = {
+        "rank": min(array.shape[match[0].endswith("_a")] for match, array in found),
+        "scale": scale,
+        "dropout": 0.0,
+        "keys": sorted({match[2] for match, _ in found}),
+    }
+    config = {
+        "fine_tune_type": "lora",
+        "num_layers": len({match[1] for match, _ in found}),  # counted from the last one, which is always trained
+        "lora_parameters": parameters,
+        "legos": {"base_model": base, "env": _title(spec), "step": step, "weights": f"checkpoint step_{step}"},
+    }
+    path = folder / checkpoint.name
+    save_adapter(path, weights, config)
+    return base, path
+
+
+def _title(spec: str) -> str:
+    from legos_train.config.train_config import load_toml
+
+    return load_toml(Path(spec.partition("@")[0]) / "config.toml").title

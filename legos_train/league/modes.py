@@ -1,0 +1,140 @@
+"""How likely each member is to be drawn, for each mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from legos_train.config import sections as settings
+from legos_train.league.nash import meta_nash, role_nash
+from legos_train.league.payoffs import Against, Pairs
+
+Mixture = dict[str, float]
+"""Shares by member, in the members' order; they sum to 1."""
+
+
+class Known(NamedTuple):
+    """What a mode goes by."""
+
+    options: settings.League
+    members: Sequence[str]
+    against: Against
+    pairs: Pairs
+    symmetric: bool
+
+
+def mirror(known: Known) -> tuple[Mixture, Mixture]:
+    r"""The learner sits in all seats: nobody is drawn.
+
+    When: the default, and the cheapest: every seat of every game is trained on. Its weight average can settle where its
+    last policy circles (docs/league.md).
+
+    When not: the last policy itself is wanted on a game whose equilibrium is mixed; or it forgets how to beat what it
+    was before.
+
+    Source: self-play against the current policy, as in SPIRAL, arXiv 2506.24119.
+    """
+    return {}, {}
+
+
+def fsp(known: Known) -> tuple[Mixture, Mixture]:
+    r"""Fictitious self-play: opponents are drawn evenly from snapshots of the learner's past.
+
+    $$P(m) = \frac{1}{|M|}$$
+
+    M are all members: the snapshots of the pool, and `league.opponents`. The best response to the average of one's past
+    is what fictitious play asks for.
+
+    When: the learner should go on beating what it was, and payoffs between snapshots cost too much.
+
+    When not: the pool is small beside the run. What has left it is forgotten, and the mixture follows the learner
+    around: with a pool of 25 of 61 snapshots its exploitability was two to seven times that with all of them
+    (docs/league.md).
+
+    Source: Heinrich et al. 2015, "Fictitious self-play in extensive-form games", ICML.
+    """
+    return _both(known.members, [1.0] * len(known.members))
+
+
+def pfsp(known: Known) -> tuple[Mixture, Mixture]:
+    r"""Prioritised fictitious self-play: those are drawn most who are hardest to beat.
+
+    $$P(m) \propto \left(1 - w(m)\right)^{k}$$
+
+    w is the learner's recent share of points against the member, from all seats; it begins at a draw and results fade
+    by 0.9 a step. k is `pfsp_power`. The share never reaches 1, so nobody beaten is forgotten for good.
+
+    When: many snapshots are too weak to teach anything, and games can be won or lost.
+
+    When not: roles are paid on different scales. The higher return wins, so the share says little there.
+
+    Source: Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent reinforcement learning", Nature
+    575.
+    """
+    power = known.options.pfsp_power
+    return _both(known.members, [(1 - known.against.win_rate(name)) ** power for name in known.members])
+
+
+def psro(known: Known) -> tuple[Mixture, Mixture]:
+    r"""Policy-space response oracles: opponents are drawn from the equilibrium of the pool's payoff matrix.
+
+    $$x = \arg\max_{x}\ \min_{y}\ x^{\top} U y$$
+
+    U holds what every member gets against every other, from `payoff_games` games per pair; x and y are mixtures over
+    members, one for each side, found by linear programming. Half the difference of the two returns counts, which is the
+    return where the game is zero-sum. A new snapshot has weight 0 until its games are played.
+
+    When: a mixture that cannot be exploited is wanted. Of all modes only this one stayed below 0.05 on both games of
+    the benchmark (docs/league.md).
+
+    When not: games between members are dear. With few of them the payoffs are noise, and so is the mixture. A game
+    that is not zero-sum is treated as one.
+
+    Source: Lanctot et al. 2017, "A unified game-theoretic approach to multiagent reinforcement learning",
+    arXiv 1711.00832.
+    """
+    names = known.pairs.known(known.members)
+    table = known.pairs.matrix(names)
+    first, second = (meta_nash(table),) * 2 if known.symmetric else role_nash(table)
+    empty = dict.fromkeys(known.members, 0.0)
+    return empty | dict(zip(names, first.tolist())), empty | dict(zip(names, second.tolist()))
+
+
+def fixed(known: Known) -> tuple[Mixture, Mixture]:
+    r"""Opponents are drawn evenly from those that the settings name. There are no snapshots and no mirror play.
+
+    $$P(m) = \frac{1}{|O|}$$
+
+    O are `league.opponents`: `random`, `optimal`, `scripted:NAME`, `base`, a run, an endpoint.
+
+    When: there is somebody to be beaten, and the learner should learn against them only.
+
+    When not: the opponents can be exploited. What beats them need not be good play against anybody else.
+
+    Source: none; it is a training against given players.
+    """
+    return _both(known.members, [1.0] * len(known.members))
+
+
+MODES: dict[str, Callable[[Known], tuple[Mixture, Mixture]]] = {
+    mode.__name__: mode for mode in (mirror, fsp, pfsp, psro, fixed)
+}
+
+
+def mixtures(
+    options: settings.League, members: Sequence[str], against: Against, pairs: Pairs, symmetric: bool
+) -> tuple[Mixture, Mixture]:
+    """Who is drawn for the first and for the second side. Both empty without members.
+
+    Args:
+        symmetric: `psro` solves one game of members against members for both sides, instead of one with a side each.
+    """
+    if not members:
+        return {}, {}
+    return MODES[options.mode](Known(options, members, against, pairs, symmetric))
+
+
+def _both(members: Sequence[str], raw: Sequence[float]) -> tuple[Mixture, Mixture]:
+    """The same shares for both sides, from weights."""
+    shares = {name: weight / sum(raw) for name, weight in zip(members, raw)}
+    return shares, shares

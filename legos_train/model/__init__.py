@@ -1,0 +1,1 @@
+"""The policy being trained, and how it learns."""

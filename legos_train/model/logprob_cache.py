@@ -1,0 +1,67 @@
+"""Log-probabilities of a policy that does not change, remembered by context.
+
+Self-play on a small game returns to the same contexts in every step; what the reference policy thinks of them is
+computed once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from legos_train.batch import Batch
+
+Compute = Callable[[Batch], mx.array]  # a batch -> log-probabilities (K, V) at its sites
+
+
+class LogprobCache:
+    """Entries keyed by the bytes of a context; the least recently used go when more than `limit` bytes are held."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.used = limit, 0
+        self._entries: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self.used = 0
+
+    def rows(self, batch: Batch, compute: Compute) -> mx.array:
+        """Whole distributions (K, V) at the sites of the batch; `compute` is asked for those not known."""
+        return mx.array(self._look_up(batch, batch.keys, np.arange(len(batch.keys)), None, compute))
+
+    def chosen(self, batch: Batch, compute: Compute) -> mx.array:
+        """Log-probabilities (M,) of the sampled tokens, for vocabularies too large to keep whole distributions."""
+        pairs, index = np.unique(np.stack([batch.position, batch.target]), axis=1, return_inverse=True)
+        keys = [batch.keys[site] + b"|" + int(token).to_bytes(4, "little") for site, token in pairs.T]
+        return mx.array(self._look_up(batch, keys, pairs[0], pairs[1], compute)[index.reshape(-1)])
+
+    def _look_up(
+        self, batch: Batch, keys: list[bytes], sites: NDArray, tokens: NDArray | None, compute: Compute
+    ) -> NDArray[np.float32]:
+        """One entry per key: the distribution at its site, or with `tokens` the log-probability of its token there."""
+        known = {key: self._entries[key] for key in keys if key in self._entries}
+        for key in known:
+            self._entries.move_to_end(key)
+        missing = [place for place, key in enumerate(keys) if key not in known]
+        if missing:
+            wanted = np.zeros(len(batch.keys), dtype=bool)
+            wanted[sites[missing]] = True
+            part = batch.select(wanted[batch.position])
+            place_of = {key: place for place, key in enumerate(part.keys)}
+            logprobs = compute(part)
+            at = mx.array([place_of[batch.keys[site]] for site in sites[missing]])
+            fresh = np.array(logprobs[at] if tokens is None else logprobs[at, mx.array(tokens[missing])])
+            for place, value in zip(missing, fresh, strict=True):
+                known[keys[place]] = self._entries[keys[place]] = np.array(value)
+                self.used += len(keys[place]) + value.nbytes
+        while self.used > self.limit and self._entries:
+            key, old = self._entries.popitem(last=False)
+            self.used -= len(key) + old.nbytes
+        return np.stack([known[key] for key in keys])

@@ -1,0 +1,244 @@
+"""The policy being trained: a base model shared with whoever loaded it, plus LoRA weights of its own.
+
+    policy = Policy(model, LoRASettings(rank=16), seed=0)
+    loss, grads, numbers = loss_and_grad(policy, batch, LossSettings())
+    policy.load(optimizer.apply_gradients(grads, policy.trainable()))
+    policy.save("adapters/step_1")
+
+There are three ways to compute the logits at the sites of a batch; the constructor tries them on a few tokens and keeps
+the first whose answer is the model's own (`policy.path`; `policy.notes` says why better ones were passed over):
+
+* `"sites"` (decoder.py): shared prefix once, last block and head at the sites only;
+* `"prefix"` (shared_prefix.py): shared prefix once, head at the sites only; any model that keeps plain keys and values;
+* `"plain"`: the whole model on every token.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+from mlx.utils import tree_flatten, tree_unflatten
+from numpy.typing import NDArray
+
+from legos_envs.records import Episode, Trajectory, Turn
+from legos_train.batch import Batch, pack
+from legos_train.disk.adapter_files import save_adapter
+from legos_train.loss import distribution
+from legos_train.model import recompute
+from legos_train.model.decoder import site_hidden
+from legos_train.model.gradients import Weights, clip_grads, grad_norm, loss_and_grad, prepare
+from legos_train.model.logprob_cache import LogprobCache
+from legos_train.model.lora import LoRASettings, Switch, add_lora, share
+from legos_train.model.recompute import Outcome
+from legos_train.model.shared_prefix import has_plain_cache, hidden_states
+
+__all__ = ["FULL_ROW_VOCABULARY", "Policy", "Weights", "clip_grads", "grad_norm", "loss_and_grad", "prepare"]
+
+FULL_ROW_VOCABULARY = 8192  # up to this size the reference cache keeps whole distributions
+MIN_PREFIX = 8  # a shorter shared prefix saves less than a second pass through the layers costs
+
+
+class Policy:
+    """Base model + LoRA. `model` is any mlx-lm model; it is not changed and its arrays are not copied.
+
+    `seed` alone decides the initial LoRA weights. `cache_bytes` bounds the cache of reference log-probabilities. On the
+    `checkpoint_layers` computes each block again in the backward pass instead of keeping what it computed: less memory,
+    more time, the same gradients (path `"sites"` only; a note says so where another path is taken). On the
+    CPU `mx.compile` is switched off for the process: there it compiles C++ for every new shape and gains nothing.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        lora: LoRASettings | None = None,
+        *,
+        seed: int = 0,
+        cache_bytes: int = 256 << 20,
+        checkpoint_layers: bool = False,
+    ) -> None:
+        if mx.default_device().type == mx.DeviceType.cpu:
+            mx.disable_compile()
+        self.lora = lora or LoRASettings()
+        self._switch = Switch()
+        self.model = share(model)
+        self.keys = add_lora(self.model, self.lora, seed, self._switch)
+        self._anchor: Weights | None = None
+        self._cache = LogprobCache(cache_bytes)
+        self.path = self._probe()
+        self.checkpoint_layers = checkpoint_layers
+        if checkpoint_layers and self.path != "sites":
+            self.notes.append(f"checkpoint_layers has no effect: path {self.path!r} keeps what every block computed")
+
+    def trainable(self) -> Weights:
+        """The LoRA weights by mlx-lm's names, `model.layers.0.self_attn.q_proj.lora_a` and so on."""
+        return dict(tree_flatten(self.model.trainable_parameters()))
+
+    def load(self, weights: Mapping[str, mx.array]) -> None:
+        """Replace all LoRA weights.
+
+        Raises ValueError, and changes nothing, for a wrong name or shape or a value that is not finite.
+        """
+        checked = self._checked(weights)
+        self.model.update(tree_unflatten(list(checked.items())))
+
+    def _checked(self, weights: Mapping[str, mx.array]) -> Weights:
+        own = self.trainable()
+        if missing := sorted(set(own) - set(weights)):
+            raise ValueError(f"{len(missing)} LoRA weights are missing, such as {missing[0]!r}")
+        if unknown := sorted(set(weights) - set(own)):
+            raise ValueError(f"{len(unknown)} weights are not this policy's LoRA weights, such as {unknown[0]!r}")
+        for name, array in weights.items():
+            if array.shape != own[name].shape:
+                raise ValueError(f"{name} has shape {array.shape}, this policy's is {own[name].shape}")
+        out = {name: weights[name].astype(own[name].dtype) for name in own}
+        finite = [mx.all(mx.isfinite(array)) for array in out.values()]
+        mx.eval(out, finite)
+        if bad := [name for name, good in zip(out, finite, strict=True) if not good.item()]:
+            raise ValueError(f"{len(bad)} LoRA weights have values that are not finite, such as {bad[0]!r}")
+        return out
+
+    def save(self, folder: str | os.PathLike[str], extra_config: Mapping[str, Any] | None = None) -> None:
+        """Write an adapter that `mlx_lm.load(base, adapter_path=folder)` reads; both files change in one step."""
+        config = {
+            "fine_tune_type": "lora",
+            "num_layers": self.lora.num_layers or len(self.model.layers),
+            "lora_parameters": {
+                "rank": self.lora.rank,
+                "scale": self.lora.scale,
+                "dropout": 0.0,
+                "keys": self.keys,
+            },
+            **(extra_config or {}),
+        }
+        save_adapter(folder, self.trainable(), config)
+
+    def forward(self, batch: Batch) -> mx.array:
+        """Logits (K, V) at the sites of the batch."""
+        return self._forward(batch, self.path)
+
+    def logprobs(self, batch: Batch, *, max_tokens: int | None = None) -> NDArray[np.float32]:
+        """Log-probabilities (M,) of the sampled tokens under the policy as it is now, without a gradient.
+
+        `max_tokens` bounds what is computed at a time, as in `loss_and_grad`.
+        """
+        out = np.empty(len(batch), dtype=np.float32)
+        for part, places in batch.parts(max_tokens):
+            logprobs, _ = distribution(self.forward(part).astype(mx.float32))
+            out[places] = np.array(logprobs[mx.array(part.position), mx.array(part.target)])
+        return out
+
+    def value_and_grad(self, batch: Batch, compute: Callable[[mx.array], Outcome]) -> tuple[Outcome, Weights]:
+        """`compute` maps the logits (K, V) to a loss and a dict of arrays; both, and the gradient by weight name."""
+        if self.checkpoint_layers and self.path == "sites":
+            return recompute.value_and_grad(self.model, batch, _prefix(batch), lambda h: compute(self._head(h)))
+        outcome, tree = nn.value_and_grad(self.model, lambda: compute(self.forward(batch)))()
+        return outcome, dict(tree_flatten(tree))
+
+    def _forward(self, batch: Batch, path: str) -> mx.array:
+        prefix = _prefix(batch)
+        if path == "sites":
+            return self._head(site_hidden(self.model, batch, prefix))
+        tokens, rows, cols = mx.array(batch.tokens), mx.array(batch.rows), mx.array(batch.cols)
+        if path == "prefix":
+            hidden = hidden_states(self.model.model, len(self.model.layers), tokens, prefix)
+            return self._head(hidden[rows, cols - prefix])
+        return self.model(tokens)[rows, cols]
+
+    def _head(self, hidden: mx.array) -> mx.array:
+        if "lm_head" in self.model:
+            return self.model.lm_head(hidden)
+        return self.model.model.embed_tokens.as_linear(hidden)
+
+    def _probe(self) -> str:
+        """The first path whose logits on a few tokens are the model's own; sets `vocabulary` on the way."""
+        batch = _probe_batch()
+        plain = self._forward(batch, "plain")
+        self.vocabulary = plain.shape[-1]
+        self.notes: list[str] = []
+        if not has_plain_cache(self.model):
+            self.notes.append("some layers do not keep plain keys and values, so the whole model runs on every token")
+            return "plain"
+        for path in ("sites", "prefix"):
+            try:
+                off = _distance(self._forward(batch, path), plain)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                self.notes.append(f"path {path!r} does not fit this model: {type(error).__name__}: {error}")
+                continue
+            if off <= 1.0:
+                return path
+            self.notes.append(f"path {path!r} changes the logits by {off:.3g} times the rounding allowed")
+        return "plain"
+
+    def anchor(self, weights: Mapping[str, mx.array] | None) -> None:
+        """Measure KL from these LoRA weights on (a moving reference); None, as at first: from the base model."""
+        self._anchor = None if weights is None else self._checked(weights)
+        self.clear()
+
+    def anchor_weights(self) -> Weights | None:
+        """What `anchor` was last given: state to keep in a checkpoint. None: the base model."""
+        return None if self._anchor is None else dict(self._anchor)
+
+    def clear(self) -> None:
+        """Forget the cached reference log-probabilities. Needed after the base model's arrays were changed."""
+        self._cache.clear()
+
+    def reference(self, batch: Batch, *, full: bool = True) -> mx.array:
+        """Log-probabilities of the reference policy: (K, V) at the sites, or with `full=False` (M,) at the sampled
+        tokens. What was computed before for an equal context is taken from a cache, except whole distributions over
+        more than `FULL_ROW_VOCABULARY` tokens.
+        """
+        if self.vocabulary <= FULL_ROW_VOCABULARY:
+            rows = self._cache.rows(batch, self._reference_logprobs)
+            return rows if full else rows[mx.array(batch.position), mx.array(batch.target)]
+        return self._reference_logprobs(batch) if full else self._cache.chosen(batch, self._reference_logprobs)
+
+    def _reference_logprobs(self, batch: Batch) -> mx.array:
+        with self._as_reference():
+            logprobs, _ = distribution(self.forward(batch).astype(mx.float32))
+            mx.eval(logprobs)
+        return logprobs
+
+    @contextmanager
+    def _as_reference(self) -> Iterator[None]:
+        if self._anchor is None:
+            self._switch.on = False
+            try:
+                yield
+            finally:
+                self._switch.on = True
+        else:
+            current = self.trainable()
+            self.model.update(tree_unflatten(list(self._anchor.items())))
+            try:
+                yield
+            finally:
+                self.model.update(tree_unflatten(list(current.items())))
+
+
+def _prefix(batch: Batch) -> int:
+    """How many columns to compute once for all rows."""
+    return batch.prefix if batch.distinct_rows > 1 and batch.prefix >= MIN_PREFIX else 0
+
+
+def _probe_batch() -> Batch:
+    """Three short rows with a shared prefix of MIN_PREFIX tokens; ids 0 to 3 exist in every vocabulary."""
+    start = [1, 2, 3, 0, 2, 1, 3, 1][:MIN_PREFIX]
+    rows = ([*start, 2, 0, 1, 3], [*start, 2, 1], [*start, 2, 3, 3])
+    episodes = [
+        Episode("probe", 0, {}, {"a": Trajectory("a", "a", turns=[Turn((), "", 0.0, None, row[:-1], row[-1:], [0.0])])})
+        for row in rows
+    ]
+    return pack(episodes, [{"a": np.zeros(1)}] * len(rows))
+
+
+def _distance(a: mx.array, b: mx.array) -> float:
+    """Largest difference in units of what rounding may do in the type the model computes in."""
+    tolerance = 1e-4 if b.dtype == mx.float32 else 5e-2
+    a, b = a.astype(mx.float32), b.astype(mx.float32)
+    return float(np.array(mx.max(mx.abs(a - b)) / (tolerance * (1.0 + mx.max(mx.abs(b))))))

@@ -1,0 +1,134 @@
+"""Notices the death of another rank while this one computes.
+
+A collective operation on MLX's ring fails when a peer's process has ended, but only when it is reached: after minutes
+of playing, perhaps. So rank 0 holds a socket to every other rank beside the ring. A closed one, or a long silence, is a
+lost rank: the next `check` raises, and a process whose main thread does not get there in time is ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from legos_train.errors import TrainingError
+
+BEAT, GRACE, SILENCE, CONNECT = 1.0, 5.0, 60.0, 30.0
+"""Seconds: between signs of life; for the main thread to end by itself; that make a peer lost; to connect in."""
+
+
+class RankLost(TrainingError):
+    """Another rank of a data-parallel run has ended or cannot be reached."""
+
+    def __init__(self, what: str):
+        super().__init__(f"{what}; its own messages say why. Start all ranks again with --resume")
+
+
+class Watch:
+    """Watches the other ranks: rank 0 all of them, the others rank 0, whose end is how they hear of each other's.
+
+    Args:
+        share: gives every rank the bytes of rank 0.
+        host: where rank 0 listens, as the others reach it.
+    """
+
+    def __init__(self, rank: int, size: int, share: Callable[[bytes], bytes], host: str = "127.0.0.1"):
+        self.lost: str | None = None
+        self._since = 0.0
+        self._ended = threading.Event()
+        self._peers: dict[socket.socket, int] = (
+            self._listen(size, share, host) if rank == 0 else self._call(rank, share)
+        )
+        self._thread = threading.Thread(target=self._work, name="legos-peers", daemon=True)
+        self._thread.start()
+
+    def _listen(self, size: int, share: Callable[[bytes], bytes], host: str) -> dict[socket.socket, int]:
+        with socket.create_server((host, 0)) as server:
+            server.settimeout(CONNECT)
+            secret = secrets.token_hex(16)
+            share(json.dumps([host, server.getsockname()[1], secret]).encode())
+            peers: dict[socket.socket, int] = {}
+            while len(peers) < size - 1:
+                try:
+                    peer, _ = server.accept()
+                    peer.settimeout(CONNECT)
+                    word, _, number = peer.recv(64).decode("ascii", "replace").partition(" ")
+                except TimeoutError as error:
+                    raise RankLost(f"only {len(peers)} of {size - 1} ranks have called rank 0 back") from error
+                if word == secret:
+                    peers[peer] = int(number)
+                else:
+                    peer.close()
+            return peers
+
+    def _call(self, rank: int, share: Callable[[bytes], bytes]) -> dict[socket.socket, int]:
+        host, port, secret = json.loads(share(b""))
+        try:
+            peer = socket.create_connection((host, port), timeout=CONNECT)
+            peer.sendall(f"{secret} {rank}".encode())
+        except OSError as error:
+            raise RankLost(f"rank 0 cannot be reached at {host}:{port} ({error})") from error
+        return {peer: 0}
+
+    def check(self) -> None:
+        """Raises RankLost when another rank is lost."""
+        if self.lost is not None:
+            raise RankLost(self.lost)
+
+    def _work(self) -> None:
+        heard = dict.fromkeys(self._peers, time.monotonic())
+        while not self._ended.is_set():
+            readable = select.select(list(heard), [], [], BEAT)[0] if heard else []
+            if not heard:
+                self._ended.wait(BEAT / 4)
+            now = time.monotonic()
+            for peer in list(heard):
+                rank = self._peers[peer]
+                try:
+                    gone = peer in readable and not peer.recv(4096)
+                    peer.sendall(b".")
+                except OSError:
+                    gone = True
+                if gone:
+                    self._lose(f"rank {rank} has ended")
+                elif peer in readable:
+                    heard[peer] = now
+                elif now - heard[peer] > SILENCE:
+                    gone = True
+                    self._lose(f"rank {rank} has not been heard of for {SILENCE:.0f} s")
+                if gone:
+                    del heard[peer]
+            if self.lost is not None and now - self._since > GRACE and not self._ended.is_set():
+                print(f"error: {RankLost(self.lost)}", file=sys.stderr, flush=True)
+                os._exit(1)  # the main thread waits for a rank that is not there; checkpoints stand any kill
+
+    def _lose(self, what: str) -> None:
+        if self.lost is None and not self._ended.is_set():
+            self.lost, self._since = what, time.monotonic()
+
+    def close(self) -> None:
+        """Watches no longer; to the others this rank has ended."""
+        self._ended.set()
+        for peer in self._peers:
+            with suppress(OSError):
+                peer.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._thread.join(BEAT * 3)
+        for peer in self._peers:
+            peer.close()
+
+
+def host_of_rank_0() -> str:
+    """Where rank 0 is reached: its first address in the ring's host file (`MLX_HOSTFILE`), else this machine's name."""
+    file = os.environ.get("MLX_HOSTFILE")
+    if not file:
+        return socket.gethostname()
+    address: str = json.loads(Path(file).read_text())[0][0]
+    return address.rpartition(":")[0]

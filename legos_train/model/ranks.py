@@ -1,0 +1,241 @@
+"""Data-parallel training on MLX's distributed back ends: `mlx.launch -n 2 --backend ring -- python -m legos_train ...`.
+
+Every rank plays its share of a step's episodes; all of them then hold all episodes, so that credit, league, samplers,
+replay, monitor and metrics are computed everywhere alike and nothing about them has to be sent. Each rank takes the
+loss and gradient of its share of the batch's rows, weighted as in the whole batch, and the sums over the ranks are
+those of the whole batch: two ranks do what one does with the same `batch_size`. Rank 0 alone writes the run directory;
+the others are given its checkpoint at a resume.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from legos_envs import Episode
+from legos_envs.records import episode_from_json, episode_to_json
+from legos_train.batch import Batch
+from legos_train.disk import tensors
+from legos_train.disk.checkpoint import Loaded
+from legos_train.errors import ConfigError, TrainingError
+from legos_train.model.rank_watch import RankLost, Watch, host_of_rank_0
+from legos_train.players.actors import Job
+from legos_train.rollout.generator import Generator
+
+Arrays = dict[str, mx.array]
+
+
+class World:
+    """All ranks of a run, seen from one of them. Every method but `part` has to be called by all ranks alike.
+
+    Raises (every such method):
+        RankLost: a rank has ended.
+    """
+
+    def __init__(self, group: mx.distributed.Group):
+        self.group, self.rank, self.size = group, group.rank(), group.size()
+        self._stop: Callable[[], None] = lambda: None
+        self._watch = Watch(self.rank, self.size, self.share, host_of_rank_0())
+
+    # --- bytes -------------------------------------------------------------------------------------------------------
+
+    def gather(self, data: bytes) -> list[bytes]:
+        """What each rank gave, by rank."""
+        sizes = np.array(self._run(mx.distributed.all_gather, mx.array([len(data)], dtype=mx.int64))).tolist()
+        padded = np.zeros(max(*sizes, 1), dtype=np.uint8)
+        padded[: len(data)] = np.frombuffer(data, dtype=np.uint8)
+        rows = np.array(self._run(mx.distributed.all_gather, mx.array(padded))).reshape(self.size, -1)
+        return [row[:size].tobytes() for row, size in zip(rows, sizes, strict=True)]
+
+    def share(self, data: bytes) -> bytes:
+        """What rank 0 gave."""
+        mine = data if self.rank == 0 else b""
+        size = int(np.array(self._run(mx.distributed.all_sum, mx.array([len(mine)], dtype=mx.int64)))[0])
+        padded = np.zeros(max(size, 1), dtype=np.uint8)
+        padded[: len(mine)] = np.frombuffer(mine, dtype=np.uint8)
+        return np.array(self._run(mx.distributed.all_sum, mx.array(padded)))[:size].tobytes()
+
+    def agree(self, what: str, data: bytes) -> None:
+        """Makes sure that all ranks have the same.
+
+        Raises:
+            TrainingError: they have not; it names the ranks that differ from rank 0.
+        """
+        digests = self.gather(hashlib.sha256(data).digest())
+        others = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
+        if others:
+            named = ", ".join(map(str, others))
+            raise TrainingError(
+                f"{what} of rank {named} is not that of rank 0: all ranks need the same settings, "
+                "model and version of Legos, on machines that compute alike; --resume goes on from the last checkpoint"
+            )
+
+    def barrier(self) -> None:
+        """Waits until all ranks are here."""
+        self.gather(b"")
+
+    # --- the batch ---------------------------------------------------------------------------------------------------
+
+    def part(self, batch: Batch) -> tuple[Batch, NDArray[np.int64]]:
+        """This rank's share of a batch, with the places of its sampled tokens: neighbouring rows, which begin alike,
+        about equally many tokens for each rank. It may be empty; a turn is never divided.
+        """
+        cost = batch.lengths.astype(np.float64) - batch.prefix + 1
+        middle = np.cumsum(cost) - cost / 2
+        owner = np.minimum((middle * self.size / max(cost.sum(), 1.0)).astype(np.int64), self.size - 1)
+        keep = owner[batch.row] == self.rank
+        return batch.select(keep), np.flatnonzero(keep)
+
+    def total(self, arrays: Mapping[str, mx.array]) -> Arrays:
+        """The sum of arrays of the same names and shapes over all ranks, in float32 and one message, given back in
+        their own types."""
+        names = sorted(arrays)
+        flat = mx.concatenate([arrays[name].astype(mx.float32).reshape(-1) for name in names])
+        parts = mx.split(self._run(mx.distributed.all_sum, flat), np.cumsum([arrays[n].size for n in names]).tolist())
+        return {
+            name: part.reshape(arrays[name].shape).astype(arrays[name].dtype)
+            for name, part in zip(names, parts, strict=False)
+        }
+
+    def total_numbers(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        """The sum of named numbers; a rank may lack some. Added up in the order of the ranks: the same everywhere."""
+        out: dict[str, float] = {}
+        for data in self.gather(json.dumps(dict(numbers)).encode()):
+            for name, value in json.loads(data).items():
+                out[name] = out.get(name, 0.0) + value
+        return out
+
+    # --- ending ------------------------------------------------------------------------------------------------------
+
+    def checked(self, stop: Callable[[], None]) -> Callable[[], None]:
+        """A check for the loop to call while it plays: raises what `stop` raises, and RankLost."""
+        self._stop = stop
+
+        def check() -> None:
+            stop()
+            self._watch.check()
+
+        return check
+
+    def _run(self, operation: Callable[..., mx.array], array: mx.array) -> mx.array:
+        try:
+            result = operation(array, group=self.group)
+            mx.eval(result)
+        except RuntimeError as error:  # the ring's; it does not say which rank
+            raise RankLost(f"a rank has ended ({error})") from error
+        return result
+
+    def stop_or(self, error: RankLost) -> Exception:
+        """What to raise where the state of the run is whole: that this rank was asked to stop, if it was."""
+        try:
+            self._stop()
+        except Exception as stopped:
+            return stopped
+        return error
+
+    def close(self) -> None:
+        """Ends this rank's part in the run."""
+        self._watch.close()
+
+
+@contextmanager
+def joined() -> Iterator[World | None]:
+    """The ranks that `mlx.launch` started, this one among them; None for a process on its own.
+
+    Left without an error, it waits for all ranks; left with one, the other ranks end as well.
+
+    Raises:
+        ConfigError: this process was started as one of several ranks, but no back end connects them.
+    """
+    if "MLX_RANK" not in os.environ:
+        yield None
+        return
+    group = mx.distributed.init()
+    if group.size() == 1:
+        if os.environ["MLX_RANK"] != "0":
+            raise ConfigError(
+                f"MLX_RANK is {os.environ['MLX_RANK']}, but MLX found no other rank; start all ranks with "
+                "`mlx.launch -n 2 --backend ring -- python -m legos_train ...`"
+            )
+        yield None
+        return
+    world = World(group)
+    try:
+        yield world
+        world.barrier()
+    finally:
+        world.close()
+
+
+class SharedGenerator:
+    """Plays every `size`-th job on this rank, and hands out the episodes of all of them.
+
+    Args:
+        inner: what plays here.
+        one_target: whether all ranks play on the same servers, so that rank 0 alone publishes there.
+    """
+
+    def __init__(self, inner: Generator, world: World, *, one_target: bool):
+        self.inner, self.world = inner, world
+        self._publishes = not one_target or world.rank == 0
+
+    def run(self, jobs: Sequence[Job]) -> list[Episode]:
+        """See `Generator.run`. Episodes have been through JSON on every rank, so that all work on the same."""
+        world = self.world
+        own = [episode_to_json(episode) for episode in self.inner.run(jobs[world.rank :: world.size])]
+        try:
+            shares = world.gather(json.dumps(own).encode())
+        except RankLost as lost:
+            raise world.stop_or(lost) from lost
+        out: list[Episode | None] = [None] * len(jobs)
+        for rank, share in enumerate(shares):
+            out[rank :: world.size] = [episode_from_json(data) for data in json.loads(share)]
+        return [episode for episode in out if episode is not None]
+
+    def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
+        if self._publishes:
+            self.inner.publish(name, weights, version)
+
+    def unpublish(self, name: str) -> None:
+        if self._publishes:
+            self.inner.unpublish(name)
+
+    def drop_caches(self) -> None:
+        self.inner.drop_caches()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def shared_checkpoint(world: World, found: Loaded | None) -> Loaded | None:
+    """Rank 0's checkpoint on every rank, which need not see rank 0's disk."""
+    parts = {} if found is None else {f"arrays/{name}": tensors.to_bytes(a) for name, a in found.arrays.items()}
+    if found is not None:
+        parts |= {f"files/{name}": data for name, data in found.files.items()}
+    sizes = {name: len(data) for name, data in parts.items()}
+    head = json.dumps({"state": None if found is None else found.state, "sizes": sizes}).encode()
+    data = world.share(len(head).to_bytes(8, "little") + head + b"".join(parts.values()))
+    if world.rank == 0:
+        return found
+    place = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:place])
+    if header["state"] is None:
+        return None
+    arrays: dict[str, Arrays] = {}
+    files: dict[str, bytes] = {}
+    for name, size in header["sizes"].items():
+        kind, _, own = name.partition("/")
+        body, place = data[place : place + size], place + size
+        if kind == "arrays":
+            arrays[own] = tensors.from_bytes(body)
+        else:
+            files[own] = body
+    return Loaded(arrays, header["state"], files)

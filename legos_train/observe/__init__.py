@@ -1,0 +1,1 @@
+"""What people look at: dashboard, trackers, report, viewer. Reads files only."""

@@ -1,0 +1,255 @@
+"""What a run shows while it works: a live dashboard on a terminal; elsewhere every step as JSON, or plain lines."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Literal
+
+from legos_train.disk.metrics_file import _finite
+from legos_train.observe.dashboard_text import clock, memory, milliseconds, number, shown, sparkline
+from legos_train.observe.numbers import interval, results
+
+Mode = Literal["auto", "rich", "plain", "json"]
+PACE, Z95 = 20, 1.96
+"""How many of the last steps the time left is computed from; half a 95 % interval, in standard deviations."""
+MOST_ROLES = 10
+NARROW = 76
+"""Terminals with fewer columns get no sparklines."""
+
+
+def settled(mode: Mode) -> Mode:
+    """What `auto` means here: `rich` on a terminal, `plain` in a notebook, `json` for whoever else reads the output.
+
+    Raises:
+        ValueError: the mode is not auto, rich, plain or json.
+    """
+    if mode not in ("auto", "rich", "plain", "json"):
+        raise ValueError(f"progress mode must be auto, rich, plain or json; got {mode!r}")
+    if mode != "auto":
+        return mode
+    if sys.stdout.isatty():
+        return "rich"
+    return "plain" if "ipykernel" in sys.modules and type(sys.stdout).__module__.startswith("ipykernel") else "json"
+
+
+class Progress:
+    """Live view of a run.
+
+    Args:
+        title: the run, for people.
+        steps: how many the run has in all; `start`: how many were done before.
+        every: plain mode prints a line every so many steps, and for the first and the last.
+        quiet: show nothing.
+        mode: see `settled`; `json` prints every step's metrics record as one line, notes as `{"note": ...}`.
+        console: a rich console to draw on instead of standard output.
+
+    Raises:
+        ValueError: the mode is none of these.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        steps: int,
+        start: int = 0,
+        every: int = 10,
+        quiet: bool = False,
+        mode: Mode = "auto",
+        console: Any = None,
+    ):
+        mode = "rich" if mode == "auto" and console is not None else settled(mode)
+        self.title, self.steps, self.start, self.every, self.quiet, self.mode = title, steps, start, every, quiet, mode
+        self.live: Any = None
+        self._console = console
+        self._times: deque[tuple[int, float]] = deque([(start, time.monotonic())], maxlen=PACE + 1)
+        self._history: dict[str, list[float]] = {}
+        self._ends: dict[str, tuple[float, float] | None] = {}
+        self._alarms: deque[str] = deque(maxlen=3)
+
+    def __enter__(self) -> Progress:
+        if not self.quiet and self.mode == "rich":
+            from rich.live import Live
+
+            self.live = Live(console=self._console, refresh_per_second=4)
+            self.live.start()
+        self._times[0] = (self.start, time.monotonic())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def note(self, text: str) -> None:
+        """One line that stays."""
+        if self.quiet:
+            return
+        if self.live is not None:
+            self.live.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        else:
+            print(json.dumps({"note": text}) if self.mode == "json" else text, flush=True)
+
+    def before(self, numbers: Mapping[str, float]) -> None:
+        """What was measured before the first step: where the curves of the exact numbers begin."""
+        for name in results(numbers):
+            self._keep(f"eval/{name}", numbers[name])
+
+    def update(self, record: Mapping[str, Any]) -> None:
+        """Shows a step: its metrics record with `step` and, after an evaluation, `eval`."""
+        if self.quiet:
+            return
+        step = int(record["step"])
+        self._times.append((step, time.monotonic()))
+        self._remember(record)
+        if self.mode == "json":
+            print(json.dumps(_finite(dict(record))), flush=True)
+        elif self.live is not None:
+            self.live.update(self.panel(record))
+        elif step == self.start + 1 or step % self.every == 0 or step == self.steps:
+            print(self._line(record), flush=True)
+        elif record.get("alarms"):
+            print(f"step {step}: {self._alarms[-1]}", flush=True)
+
+    def _remember(self, record: Mapping[str, Any]) -> None:
+        measured = record.get("eval") or {}
+        for name in results(measured):
+            self._keep(f"eval/{name}", measured[name])
+            self._ends[name] = interval(measured, name)
+        for role, value in (record.get("reward") or {}).items():
+            self._keep(f"reward/{role}", value)
+        for alarm in record.get("alarms") or ():
+            done = alarm.get("done", "none")
+            self._alarms.append(f"alarm {alarm['name']}: {alarm['text']}" + ("" if done == "none" else f" ({done})"))
+
+    def _keep(self, name: str, value: Any) -> None:
+        if isinstance(value, int | float) and math.isfinite(value):
+            self._history.setdefault(name, []).append(float(value))
+
+    def left(self) -> str:
+        """The time that the steps to go will take at the pace of the last ones, as `1:02:03` or `2:03`."""
+        (first, then), (last, now) = self._times[0], self._times[-1]
+        if last == first:
+            return "?"
+        return clock((now - then) / (last - first) * max(self.steps - last, 0))
+
+    def _line(self, record: Mapping[str, Any]) -> str:
+        reward = " ".join(f"{role} {value:+.3f}" for role, value in (record.get("reward") or {}).items())
+        measured = {k: v for k, v in (record.get("eval") or {}).items() if isinstance(v, float)}
+        numbers = " ".join(f"{k} {measured[k]:.3f}" for k in results(measured))
+        return (
+            f"step {record['step']}/{self.steps}  reward {reward}  invalid {number(record, 'invalid_rate', '.1%')}  "
+            f"entropy {number(record, 'entropy', '.3f')}  kl {number(record, 'kl', '.3f')}  "
+            f"{number(record, 'seconds', '.2f')} s/step  left {self.left()}"
+            + (f"  | {numbers}" if numbers else "")
+            + (f"  | {self._alarms[-1]}" if record.get("alarms") else "")
+        )
+
+    def panel(self, record: Mapping[str, Any]) -> Any:
+        """The dashboard after a step, as something that rich can print. Terminals of 40 columns and more hold it."""
+        from rich.console import Group
+        from rich.panel import Panel
+        from rich.table import Table
+        from rich.text import Text
+
+        width = self.live.console.width if self.live is not None else getattr(self._console, "width", 100)
+        wide = width >= NARROW
+        parts: list[Any] = [self._bar(record, width), *(Text(alarm, style="bold red") for alarm in self._alarms)]
+        roles = list((record.get("reward") or {}).items())
+        wins = record.get("win_rate") or {}
+        facts = self._facts(record, wide)
+        measured = [(k.removeprefix("eval/"), v) for k, v in self._history.items() if k.startswith("eval/")]
+        alarm_lines = sum(-(-len(alarm) // max(1, width - 4)) for alarm in self._alarms)
+        most = self._room(len(roles), len(measured), facts.row_count + alarm_lines)
+        if most[1] < len(measured):  # of what there is no room for, the weight average first
+            measured.sort(key=lambda item: item[0].endswith("_average"))
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+        table.add_column("role", overflow="ellipsis", no_wrap=True, max_width=30 if wide else 16)
+        table.add_column("reward", justify="right")
+        table.add_column("wins", justify="right")
+        if wide:
+            table.add_column("over the steps", no_wrap=True)
+        for role, value in roles[: most[0]]:
+            line: list[Any] = [Text(role), shown(value, "+.3f"), shown(wins.get(role), ".0%")]
+            table.add_row(*line, *([sparkline(self._history.get(f"reward/{role}", ()), 30)] if wide else []))
+        if len(roles) > most[0]:
+            table.add_row(Text(f"and {len(roles) - most[0]} more", style="dim"))
+        parts.append(table)
+        if measured:
+            grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+            grid.add_column("measured", overflow="ellipsis", no_wrap=True, max_width=30 if wide else 16)
+            grid.add_column("first", justify="right")
+            grid.add_column("now", justify="right")
+            if wide:
+                grid.add_column("", no_wrap=True, style="cyan")
+            for name, values in measured[: most[1]]:
+                ends = self._ends.get(name) if wide else None
+                span = f" [dim]{ends[0]:.2f} to {ends[1]:.2f}" if ends and all(map(math.isfinite, ends)) else ""
+                line = [Text(name), f"{values[0]:.3f}", f"[bold]{values[-1]:.3f}[/]{span}"]
+                grid.add_row(*line, *([sparkline(values, 30)] if wide else []))
+            if len(measured) > most[1]:
+                grid.add_row(Text(f"and {len(measured) - most[1]} more", style="dim"))
+            parts += [Text(), grid]
+        parts += [Text(), facts]
+        return Panel(Group(*parts), title=Text(self.title), width=min(width, 100))  # as wide at every step
+
+    def _room(self, roles: int, measured: int, others: int) -> list[int]:
+        """How many roles and measured numbers the terminal has lines for; the rest of the panel is not cut off."""
+        most = [min(roles, MOST_ROLES), min(measured, MOST_ROLES)]
+        if self.live is None:
+            return most
+        lines = self.live.console.height - others - (8 if measured else 6)  # frame, bar, headings, gaps, the cursor
+
+        def needed() -> int:
+            return sum(most) + (most[0] < roles) + (most[1] < measured)
+
+        while needed() > lines and max(most) > 1:
+            most[most[1] >= most[0]] -= 1
+        return most
+
+    def _bar(self, record: Mapping[str, Any], width: int) -> Any:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        row = Table.grid(padding=(0, 2, 0, 0))
+        step = int(record["step"])
+        bar = ProgressBar(self.steps, step, width=max(6, min(40, width - 42)))
+        row.add_row(f"[bold]step {step}/{self.steps}", bar, f"left {self.left()}")
+        return row
+
+    def _facts(self, record: Mapping[str, Any], wide: bool) -> Any:
+        """Two columns of name and number, or one in a narrow terminal."""
+        from rich.table import Table
+
+        facts = [
+            ("invalid", number(record, "invalid_rate", ".2%")),
+            ("speed", f"{number(record, 'tokens_per_second', ',.0f')} tok/s"),
+            ("entropy", f"{number(record, 'entropy', '.3f')} nats"),
+            ("step", f"{number(record, 'seconds', '.2f')} s"),
+            ("KL", f"{number(record, 'kl', '.3f')} nats"),
+            ("play, learn", f"{number(record, 'seconds_play', '.2f')} s, {number(record, 'seconds_learn', '.2f')} s"),
+            ("gradient", number(record, "grad_norm", ".3f")),
+            ("weight swap", milliseconds(record)),
+            (
+                "staleness",
+                f"{number(record, 'staleness_mean', '.1f')}, most {number(record, 'staleness_max', '.0f')}",
+            ),
+            ("memory", memory()),
+        ]
+        league = record.get("league") or {}
+        if league:
+            sigma = league.get("rating_sigma")
+            spread = f" ± {Z95 * sigma:.1f}" if isinstance(sigma, int | float) else ""
+            facts += [
+                ("league", f"{number(league, 'members', '.0f')} members, wins {number(league, 'win_rate', '.0%')}"),
+                ("rating", number(league, "rating", ".1f") + spread),
+            ]
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        for k in range(0, len(facts), 2 if wide else 1):
+            cells = [cell for name, value in facts[k : k + (2 if wide else 1)] for cell in (f"[dim]{name}", value)]
+            grid.add_row(*cells)
+        return grid

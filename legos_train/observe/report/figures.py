@@ -1,0 +1,227 @@
+"""From the rows of metrics.jsonl to figures: what is drawn, with which units, and what its intervals are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from legos_train.observe.numbers import AVERAGE, interval, results
+from legos_train.observe.report.labels import ENDINGS, EXACT, UNITS, metric_name
+from legos_train.observe.report.scales import Z95, Point, running_mean, window_of
+from legos_train.observe.report.svg import Figure, Line
+
+Record = Mapping[str, Any]
+
+WEIGHTS = (("last weights", ""), ("weight average", AVERAGE))
+ALARMS = {
+    "role_gap": "reward",
+    "invalid": "invalid_rate",
+    "entropy": "entropy",
+    "length": "tokens_per_turn",
+    "zero_advantages": "zero_advantages",
+    "kl": "kl",
+}
+"""Which figure an alarm of the collapse monitor is marked in."""
+
+SINGLE = (
+    ("invalid_rate", "Invalid actions", "share of actions that were not legal", "Health", (0.0, None)),
+    ("entropy", "Entropy", "nats per token", "Health", (0.0, None)),
+    ("kl", "KL to the reference", "nats per token", "Health", (0.0, None)),
+    ("tokens_per_turn", "Length of an action", "tokens", "Health", (0.0, None)),
+    ("zero_advantages", "Nothing to learn", "share of advantages that are exactly 0", "Health", (0.0, 1.0)),
+    ("grad_norm", "Gradient norm before clipping", "L2 norm", "Health", (0.0, None)),
+    ("mismatch_max", "Engine against trainer", "largest gap of a log-probability, nats", "Health", (0.0, None)),
+    ("tokens_per_second", "Generation speed", "action tokens per second", "Speed", (0.0, None)),
+)
+
+
+def column(records: Sequence[Record], *path: str) -> list[Point]:
+    """(step, value) of every row that has a number at the path, such as `("league", "rating")`."""
+    found: list[Point] = []
+    for record in records:
+        value: Any = record
+        for key in path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if _is_number(value):
+            found.append((float(record["step"]), float(value)))
+    return found
+
+
+def figures(records: Sequence[Record], start: Mapping[str, float] | None = None) -> list[Figure]:
+    """Every figure that a run's rows have data for.
+
+    Args:
+        records: rows of metrics.jsonl.
+        start: the measured numbers before the first step.
+    """
+    window = window_of(len(records))
+    out = [*_measured(records, start or {}), *_by_role(records, window)]
+    for key, title, unit, section, bounds in SINGLE:
+        if points := column(records, key):
+            line = _smooth(title, points, window, band=key != "mismatch_max")
+            out.append(
+                Figure(
+                    key,
+                    title,
+                    unit,
+                    [line],
+                    section,
+                    _note(window, spread=True) if line.band else _mean(window),
+                    bounds,
+                )
+            )
+    out += [*_staleness(records, window), *_seconds(records, window), *_league(records, window)]
+    marks: dict[str, list[tuple[float, str]]] = {}
+    for record in records:
+        for alarm in record.get("alarms") or ():
+            marks.setdefault(ALARMS.get(alarm["name"], ""), []).append((record["step"], f"alarm: {alarm['name']}"))
+    return [_marked(figure, marks.get(figure.name.partition("--")[0], ())) for figure in out]
+
+
+def _marked(figure: Figure, marks: Sequence[tuple[float, str]]) -> Figure:
+    if not marks:
+        return figure
+    fields = (figure.name, figure.title, figure.unit, figure.lines, figure.section, figure.note, figure.bounds)
+    return Figure(*fields, marks=tuple(marks))
+
+
+def _measured(records: Sequence[Record], start: Mapping[str, float]) -> list[Figure]:
+    """The numbers of evaluations: last weights and weight average. Exact ones need no interval."""
+    tables = [start, *(record.get("eval") or {} for record in records)]
+    keys = [key for key in results(*tables) if not key.endswith(AVERAGE)]
+    out = []
+    for key in [key for key in keys if key.rpartition("/")[2] not in ENDINGS]:
+        kind = key.rpartition("/")[2]
+        lines = [_evaluated(name, key + suffix, records, start, k) for k, (name, suffix) in enumerate(WEIGHTS)]
+        drawn = [line for line in lines if line.points]
+        note = "Played on fixed seeds" + ("; band: 95 % interval over seeds." if any(d.band for d in drawn) else ".")
+        note = (
+            "Exact: computed from the policy's own action probabilities, no sampling noise." if kind in EXACT else note
+        )
+        unit = UNITS.get(kind, "return per game" if kind.startswith("return_") else "share")
+        bounds = (None, None) if unit == "return per game" else (0.0, None)
+        if drawn:
+            title = metric_name(key)
+            title = title[0].upper() + title[1:]
+            out.append(Figure(_stem(key), title, unit, drawn, "What it is worth", note, bounds))
+    for env in dict.fromkeys(key.rpartition("/")[0] for key in keys):
+        ended = [f"{env}/{kind}" if env else kind for kind in ENDINGS]
+        lines = [
+            _evaluated(ENDINGS[key.rpartition("/")[2]], key, records, start, k)
+            for k, key in enumerate(key for key in ended if key in keys)
+        ]
+        if drawn := [line for line in lines if line.points]:
+            title = f"{env}: how its games ended" if env else "How its games ended"
+            name, unit = _stem(f"{env}/endings" if env else "endings"), "share of the evaluation's games, last weights"
+            out.append(Figure(name, title, unit, drawn, "What it is worth", "Played on fixed seeds.", (0.0, 1.0)))
+    return out
+
+
+def _evaluated(name: str, key: str, records: Sequence[Record], start: Mapping[str, float], colour: int) -> Line:
+    """A result of the evaluations over the steps, with its interval where it has one."""
+    rows = [(0.0, start), *((float(record["step"]), record.get("eval") or {}) for record in records)]
+    points = [(step, float(row[key])) for step, row in rows if _is_number(row.get(key))]
+    ends = [(step, interval(row, key)) for step, row in rows if _is_number(row.get(key))]
+    band = [(step, *pair) for step, pair in ends if pair is not None and all(map(_is_number, pair))]
+    return Line(name, points, band, colour=colour)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _by_role(records: Sequence[Record], window: int) -> list[Figure]:
+    """Reward and win rate by role, one figure per env."""
+    out: list[Figure] = []
+    for key, title, unit, bounds in (
+        ("reward", "Reward by role", "mean return per game", (None, None)),
+        ("win_rate", "Win rate by role", "share of trained games won, a draw counts half", (0.0, 1.0)),
+    ):
+        roles = sorted({role for record in records for role in record.get(key) or ()})
+        envs = sorted({role.rpartition("/")[0] for role in roles})
+        for env in envs:
+            lines = []
+            own = any(f"{key}_error" in record for record in records)
+            for role in [role for role in roles if role.rpartition("/")[0] == env]:
+                points = column(records, key, role)
+                errors = dict(column(records, f"{key}_error", role)) if own else None
+                name = role.rpartition("/")[2]
+                lines.append(_smooth(name, points, window, errors))
+            name, head = (f"{key}--{_stem(env)}", f"{title}, {env}") if env else (key, title)
+            out.append(Figure(name, head, unit, lines, "Learning", _note(window, spread=not own), bounds))
+    return out
+
+
+def _staleness(records: Sequence[Record], window: int) -> list[Figure]:
+    mean, most = column(records, "staleness_mean"), column(records, "staleness_max")
+    lines = [Line("mean", running_mean(mean, window)[0]), Line("largest", most)]
+    title, unit = "Staleness", "optimiser steps between sampling a token and training on it"
+    drawn = [line for line in lines if line.points]
+    return [Figure("staleness", title, unit, drawn, "Speed", "", (0.0, 1.0))] if drawn else []
+
+
+def _seconds(records: Sequence[Record], window: int) -> list[Figure]:
+    parts = [
+        Line(name, running_mean(points, window)[0])
+        for name in ("play", "generate", "learn", "pack", "publish")
+        if (points := column(records, f"seconds_{name}"))
+    ]
+    whole = column(records, "seconds")
+    note = f"Running means over {window} steps; play: the learner waits for episodes."
+    out = []
+    if whole:
+        parts.insert(0, Line("whole step", running_mean(whole, window)[0]))
+        out.append(Figure("seconds", "Where the time goes", "seconds per step", parts, "Speed", note, (0.0, None)))
+    if swap := column(records, "seconds_publish"):
+        line = _smooth("publish", [(x, y * 1000) for x, y in swap], window)
+        note = f"Giving the engines new weights and proving that they serve them. {_note(window, spread=True)}"
+        out.append(Figure("publish", "Weight swap", "milliseconds per publish", [line], "Speed", note, (0.0, None)))
+    return out
+
+
+def _league(records: Sequence[Record], window: int) -> list[Figure]:
+    out = []
+    if rating := column(records, "league", "rating"):
+        note = "The learner's mean skill; members are rated on the same scale."
+        sigma = dict(column(records, "league", "rating_sigma"))
+        band = [(x, mu - Z95 * sigma[x], mu + Z95 * sigma[x]) for x, mu in rating if x in sigma]
+        note += " Band: OpenSkill's own 95 % interval, mu ± 1.96 sigma." if band else ""
+        line = Line("learner", rating, band)
+        out.append(Figure("rating", "Rating of the learner", "OpenSkill mu", [line], "League", note))
+    mean, least = column(records, "league", "win_rate"), column(records, "league", "least_win_rate")
+    if mean:
+        lines = [Line("mean over members", mean), Line("hardest member", least)]
+        out.append(Figure("league_win_rate", "Against the league", "recent win rate", lines, "League", "", (0.0, 1.0)))
+    if members := column(records, "league", "members"):
+        line = Line("members", members)
+        out.append(Figure("members", "Size of the league", "members", [line], "League", "", (0.0, None)))
+    return out
+
+
+def _smooth(
+    name: str,
+    points: Sequence[Point],
+    window: int,
+    errors: Mapping[float, float] | None = None,
+    *,
+    band: bool = True,
+) -> Line:
+    means, bands = running_mean(points, window, None if errors is None else [errors.get(x) for x, _ in points])
+    return Line(name, means, bands if band else (), points if window > 1 else ())
+
+
+def _note(window: int, *, spread: bool) -> str:
+    if spread and window < 2:
+        return "Every step's own number; too few steps for an interval."
+    source = "the spread between steps" if spread else "the spread between games (standard error of the batch mean)"
+    return f"{_mean(window)[:-1]}; band: 95 % interval from {source}."
+
+
+def _mean(window: int) -> str:
+    return f"Running mean over {window} steps." if window > 1 else "Every step's own number."
+
+
+def _stem(name: str) -> str:
+    """A file name for a key such as `Nim-v0/nash_conv`."""
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)

@@ -1,0 +1,83 @@
+"""PNG of the SVG figures: drawn by a Chromium on this machine, or else by resvg (the extra `png`, 1.4 MB)."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from legos_train.errors import RunError
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+SECONDS = 60
+FONTS = '"DejaVu Sans", "Liberation Sans", Arial, Helvetica, "Noto Sans", Roboto, "Segoe UI", sans-serif'
+SIZE = re.compile(r'width="(\d+)" height="(\d+)"')
+
+
+def find_browser() -> str | None:
+    """The path of a Chromium or Chrome on PATH."""
+    return next((found for name in BROWSERS if (found := shutil.which(name))), None)
+
+
+def write_pngs(folder: Path, scale: int = 2) -> list[Path]:
+    """Draws `folder/*.svg` beside themselves as PNG, `scale` pixels to each unit, on white; returns their paths.
+
+    Raises:
+        RunError: there is nothing to draw with, or it failed; the message has what it said.
+    """
+    browser = find_browser()
+    if browser is None and importlib.util.find_spec("resvg_py") is None:
+        raise RunError(
+            "PNG figures need Chromium or Chrome on PATH, or the extra `png`: pip install 'legos[png]'. "
+            f"The SVG files in {folder} stand"
+        )
+    out = []
+    for svg in sorted(folder.glob("*.svg")):
+        text = svg.read_text(encoding="utf-8")
+        if (size := SIZE.search(text)) is None:
+            continue
+        png = svg.with_suffix(".png")
+        if browser is not None:
+            _photograph(browser, svg, png, (size[1], size[2]), scale)
+        else:
+            png.write_bytes(_drawn(text, scale))
+        out.append(png)
+    return out
+
+
+def _photograph(browser: str, svg: Path, png: Path, size: tuple[str, str], scale: int) -> None:
+    with tempfile.TemporaryDirectory() as profile:
+        done = subprocess.run(  # noqa: S603 - a program of this machine, a file of ours
+            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+             f"--user-data-dir={profile}", f"--force-device-scale-factor={scale}",
+             f"--window-size={size[0]},{size[1]}", f"--screenshot={png}", svg.resolve().as_uri()],
+            capture_output=True, text=True, timeout=SECONDS, check=False,
+        )  # fmt: skip
+    if done.returncode or not png.exists():
+        raise RunError(f"{browser} could not draw {svg.name}: {done.stderr.strip()[-300:]}")
+
+
+def _drawn(svg: str, scale: int) -> bytes:
+    """The figure as resvg draws it. Raises RuntimeError where no font is installed: it would leave all words out."""
+    import resvg_py
+
+    def render(text: str, fonts: bool = True) -> bytes:
+        made = resvg_py.svg_to_bytes(svg_string=text, zoom=scale, background="#ffffff", skip_system_fonts=not fonts)
+        return bytes(made)
+
+    word = "<svg xmlns='http://www.w3.org/2000/svg' width='40' height='20'><text y='15'>step</text></svg>"
+    if render(word) == render(word, fonts=False):
+        raise RunError("resvg finds no font on this machine; install one, such as fonts-dejavu-core")
+    return render(plain(svg))
+
+
+def plain(svg: str) -> str:
+    """The figure without what only browsers know: colours by name, dark colours, the short form of `font`."""
+    svg = re.sub(r"@media [^{]*\{[^{}]*\{[^{}]*\} *\}", "", svg)
+    colours = dict(re.findall(r"--(\w+): ([^;}]+)", svg))
+    svg = re.sub(r"--\w+: [^;}]+;", "", svg)
+    svg = re.sub(r"var\(--(\w+)\)", lambda found: colours[found[1]].strip(), svg)
+    return re.sub(r"font: (\d+px) [^;}]+", rf"font-size: \1; font-family: {FONTS}", svg)

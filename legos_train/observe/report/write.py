@@ -1,0 +1,169 @@
+"""`report.html` and `figures/` of a run, from its directory; with the trainer at hand also what its policy does."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from legos_train.config.train_config import TrainConfig, load_toml, to_toml
+from legos_train.disk.run_directory import write_text
+from legos_train.errors import RunError
+from legos_train.observe.report.changed_settings import changed
+from legos_train.observe.report.figures import figures
+from legos_train.observe.report.lost_games import games_html, sample_games
+from legos_train.observe.report.report_page import bar_table, grid, page, picture, table
+from legos_train.observe.report.result_table import summary_rows
+from legos_train.observe.report.svg import heat_map, line_chart, standalone
+from legos_train.run.report_facts import facts_of
+
+if TYPE_CHECKING:
+    from legos_train.run.loop import Result
+    from legos_train.run.trainer import Trainer
+
+UNFINISHED = "not finished"
+SECTIONS = ("What it is worth", "Learning", "Health", "Speed", "League")
+
+
+def write_report(
+    path: Path,
+    config: TrainConfig,
+    result: Result,
+    records: Sequence[Mapping[str, Any]],
+    trainer: Trainer | None = None,
+) -> None:
+    """Writes `path/report.html`, one file without scripts or links, and its figures as `path/figures/*.svg`.
+
+    Args:
+        path: the run directory; sample games come from its rollouts.jsonl.
+        trainer: adds the policy in every situation and the league's payoffs, and keeps both in `figures/data.json`;
+            without one they are read from there.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    kept = path / "figures/data.json"
+    facts = facts_of(trainer) if trainer is not None else json.loads(kept.read_text()) if kept.exists() else {}
+    drawn = figures(records, result.start)
+    maps = _heat_maps(facts.get("league") or {})
+    by_section = {name: grid([f for f in drawn if f.section == name]) for name in SECTIONS}
+    rows = summary_rows(result)
+    summary = table(["", "before", "last", "weight average", "best"], rows, numeric=True)
+    league = by_section["League"]
+    if maps:
+        league += f"<div class='grid below'>{''.join(picture(svg, note, 'row') for _, svg, note in maps)}</div>"
+    strategy = facts.get("strategy") or {}
+    before, after = sample_games(path / "rollouts.jsonl")
+    games = games_html("before", before) + (games_html("after", after) if after else "") if before else ""
+    sections = [
+        ("Before and after", summary),
+        *((name, by_section[name]) for name in SECTIONS[:2]),
+        ("Alarms", _alarms(records)),
+        ("What the policy does", bar_table(["situation", "move", *strategy["columns"]], strategy["rows"]))
+        if strategy
+        else ("", ""),
+        ("Sample games", f"<div class=grid>{games}</div>" if games else ""),
+        *((name, by_section[name]) for name in SECTIONS[2:4]),
+        ("League", league + _ratings(facts.get("league") or {})),
+        ("Settings", _settings(config)),
+    ]
+    title = f"{config.title}: {config.model}, {result.steps} steps, seed {config.seed}"
+    write_text(path / "report.html", page(title, _lead(result, records), sections))
+    folder = path / "figures"
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.svg"):
+        old.unlink()
+    for figure in drawn:
+        (folder / f"{figure.name}.svg").write_text(standalone(line_chart(figure)), encoding="utf-8")
+    for name, svg, _ in maps:
+        (folder / f"{name}.svg").write_text(standalone(svg), encoding="utf-8")
+    if trainer is not None and facts:
+        kept.write_text(json.dumps(facts) + "\n", encoding="utf-8")
+
+
+def report_again(path: Path) -> Path:
+    """Writes the report of a run directory from its files, also while the run goes on; returns `report.html`.
+
+    Raises:
+        RunError: the directory holds no run.
+        ConfigError: its config.toml is not one of this version.
+    """
+    from legos_train.disk.metrics_file import MetricsFile
+    from legos_train.run.loop import Result
+
+    if not (path / "config.toml").exists():
+        raise RunError(f"{str(path)!r} is no run directory: it has no config.toml; give what `legos train` wrote")
+    records = MetricsFile.read(path / "metrics.jsonl")
+    if (path / "result.json").exists():
+        result = Result(path, **json.loads((path / "result.json").read_text()))
+    else:
+        start = json.loads((path / "start.json").read_text()) if (path / "start.json").exists() else {}
+        measured: Mapping[str, float] = next((r["eval"] for r in reversed(records) if r.get("eval")), {})
+        last = {k: v for k, v in measured.items() if not k.endswith("_average")}
+        average = {k.removesuffix("_average"): v for k, v in measured.items() if k.endswith("_average")}
+        steps = records[-1]["step"] if records else 0
+        seconds = math.fsum(r["seconds"] for r in records)
+        result = Result(path, steps, seconds, start, last, average, {}, "nothing yet", UNFINISHED)
+    write_report(path, load_toml(path / "config.toml"), result, records)
+    return path / "report.html"
+
+
+def _lead(result: Result, records: Sequence[Mapping[str, Any]]) -> list[str]:
+    episodes = sum(r.get("episodes", 0) for r in records)
+    tokens = sum(r.get("action_tokens", 0) for r in records)
+    lead = [
+        f"{result.steps} optimiser steps, {episodes:,} episodes, {tokens:,} trained tokens "
+        f"in {duration(result.seconds)}; published: {result.published}."
+    ]
+    if result.stopped == UNFINISHED:
+        return [*lead, f"This run has {UNFINISHED}: it goes on, or was stopped and can be resumed."]
+    return lead + ([f"Stopped early: {result.stopped}"] if result.stopped else [])
+
+
+def duration(seconds: float) -> str:
+    """`42 s`, `3 min 5 s`, `2 h 7 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.3g} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _heat_maps(league: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(file name, svg, note) of the league's matrices."""
+    out = []
+    if payoffs := league.get("payoffs"):
+        names = payoffs["names"]
+        shares = [f"{name} {league['mixture'][name]:.0%}" for name in names]
+        unit = "row in the first seat; half the difference of both returns"
+        svg = heat_map("Payoffs between members", unit, shares, names, payoffs["matrix"])
+        out.append(("payoffs", svg, "Per cent: the member's weight in the meta-Nash mixture of both seats."))
+    if league.get("win_rates"):
+        members = [f"{name} ({games})" for name, games in zip(league["members"], league["games"])]
+        unit, seats, rates = "win rate over the whole run, a draw counts half", league["seats"], league["win_rates"]
+        svg = heat_map("The learner against members", unit, members, seats, rates, middle=0.5, reach=0.5)
+        out.append(("against", svg, "Columns: the learner's seat; in brackets: games."))
+    return out
+
+
+def _ratings(league: Mapping[str, Any]) -> str:
+    ratings = sorted((league.get("ratings") or {}).items(), key=lambda item: -item[1][0])
+    rows = [[name, f"{mu:.2f}", f"{mu - 1.96 * sigma:.2f} to {mu + 1.96 * sigma:.2f}"] for name, (mu, sigma) in ratings]
+    return table(["player", "OpenSkill mu", "95 % interval (mu ± 1.96 sigma)"], rows, numeric=True)
+
+
+def _alarms(records: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        [str(r["step"]), a["name"], f"{a['value']:.4g}", f"{a['limit']:.4g}", a["text"], a.get("done", "")]
+        for r in records
+        for a in r.get("alarms") or ()
+    ]
+    return table(["step", "alarm", "value", "limit", "what it means", "what was done"], rows)
+
+
+def _settings(config: TrainConfig) -> str:
+    text = escape(to_toml(config.model_copy(update={"run_dir": None})))
+    own = table(["setting", "this run", "default"], changed(config)) or "<p>All settings have their defaults.</p>"
+    return f"{own}<details><summary>all settings</summary><pre>{text}</pre></details>"

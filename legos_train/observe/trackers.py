@@ -1,0 +1,97 @@
+"""Trackers beside metrics.jsonl: Weights & Biases, trackio, TensorBoard. Each is imported only when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from legos_train.config.train_config import TrainConfig
+from legos_train.errors import RunError
+
+Track = Callable[[dict[str, Any]], None]
+
+
+@contextmanager
+def trackers(config: TrainConfig, path: Path) -> Iterator[Track]:
+    """Everything the config asks for, as one function of a metrics record.
+
+    Raises:
+        RunError: a tracker is asked for that is not installed; the message says how to get it.
+    """
+    opened = []
+    try:
+        if config.logs.wandb is not None:
+            opened.append(_wandb(config, path))
+        if config.logs.trackio is not None:
+            opened.append(_trackio(config, path))
+        if config.logs.tensorboard:
+            opened.append(_tensorboard(path))
+
+        def track(record: dict[str, Any]) -> None:
+            if opened:
+                flat = flatten(record)
+                for log, _ in opened:
+                    log(flat, int(record["step"]))
+
+        yield track
+    finally:
+        for _, close in opened:
+            close()
+
+
+Log = Callable[[dict[str, float], int], None]
+Opened = tuple[Log, Callable[[], None]]
+
+
+def flatten(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """The numbers of a nested record, `reward/player_0` and so on."""
+    out: dict[str, float] = {}
+    for key, value in record.items():
+        if isinstance(value, Mapping):
+            out |= flatten(value, f"{prefix}{key}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            out[prefix + key] = float(value)
+    return out
+
+
+def _wandb(config: TrainConfig, path: Path) -> Opened:
+    try:
+        import wandb
+    except ImportError:
+        raise RunError("logs.wandb needs the extra: pip install 'legos[wandb]'") from None
+    session = wandb.init(
+        project=config.logs.wandb,
+        name=path.name,
+        dir=str(path),
+        config=config.plain(),
+        settings=wandb.Settings(save_code=False),
+    )
+    return lambda numbers, step: session.log(numbers, step=step), session.finish
+
+
+def _trackio(config: TrainConfig, path: Path) -> Opened:
+    try:
+        import trackio
+    except ImportError:
+        raise RunError("logs.trackio needs trackio: pip install trackio") from None
+    trackio.init(project=config.logs.trackio, name=path.name, config=config.plain())
+    return lambda numbers, step: trackio.log({**numbers, "step": step}), trackio.finish
+
+
+def _tensorboard(path: Path) -> Opened:
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise RunError("logs.tensorboard needs tensorboardX: pip install tensorboardX") from None
+    writer = SummaryWriter(str(path / "tensorboard"))
+
+    def log(numbers: dict[str, float], step: int) -> None:
+        for name, value in numbers.items():
+            writer.add_scalar(name, value, step)
+
+    return log, writer.close

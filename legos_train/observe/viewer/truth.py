@@ -1,0 +1,95 @@
+"""What each move cost, exactly: the expected return before and after it when everybody plays an equilibrium."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from legos_envs import parsing
+from legos_envs.exact import solve as exact
+from legos_envs.exact.cfr import TOLERANCE
+from legos_envs.game import GameEnv, InfoSet
+from legos_envs.exact.graph import GameGraph, graph_of
+from legos_envs.records import Episode
+from legos_train.observe.viewer.lines import Step
+
+Values = dict[InfoSet, tuple[float, dict[str, float]]]
+
+
+def exact_values(env: GameEnv) -> Callable[[Episode], dict[str, list[Step | None]]]:
+    """A function from episodes of the env to `rollout_line`'s `exact`; solving the game is done once, here.
+
+    Before a move: the value of the player's information set, that is, of the states that it may be in, weighted by the
+    probability that chance and an equilibrium's other players bring them about (equally where that is 0). After: the
+    same of the move. The difference is 0 for a move that an equilibrium plays and negative for a mistake, whatever
+    cards the others hold. Where nothing is hidden it is the minimax value.
+
+    None stands for a turn whose prompt is no information set's (a second try, a chat memory) or whose move is illegal.
+
+    Raises:
+        ValueError: no equilibrium can be computed (`legos_envs.exact.solve.nash`), or the game is too large.
+    """
+    table = solve(env.game)
+    prompts: dict[Any, InfoSet] = {_key(env.observation_in(infoset)["messages"]): infoset for infoset in table}
+
+    def values(episode: Episode) -> dict[str, list[Step | None]]:
+        found: dict[str, list[Step | None]] = {}
+        for agent, trajectory in episode.trajectories.items():
+            steps: list[Step | None] = []
+            for turn in trajectory.turns:
+                infoset = prompts.get(_key(turn.observation))
+                move = parsing.action(parsing.clean(turn.action), env.action_format)
+                before, after = table[infoset] if infoset is not None else (0.0, {})
+                steps.append((before, after[move]) if move in after else None)
+            found[agent] = steps
+        return found
+
+    return values
+
+
+def solve(game: Any) -> Values:
+    """Per information set its value, and that of each legal move, for the player to move, under an equilibrium.
+
+    Raises:
+        ValueError: as `exact_values`.
+    """
+    policy = exact.nash(game)
+    graph: GameGraph = graph_of(game)
+    table = graph.probabilities(policy)
+    at_node = _node_values(graph, table)
+    found: Values = {}
+    for player in range(graph.num_players):
+        reached = graph.reach([None if other == player else table for other in range(graph.num_players)])
+        for index, infoset in enumerate(graph.infosets):
+            if infoset.player != player:
+                continue
+            members = graph.members[index]
+            weights = [reached[node] for node in members]
+            if not any(weights):
+                weights = [1.0] * len(members)
+            total = sum(weights)
+            moves = [
+                sum(w * at_node[graph.children[node][k]][player] for w, node in zip(weights, members)) / total
+                for k in range(len(infoset.legal))
+            ]
+            value = round(sum(p * q for p, q in zip(table[index], moves)), 9)
+            # what is within the solver's accuracy is no mistake
+            settled = [value if abs(q - value) <= 2 * TOLERANCE else round(q, 9) for q in moves]
+            found[infoset] = (value, dict(zip(infoset.legal, settled)))
+    return found
+
+
+def _node_values(graph: GameGraph, table: list[list[float]]) -> list[tuple[float, ...]]:
+    """Per node what each player gets on average from there on."""
+    values: list[tuple[float, ...]] = list(graph.returns)
+    for node in reversed(range(len(values))):
+        if (at := graph.where[node]) >= 0:
+            after = [values[child] for child in graph.children[node]]
+            values[node] = tuple(
+                sum(p * value[player] for p, value in zip(table[at], after)) for player in range(graph.num_players)
+            )
+    return values
+
+
+def _key(messages: Any) -> tuple[tuple[str, str], ...]:
+    return tuple((message["role"], message["content"]) for message in messages)

@@ -1,0 +1,73 @@
+"""From an actor to whoever answers in this process: the engine with an adapter, code, another model, an endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pettingzoo import AECEnv
+
+from inference.text.render import Renderer
+from legos_train.players.actors import BASE, LEAGUE, POLICY, Actor
+from legos_train.players.words import Cast
+from legos_train.rollout.rollouts import Engines, ModelPlayer, Player
+
+
+def adapter_name(model: str) -> str | None:
+    """The engine's name of an adapter: of the live policy, of a snapshot `league:step_40`; None for the base."""
+    if model == BASE:
+        return None
+    return model.removeprefix(LEAGUE) if model.startswith(LEAGUE) else model
+
+
+class Roster:
+    """Makes players once and keeps them. `engine` serves the policy, its snapshots and the base.
+
+    `context`: most tokens of a prompt and its action. `policy`: the adapter that the live policy is; None: the base.
+    """
+
+    def __init__(self, engine: Engines, renderer: Renderer, context: int, policy: str | None = POLICY):
+        self.engine, self.renderer, self.context, self.policy = engine, renderer, context, policy
+        self._players: dict[Any, Player] = {}
+        self._cast: dict[Any, Cast] = {}
+
+    def player(self, actor: Actor, label: str, make_env: Callable[[], AECEnv]) -> Player:
+        """The player of an actor in an env; `make_env` is called when code needs to know the game.
+
+        Raises:
+            PolicyError: the actor's model is a word that names no policy.
+        """
+        if callable(actor.model):
+            return actor.model
+        own = actor.model in (POLICY, BASE) or actor.model.startswith(LEAGUE)
+        key = (actor, "" if own else label)
+        if key not in self._players:
+            self._players[key] = self._model(actor) if own else self._other(actor, label, make_env)
+        return self._players[key]
+
+    def players(self, actors: Mapping[str, Actor], label: str, make_env: Callable[[], AECEnv]) -> dict[str, Player]:
+        return {key: self.player(actor, label, make_env) for key, actor in actors.items()}
+
+    def _model(self, actor: Actor) -> ModelPlayer:
+        assert isinstance(actor.model, str)
+        return ModelPlayer(
+            self.engine,
+            self.renderer,
+            self.policy if actor.model == POLICY else adapter_name(actor.model),
+            actor.temperature,
+            actor.top_p,
+            actor.max_tokens,
+            actor.system_prompt or None,
+            self.context,
+        )
+
+    def _other(self, actor: Actor, label: str, make_env: Callable[[], AECEnv]) -> Player:
+        assert isinstance(actor.model, str)
+        key = (label, actor.temperature, actor.max_tokens)
+        if key not in self._cast:
+            self._cast[key] = Cast(make_env(), temperature=actor.temperature, max_tokens=actor.max_tokens)
+        return self._cast[key].player(actor.model)
+
+    def close(self) -> None:
+        for cast in self._cast.values():
+            cast.close()

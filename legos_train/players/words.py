@@ -1,0 +1,259 @@
+"""From a word to whoever answers: `random`, `optimal`, `tiny`, a model, an adapter, a run directory, an endpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pettingzoo import AECEnv
+
+from legos_envs import Policy, policies
+from legos_train.errors import PolicyError
+
+if TYPE_CHECKING:
+    from legos_train.players.endpoint import Endpoint
+    from legos_train.rollout.rollouts import ModelPlayer
+
+CODE_POLICIES = ("random", "optimal", "human", "scripted")
+ACCEPTED = (
+    "random, optimal, human, scripted:NAME, tiny, a model directory or hub name (with +ADAPTER if wanted), an adapter "
+    "directory, a run directory (with @last, @best or @step_N), an endpoint http://HOST:PORT/v1#MODEL"
+)
+WORDS = """Policies:
+  random, optimal, scripted:NAME   code; `legos envs show ENV` has the names
+  human                            you, in the terminal
+  tiny, DIRECTORY, ORG/NAME        a model, +ADAPTER with LoRA weights; or an adapter directory alone
+  runs/x, runs/x@best              a run's averaged weights, its best; @last, @step_40 (a checkpoint)
+  http://HOST:PORT/v1#MODEL        a server with OpenAI's API; its key is read from LEGOS_API_KEY
+                                   (OPENAI_API_KEY, OPENROUTER_API_KEY for those services)"""
+TINY_TOKENS, TOKENS = 64, 1024
+"""Most tokens of an action where none are given: the bundled model only names a move."""
+
+
+class Cast:
+    """Makes players and keeps one engine per base model, so that two adapters share it.
+
+    Args:
+        env: whose game policies of code know, unless `player` is told another.
+        temperature: of models and endpoints, unless `player` is told another.
+        max_tokens: most tokens of one action; by default 64 of the bundled model, 1024 of others.
+        renderer: how conversations become tokens; `auto` takes the model's chat template.
+        system: put before every conversation of models and endpoints.
+        timeout: seconds for one attempt at an endpoint.
+        connections: requests under way at one endpoint.
+        body: more fields of the requests to endpoints.
+    """
+
+    def __init__(
+        self,
+        env: AECEnv | None = None,
+        *,
+        temperature: float = 1.0,
+        max_tokens: int | None = None,
+        renderer: str = "auto",
+        system: str | None = None,
+        timeout: float = 120.0,
+        connections: int = 32,
+        body: Mapping[str, Any] | None = None,
+    ):
+        self.env = env
+        self.temperature, self.max_tokens, self.renderer, self.system = temperature, max_tokens, renderer, system
+        self.timeout, self.connections, self.body = timeout, connections, dict(body or {})
+        self._engines: dict[str, tuple[Any, Any]] = {}
+        self._endpoints: dict[tuple[str, float], Endpoint] = {}
+        self._models: dict[str, ModelPlayer] = {}
+
+    def player(self, spec: str, env: AECEnv | None = None, *, temperature: float | None = None) -> Policy | ModelPlayer:
+        """The player called `spec`.
+
+        Args:
+            spec: `random`, `optimal`, `scripted:NAME`, `human`; `tiny`, a model directory or hub name, each with
+                `+ADAPTER` if wanted; an adapter directory; a run directory (`runs/x`), or `runs/x@last`, `@best`,
+                `@step_40`; an endpoint with OpenAI's API, `http://host:port/v1#model`.
+            env, temperature: instead of the cast's.
+
+        Raises:
+            PolicyError: there is no such policy, or it does not fit the env.
+        """
+        if is_code(spec):
+            try:
+                return policies.make_policy(spec, self.env if env is None else env)
+            except (ValueError, TypeError) as error:
+                raise PolicyError(str(error)) from error
+        if is_endpoint(spec):
+            return self._endpoint(spec, self.temperature if temperature is None else temperature)
+        if spec not in self._models:
+            self._models[spec] = self._model(*locate(spec))
+        found = self._models[spec]
+        return found if temperature is None else replace(found, temperature=temperature)
+
+    def identity(self, spec: str, temperature: float | None = None) -> dict[str, Any]:
+        """What besides its name decides what a policy plays, as JSON values: two evaluations are the same with it.
+
+        Raises:
+            PolicyError: there is no such policy.
+        """
+        if is_code(spec):
+            return {}
+        warmth = self.temperature if temperature is None else temperature
+        sampling = {"temperature": warmth, "max_tokens": self.max_tokens, "system": self.system}
+        if is_endpoint(spec):
+            return {**sampling, "body": self.body} if self.body else sampling
+        base, adapter = locate(spec)
+        own = {"renderer": self.renderer, "adapter": None if adapter is None else fingerprint(adapter)}
+        if (Path(base) / "config.json").exists():  # what is bundled and what the hub has keeps its name
+            from inference.loading import base_digest
+
+            own["weights"] = base_digest(Path(base))[:12]
+        return {**sampling, **own}
+
+    def _endpoint(self, spec: str, temperature: float) -> Endpoint:
+        from legos_train.players.endpoint import Endpoint
+
+        if (spec, temperature) not in self._endpoints:
+            try:
+                self._endpoints[spec, temperature] = Endpoint(
+                    spec,
+                    temperature=temperature,
+                    max_tokens=self.max_tokens or TOKENS,
+                    system=self.system,
+                    timeout=self.timeout,
+                    connections=self.connections,
+                    body=self.body,
+                )
+            except ValueError as error:
+                raise PolicyError(str(error)) from None
+        return self._endpoints[spec, temperature]
+
+    def _model(self, base: str, adapter: Path | None) -> ModelPlayer:
+        from inference import Engine
+        from inference.text.render import Renderer
+        from legos_train.rollout.rollouts import ModelPlayer
+
+        if base not in self._engines:
+            engine = Engine.load(base)
+            self._engines[base] = engine, Renderer(engine.tokenizer, self.renderer)
+        engine, renderer = self._engines[base]
+        name = None
+        if adapter is not None:
+            name = str(adapter)
+            weights, scale, version = read_weights(adapter)
+            engine.publish(name, weights, scale=scale, version=version)
+        room = self.max_tokens or (TINY_TOKENS if base == "tiny" else TOKENS)
+        return ModelPlayer(engine, renderer, name, self.temperature, max_tokens=room, system=self.system)
+
+    def revive(self) -> None:
+        """Endpoints that were given up are asked again."""
+        for endpoint in self._endpoints.values():
+            endpoint.revive()
+
+    def close(self) -> None:
+        for endpoint in self._endpoints.values():
+            endpoint.close()
+        for engine, _ in self._engines.values():
+            engine.close()
+        self._endpoints, self._engines, self._models = {}, {}, {}
+
+
+def is_code(spec: str) -> bool:
+    """Whether a word names a policy without a model."""
+    return spec.partition(":")[0] in CODE_POLICIES and (":" in spec) == spec.startswith("scripted:")
+
+
+def is_endpoint(spec: str) -> bool:
+    """Whether a word names an endpoint."""
+    return spec.startswith(("http://", "https://"))
+
+
+def locate(spec: str) -> tuple[str, Path | None]:
+    """The base model, and the adapter or checkpoint directory (or None), that a word means; see `read_weights`.
+
+    Raises:
+        PolicyError: it means neither.
+    """
+    base, plus, adapter = spec.partition("+")
+    if plus:
+        return base, _adapter(Path(adapter))
+    name, at, which = spec.partition("@")
+    path = Path(name)
+    if (path / "config.toml").exists() and not (path / "adapter_config.json").exists():
+        model = str(run_settings(path).get("model", "tiny"))
+        return model, _checkpoint(path, which) if which.startswith("step_") else _adapter(path / (which or "adapter"))
+    if at:
+        raise PolicyError(f"{spec!r}: {name!r} is no run directory (no config.toml in it)")
+    if (path / "adapter_config.json").exists():
+        config = json.loads((path / "adapter_config.json").read_text())
+        found = config.get("legos", {}).get("base_model") or config.get("model")
+        if not found:
+            raise PolicyError(f"the adapter {spec!r} does not say what model it is for; write MODEL+{spec}")
+        return found, path
+    if "/" in spec and not path.exists() and (runs := sorted(path.parent.glob("*/config.toml"))):
+        names = ", ".join(str(found.parent) for found in runs[:8])
+        raise PolicyError(f"no run {spec!r}; beside it there are: {names}")
+    if spec.startswith("runs/") and not path.exists():
+        raise PolicyError(f"no run {spec!r}: there is no such directory; `legos train --run-dir {spec}` makes one")
+    if spec == "tiny" or (path / "config.json").exists() or ("/" in spec and not path.exists() and spec[0] not in "./"):
+        return spec, None
+    hint = f" Did you mean http://{spec}?" if "#" in spec else ""
+    raise PolicyError(f"no policy {spec!r}.{hint} Accepted: {ACCEPTED}")
+
+
+def run_settings(run: Path) -> dict[str, Any]:
+    """The settings of a run directory as its `config.toml` has them.
+
+    Raises:
+        PolicyError: the file cannot be read.
+    """
+    try:
+        return tomllib.loads((run / "config.toml").read_text())
+    except (OSError, ValueError) as error:
+        raise PolicyError(f"the settings of the run {str(run)!r} cannot be read: {error}") from None
+
+
+def read_weights(where: Path) -> tuple[dict[str, Any], float, int]:
+    """LoRA weights by mlx-lm's names, their scale and their version, from an adapter or a checkpoint directory.
+
+    Raises:
+        AdapterError, Damaged: what is there is not whole.
+    """
+    if (where / "adapter_config.json").exists():
+        from inference.loading import read_adapter
+
+        found = read_adapter(where)
+        return found.weights, found.scale, int(found.config.get("legos", {}).get("step", 0))
+    from legos_train.config.sections import Lora
+    from legos_train.disk import checkpoint
+
+    scale = run_settings(where.parents[1]).get("lora", {}).get("scale", Lora().scale)
+    return checkpoint.read(where).arrays["adapter"], float(scale), int(where.name.removeprefix("step_"))
+
+
+def fingerprint(where: Path) -> str:
+    """Tells the weights in an adapter or a checkpoint directory from others: the start of their SHA-256."""
+    file = where / ("adapters.safetensors" if (where / "adapter_config.json").exists() else "adapter.safetensors")
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+    except FileNotFoundError:
+        raise PolicyError(f"no weights in {str(where)!r}: {file.name} is missing") from None
+
+
+def _adapter(path: Path) -> Path:
+    if not (path / "adapter_config.json").exists():
+        raise PolicyError(f"no adapter in {str(path)!r}: adapter_config.json is missing (has the run finished?)")
+    return path
+
+
+def _checkpoint(run: Path, which: str) -> Path:
+    path = run / "checkpoints" / which
+    if not (path / "adapter.safetensors").exists():
+        kept = sorted(
+            (run / "checkpoints").glob("step_*/adapter.safetensors"), key=lambda file: file.parent.stat().st_mtime
+        )
+        names = ", ".join(f"{run}@{file.parent.name}" for file in kept) or "none (see checkpoint.keep)"
+        raise PolicyError(f"{run}@{which}: that checkpoint is not kept; there are {names}, and {run}@last, {run}@best")
+    return path

@@ -1,0 +1,1 @@
+"""Episodes played side by side, with the tokens they were sampled as."""

@@ -1,0 +1,142 @@
+"""Which episodes are played again, and what of them is trained on. Pure functions of finished episodes.
+
+A draw is told by returns, never by advantages: once a baseline has moved away from 0, a drawn game has an advantage.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from legos_envs.records import Episode, Trajectory
+from legos_envs.table.table import keyed_generator
+
+R = TypeVar("R")
+
+
+def competing(episode: Episode) -> list[Trajectory]:
+    """The trajectories that were in the running: trained ones, those of league opponents (`info["member"]`) and those
+    that a filter has taken out (`info["left_out"]`). Not judges."""
+    every = episode.trajectories.values()
+    return [t for t in every if t.trainable or "member" in t.info or "left_out" in t.info]
+
+
+def is_draw(episode: Episode) -> bool:
+    """Whether all who competed got the same return (up to rounding). A single agent cannot draw, and an episode that
+    could not be scored is no draw."""
+    returns = [t.total for t in competing(episode)]
+    if len(returns) < 2 or episode.outcome == "unscored":
+        return False
+    return max(returns) - min(returns) <= 1e-9 * max(1.0, *map(abs, returns))
+
+
+def keep_draws(episodes: Sequence[Episode], share: float, rng: np.random.Generator) -> list[Episode]:
+    """The episodes in their order without a share of the drawn ones, chosen at random.
+
+    Args:
+        share: of the drawn episodes, how many are left out (`filter.draws`), in [0, 1]. Right on average where the
+            number is not whole.
+
+    Raises:
+        ValueError: the share is out of range.
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"the share of draws to leave out must be from 0 to 1; got {share!r}")
+    drawn = [i for i, episode in enumerate(episodes) if is_draw(episode)]
+    count = min(len(drawn), math.floor(share * len(drawn) + rng.random()))
+    out = set(rng.permutation(drawn)[:count].tolist())
+    return [episode for i, episode in enumerate(episodes) if i not in out]
+
+
+def keep_best(episodes: Sequence[Episode], rule: str) -> int:
+    r"""What is trained on: all trajectories, those of winners, or those with a return above 0.
+
+    The others are taken out of training, after credit was assigned: baselines and group means see the losers too.
+    League opponents count when the best is looked for.
+
+    When: with the loss `sft`, to imitate what went well (training on survivors); or to learn from wins alone.
+
+    When not: losses should teach something. An action that led to one is not made less likely.
+
+    Source: rejection sampling, as in STaR, arXiv 2203.14465.
+
+    Args:
+        rule: `all` takes out none; `winners` those without the best return of their episode, and all where nobody was
+            better than another; `positive` those with a return of 0 or less.
+
+    Returns:
+        How many were taken out: they have `trainable = False` and `info["left_out"]`.
+
+    Raises:
+        ValueError: there is no such rule.
+    """
+    if rule not in ("all", "winners", "positive"):
+        raise ValueError(f"filter.keep must be all, winners or positive; got {rule!r}")
+    count = 0
+    for episode in [] if rule == "all" else episodes:
+        returns = [t.total for t in competing(episode)]
+        best, drawn = max(returns, default=0.0), len(returns) < 2 or is_draw(episode)
+        for trajectory in episode.trajectories.values():
+            kept = trajectory.total > 0 if rule == "positive" else trajectory.total >= best and not drawn
+            if trajectory.trainable and not kept:
+                trajectory.trainable = False
+                trajectory.info["left_out"] = rule
+                count += 1
+    return count
+
+
+def drawn_again(requests: Sequence[R], episodes: Sequence[Episode], attempt: int) -> dict[int, R]:
+    """What to play again: index -> the request on another seed, a function of its seed and the attempt alone.
+
+    Episodes of one group share a seed and are compared with each other: the group is played again as a whole, and only
+    when all of it was drawn, since a group with one decided game has something to teach.
+
+    Args:
+        requests: dataclasses with `seed` (int) and, if they have it, `group`.
+        attempt: 1 for the first retry.
+
+    Raises:
+        ValueError: the lengths differ, or a request has no seed yet.
+    """
+    if len(requests) != len(episodes):
+        raise ValueError(f"one episode per request is needed; got {len(requests)} requests, {len(episodes)} episodes")
+    groups: dict[Any, list[int]] = {}
+    for i, request in enumerate(requests):
+        group = getattr(request, "group", None)
+        groups.setdefault(("alone", i) if group is None else ("group", group), []).append(i)
+    again: dict[int, R] = {}
+    for group in groups.values():
+        if all(is_draw(episodes[i]) for i in group):
+            again |= {i: _reseeded(requests[i], attempt) for i in group}
+    return dict(sorted(again.items()))
+
+
+def retry(
+    requests: Sequence[R], play: Callable[[Sequence[R]], Sequence[Episode]], retries: int
+) -> tuple[list[Episode], int]:
+    """Plays all requests, then the drawn ones again on fresh seeds, up to `retries` times (`filter.draw_retries`).
+
+    Returns:
+        One episode per request, in their order, the last one played of each; and how many were played again in all.
+    """
+    episodes, count = list(play(requests)), 0
+    for attempt in range(1, retries + 1):
+        again = drawn_again(requests, episodes, attempt)
+        if not again:
+            break
+        for i, episode in zip(again, play(list(again.values()))):
+            episodes[i] = episode
+        count += len(again)
+    return episodes, count
+
+
+def _reseeded(request: R, attempt: int) -> R:
+    seed = getattr(request, "seed", None)
+    if not isinstance(seed, int):
+        raise ValueError(f"a request needs its seed before it can be played again; got seed {seed!r}")
+    fresh = int(keyed_generator(seed, f"draw_retry/{attempt}").integers(2**31))
+    return dataclasses.replace(request, seed=fresh)  # type: ignore[type-var]

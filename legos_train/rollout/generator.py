@@ -1,0 +1,130 @@
+"""Where episodes come from: jobs in, finished episodes out, new weights in between.
+
+`LocalGenerator` plays in this process, on an engine of its own or on servers; `worker.py` puts one into a second
+process and `overlap.py` into a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator as Steps
+from contextlib import closing
+from typing import Any, Protocol
+
+from pettingzoo import AECEnv
+
+import legos_envs
+from inference import Engine
+from inference.text.render import Renderer
+from legos_envs import Episode
+from legos_train.players.actors import POLICY, Job, mark
+from legos_train.players.remote import RemoteEngine
+from legos_train.players.roster import Roster
+from legos_train.rollout.rollouts import Play, Rollouts
+
+MakeEnv = Callable[..., AECEnv]
+
+
+class Publisher(Protocol):
+    """Whatever plays, here or elsewhere: it takes new weights."""
+
+    def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
+        """New weights under an adapter's name, for every request from now on."""
+        ...
+
+    def unpublish(self, name: str) -> None: ...
+
+    def drop_caches(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Generator(Publisher, Protocol):
+    """Plays jobs, and waits for their episodes."""
+
+    def run(self, jobs: Sequence[Job]) -> list[Episode]:
+        """The episodes, in the order of the jobs, with what must not be trained on marked so."""
+        ...
+
+
+class LocalGenerator:
+    """Plays jobs in this process.
+
+    Args:
+        engine: the engine of the policy; a `RemoteEngine` plays on servers instead.
+        renderer: how conversations become tokens.
+        envs: label -> what makes the env (called with a job's args).
+        scale: LoRA scale of published weights.
+        context: most tokens of a prompt and its action.
+        mode: what becomes of running requests at a publish, see `Engine.publish`.
+        policy: the adapter that the live policy is; None: the base model plays it.
+        check: called between engine steps; what it raises ends the batch.
+    """
+
+    def __init__(
+        self,
+        engine: Engine | RemoteEngine,
+        renderer: Renderer,
+        envs: Mapping[str, MakeEnv],
+        *,
+        scale: float,
+        context: int,
+        concurrency: int = 1024,
+        mode: str = "pin",
+        check: Callable[[], None] | None = None,
+        policy: str | None = POLICY,
+    ):
+        self.engine, self.scale, self.mode, self.check = engine, scale, mode, check
+        self.envs = dict(envs)
+        self.roster = Roster(engine, renderer, context, policy)
+        self.rollouts = Rollouts(self.make_env, concurrency)
+
+    def make_env(self, label: str, **args: Any) -> AECEnv:
+        return (self.envs.get(label) or env_maker(label, {}))(**args)
+
+    def run(self, jobs: Sequence[Job]) -> list[Episode]:
+        """See `Generator.run`."""
+        episodes: dict[int, Episode] = {}
+        with closing(self.stream(jobs, episodes)) as steps:
+            for _ in steps:
+                if self.check is not None:
+                    self.check()
+        return [episodes[index] for index in range(len(jobs))]
+
+    def stream(self, jobs: Sequence[Job], out: dict[int, Episode]) -> Steps[None]:
+        """As `run`, giving control back after every engine step; `out` fills with episodes by place."""
+
+        def done(index: int, episode: Episode, declared: Mapping[str, bool]) -> None:
+            mark(episode, jobs[index], declared)
+            out[index] = episode
+
+        return self.rollouts.stream([self._play(job) for job in jobs], done)
+
+    def _play(self, job: Job) -> Play:
+        players = self.roster.players(job.players, job.label, lambda: self.make_env(job.label, **job.args))
+        return Play(job.label, job.seed, players, job.options, job.args, job.group, job.salt, job.label)
+
+    def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
+        """See `Publisher.publish`."""
+        self.engine.publish(name, weights, scale=self.scale, version=version, mode=self.mode)  # type: ignore[arg-type]
+
+    def unpublish(self, name: str) -> None:
+        self.engine.unpublish(name)
+
+    def drop_caches(self) -> None:
+        if isinstance(self.engine, Engine):
+            self.engine.drop_caches()
+
+    def close(self) -> None:
+        self.rollouts.close()
+        self.roster.close()
+        self.engine.close()
+
+
+def env_maker(env_id: str, args: Mapping[str, Any]) -> MakeEnv:
+    """Makes a registered env; a job's own args come on top of those given here."""
+
+    def make(**more: Any) -> AECEnv:
+        return legos_envs.make(env_id, **{**args, **more})
+
+    return make

@@ -1,0 +1,309 @@
+"""Rollouts: hundreds of episodes at once, every model action with the tokens it was sampled as.
+
+One loop and no clock: hand out decisions, step the engine, take answers. So in synchronous mode a batch of episodes is
+a function of the seeds and the weights alone. Only policies that are coroutine functions (endpoints) run beside it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pettingzoo import AECEnv
+
+from inference import Completion, ContextOverflow, Request
+from legos_envs import Decision, Episode, Policy, Runner
+from legos_train.players.actors import seated
+from legos_train.players.background import Background
+
+if TYPE_CHECKING:  # policies of code and endpoints need no tokenizer
+    from inference.text.render import Conversation, Renderer
+
+
+@dataclass(slots=True)
+class ModelPlayer:
+    """A seat answered by a model: an engine, one of its adapters (None: the base), and how to sample."""
+
+    engine: Engines
+    renderer: Renderer
+    adapter: str | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int = 16
+    system: str | None = None
+    context: int | None = None
+
+
+Player = ModelPlayer | Policy
+
+
+@dataclass(slots=True)
+class Play:
+    """One episode to play. `players` by agent, else role, else `"*untrained"` (seats that are not trained), else `"*"`.
+
+    `env`: what `make_env` is called with. `label`: the `env_id` of the record, if it is not the env's own name.
+    """
+
+    env: str
+    seed: int
+    players: Mapping[str, Player]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    args: Mapping[str, Any] = field(default_factory=dict)
+    group: int | str | None = None
+    salt: int = 0
+    label: str | None = None
+
+
+@dataclass(slots=True)
+class Live:
+    """An episode being played: its runner, the conversations of its model seats, which seats the env trains."""
+
+    index: int
+    request: Play
+    runner: Runner
+    declared: dict[str, bool]
+    conversations: dict[str, Conversation] = field(default_factory=dict)
+
+
+class Engines(Protocol):
+    """What a model seat needs of an engine: `inference.Engine`, or one behind HTTP (remote.py)."""
+
+    def submit(self, request: Request) -> int:
+        """Queues a request. Raises ContextOverflow when prompt and answer do not fit."""
+        ...
+
+    def step(self) -> list[Completion]:
+        """What has been completed since."""
+        ...
+
+    def abort(self, request_id: int) -> None: ...
+
+    def settle(self) -> list[Completion]:
+        """Ends what was aborted, at once."""
+        ...
+
+
+Done = Callable[[int, Episode, Mapping[str, bool]], None]
+Failed = Callable[[int, BaseException], None]
+
+
+class Rollouts:
+    """Plays batches of episodes.
+
+    Args:
+        make_env: makes an env of the given name and arguments; envs are kept and used again.
+        concurrency: most episodes being played at a time.
+    """
+
+    def __init__(self, make_env: Callable[..., AECEnv], concurrency: int = 1024):
+        self.make_env, self.concurrency = make_env, concurrency
+        self._idle: dict[str, list[AECEnv]] = {}
+        self._background: Background | None = None
+        self._reported = 0
+
+    def run(self, requests: Sequence[Play], on_done: Callable[[int], None] | None = None) -> list[Episode]:
+        """Plays all requests; the episodes come back in their order.
+
+        Args:
+            on_done: called with the number of finished episodes whenever it has grown.
+        """
+        episodes: dict[int, Episode] = {}
+
+        def done(index: int, episode: Episode, declared: Mapping[str, bool]) -> None:
+            episodes[index] = episode
+
+        for _ in self.stream(requests, done):
+            if on_done and episodes and self._grown(len(episodes)):
+                on_done(len(episodes))
+        self._reported = 0
+        return [episodes[index] for index in range(len(requests))]
+
+    def _grown(self, count: int) -> bool:
+        grown, self._reported = count > self._reported, count
+        return grown
+
+    def stream(self, requests: Sequence[Play], done: Done, failed: Failed | None = None) -> Generator[None]:
+        """Plays all requests, giving control back after every engine step (an engine may be published to there).
+
+        Args:
+            done: called with index, episode and agent -> declared trainable, as episodes end.
+            failed: called with index and error when a policy or an engine failed on an episode, which is then given up;
+                without it the error is raised.
+        """
+        flying: dict[tuple[int, int], tuple[Live, Decision, ModelPlayer, tuple[int, ...]]] = {}
+        engines: dict[int, Engines] = {}
+        queue = list(enumerate(requests))[::-1]
+        ready: dict[int, Live] = {}  # by index: two answers of one episode may come in one step
+        live: dict[int, Live] = {}
+
+        def give_up(game: Live, error: Exception) -> None:
+            if failed is None:
+                raise error
+            if live.pop(game.index, None) is not None:
+                ready.pop(game.index, None)
+                for key in [key for key, flight in flying.items() if flight[0] is game]:
+                    del flying[key]
+                    engines[key[0]].abort(key[1])
+                failed(game.index, error)
+
+        try:
+            while queue or live:
+                while queue and len(live) < self.concurrency:
+                    index, request = queue.pop()
+                    ready[index] = live[index] = self._begin(index, request)
+                for game in list(ready.values()):
+                    if game.index not in live:
+                        continue
+                    try:
+                        for key, flight in self._advance(game, engines):
+                            flying[key] = flight
+                    except Exception as error:
+                        give_up(game, error)
+                        continue
+                    if game.runner.done:
+                        del live[game.index]
+                        self._idle[_env_key(game.request)].append(game.runner.env)
+                        done(game.index, game.runner.episode, game.declared)
+                ready = {}
+                waiting = self._background.pending if self._background else 0
+                for name in {key[0] for key in flying}:
+                    for completion in engines[name].step():
+                        flight = flying.pop((name, completion.request_id), None)
+                        if flight is not None and not flight[0].runner.done:  # else: its episode hit the turn limit
+                            try:
+                                game = self._answer(completion, *flight)
+                            except Exception as error:
+                                give_up(flight[0], error)
+                                continue
+                            ready[game.index] = game
+                if waiting:
+                    for (game, decision), said in self._background.ready(0.0 if flying or ready else 1.0):  # type: ignore[union-attr]
+                        if game.runner.done or live.get(game.index) is not game:
+                            continue
+                        if isinstance(said, BaseException):
+                            if not isinstance(said, Exception):
+                                raise said
+                            give_up(game, said)
+                        else:
+                            game.runner.answer(decision, said)
+                            ready[game.index] = game
+                yield
+        finally:  # of episodes that ended at the turn limit, or of a batch that somebody stopped
+            for name, number in flying:
+                engines[name].abort(number)
+            for engine in engines.values():
+                engine.settle()
+
+    def close(self) -> None:
+        """Ends the thread of coroutine policies, if there was any."""
+        if self._background is not None:
+            self._background.close()
+            self._background = None
+
+    def _begin(self, index: int, request: Play) -> Live:
+        idle = self._idle.setdefault(_env_key(request), [])
+        env = idle.pop() if idle else self.make_env(request.env, **request.args)
+        runner = Runner(env, request.seed, request.options, group=request.group, salt=request.salt)
+        if request.label is not None:
+            runner.episode.env_id = request.label
+        declared = {agent: t.trainable for agent, t in runner.episode.trajectories.items()}
+        return Live(index, request, runner, declared)
+
+    def _advance(self, game: Live, engines: dict[int, Engines]) -> list[tuple[Any, Any]]:
+        """Answers every scripted seat that can act and submits every model seat; returns what was submitted."""
+        submitted: list[tuple[Any, Any]] = []
+        moved = True
+        while moved:
+            moved = False
+            for decision in game.runner.pending():
+                if game.runner.done:  # an answer just given reached the turn limit
+                    break
+                player = _player(game, decision)
+                if not isinstance(player, ModelPlayer):
+                    said = player(decision)
+                    if inspect.isawaitable(said):
+                        self._background = self._background or Background()
+                        self._background.submit((game, decision), said)
+                        continue
+                    if not isinstance(said, str):
+                        raise TypeError(
+                            f"the policy of {decision.agent!r} must return a str, got {type(said).__name__}"
+                        )
+                    game.runner.answer(decision, said)
+                    moved = True
+                    continue
+                conversation = game.conversations.get(decision.agent)
+                if conversation is None:
+                    from inference.text.render import Conversation
+
+                    conversation = Conversation(player.renderer, player.system)
+                    game.conversations[decision.agent] = conversation
+                prompt = conversation.prompt(decision.messages)
+                key = self._submit(player, prompt, decision)
+                if key is None:  # an overflow is this seat's invalid move, not the end of everybody's episode
+                    game.runner.answer(
+                        decision, "", prompt_tokens=prompt, action_tokens=(), logprobs=(), finish_reason="overflow"
+                    )
+                    moved = True
+                    continue
+                engines[id(player.engine)] = player.engine
+                submitted.append((key, (game, decision, player, prompt)))
+        return submitted
+
+    @staticmethod
+    def _submit(player: ModelPlayer, prompt: tuple[int, ...], decision: Decision) -> tuple[int, int] | None:
+        room = player.max_tokens if player.context is None else min(player.max_tokens, player.context - len(prompt))
+        if room < 1:
+            return None
+        try:
+            number = player.engine.submit(
+                Request(
+                    prompt,
+                    room,
+                    player.temperature,
+                    player.top_p,
+                    seed=decision.seed,
+                    stop_ids=player.renderer.stop_ids,
+                    adapter=player.adapter,
+                )
+            )
+        except ContextOverflow:
+            return None
+        return id(player.engine), number
+
+    @staticmethod
+    def _answer(
+        completion: Completion, game: Live, decision: Decision, player: ModelPlayer, prompt: tuple[int, ...]
+    ) -> Live:
+        if completion.finish_reason == "error":
+            raise RuntimeError(f"the engine failed on {decision.agent!r}: {completion.error}")
+        game.conversations[decision.agent].record(completion.tokens)
+        game.runner.answer(
+            decision,
+            player.renderer.reply(completion.tokens),
+            prompt_tokens=prompt,
+            action_tokens=completion.tokens,
+            logprobs=completion.logprobs,
+            policy_version=min(completion.token_versions or [completion.policy_version]),
+            token_versions=completion.token_versions,
+            finish_reason=completion.finish_reason,
+        )
+        return game
+
+
+def _player(game: Live, decision: Decision) -> Player:
+    player: Player | None = seated(
+        game.request.players, decision.agent, decision.role, game.declared.get(decision.agent, True)
+    )
+    if player is None:
+        raise KeyError(
+            f"nobody plays {decision.agent!r} (role {decision.role!r}); players are given for "
+            f"{sorted(game.request.players)}"
+        )
+    return player
+
+
+def _env_key(request: Play) -> str:
+    return f"{request.env} {sorted(request.args.items())!r}" if request.args else request.env

@@ -1,0 +1,108 @@
+"""The generating side of asynchronous training: takes jobs and new weights, hands out episodes.
+
+The same loop runs in a thread of the trainer (`ThreadGenerator`) and in a process of its own (worker.py). New weights
+are taken between two engine steps, in the middle of a batch too: every turn records the version it was sampled from.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from legos_envs import Episode
+from legos_train.players.actors import Job
+from legos_train.rollout import filters
+from legos_train.rollout.generator import LocalGenerator
+
+
+@dataclass(slots=True)
+class Play:
+    """Jobs to play, under a number that comes back with their episodes."""
+
+    number: int
+    jobs: list[Job]
+    retries: int = 0
+    """How often drawn episodes are played again, see filters.py."""
+
+
+@dataclass(slots=True)
+class Publish:
+    """New weights for a name; None takes the name away."""
+
+    name: str
+    weights: Any
+    version: int = 0
+
+
+@dataclass(slots=True)
+class Played:
+    """The answer to `Play`, or the error that ended it. `seconds`: how long playing took."""
+
+    number: int
+    episodes: list[Episode] = field(default_factory=list)
+    seconds: float = 0.0
+    redrawn: int = 0
+    error: BaseException | str | None = None
+
+
+Message = Play | Publish | None
+
+
+def serve_jobs(
+    generator: LocalGenerator, inbox: queue.Queue[Message], send: Callable[[Played], None], clock: Callable[[], float]
+) -> None:
+    """Works until the inbox gives None."""
+    waiting: list[Play] = []
+    while True:
+        message = waiting.pop(0) if waiting else inbox.get()
+        if message is None:
+            return
+        if isinstance(message, Publish):
+            _publish(generator, message)
+            continue
+        began = clock()
+        ended = False
+
+        def between() -> None:
+            """Takes what has come in meanwhile; further jobs wait."""
+            nonlocal ended
+            while not inbox.empty():
+                early = inbox.get()
+                if early is None:
+                    ended = True
+                elif isinstance(early, Publish):
+                    _publish(generator, early)
+                else:
+                    waiting.append(early)
+            if ended:
+                raise _Ended
+
+        def play(jobs: Sequence[Job]) -> list[Episode]:
+            out: dict[int, Episode] = {}
+            with closing(generator.stream(jobs, out)) as steps:
+                for _ in steps:
+                    between()
+            return [out[i] for i in range(len(jobs))]
+
+        try:
+            episodes, again = filters.retry(message.jobs, play, message.retries)
+        except _Ended:
+            return
+        except Exception as error:
+            send(Played(message.number, error=error))
+            continue
+        send(Played(message.number, episodes, clock() - began, again))
+
+
+class _Ended(Exception):
+    """The inbox gave None while episodes were being played."""
+
+
+def _publish(generator: LocalGenerator, message: Publish) -> None:
+    if message.weights is None:
+        generator.unpublish(message.name)
+    else:
+        generator.publish(message.name, message.weights, message.version)

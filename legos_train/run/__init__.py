@@ -1,0 +1,1 @@
+"""One training run, from its settings to its report."""

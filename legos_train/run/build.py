@@ -1,0 +1,186 @@
+"""From settings to the objects of a run: arena, credit, league, task samplers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from legos_train.arena.arena import Arena, EnvSlot
+from legos_train.config.sections import ActorEntry
+from legos_train.config.train_config import TrainConfig
+from legos_train.credit import CreditAssigner, PerEnv, PerRole, from_settings
+from legos_train.errors import ConfigError
+from legos_train.league import League
+from legos_train.players.actors import ANYBODY, BASE, POLICY, Actor, seated
+
+if TYPE_CHECKING:
+    from legos_train.model.backend import TrainerBackend
+    from legos_train.players.remote import RemoteEngine
+
+
+def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
+    """The run's arena: the user's, with what the config adds to it, or one made from the config alone.
+
+    Raises:
+        ConfigError: a role, an actor or a task sampler does not fit the envs.
+    """
+    arena = Arena() if arena is None else arena
+    arena.seed, arena.model = config.seed, config.model
+    arena.batch_size, arena.group_size = config.batch_size, config.grouped
+    arena.train_roles = config.train_roles
+    s = config.sampling
+    arena.default = Actor(ANYBODY, "", s.temperature, config.action_tokens, POLICY, True, s.top_p)
+    if not arena.envs:
+        arena.from_config = True
+        for entry in config.envs:
+            arena.add_env(
+                entry.label,
+                entry.id,
+                entry.weight,
+                args=entry.args,
+                options=entry.options,
+                train_roles=entry.train_roles,
+                credit=entry.credit,
+            )
+    for role, given in config.actors.items():
+        if role not in arena.actors:
+            arena.add_actor(_actor(role, given, arena))
+    _check_roles(config, arena)
+    if config.curriculum.sampler and not arena.samplers:
+        from legos_train.arena.curriculum import make_sampler
+
+        arena.add_sampler(make_sampler(config.curriculum, arena))
+    return arena
+
+
+def _actor(role: str, entry: ActorEntry, arena: Arena) -> Actor:
+    default = arena.default
+    wanted = role.rpartition("/")[2]
+    trained = any(t for slot in arena.envs.values() for r, t in slot.seats.values() if r == wanted)
+    model = entry.model or (POLICY if trained else BASE)
+    warm = entry.temperature if entry.temperature is not None else (default.temperature if trained else 0.0)
+    tokens = entry.max_tokens or default.max_tokens
+    return Actor(role, entry.system_prompt, warm, tokens, model, entry.trainable, default.top_p)
+
+
+def _check_roles(config: TrainConfig, arena: Arena) -> None:
+    roles = {role for slot in arena.envs.values() for role, _ in slot.seats.values()}
+    agents = {agent for slot in arena.envs.values() for agent in slot.seats}
+    if unknown := set(config.train_roles) - roles:
+        raise ConfigError(f"train_roles names {sorted(unknown)}; {config.title} has the roles {sorted(roles)}")
+    known = roles | agents | {ANYBODY}
+    for name in arena.actors:
+        env, slash, role = name.rpartition("/")
+        if role not in known or (slash and env not in arena.envs and name not in agents):
+            raise ConfigError(f"actors names {name!r}; {config.title} has the roles {sorted(roles)}")
+    live = []
+    for slot in arena.envs.values():
+        own = {role for role, _ in slot.seats.values()}
+        if unknown := set(slot.train_roles or ()) - own:
+            raise ConfigError(f"train_roles of {slot.name} names {sorted(unknown)}; it has the roles {sorted(own)}")
+        asked = slot.train_roles if slot.train_roles is not None else (arena.train_roles or None)
+        live += [(slot, agent) for agent in arena.live(slot, asked)]
+    if not live:
+        raise ConfigError(
+            f"there is nothing to train in {config.title}: no seat is declared trainable by the environment, played by "
+            "the policy, trainable as an actor and among train_roles all at once"
+        )
+    if config.filter.keep == "winners" and all(len(slot.trained) < 2 for slot, _ in live):
+        raise ConfigError("filter.keep = 'winners' compares the seats of an episode; with one seat use 'positive'")
+    for slot, agent in live:
+        _check_sampling(config, arena, slot, agent)
+
+
+def _check_sampling(config: TrainConfig, arena: Arena, slot: EnvSlot, agent: str) -> None:
+    """Ratios and KL are of the policy at temperature 1; samples of another distribution would bias them unseen."""
+    actor = seated(arena.players(slot), agent, slot.seats[agent][0], True)
+    if config.loss.name != "sft" and (actor.temperature != 1.0 or actor.top_p != 1.0):
+        raise ConfigError(
+            f"{slot.name}: {slot.seats[agent][0]!r} is trained but sampled at temperature {actor.temperature} and "
+            f"top_p {actor.top_p}. A policy gradient needs 1 and 1 (only loss.name = 'sft' does not)"
+        )
+
+
+def make_credit(config: TrainConfig, arena: Arena) -> CreditAssigner:
+    """The arena's own credit assigner, or the run's method; roles and envs may name methods of their own."""
+    if arena.credit is not None:
+        return arena.credit
+    default = from_settings(config.credit)
+    if config.credit.roles:
+        default = PerRole(default, {r: from_settings(config.credit, name) for r, name in config.credit.roles.items()})
+    own = {s.name: from_settings(config.credit, s.credit) for s in arena.envs.values() if s.credit}
+    return PerEnv(default, own) if own else default
+
+
+def make_league(config: TrainConfig, arena: Arena, like: Mapping[str, Any] | None) -> League | None:
+    """The run's league, or None for mirror play.
+
+    `like`: the run's weights, which those of `league.pool_from` must fit; None: the pool will come from a checkpoint.
+    """
+    if config.league.mode == "mirror":
+        return None
+    slots = list(arena.envs.values())
+    for slot in slots:
+        asked = slot.train_roles if slot.train_roles is not None else (arena.train_roles or None)
+        if len(arena.live(slot, asked)) < 2:
+            raise ConfigError(
+                f"league.mode = {config.league.mode!r} needs two seats that are trained in {slot.name}; for a fixed "
+                "opponent use an actor instead, such as --actor ROLE=random"
+            )
+    symmetric = all(len({slot.seats[agent][0] for agent in slot.trained}) == 1 for slot in slots)
+    league = League(config.league, config.seed, symmetric)
+    if like is not None and config.league.pool_from is not None:
+        league.fill_from(config.league.pool_from, like, config.lora.scale)
+    return league
+
+
+def warm_start(backend: TrainerBackend, config: TrainConfig, path: Path) -> None:
+    """Begins from an adapter, a run or a checkpoint.
+
+    Raises:
+        ConfigError: its weights do not fit this run's.
+    """
+    from legos_train.players.words import locate, read_weights
+
+    folder = path if (path / "adapter_config.json").exists() else locate(str(path))[1]
+    found, scale, _ = read_weights(folder or path)
+    factor = scale / config.lora.scale  # the product B A is scaled; B alone takes the difference
+    weights = {n: w * factor if n.endswith("lora_b") and factor != 1 else w for n, w in found.items()}
+    try:
+        backend.load(weights)
+    except ValueError as error:
+        raise ConfigError(
+            f"init_adapter {str(path)!r} does not fit this run's adapter: {error}; set lora.rank as it was there"
+        ) from error
+
+
+def remote_engine(config: TrainConfig, tokenizer: Any, vocabulary: int) -> RemoteEngine:
+    """The servers of `server.urls`, after they have shown that they serve the same model.
+
+    Raises:
+        RuntimeError: one of them cannot be reached, or has another model, tokenizer or chat template.
+    """
+    from legos_train.players.remote import RemoteEngine
+
+    engine = RemoteEngine(config.server.urls, config.server.api_key_env)
+    try:
+        engine.check(identity_of(config.model, tokenizer, vocabulary))
+    except BaseException:
+        engine.close()
+        raise
+    return engine
+
+
+def identity_of(model: str, tokenizer: Any, vocabulary: int) -> dict[str, Any]:
+    """What a server must agree on: the keywords of `inference.client.check_compatible`."""
+    from inference.loading import base_digest, find_model
+    from inference.text.identity import template_digest, tokenizer_digest
+
+    path = find_model(model)
+    return {
+        "base_digest": base_digest(path),
+        "tokenizer_digest": tokenizer_digest(path),
+        "template_digest": template_digest(tokenizer),
+        "vocab": vocabulary,
+    }

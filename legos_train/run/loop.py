@@ -1,0 +1,373 @@
+"""Self-play training: play a batch of episodes, assign credit, take one optimiser step, publish, repeat.
+
+Method: policy gradient with per-role baselines (SPIRAL, arXiv 2506.24119) on LoRA weights, PPO's clip (1707.06347), and
+a KL penalty to the frozen base model, which is what makes self-play settle on mixed equilibria (compare R-NaD,
+2206.15378, and magnetic mirror descent, 2206.05825).
+
+In synchronous mode, the default, one process alternates: everything that happens in a step is a function of the state
+at its start. Caches that depend on what happened to be computed together are dropped at every checkpoint, in every run,
+so that a resumed run repeats an uninterrupted one bit for bit. With `asynchronous.enabled` episodes are generated while
+the step before is still being learned from (overlap.py).
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from legos_train.arena.arena import Arena
+from legos_train.config.sections import Logs
+from legos_train.config.train_config import TrainConfig, load_toml, to_toml
+from legos_train.disk import checkpoint, fsops
+from legos_train.disk.crash import crashpoint
+from legos_train.disk.run_directory import RunDirectory, new_run_directory, write_text
+from legos_train.errors import ConfigError, RunError, Stopped
+from legos_train.model.ranks import World, joined
+from legos_train.observe.numbers import results, shown
+from legos_train.observe.trackers import trackers
+from legos_train.run.episode_metrics import MetricsFile, Progress
+from legos_train.run.rollout_log import RolloutLog
+from legos_train.run.stopping import Stopping
+from legos_train.run.trainer import POLICY, Trainer
+
+
+@dataclass(slots=True)
+class Result:
+    """What a run leaves behind: its directory and the exact or played numbers before and after.
+
+    `steps` is how many were done: fewer than asked for when the run was stopped (`stopped` says why).
+    """
+
+    run_dir: Path
+    steps: int
+    seconds: float
+    start: dict[str, float] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
+    average: dict[str, float] = field(default_factory=dict)
+    best: dict[str, float] = field(default_factory=dict)
+    published: str = "last"
+    stopped: str | None = None
+
+
+OnStep = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a run is gone through, as opposed to what it is: the arguments of `train` that are no settings."""
+
+    resume: bool = False
+    quiet: bool = False
+    on_step: OnStep | None = None
+    watch: int | None = None
+    world: World | None = None
+
+
+class Watch:
+    """The live viewer of a run, on a thread, from the first episodes in its log on."""
+
+    def __init__(self, path: Path, port: int | None):
+        self.path, self.port = path, port
+        self._server: ThreadingHTTPServer | None = None
+
+    def begin(self, say: Callable[[str], None]) -> None:
+        """Starts serving if that was asked for and has not begun; `say` is told the address."""
+        if self.port is None or self._server is not None or not (self.path / "rollouts.jsonl").exists():
+            return
+        from legos_train.observe.viewer import serve
+
+        try:
+            self._server = serve([self.path], self.port)
+        except OSError as error:  # a run does not end because nobody can watch it
+            say(f"cannot be watched on port {self.port}: {error.strerror}; `legos view {self.path} --watch` can")
+            self.port = None
+            return
+        threading.Thread(target=self._server.serve_forever, name="legos-watch", daemon=True).start()
+        say(f"watch it at http://127.0.0.1:{self._server.server_port}/")
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+
+def train(
+    arena: Arena | TrainConfig | None = None,
+    config: TrainConfig | None = None,
+    *,
+    resume: bool = False,
+    quiet: bool = False,
+    on_step: OnStep | None = None,
+    watch: int | None = None,
+) -> Result:
+    """Runs a training run to its end. Started by `mlx.launch` on several ranks, it is one run of all of them, and rank
+    0 writes it (distributed.py).
+
+    Args:
+        arena: actors and envs of the run; without one, or without envs in it, those of the config. A config given here
+            instead is taken as `config`.
+        config: the run; without a `run_dir` a new directory below `runs/` is made.
+        resume: go on from the newest checkpoint of `run_dir`; from the start when there is none. A finished run goes on
+            when the config has more steps than it had; else there is nothing to do.
+        quiet: print nothing.
+        on_step: called with every metrics record.
+        watch: a port of this machine (0: any) on which a browser sees the run's episodes as they are written.
+
+    Raises:
+        RunError: the run directory is in use, or holds another run.
+        TrainingError: training would have been for nothing; the message says why.
+        Stopped: SIGINT or SIGTERM came; the checkpoint of the last whole step is written.
+    """
+    if not isinstance(arena, (Arena, TrainConfig, NoneType)):
+        raise TypeError(f"train takes an Arena, a TrainConfig or both, got {arena!r}; try TrainConfig(env=...)")
+    if isinstance(arena, TrainConfig):
+        if config is not None:
+            raise TypeError("train takes an arena and a config, got two configs")
+        arena, config = None, arena
+    config = config or TrainConfig()
+    if resume and config.run_dir is None:
+        raise ConfigError("resume needs the run that it goes on with: give --run-dir runs/NAME (in Python run_dir)")
+    if arena is not None and arena.envs:
+        if config.env != TrainConfig().env or config.env_args:
+            raise ConfigError("envs are given in the arena and in the config; give them in one of the two")
+        config = config.model_copy(update={"env": tuple(slot.entry() for slot in arena.envs.values())})
+    with joined() as world:
+        manner = Manner(resume, quiet, on_step, watch, world)
+        return _begin(config, arena, manner) if world is None or not world.rank else _follow(config, arena, manner)
+
+
+def _begin(config: TrainConfig, arena: Arena | None, manner: Manner) -> Result:
+    """The run of a process on its own, or of rank 0, with its directory."""
+    path = config.run_dir or new_run_directory(Path("runs"), config.title, config.model, config.seed)
+    with RunDirectory(path) as run:
+        if run.started and not manner.resume:
+            raise RunError(f"{str(path)!r} already holds a run; --resume goes on with it, or give another --run-dir")
+        if run.started:
+            _check_same(config, load_toml(path / "config.toml"))
+        finished = _finished(run, config)
+        if manner.world is not None:
+            manner.world.share(json.dumps({"path": str(path), "finished": finished}).encode())
+            if not finished:
+                _agree(config, manner.world)
+        if finished:
+            if not manner.quiet:
+                Progress("", config.steps, mode=config.logs.progress).note(f"{path} is finished; nothing to do")
+            return _read_result(path)
+        with Stopping() as stopping:
+            return _run(config, arena, run, manner, stopping)
+
+
+def _finished(run: RunDirectory, config: TrainConfig) -> bool:
+    """Whether nothing is left to do: a run that ended by itself may go on when it is asked for more steps."""
+    if not run.finished:
+        return False
+    result = _read_result(run.path)
+    return result.stopped is not None or result.steps >= config.steps
+
+
+def _follow(config: TrainConfig, arena: Arena | None, manner: Manner) -> Result:
+    """The run of a rank above 0: what it writes goes nowhere."""
+    assert manner.world is not None
+    told = json.loads(manner.world.share(b""))
+    path = Path(told["path"])
+    if told["finished"]:
+        return _read_result(path) if path.exists() else Result(path, config.steps, 0.0)
+    _agree(config, manner.world)
+    config = config.model_copy(update={"logs": Logs(rollouts=0)})
+    with tempfile.TemporaryDirectory(prefix="legos-rank-") as folder, Stopping(quiet=True) as stopping:
+        with RunDirectory(Path(folder)) as run:
+            result = _run(config, arena, run, replace(manner, quiet=True, watch=None), stopping)
+        return replace(result, run_dir=path)
+
+
+def _agree(config: TrainConfig, world: World) -> None:
+    plain = config.model_copy(update={"run_dir": None}).plain()
+    world.agree("the config", json.dumps(plain, sort_keys=True).encode())
+
+
+def _run(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Manner, stopping: Stopping) -> Result:
+    began = time.perf_counter()
+    trainer, start = _trainer(config, arena, run, manner)
+    try:
+        # A directory holds a run from here on: not before, so that a start with a wrong setting can be tried again.
+        write_text(run.path / "config.toml", to_toml(config.model_copy(update={"run_dir": None})))
+        if run.finished:  # and is asked for more steps
+            fsops.unlink(run.path / "result.json")
+        stopping.check()
+        crashpoint("loop.resumed")
+        at = start or None
+        file, log = MetricsFile(run.path / "metrics.jsonl", at), RolloutLog(run.path, at, config.logs, trainer.renderer)
+
+        def keep() -> None:
+            file.sync()
+            log.sync()
+            trainer.save_checkpoint(run.path / "checkpoints")
+            crashpoint("loop.checkpointed")
+
+        title = f"{config.title} with {config.model}, {config.credit.name} + {config.loss.name}, seed {config.seed}"
+        with (
+            Progress(title, config.steps, start, quiet=manner.quiet, mode=config.logs.progress) as progress,
+            trackers(config, run.path) as track,
+            Watch(run.path, manner.watch) as watch,
+        ):
+            progress.note(f"{title}; run directory {run.path}")
+            if manner.resume and not start:
+                progress.note("no checkpoint to resume from: the run begins at step 0")
+            first = _first_numbers(trainer, run, start, progress)
+            progress.before(first)
+            trainer.check, written = stopping.check, start
+            if manner.world is not None:
+                trainer.check = manner.world.checked(stopping.check)
+            try:
+                for record in _steps(trainer, start, stopping):
+                    number = record["step"]
+                    last = number == config.steps or trainer.stop_reason is not None
+                    often = config.eval.every and number % config.eval.every == 0 and trainer.evaluates_often
+                    if last or often:
+                        record["eval"] = trainer.evaluate()
+                    crashpoint("loop.evaluated")
+                    log.write(trainer, record, last)
+                    file.write(record)
+                    written = number
+                    crashpoint("loop.metrics_written")
+                    progress.update(record)
+                    track(record)
+                    watch.begin(progress.note)
+                    if manner.on_step:
+                        manner.on_step(record)
+                    every = config.checkpoint.every
+                    if last or (every and number % every == 0):
+                        keep()
+                    if last:
+                        break
+                    stopping.check()
+            except Stopped:
+                # Raised between two steps or while episodes are played: the learner's state is whole. Raised in an
+                # evaluation, the step has no row yet: the last checkpoint stands, and a resume plays the step again.
+                if trainer.learner.step == written > start:
+                    keep()
+                again = f"--resume --run-dir {run.path} goes on from the last checkpoint"
+                progress.note(f"stopped after step {trainer.learner.step}; {again}")
+                raise
+            file.close()
+            log.close()
+            if trainer.stop_reason:
+                progress.note(f"stopped after step {trainer.learner.step}: {trainer.stop_reason}")
+        crashpoint("loop.finishing")
+        if manner.world is not None and manner.world.rank:
+            return Result(run.path, trainer.learner.step, time.perf_counter() - began, first)
+        result = _finish(trainer, run, first, time.perf_counter() - began, manner.quiet)
+        crashpoint("loop.finished")
+        return result
+    finally:
+        trainer.close()
+
+
+def _trainer(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Manner) -> tuple[Trainer, int]:
+    """The trainer as it goes on, and how many steps it has done."""
+    root = run.path / "checkpoints"
+    if manner.resume and root.is_dir() and checkpoint.steps(root):
+        trainer = Trainer(config, arena, manner.world, fresh=False)
+        try:
+            if start := trainer.resume(root):
+                return trainer, start
+        except BaseException:
+            trainer.close()
+            raise
+        trainer.close()  # every checkpoint is damaged: from the beginning, with what it began from
+        return Trainer(config, arena, manner.world), 0
+    trainer = Trainer(config, arena, manner.world)
+    return trainer, trainer.resume(root) if manner.resume else 0
+
+
+def _steps(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dict[str, Any]]:
+    """The metrics records of steps start + 1 ... as they are done."""
+    if trainer.stop_reason is not None:  # the monitor had ended the run before it was killed
+        return
+    if trainer.config.asynchronous.enabled:
+        from legos_train.run.overlap import overlapped
+
+        yield from overlapped(trainer, start, stopping)
+        return
+    for _ in range(start, trainer.config.steps):
+        stopping.check()
+        yield trainer.step()
+
+
+def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Progress) -> dict[str, float]:
+    """What the policy was worth before the first step; measured once and kept in the run directory."""
+    path = run.path / "start.json"
+    if path.exists():
+        kept: dict[str, float] = json.loads(path.read_text())
+        return kept
+    if start:
+        return {}
+    numbers = trainer.measure(POLICY)
+    run.write_json("start.json", numbers)
+    trainer.drop_caches()
+    progress.note("before training: " + "  ".join(f"{k} {shown(numbers, k, 3)}" for k in results(numbers)))
+    return numbers
+
+
+def _finish(trainer: Trainer, run: RunDirectory, first: dict[str, float], seconds: float, quiet: bool) -> Result:
+    from legos_train.observe.report import print_table, write_report
+
+    config, backend = trainer.config, trainer.backend
+    evaluation = trainer.evaluate()
+    last = {k: v for k, v in evaluation.items() if not k.endswith("_average")}
+    average = {k.removesuffix("_average"): v for k, v in evaluation.items() if k.endswith("_average")}
+    published = "average" if average else "last"
+    facts = {"env": config.title, "base_model": config.model, "step": trainer.learner.step}
+    current = backend.trainable()
+    backend.save(run.path / "last", {**facts, "weights": "last"})
+    best: dict[str, float] = {}
+    if trainer.best is not None:
+        top = trainer.best
+        best = {**top.numbers, "step": top.step}
+        backend.load(top.weights)
+        backend.save(run.path / "best", {**facts, "step": top.step, "weights": f"best ({top.kind})"})
+    backend.load(trainer.learner.average() if published == "average" else current)
+    backend.save(run.path / "adapter", {**facts, "weights": published})
+    backend.load(current)
+    records = MetricsFile.read(run.path / "metrics.jsonl")
+    spent = sum(r["seconds"] for r in records)
+    result = Result(
+        run.path, trainer.learner.step, max(seconds, spent), first, last, average, best, published, trainer.stop_reason
+    )
+    write_report(run.path, config, result, records, trainer)
+    run.write_json(
+        "result.json",
+        {"steps": result.steps, "seconds": result.seconds, "start": first, "last": last, "average": average}
+        | {"best": best, "published": published, "stopped": trainer.stop_reason},
+    )
+    if not quiet:
+        print_table(result, config.logs.progress)
+    return result
+
+
+def _read_result(path: Path) -> Result:
+    data = json.loads((path / "result.json").read_text())
+    return Result(path, **data)
+
+
+def _check_same(new: TrainConfig, old: TrainConfig) -> None:
+    """A resumed run goes on as it was; only its end may move away."""
+    if new.steps < old.steps:
+        raise RunError(f"a run of {old.steps} steps cannot be resumed as one of {new.steps}; --steps may only grow")
+    display: Any = {"run_dir": True, "logs": {"progress"}, "steps": True}
+    a, b = new.model_dump(exclude=display), old.model_dump(exclude=display)
+    changed = [key for key in a if a[key] != b[key]]
+    if changed:
+        shown = "; ".join(f"{key}: was {b[key]!r}, now {a[key]!r}" for key in changed)
+        raise RunError(f"cannot resume with other settings ({shown}); leave them out, or start a new --run-dir")

@@ -1,0 +1,316 @@
+"""Asynchronous actor-learner: episodes are generated while the step before is still being learned from.
+
+On the CPU generation is a process of its own: two threads of one process would share one interpreter. On Metal it is a
+thread: two processes on one GPU have brought whole machines down. Either way the learner asks for a bounded number of
+batches ahead, so that an episode is at most `max_off_policy_steps` old when it is trained on; whatever is older all the
+same is dropped before it is used, and counted.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import mlx.core as mx
+
+from inference import Engine
+from inference.text.render import Renderer
+from legos_envs import Episode
+from legos_envs.records import episode_from_json
+from legos_train.arena.arena import Arena
+from legos_train.disk.crash import crashpoint
+from legos_train.errors import ConfigError, TrainingError
+from legos_train.players.actors import Job
+from legos_train.rollout.generator import LocalGenerator
+from legos_train.rollout.serving_jobs import Message, Play, Played, Publish, serve_jobs
+
+if TYPE_CHECKING:
+    from legos_train.run.stopping import Stopping
+    from legos_train.run.trainer import Trainer
+
+START_SECONDS = 120.0
+
+
+class BatchGenerator(Protocol):
+    """Plays batches elsewhere, in the order they were submitted."""
+
+    def submit(self, number: int, jobs: Sequence[Job]) -> None: ...
+
+    def collect(self, timeout: float) -> Played | None:
+        """The next finished batch; None when none has finished within `timeout` seconds.
+
+        Raises:
+            TrainingError: the other side has ended.
+        """
+        ...
+
+    def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None: ...
+
+    def unpublish(self, name: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ThreadGenerator:
+    """Plays in a thread of this process, on an engine of its own over the same base weights."""
+
+    def __init__(self, trainer: Trainer):
+        self._inbox: queue.Queue[Message] = queue.Queue()
+        self._out: queue.Queue[Played] = queue.Queue()
+        self._trainer = trainer
+        self._thread = threading.Thread(target=self._work, name="legos-generator", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        generator = None
+        try:
+            generator = self._generator()
+            serve_jobs(generator, self._inbox, self._out.put, time.perf_counter)
+        except Exception as error:  # nobody waits for a thread: the learner hears of it from `collect`
+            self._out.put(Played(-1, error=error))
+        finally:
+            if generator is not None:
+                generator.close()
+
+    def _generator(self) -> LocalGenerator:
+        trainer, config = self._trainer, self._trainer.config
+        engine = Engine(trainer.base, trainer.engine.tokenizer, max_rows=config.max_rows)
+        return LocalGenerator(
+            engine,
+            Renderer(engine.tokenizer, config.renderer),
+            {name: slot.make for name, slot in trainer.arena.envs.items()},
+            scale=config.lora.scale,
+            context=config.context,
+            concurrency=config.batch_size,
+            mode=config.asynchronous.in_flight,
+        )
+
+    def submit(self, number: int, jobs: Sequence[Job]) -> None:
+        self._inbox.put(Play(number, list(jobs), self._trainer.config.filter.draw_retries))
+
+    def collect(self, timeout: float) -> Played | None:
+        try:
+            return self._out.get(timeout=timeout)
+        except queue.Empty:
+            return None
+
+    def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
+        mx.eval(dict(weights))
+        self._inbox.put(Publish(name, dict(weights), version))
+
+    def unpublish(self, name: str) -> None:
+        self._inbox.put(Publish(name, None))
+
+    def drop_caches(self) -> None:
+        """Nothing: an asynchronous run is not repeated bit for bit."""
+
+    def close(self) -> None:
+        self._inbox.put(None)
+        self._thread.join(timeout=30)
+
+
+class ProcessGenerator:
+    """Plays in a process of its own, `legos_train.run.worker`."""
+
+    def __init__(self, trainer: Trainer):
+        config = trainer.config
+        self._folder = Path(tempfile.mkdtemp(prefix="legos-weights-"))
+        self._count = 0
+        self._retries = config.filter.draw_retries
+        self._out: queue.Queue[Played | None] = queue.Queue()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "legos_train.run.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        envs = {entry.label: {"id": entry.id, "args": entry.args} for entry in config.envs}
+        self._send({"config": config.model_copy(update={"run_dir": None}).plain(), "envs": envs})
+        self._ready = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        if not self._ready.wait(START_SECONDS) or self._process.poll() is not None:
+            self.close()
+            raise TrainingError(f"the generating process did not start within {START_SECONDS:.0f} s; see its messages")
+
+    def _send(self, data: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(data) + "\n")
+            self._process.stdin.flush()
+        except (BrokenPipeError, ValueError) as error:
+            raise TrainingError(f"the generating process has ended ({self._process.poll()}); --resume") from error
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        try:
+            for line in self._process.stdout:
+                self._take(json.loads(line))
+        except ValueError as error:  # half a line: the process was killed while it wrote
+            print(f"the generating process wrote no whole answer: {error}", file=sys.stderr)
+        finally:  # whatever happens, nobody waits for ever
+            self._out.put(None)
+            self._ready.set()
+
+    def _take(self, data: dict[str, Any]) -> None:
+        if "ready" in data:
+            self._ready.set()
+        elif "error" in data:
+            self._out.put(Played(data["number"], error=data["error"]))
+        else:
+            episodes = [episode_from_json(episode) for episode in data["episodes"]]
+            self._out.put(Played(data["number"], episodes, data["seconds"], redrawn=data["redrawn"]))
+
+    def submit(self, number: int, jobs: Sequence[Job]) -> None:
+        self._send({"number": number, "jobs": [job.to_json() for job in jobs], "retries": self._retries})
+
+    def collect(self, timeout: float) -> Played | None:
+        try:
+            played = self._out.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        if played is None:
+            code = self._process.wait()
+            raise TrainingError(f"the generating process has ended with code {code}; --resume goes on")
+        return played
+
+    def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
+        self._count += 1
+        path = self._folder / f"{self._count}.safetensors"
+        mx.save_safetensors(str(path), dict(sorted(weights.items())))
+        self._send({"name": name, "path": str(path), "version": version})
+
+    def unpublish(self, name: str) -> None:
+        self._send({"name": name, "path": None})
+
+    def drop_caches(self) -> None:
+        """Nothing: an asynchronous run is not repeated bit for bit."""
+
+    def close(self) -> None:
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            try:
+                self._process.stdin.close()
+            except BrokenPipeError:
+                print("the generating process had ended before it was told to", file=sys.stderr)
+        try:
+            self._process.wait(timeout=3)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(timeout=5)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def make_batch_generator(trainer: Trainer) -> ThreadGenerator | ProcessGenerator:
+    """As `asynchronous.backend` says; auto: a process on CPU and CUDA, a thread on Metal.
+
+    Raises:
+        ConfigError: the run cannot be generated elsewhere.
+    """
+    arena, config = trainer.arena, trainer.config
+    kind = type(arena)
+    if kind.generate_rollouts is not Arena.generate_rollouts:
+        raise ConfigError(f"{kind.__name__}.generate_rollouts is overridden: asynchronous.enabled must be off")
+    if config.server.urls:
+        raise ConfigError("asynchronous.enabled and server.urls exclude each other: servers generate on their own")
+    chosen = config.asynchronous.backend
+    if chosen == "auto":
+        metal = mx.default_device().type == mx.DeviceType.gpu and mx.metal.is_available()
+        chosen = "thread" if metal or not _by_name(trainer) else "process"
+    if chosen == "process" and not _by_name(trainer):
+        raise ConfigError(
+            "asynchronous.backend = 'process' needs envs and actors that another process can make from their names; "
+            "this arena holds Python objects: use 'thread'"
+        )
+    return ThreadGenerator(trainer) if chosen == "thread" else ProcessGenerator(trainer)
+
+
+def _by_name(trainer: Trainer) -> bool:
+    named = {entry.label for entry in trainer.config.envs} == set(trainer.arena.envs)
+    return named and trainer.arena.from_config and all(isinstance(a.model, str) for a in trainer.arena.actors.values())
+
+
+def overlapped(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dict[str, Any]]:
+    """The metrics records of the steps after `start`, with generation running ahead."""
+    config, arena = trainer.config, trainer.arena
+    settings = config.asynchronous
+    ahead = min(settings.queue, settings.max_off_policy_steps)
+    generator = make_batch_generator(trainer)
+    trainer.use(generator)
+    submitted = collected = start
+    spoiled = 0  # batches of which every episode was too old
+    retired: list[tuple[int, str]] = []  # last batch that may need it, snapshot
+    trainer.retire = lambda name: retired.append((submitted, name))  # type: ignore[method-assign]
+    while trainer.learner.step < config.steps:
+        step = trainer.learner.step + 1
+        stopping.check()
+        if not trainer.replay.due(step - 1):
+            yield trainer.learn(0.0)
+            if trainer.stop_reason is not None:
+                return
+            continue
+        while submitted < collected + 1 + ahead and submitted < config.steps + spoiled:
+            submitted += 1
+            arena.step = submitted
+            trainer.fill_payoffs()
+            requests = arena.get_batch()
+            if not requests:
+                raise TrainingError(f"step {submitted}: get_batch returned no episodes to play")
+            generator.submit(submitted, arena.jobs(requests))
+        crashpoint("loop.step_begun")
+        began = time.perf_counter()
+        played = generator.collect(0.2)
+        while played is None:
+            stopping.check()
+            played = generator.collect(0.2)
+        waited = time.perf_counter() - began
+        collected = played.number
+        while retired and retired[0][0] <= played.number:
+            generator.unpublish(retired.pop(0)[1])
+        if played.error is not None:
+            stopping.check()
+            raise TrainingError(f"generating the episodes of step {played.number} failed: {played.error}")
+        crashpoint("loop.step_played")
+        fresh, stale = split_stale(played.episodes, trainer.learner.step, settings.max_off_policy_steps)
+        if not fresh:
+            spoiled += 1
+            continue
+        trainer.redrawn = played.redrawn
+        oldest = max(staleness(episode, trainer.learner.step) for episode in fresh)
+        trainer.take_in(fresh, trainer.learner.step - oldest)
+        record = trainer.learn(waited, played.seconds)
+        record["dropped"]["stale_episodes"] = stale
+        record["seconds_generate"] = played.seconds
+        yield record
+        if trainer.stop_reason is not None:
+            return
+
+
+def split_stale(episodes: Sequence[Episode], version: int, limit: int) -> tuple[list[Episode], int]:
+    """The episodes of which no trained turn is more than `limit` versions old, and how many others there were."""
+    fresh = [episode for episode in episodes if staleness(episode, version) <= limit]
+    return fresh, len(episodes) - len(fresh)
+
+
+def staleness(episode: Episode, version: int) -> int:
+    """How many optimiser steps lie between its oldest trained turn and `version`."""
+    versions = [
+        turn.policy_version
+        for trajectory in episode.trajectories.values()
+        if trajectory.trainable
+        for turn in trajectory.turns
+        if turn.policy_version is not None
+    ]
+    return version - min(versions, default=version)

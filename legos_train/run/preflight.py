@@ -1,0 +1,68 @@
+"""What a run will need, before it runs: memory from the shapes, time from one small measured step."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx.utils import tree_flatten
+
+from legos_train.batch import pack
+from legos_train.config.train_config import TrainConfig
+
+SAMPLE = 64
+
+
+def estimate(config: TrainConfig) -> str:
+    """Loads the model, plays and trains on a small batch (the weights are thrown away), and scales up.
+
+    Small games repeat their prompts, and what is equal is computed once, so the estimate is an upper bound.
+    """
+    from legos_train.run.trainer import Trainer
+
+    size = min(config.batch_size, max(SAMPLE, config.grouped))
+    size -= size % config.grouped
+    small = config.model_copy(update={"batch_size": size})
+    mx.reset_peak_memory()
+    trainer = Trainer(small)
+    try:
+        base = _bytes(trainer.backend.policy.model) - _nbytes(trainer.backend.trainable())
+        state = sum(_nbytes(group) for group in trainer.learner.arrays().values())
+        began = time.perf_counter()
+        episodes = trainer.play(1)
+        played = time.perf_counter()
+        batch = pack(episodes, trainer.credit.assign(episodes), max_tokens=config.context, policy_version=0)
+        trainer.learner.update(batch)
+        learned = time.perf_counter()
+        scale = config.batch_size / size
+        seconds = (learned - began) * scale * config.steps
+        turns = [len(t.prompt_tokens or ()) for e in episodes for x in e.trajectories.values() for t in x.turns]
+        weights = trainer.backend.trainable()
+        return "\n".join(
+            [
+                f"base model      {_mib(base)}",
+                f"LoRA, optimiser, average  {_mib(state)} ({sum(w.size for w in weights.values()):,} weights trained)",
+                f"peak memory of MLX for {size} episodes  {_mib(mx.get_peak_memory())}",
+                f"an episode      {len(turns) / size:.1f} turns, prompts of {np.mean(turns):.0f} tokens",
+                f"a step          at most {(played - began) * scale:.2f} s of play and "
+                f"{(learned - played) * scale:.2f} s of learning for {config.batch_size} episodes",
+                f"{config.steps} steps       at most {seconds / 60:.1f} minutes",
+            ]
+        )
+    finally:
+        trainer.close()
+
+
+def _nbytes(arrays: dict[str, mx.array]) -> int:
+    return sum(a.nbytes for a in arrays.values() if isinstance(a, mx.array))
+
+
+def _bytes(model: Any) -> int:
+    leaves: Any = tree_flatten(model.parameters())
+    return sum(array.nbytes for _, array in leaves)
+
+
+def _mib(count: float) -> str:
+    return f"{count / 2**20:,.1f} MiB"

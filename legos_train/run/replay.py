@@ -1,0 +1,106 @@
+"""Episodes between generation and training: how often they are used, and when they are too old.
+
+Credit is assigned once, when episodes come in; a record keeps its advantages for as long as it is used. Records are
+looked at for staleness before they are used, never after.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from legos_envs import Episode
+from legos_envs.records import episode_from_json, episode_to_json
+from legos_train.config.sections import Replay
+from legos_train.credit import Advantages
+
+
+@dataclass(slots=True)
+class Record:
+    """A batch of episodes: all of them, those kept for training with their advantages, and the version that began it.
+
+    `numbers`: what stores and samplers had to say about it, `left_out`: how much the filters took out, for the log.
+    """
+
+    episodes: list[Episode]
+    kept: list[Episode]
+    advantages: list[Advantages]
+    version: int
+    numbers: dict[str, float] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    uses: int = 0
+
+
+class ReplayBuffer:
+    """Holds records until they were used `reuse` times or are more than `max_staleness` steps old.
+
+    With `reuse = 1`, the default, each batch is used once, right when it comes. With more, a batch that is still good
+    is trained on again instead of waiting for a fresh one.
+    """
+
+    def __init__(self, settings: Replay):
+        self.settings = settings
+        self.records: list[Record] = []
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def add(self, record: Record) -> None:
+        """Takes in a batch; beyond `capacity` the oldest leaves."""
+        self.records.append(record)
+        del self.records[: -self.settings.capacity]
+
+    def due(self, version: int) -> bool:
+        """Whether a fresh batch has to be generated for the next step."""
+        return not any(self._usable(record, version) for record in self.records)
+
+    def take(self, version: int) -> tuple[list[Record], dict[str, int]]:
+        """The record to train on at a policy version, and how many episodes were dropped for which reason.
+
+        The least used, and of these the newest. Dropped before use: records older than `max_staleness`.
+
+        Raises:
+            LookupError: none is usable.
+        """
+        old = [r for r in self.records if version - r.version > self.settings.max_staleness]
+        self.records = [r for r in self.records if r not in old]
+        if not self.records:
+            raise LookupError(f"no episodes to train on at version {version}: {len(old)} batches were too old")
+        chosen = max(self.records, key=lambda r: (-r.uses, r.version))
+        chosen.uses += 1
+        self.records = [r for r in self.records if r.uses < self.settings.reuse]
+        dropped = sum(len(r.kept) for r in old)
+        return [chosen], ({"replay_stale": dropped} if dropped else {})
+
+    def _usable(self, record: Record, version: int) -> bool:
+        return record.uses < self.settings.reuse and version - record.version <= self.settings.max_staleness
+
+    def dump(self) -> bytes:
+        """The records as JSON lines."""
+        return b"".join(json.dumps(_to_json(record)).encode() + b"\n" for record in self.records)
+
+    def load(self, data: bytes) -> None:
+        self.records = [_from_json(json.loads(line)) for line in data.splitlines()]
+
+
+def _to_json(record: Record) -> dict[str, Any]:
+    places = {id(episode): place for place, episode in enumerate(record.episodes)}
+    return {
+        "episodes": [episode_to_json(episode) for episode in record.episodes],
+        "kept": [places[id(episode)] for episode in record.kept],
+        "advantages": [{a: v.tolist() for a, v in advantages.items()} for advantages in record.advantages],
+        "version": record.version,
+        "numbers": record.numbers,
+        "left_out": record.left_out,
+        "uses": record.uses,
+    }
+
+
+def _from_json(data: dict[str, Any]) -> Record:
+    episodes = [episode_from_json(episode) for episode in data["episodes"]]
+    advantages = [{a: np.array(v, dtype=np.float64) for a, v in one.items()} for one in data["advantages"]]
+    kept = [episodes[place] for place in data["kept"]]
+    return Record(episodes, kept, advantages, data["version"], data["numbers"], data["left_out"], data["uses"])

@@ -1,0 +1,64 @@
+"""What a report knows that stands in no row: the policy in every situation, and who beats whom in the league.
+
+Kept as `figures/data.json`, so that a report can be written again without the model.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from legos_train.run.trainer import Trainer
+
+MANY_ROWS = 60
+"""Games with more information sets have no table of their policy."""
+
+
+def facts_of(trainer: Trainer) -> dict[str, Any]:
+    """`strategy` and `league` as JSON values; each only where there is something to say."""
+    found = {"strategy": _strategy(trainer), "league": _league(trainer)}
+    return {name: value for name, value in found.items() if value}
+
+
+def _strategy(trainer: Trainer) -> dict[str, Any]:
+    """Action probabilities before and after, in every information set of a small game."""
+    from legos_train.evaluate import action_probabilities
+
+    infos = None if len(trainer.arena.envs) > 1 else trainer.course.info_sets
+    if infos is None or len(infos) > MANY_ROWS:
+        return {}
+    columns = {}
+    for name, adapter in (("before", None), ("last", "policy"), ("average", "average")):
+        if adapter is None or adapter in trainer.engine.adapters():
+            players = [trainer.player(agent, adapter) for agent in trainer.roles]
+            columns[name], _ = action_probabilities(trainer.env, players, infos)  # type: ignore[arg-type]
+    rows = [[info.view, move, [columns[name][info][move] for name in columns]] for info in infos for move in info.legal]
+    return {"columns": list(columns), "rows": rows}
+
+
+def _league(trainer: Trainer) -> dict[str, Any]:
+    """Members with games, win rates by seat and ratings; the payoffs between members where they were played."""
+    league = trainer.league
+    if league is None or not league.members:
+        return {}
+    members = [name for name in league.members if name in league.against.scores]
+    seats = sorted({seat for name in members for seat in league.against.scores[name]})
+    rates: list[list[float | None]] = []
+    for name in members:
+        row: list[float | None] = []
+        for seat in seats:
+            score = league.against.scores[name].get(seat)
+            row.append((score.wins + score.draws / 2) / score.games if score and score.games else None)
+        rates.append(row)
+    games = [sum(score.games for score in league.against.scores[name].values()) for name in members]
+    out: dict[str, Any] = {"members": members, "seats": seats, "win_rates": rates, "games": games}
+    names = league.pairs.known(league.members) if league.pairs.games else []
+    if len(names) > 1:
+        out["payoffs"] = {"names": names, "matrix": league.pairs.matrix(names).tolist()}
+        mixture = league.mixture()
+        out["mixture"] = {name: float(mixture.get(name, 0.0)) for name in names}
+    out["ratings"] = {
+        name: [float(skill.mu), float(skill.sigma)] for name, skill in league.ratings.items() if math.isfinite(skill.mu)
+    }
+    return out

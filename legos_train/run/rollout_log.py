@@ -1,0 +1,79 @@
+"""`rollouts.jsonl`: a sample of the episodes of a run, with who was trained and on what, for `legos view`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inference.text.render import Renderer
+from legos_envs import Episode
+from legos_train.config.sections import Logs
+from legos_train.disk.metrics_file import MetricsFile
+
+if TYPE_CHECKING:
+    from legos_train.run.trainer import Trainer
+
+
+class RolloutLog:
+    """Writes `logs.rollouts` episodes, evenly over the batch, every `logs.rollouts_every` steps, first and last too."""
+
+    def __init__(self, run: Path, resumed_from: int | None, settings: Logs, renderer: Renderer):
+        self.settings, self.renderer = settings, renderer
+        self._truths: dict[str, Any] = {}
+        self._file = MetricsFile(run / "rollouts.jsonl", resumed_from, marks=False) if settings.rollouts else None
+
+    def write(self, trainer: Trainer, record: Mapping[str, Any], last: bool) -> None:
+        """The sample of the step just done, if it is one that is kept."""
+        step, batch = int(record["step"]), trainer.last_record
+        wanted = step == 1 or last or step % self.settings.rollouts_every == 0
+        if self._file is None or batch is None or not wanted:
+            return
+        from legos_train.observe.viewer.lines import rollout_line
+
+        kept = {id(episode): a for episode, a in zip(batch.kept, batch.advantages, strict=True)}
+        count = min(self.settings.rollouts, len(batch.episodes))
+        for index in np.linspace(0, len(batch.episodes) - 1, count).round().astype(int).tolist():
+            episode = batch.episodes[index]
+            advantages = {a: v.tolist() for a, v in kept.get(id(episode), {}).items()}
+            why = {a: t.info["untrained"] for a, t in episode.trajectories.items() if "untrained" in t.info}
+            why |= {
+                a: f"filtered: {t.info['left_out']}" for a, t in episode.trajectories.items() if "left_out" in t.info
+            }
+            if id(episode) not in kept:
+                why |= {a: "draw filtered" for a, t in episode.trajectories.items() if t.trainable}
+            line = rollout_line(
+                episode,
+                step=step,
+                policy_version=batch.version,
+                env=episode.env_id,
+                advantages=advantages,
+                why_not=why,
+                exact=self._exact(trainer, episode),
+                order=episode.order,
+                players={a: t.info.get("player", "policy") for a, t in episode.trajectories.items()},
+                decode=lambda token: self.renderer.tokenizer.decode([token]),
+            )
+            self._file.write(json.loads(line) if isinstance(line, str) else line)
+
+    def _exact(self, trainer: Trainer, episode: Episode) -> dict[str, Any] | None:
+        """What each move was worth, in games that can be solved quickly."""
+        course = trainer.measurer.courses.get(episode.env_id)
+        if course is None or course.info_sets is None or episode.options:
+            return None
+        if episode.env_id not in self._truths:
+            from legos_train.observe.viewer import exact_values
+
+            self._truths[episode.env_id] = exact_values(course.env)
+        return self._truths[episode.env_id](episode)
+
+    def sync(self) -> None:
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,95 @@
+"""The generating process of asynchronous training: `python -m legos_train.run.worker`, started by `ProcessGenerator`.
+
+It talks JSON lines: jobs and the paths of new weights come in, episodes go out. Whatever else prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+import mlx.core as mx
+
+from inference import Engine
+from inference.forward import fastblas
+from inference.text.render import Renderer
+from legos_envs.records import episode_to_json
+from legos_train.config.train_config import from_dict
+from legos_train.players.actors import Job
+from legos_train.rollout.generator import LocalGenerator, env_maker
+from legos_train.rollout.serving_jobs import Message, Play, Played, Publish, serve_jobs
+
+
+def build(start: dict[str, Any]) -> LocalGenerator:
+    """The generator that the first line describes: the run's config and its envs by label."""
+    config = from_dict(start["config"], "the trainer's config")
+    engine = Engine.load(config.model, max_rows=config.max_rows)
+    fastblas.set_threads(config.threads)
+    envs = {label: env_maker(env["id"], env["args"]) for label, env in start["envs"].items()}
+    return LocalGenerator(
+        engine,
+        Renderer(engine.tokenizer, config.renderer),
+        envs,
+        scale=config.lora.scale,
+        context=config.context,
+        concurrency=config.batch_size,
+        mode=config.asynchronous.in_flight,
+    )
+
+
+def read(lines: TextIO, inbox: queue.Queue[Message]) -> None:
+    """Puts every line into the inbox; the end of the input ends the work."""
+    try:
+        for line in lines:
+            data = json.loads(line)
+            if "jobs" in data:
+                inbox.put(Play(data["number"], [Job.from_json(job) for job in data["jobs"]], data["retries"]))
+            elif data.get("path") is None:
+                inbox.put(Publish(data["name"], None))
+            else:
+                path = Path(data["path"])
+                weights = dict(mx.load(str(path)))  # type: ignore[arg-type]
+                mx.eval(weights)  # before the file goes: loading is lazy
+                path.unlink()
+                inbox.put(Publish(data["name"], weights, data["version"]))
+    finally:
+        inbox.put(None)
+
+
+def main() -> int:
+    """Serves until stdin ends."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole group; the trainer says when to end
+        signal.signal(number, signal.SIG_IGN)
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    generator = build(json.loads(sys.stdin.readline()))
+
+    def send(played: Played) -> None:
+        answer: dict[str, Any] = {"number": played.number, "seconds": played.seconds, "redrawn": played.redrawn}
+        if played.error is not None:
+            answer["error"] = f"{type(played.error).__name__}: {played.error}"
+        else:
+            answer["episodes"] = [episode_to_json(episode) for episode in played.episodes]
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
+
+    out.write(json.dumps({"ready": os.getpid()}) + "\n")
+    out.flush()
+    inbox: queue.Queue[Message] = queue.Queue()
+    threading.Thread(target=read, args=(sys.stdin, inbox), daemon=True).start()
+    try:
+        serve_jobs(generator, inbox, send, time.perf_counter)
+    finally:
+        generator.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
