@@ -90,9 +90,8 @@ def run_tiny(game: str, method: str, kl: bool, seed: int) -> Cell:
 
     A run that the trainer gave up has `last` None and `failed`, which says why.
     """
-    from legos_train import train
-    from legos_train.config.train_config import from_dict
-    from legos_train.errors import TrainingError
+    from legos_train import TrainingError, train
+    from legos_train.config import from_dict
 
     name, options, group = credit_tabular.METHODS[method]
     settings = {"pseudo_count" if option == "k" else option: value for option, value in options.items()}

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from legos_envs.exact import solve as exact
-from legos_envs.game import Game, InfoSet
 from legos_envs.exact.graph import ExactPolicy, GameGraph, graph_of
+from legos_envs.game import Game, InfoSet
 from legos_envs.games.kuhn_poker import KuhnPokerGame
 from legos_envs.games.leduc_poker import LeducPokerGame
 from legos_envs.games.matrix_game import NAMED, RPS, MatrixGameRules

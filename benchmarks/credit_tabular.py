@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.credit_games import Arrays
-from legos_envs.table.table import keyed_generator
-from legos_train.credit import CreditAssigner, make_credit
+from legos_envs.table import keyed_generator
+from legos_train import CreditAssigner, make_credit
 
 BATCH, UPDATES, GROUP = 64, 600, 8
 RATE, RATE_END = 0.05, 0.1

@@ -15,9 +15,8 @@ from mlx_lm.tuner.lora import LoRALinear
 
 from benchmarks.measuring import Found
 from benchmarks.models import SIZES, random_adapter, random_model
-from inference import Completion, Engine, Request
+from inference import Completion, Engine, Request, clone_structure
 from inference.adapters import linear_shapes
-from inference.loading import clone_structure
 
 NEVER: frozenset[int] = frozenset()
 SCALE = 2.0

@@ -32,8 +32,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from legos_train.disk import checkpoint
-from legos_train.disk.metrics_file import MetricsFile
+from legos_train.disk import MetricsFile, checkpoint
 
 STEPS, EVERY = 12, 2
 FLAGS = ["--env", "KuhnPoker-v0", "--steps", str(STEPS), "--batch-size", "8", "--threads", "1", "--lora.rank", "4"]

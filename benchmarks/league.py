@@ -25,12 +25,13 @@ import numpy as np
 
 import legos_envs
 from legos_envs.exact.cfr import Tree
-from legos_envs.game import Game
 from legos_envs.exact.graph import graph_of
+from legos_envs.game import Game
 from legos_envs.records import Episode, Trajectory
-from legos_envs.table.table import keyed_generator
+from legos_envs.table import keyed_generator
+from legos_train import League
 from legos_train.config import sections as settings
-from legos_train.league import League, mark
+from legos_train.league import mark
 
 GAMES = {"biased_rps": ("MatrixGame-v0", {"game": "biased_rps"}), "kuhn": ("KuhnPoker-v0", {})}
 MODES = ("mirror", "fsp", "pfsp", "psro")

@@ -31,8 +31,8 @@ import numpy as np
 
 from benchmarks.continuation import save_noisy_model
 from inference.loading import prepare_mlx
-from legos_train import Trainer
-from legos_train.config.train_config import TrainConfig, from_dict
+from legos_train import TrainConfig, Trainer
+from legos_train.config import from_dict
 from legos_train.run.overlap import make_batch_generator, overlapped
 from legos_train.run.stopping import Stopping
 

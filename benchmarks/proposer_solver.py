@@ -25,11 +25,10 @@ from typing import Any
 import numpy as np
 
 from legos_envs import Episode
-from legos_train.arena.arena import EpisodeRequest
+from legos_train import EpisodeRequest, TrainConfig, Trainer
 from legos_train.bootstrap.arithmetic import PROBLEMS, STARTS, make_base
-from legos_train.config.train_config import TrainConfig, from_dict
-from legos_train.run.episode_metrics import sparkline
-from legos_train.run.trainer import Trainer
+from legos_train.config import from_dict
+from legos_train.observe import sparkline
 
 WINDOW = 10
 SETTINGS: dict[str, Any] = {

@@ -28,9 +28,8 @@ import numpy as np
 from benchmarks.measuring import Case, Found, compare, options, report
 from benchmarks.models import save_model
 from benchmarks.servers import Server, ask_all, first_token, running
-from inference import Engine, Request
-from inference.engine.worker import AsyncEngine
-from inference.loading import load, prepare_mlx
+from inference import AsyncEngine, Engine, Request, load
+from inference.loading import prepare_mlx
 
 PROMPT, NEW = 128, 64
 LONG = 1000  # tokens that take several seconds

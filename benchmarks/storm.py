@@ -33,7 +33,7 @@ import safetensors.numpy
 from benchmarks import storm_processes
 from benchmarks.wire import Connection, Live, Reply, call, post
 from inference import loading
-from inference.server.app import Settings
+from inference.server import Settings
 
 Case = dict[str, Any]
 Corrupt = Callable[[dict[str, np.ndarray], bytes], tuple[bytes, dict[str, str]]]

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.wire import Connection, Live, post
 from inference import loading
-from inference.server.app import Settings
+from inference.server import Settings
 
 Case = dict[str, Any]
 _COMMAND = [sys.executable, "-c", "import sys; from legos_train.cli.main import main; sys.exit(main())", "serve"]

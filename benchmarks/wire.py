@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
-from inference.server.app import Settings, create_app
+from inference.server import Settings, create_app
 from inference.server.running import make_server
 
 

@@ -10,8 +10,9 @@ import numpy as np
 from page_parts import table
 
 from legos_envs.records import Episode, Trajectory, Turn
+from legos_train import make_credit
 from legos_train.config import sections as settings
-from legos_train.credit import PerEnv, PerRole, make_credit
+from legos_train.credit import PerEnv, PerRole
 
 Seat = tuple[str, list[tuple[str, float]]]
 """A role, and of each of its turns what it read and what it was paid after it."""
@@ -133,7 +134,8 @@ def numbers(values: Any) -> str:
 
 def league_example(mode: str) -> str:
     """How likely three snapshots and a script are to be drawn, from results made by hand."""
-    from legos_train.league.modes import MODES, Known
+    from legos_train.league import MODES
+    from legos_train.league.modes import Known
     from legos_train.league.payoffs import Against, Pairs
 
     options = settings.League(mode=mode, opponents=("random",))  # type: ignore[arg-type]
@@ -168,7 +170,7 @@ def league_example(mode: str) -> str:
 
 def curriculum_example() -> str:
     """The odds of items by what is known of them, with the default gate."""
-    from legos_train.arena.artifact_store import ArtifactStore
+    from legos_train import ArtifactStore
     from legos_train.arena.curriculum.items import LearnabilitySampler
 
     seen = ((0, 0), (0, 8), (1, 8), (4, 8), (7, 8), (8, 8))

@@ -16,13 +16,14 @@ from algorithm_examples import credit_example, curriculum_example, filter_exampl
 from loss_examples import entropy_example, kl_example, loss_example, mask_example, truncation_example
 from page_parts import HEADS, code, docstring, link, sentence, settings, settings_table, table, toctree, write_pages
 
+from legos_train import TrainConfig
 from legos_train import loss as losses
 from legos_train.arena.curriculum import SAMPLERS
 from legos_train.config import sections
-from legos_train.config.train_config import GROUP_CREDIT, TrainConfig
+from legos_train.config.train_config import GROUP_CREDIT
 from legos_train.credit import METHODS, SETTINGS, PerEnv, PerRole
-from legos_train.league.modes import MODES
-from legos_train.loss.loss_settings import LOSSES
+from legos_train.league import MODES
+from legos_train.loss import LOSSES
 from legos_train.rollout import filters
 
 FOLDER = Path(__file__).parent / "_generated/algorithms"

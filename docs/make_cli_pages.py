@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 from cli_facts import CODES, FACTS, VARIABLES
 from page_parts import Setting, code, sentence, settings, settings_table, table, toctree, write_pages
 
+from legos_train import TrainConfig
 from legos_train.cli.main import VERBS
-from legos_train.config import sections
-from legos_train.config.presets import preset_names
-from legos_train.config.train_config import TrainConfig
+from legos_train.config import preset_names, sections
 
 FOLDER = Path(__file__).parent / "_generated/commands"
 DEFAULT = re.compile(r"\s*\((?:(repeatable)(?:[;,] )?)?(?:default: (.*))?\)$")

@@ -27,8 +27,8 @@ from legos_envs.policies import make_policy
 from legos_train import train
 from legos_train.cli.main import main as main_of
 from legos_train.cli.play_table import Table
-from legos_train.config.train_config import from_dict
-from legos_train.observe.dashboard import Progress
+from legos_train.config import from_dict
+from legos_train.observe import Progress
 from legos_train.observe.viewer import write_page
 
 IMAGES = Path(__file__).parent / "images"

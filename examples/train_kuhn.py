@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from legos_train import train
-from legos_train.config.train_config import from_dict
+from legos_train.config import from_dict
 
 
 def main(steps: int = 30, run_dir: Path | None = None) -> None:

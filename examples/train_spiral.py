@@ -7,8 +7,7 @@ import argparse
 from pathlib import Path
 
 from legos_train import Arena, Result, train
-from legos_train.config.presets import preset
-from legos_train.config.train_config import from_dict
+from legos_train.config import from_dict, preset
 
 
 def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> Result:

@@ -13,8 +13,8 @@ from legos_envs.game import Game, GameEnv, InfoSet
 from legos_envs.play import Decision, Policy, Runner, play, play_many
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_envs.registry import BadArguments, UnknownEnv, make, pprint_registry, refuse, register, registered, spec
-from legos_envs.scoring.rubric import Rubric, Scores
-from legos_envs.table.table import Forfeit, InvalidMove, Rules, Seat, Table, Truncated, Unscored
+from legos_envs.scoring import Rubric, Scores
+from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table, Truncated, Unscored
 from legos_envs.text_env import TextEnv
 from legos_envs.textarena import GAMES, REFUSED, env_id, refusal
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 from legos_envs import parsing
-from legos_envs.table.table import Rules, Table
+from legos_envs.table import Rules, Table
 from legos_envs.text_env import TextEnv
 
 State = Any

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from legos_envs import parsing
 from legos_envs.exact import solve as exact
-from legos_envs.game import GameEnv
 from legos_envs.exact.graph import ExactPolicy, graph_of
+from legos_envs.game import GameEnv
 from legos_envs.play import Decision, Policy
 
 SENTENCE = "I have nothing to add."

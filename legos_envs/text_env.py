@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pettingzoo import AECEnv
 
 from legos_envs import arguments, parsing
-from legos_envs.table import strands
 from legos_envs.spaces import FreeText, chat_observation
-from legos_envs.table.strands import Strand
-from legos_envs.table.table import Ask, Forfeit, Rules, Seat, Table, Unscored, keyed_generator
+from legos_envs.table import Ask, Forfeit, Rules, Seat, Strand, Table, Unscored, keyed_generator, strands
 
 MEMORIES = ("state", "chat")
 PRESETS: dict[str, dict[str, Any]] = {

@@ -28,3 +28,7 @@ class Stopped(Exception):
         self.signal = signal.Signals(number)
         self.exit_code = 128 + number
         super().__init__(f"stopped by {self.signal.name}")
+
+
+class ExportError(ValueError):
+    """It cannot be exported as asked; the message says why and what to do."""

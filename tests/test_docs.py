@@ -184,7 +184,7 @@ def test_commands_that_need_more_than_this_machine_are_understood(
 
 @pytest.mark.parametrize(("page", "text"), blocks("toml"))
 def test_settings_files_are_valid(page: str, text: str) -> None:
-    from legos_train.config.train_config import from_dict
+    from legos_train.config import from_dict
 
     assert from_dict(tomllib.loads(text), page)
 
@@ -284,6 +284,6 @@ def test_the_first_command_in_full(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.toml")), ids=lambda file: file.name)
 def test_example_settings_are_valid(file: Path) -> None:
-    from legos_train.config.train_config import load_toml
+    from legos_train.config import load_toml
 
     load_toml(file)

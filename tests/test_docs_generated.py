@@ -15,13 +15,14 @@ from typing import Any, get_args
 
 import pytest
 
+from legos_train import TrainConfig
 from legos_train.arena.curriculum import SAMPLERS
 from legos_train.cli.main import VERBS
+from legos_train.config import from_dict
 from legos_train.config import sections as sections
-from legos_train.config.train_config import TrainConfig, from_dict
 from legos_train.credit import METHODS
-from legos_train.league.modes import MODES
-from legos_train.loss.loss_settings import LOSSES
+from legos_train.league import MODES
+from legos_train.loss import LOSSES
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -177,7 +178,7 @@ def test_commands_and_settings_on_the_pages_are_accepted(algorithms: Pages, comm
 def read_train(words: list[str]) -> dict[str, Any]:
     """What flags of `legos train` set, read by their names alone: the parser that tyro makes takes 0.3 s a command."""
     from legos_train.cli import train as cli_train
-    from legos_train.config.presets import preset
+    from legos_train.config import preset
 
     found: dict[str, Any] = {}
     own = {flag.partition(" ")[0]: flag for flag in cli_train.FLAGS}

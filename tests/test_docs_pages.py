@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
-from legos_train.config.presets import preset, preset_names
-from legos_train.config.train_config import TrainConfig, from_dict
+from legos_train import TrainConfig
+from legos_train.config import from_dict, preset, preset_names
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = (ROOT / "docs/examples.md").read_text()

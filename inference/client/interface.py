@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 
 from inference.client.errors import Incompatible
 from inference.client.packing import Packed
-from inference.text.identity import PROTOCOL
+from inference.text import PROTOCOL
 from inference.types import AdapterInfo, Completion, FinishReason, PublishMode, Request
 
 Message = Mapping[str, str]

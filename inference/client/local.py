@@ -15,12 +15,12 @@ from inference.client import wire
 from inference.client.errors import RequestRefused, ServerUnavailable
 from inference.client.interface import ChatReply, Message, Sampling, ServerInfo, Usage
 from inference.client.packing import Packed, check_name, pack
-from inference.text.identity import PROTOCOL, template_digest, tokenizer_digest
+from inference.text import PROTOCOL, template_digest, tokenizer_digest
 from inference.types import Completion, InferenceError, PublishMode, Request, UnknownAdapter
 
 if TYPE_CHECKING:
-    from inference.engine.worker import AsyncEngine
-    from inference.text.chat import Conversations
+    from inference.engine import AsyncEngine
+    from inference.text import Conversations
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,7 @@ class LocalClient:
     @classmethod
     def load(cls, model: str | Path = "tiny", **options: Any) -> Self:
         """A client with an engine of its own. options: of `Engine`."""
-        from inference.engine.engine import Engine
-        from inference.engine.worker import AsyncEngine
+        from inference.engine import AsyncEngine, Engine
 
         return cls(AsyncEngine(lambda: Engine.load(model, **options)), model)
 
@@ -73,7 +72,7 @@ class LocalClient:
 
     async def chat(self, messages: Sequence[Message], *, session: str | None = None, **sampling: Any) -> ChatReply:
         """See `Client`."""
-        from inference.text.chat import TextStream
+        from inference.text import TextStream
 
         options = Sampling(**sampling)
         speech = await self._texts()
@@ -208,8 +207,7 @@ class LocalClient:
 def _speech(tokenizer: Any, context: int) -> _Speech:
     if tokenizer is None:
         return _Speech(None, None, context)
-    from inference.text.chat import Conversations
-    from inference.text.render import Renderer
+    from inference.text import Conversations, Renderer
 
     talk = Conversations(Renderer(tokenizer))
     return _Speech(talk, talk.renderer.stop_ids, context)

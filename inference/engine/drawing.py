@@ -8,7 +8,7 @@ import numpy as np
 
 from inference.engine.sampling import Draw, SamplingParams, draw, log_normalisers, most_likely_tokens, uniforms
 from inference.engine.scheduler import Cohort, Outcome, Row
-from inference.forward.mlx_forward import Logits
+from inference.forward import Logits
 
 
 def draw_all(rows: Sequence[Row], logits: Logits) -> dict[Row, Outcome]:

@@ -27,7 +27,7 @@ from inference.engine.checks import Checks
 from inference.engine.drawing import draw_all
 from inference.engine.runner import Logits, Runner
 from inference.engine.scheduler import Finished, Outcome, Row, Rules, Scheduler
-from inference.forward.kv import capacity_for
+from inference.forward import capacity_for
 from inference.types import (
     AdapterInfo,
     Completion,

@@ -26,9 +26,7 @@ from mlx_lm.models.cache import KVCache, make_prompt_cache
 
 from inference.adapters import AdapterBank, Policy
 from inference.engine.prefix_cache import MIN_PREFIX, PrefixCache, clusters
-from inference.forward import host_forward
-from inference.forward.mlx_forward import Forward, Logits, MlxForward, alike, rounding, trial
-from inference.forward.solo_forward import SoloForward
+from inference.forward import Forward, Logits, MlxForward, SoloForward, alike, host_forward, rounding, trial
 from inference.types import UnsupportedModel
 
 __all__ = ["Fed", "Logits", "Runner", "choose_forward"]

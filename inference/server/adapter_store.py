@@ -21,8 +21,7 @@ import mlx.core as mx
 
 from inference import loading
 from inference.adapters import Prepared
-from inference.engine.engine import Engine
-from inference.engine.worker import AsyncEngine
+from inference.engine import AsyncEngine, Engine
 from inference.server.metrics import Metrics
 from inference.server.protocol import ServerError
 from inference.types import AdapterError, PublishMode

@@ -18,8 +18,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from inference import loading
-from inference.engine.engine import Engine
-from inference.engine.worker import AsyncEngine
+from inference.engine import AsyncEngine, Engine
 from inference.server.adapter_store import Adapters
 from inference.server.generation import Choice, Generator, events, whole
 from inference.server.guard import LOOPBACK, Guard, Limits
@@ -34,9 +33,7 @@ from inference.server.protocol import (
     UnloadAdapter,
     error_body,
 )
-from inference.text.chat import Conversations
-from inference.text.identity import PROTOCOL, template_digest, tokenizer_digest
-from inference.text.render import Renderer
+from inference.text import PROTOCOL, Conversations, Renderer, template_digest, tokenizer_digest
 from inference.types import InferenceError, PublishMode
 
 T = TypeVar("T")

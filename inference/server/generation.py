@@ -11,11 +11,10 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from inference.engine.worker import AsyncEngine
+from inference.engine import AsyncEngine
 from inference.server.metrics import Metrics
 from inference.server.protocol import ChatRequest, CompletionRequest, Sampling, ServerError
-from inference.text.chat import Conversations, TextStream, TokenBytes
-from inference.text.encoding import TextEncoder
+from inference.text import Conversations, TextEncoder, TextStream, TokenBytes
 from inference.types import Completion, ContextOverflow, Delta, Request
 
 Tops = list[list[tuple[int, float]]]

@@ -1,1 +1,5 @@
 """Conversations become tokens, and tokens text."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from legos_envs.game import Game, InfoSet
 from legos_envs.exact.graph import ExactPolicy, GameGraph, graph_of, kept
+from legos_envs.game import Game, InfoSet
 
 TOLERANCE = 1e-3
 LOOK_EVERY = 10

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from legos_envs.game import Game, InfoSet, State
 from legos_envs.exact.graph import ExactPolicy, graph_of, kept, uniform
+from legos_envs.game import Game, InfoSet, State
 
 TIE = 1e-9
 

@@ -10,7 +10,6 @@ exactly at a Nash equilibrium. In a two-player zero-sum game, exploitability is 
 from __future__ import annotations
 
 from legos_envs.exact import cfr
-from legos_envs.game import Game, InfoSet
 from legos_envs.exact.graph import ExactPolicy, GameGraph, graph_of, info_sets, uniform
 from legos_envs.exact.minimax import (
     Results,
@@ -21,6 +20,7 @@ from legos_envs.exact.minimax import (
     optimal_move_probability,
     win_draw_loss,
 )
+from legos_envs.game import Game, InfoSet
 
 TIE = 1e-12
 

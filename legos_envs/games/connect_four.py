@@ -84,7 +84,7 @@ from legos_envs import arguments
 from legos_envs.game import GameEnv, State
 from legos_envs.games.connect_four_board import ConnectFourGame
 from legos_envs.play import Decision
-from legos_envs.table.table import Seat, Table
+from legos_envs.table import Seat, Table
 
 DEPTHS = (1, 2, 4, 6)
 

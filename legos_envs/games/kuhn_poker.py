@@ -86,7 +86,7 @@ from typing import Any
 
 from legos_envs.game import GameEnv, InfoSet, State
 from legos_envs.play import Decision
-from legos_envs.table.table import Rules, Seat, Table
+from legos_envs.table import Rules, Seat, Table
 
 CARDS = "JQK"
 ENDS = {("check", "check"), ("bet", "call"), ("bet", "fold"), ("check", "bet", "call"), ("check", "bet", "fold")}

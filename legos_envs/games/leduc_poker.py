@@ -83,9 +83,9 @@ from functools import lru_cache
 from itertools import permutations
 from typing import Any, NamedTuple
 
-from legos_envs.game import GameEnv, InfoSet, State
 from legos_envs.exact.graph import ExactPolicy
-from legos_envs.table.table import Seat, Table
+from legos_envs.game import GameEnv, InfoSet, State
+from legos_envs.table import Seat, Table
 
 CARDS = "JQK"
 DECK = (0, 0, 1, 1, 2, 2)

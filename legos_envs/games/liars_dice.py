@@ -95,11 +95,11 @@ import math
 from typing import Any
 
 from legos_envs import arguments, parsing
-from legos_envs.game import GameEnv, State
 from legos_envs.exact.graph import MAX_STATES
+from legos_envs.game import GameEnv, State
 from legos_envs.games.liars_dice_round import CALL, Hand, LiarsDiceGame, Round, dice_of, read_bid
 from legos_envs.play import Decision
-from legos_envs.table.table import Forfeit, Rules, Seat, Table
+from legos_envs.table import Forfeit, Rules, Seat, Table
 
 
 def likelihood(bid: str, own: Hand, total: int, faces: int, wild: bool) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 from legos_envs import arguments, parsing
 from legos_envs.games import trading
 from legos_envs.games.trading import Action, Counts, Offer, write_goods
-from legos_envs.table.table import InvalidMove, Rules, Table
+from legos_envs.table import InvalidMove, Rules, Table
 from legos_envs.text_env import TextEnv
 
 

@@ -83,10 +83,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from legos_envs import parsing
-from legos_envs.games.bimatrix import best_equilibrium
 from legos_envs.game import GameEnv, InfoSet, State
+from legos_envs.games.bimatrix import best_equilibrium
 from legos_envs.play import Decision
-from legos_envs.table.table import Rules, Seat, Table
+from legos_envs.table import Rules, Seat, Table
 
 Payoffs = Sequence[Sequence[float]]
 

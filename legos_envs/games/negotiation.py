@@ -107,7 +107,7 @@ from legos_envs import arguments
 from legos_envs.games import allocation, trading
 from legos_envs.games.market import Market, TradingGame
 from legos_envs.games.traders import fair_trader, greedy_trader, random_trader
-from legos_envs.table.table import Rules, Seat, Table, Truncated
+from legos_envs.table import Rules, Seat, Table, Truncated
 
 OUTCOMES = ("gain", "win_lose")
 MOST_PLAYERS = 8

@@ -73,7 +73,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from legos_envs.game import GameEnv, State
-from legos_envs.table.table import Seat, Table
+from legos_envs.table import Seat, Table
 
 HEAP_NAMES = "ABCDEFGH"
 LARGEST = 100

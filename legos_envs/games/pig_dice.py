@@ -80,9 +80,9 @@ from __future__ import annotations
 from typing import Any
 
 from legos_envs import arguments
-from legos_envs.games import pig_solver as pig_solver
+from legos_envs.games import pig_solver
 from legos_envs.play import Decision
-from legos_envs.table.table import Rules, Seat, Table
+from legos_envs.table import Rules, Seat, Table
 from legos_envs.text_env import TextEnv
 
 MOVES = ("roll", "hold")

@@ -88,7 +88,7 @@ from legos_envs.games.market import Market, TradingGame
 from legos_envs.games.traders import accept_best, gain, random_trader, read_position, swaps
 from legos_envs.games.trading import KINDS
 from legos_envs.play import Decision
-from legos_envs.table.table import Rules, Seat, Table, Truncated
+from legos_envs.table import Rules, Seat, Table, Truncated
 
 BASE_VALUES = {"Wheat": 5, "Wood": 10, "Sheep": 15, "Brick": 25, "Ore": 40}
 QUANTITIES = (5, 25)

@@ -71,9 +71,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from legos_envs.game import GameEnv, InfoSet, State
 from legos_envs.exact.graph import ExactPolicy
-from legos_envs.table.table import Seat, Table
+from legos_envs.game import GameEnv, InfoSet, State
+from legos_envs.table import Seat, Table
 
 MARKS = "XO"
 EMPTY = "_"

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from legos_envs import arguments, parsing
-from legos_envs.table.table import InvalidMove
+from legos_envs.table import InvalidMove
 
 KINDS = ("Wheat", "Wood", "Sheep", "Brick", "Ore", "Clay", "Coal", "Salt")
 MOST = 1_000_000

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from legos_envs.table.table import Rules, Table
+from legos_envs.table import Rules, Table
 
 LABELS = ("A", "B")
 _HEADER = "Between the two lines "

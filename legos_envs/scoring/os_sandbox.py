@@ -26,7 +26,7 @@ import tempfile
 import time
 from typing import Any
 
-from legos_envs.scoring.sandbox import MAX_ERROR, MAX_OUTPUT, Ran, finished
+from legos_envs.scoring.ran import MAX_ERROR, MAX_OUTPUT, Ran, finished
 
 START = 0.3
 """Seconds allowed for starting and leaving the sandbox, beside the program's own."""

@@ -25,41 +25,20 @@ from __future__ import annotations
 
 import atexit
 import datetime
-import math
 import os
 import threading
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from legos_envs import arguments, parsing
+from legos_envs import arguments
+from legos_envs.scoring.ran import MAX_ERROR, MAX_OUTPUT, Ran, finished, plain
 
 KINDS = ("monty", "os")
-MAX_OUTPUT = 65_536
-"""Bytes that a program may print."""
-MAX_VALUE = 65_536
-"""Characters and items that the value may have."""
-MAX_ERROR = 500
-MAX_DEPTH = 64
-MAX_BITS = 4_096
 SUBSET = (
     "Plain Python: no yield, del, inheritance, files or input; you may import math, re, json, itertools, functools, "
     "collections and bisect."
 )
 """What programs may contain, in words for a prompt."""
-
-
-class Ran(NamedTuple):
-    """What came of a program."""
-
-    ok: bool
-    """Whether it ran to its end and its value, if any, is plain JSON."""
-    value: Any
-    """The value of the last line when it is an expression (tuples as lists), else None. Monty gives functions, types,
-    ranges and iterators as their repr."""
-    output: str
-    """What it printed, to either stream, up to `MAX_OUTPUT` bytes."""
-    error: str | None
-    """Type and message, such as `"ZeroDivisionError: division by zero (line 3)"`; None when ok."""
 
 
 def run(
@@ -107,45 +86,6 @@ def run(
     return _run_monty(code, given, seconds, memory_mb)
 
 
-def plain(value: Any, most: int = MAX_VALUE) -> Any:
-    """A value as JSON has it, tuples turned into lists.
-
-    Raises:
-        ValueError: it is no JSON value, or larger than `most` characters and items; the message says which.
-    """
-    left = most
-
-    def convert(part: Any, depth: int) -> Any:
-        nonlocal left
-        left -= 1 + (len(part) if isinstance(part, str) else 0)
-        if left < 0:
-            raise ValueError(f"has more than {most} characters and items")
-        if depth > MAX_DEPTH:
-            raise ValueError(f"is nested more than {MAX_DEPTH} deep")
-        if part is None or isinstance(part, bool):
-            return part
-        if isinstance(part, str):
-            return parsing.clean(part)
-        if type(part) is int:
-            if part.bit_length() > MAX_BITS:
-                raise ValueError(f"has a number of more than {MAX_BITS} bits")
-            return part
-        if type(part) is float:
-            if not math.isfinite(part):
-                raise ValueError(f"has the number {part}")
-            return part
-        if isinstance(part, list | tuple):
-            return [convert(item, depth + 1) for item in part]
-        if isinstance(part, dict):
-            if not all(isinstance(key, str) for key in part):
-                raise ValueError("has a dict with keys that are not strings")
-            left -= sum(map(len, part))
-            return {parsing.clean(key): convert(item, depth + 1) for key, item in part.items()}
-        raise ValueError(f"has a {type(part).__name__}")
-
-    return convert(value, 0)
-
-
 def program(text: str) -> str:
     """The code in a completion: the content of its last Markdown fence of three backticks, else the whole text.
 
@@ -158,14 +98,6 @@ def program(text: str) -> str:
     closed = len(fences) % 2 == 0
     start, end = (fences[-2], fences[-1]) if closed else (fences[-1], len(lines))
     return "".join(lines[start + 1 : end])
-
-
-def finished(value: Any, output: str) -> Ran:
-    """What a program that ran to its end comes to: its value must be plain JSON."""
-    try:
-        return Ran(True, plain(value), output, None)
-    except ValueError as error:
-        return Ran(False, None, output, f"ValueError: the program's value {error}, which is not accepted")
 
 
 # --- Monty -----------------------------------------------------------------------------------------------------------

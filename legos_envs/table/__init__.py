@@ -1,0 +1,18 @@
+"""What rules talk to: seats, asks, rewards, randomness of their own."""
+
+from legos_envs.table.rules import Ask, Forfeit, InvalidMove, Rules, Seat, Truncated, Unscored, keyed_generator
+from legos_envs.table.strands import Strand
+from legos_envs.table.table import Table
+
+__all__ = [
+    "Ask",
+    "Forfeit",
+    "InvalidMove",
+    "Rules",
+    "Seat",
+    "Strand",
+    "Table",
+    "Truncated",
+    "Unscored",
+    "keyed_generator",
+]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from legos_envs.table.table import Ask, Forfeit, Rules, Truncated, Unscored
+from legos_envs.table.rules import Ask, Forfeit, Rules, Truncated, Unscored
 
 Failure = Forfeit | Unscored
 

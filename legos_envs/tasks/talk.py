@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from legos_envs.table.table import Table
+from legos_envs.table import Table
 
 
 def excerpt(text: str, most: int) -> str:

@@ -15,18 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from legos_envs.testing.harness import (
-    Record,
-    Skipped,
-    Subject,
-    advance,
-    check,
-    drive,
-    require,
-    same,
-    short,
-    stepping,
-)
+from legos_envs.testing.harness import Record, Skipped, Subject, advance, check, drive, require, same, short, stepping
 
 SEEDS = range(4)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from legos_envs import parsing
-from legos_envs.table.table import InvalidMove
+from legos_envs.table import InvalidMove
 
 MAX_ACTION = 400
 MAX_TALK = 2000

@@ -78,7 +78,7 @@ from __future__ import annotations
 from typing import Any
 
 from legos_envs import arguments, parsing
-from legos_envs.table.table import InvalidMove, Rules, Seat, Table, Truncated, Unscored
+from legos_envs.table import InvalidMove, Rules, Seat, Table, Truncated, Unscored
 from legos_envs.text_env import TextEnv
 from legos_envs.textarena import actions, legal
 from legos_envs.textarena.guest import Broken, Guest, Refused

@@ -1,1 +1,5 @@
-"""What is played next: the arena, its requests, its artifact store."""
+"""What is played next: the arena, its requests, its artifact store, its task samplers."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -12,83 +12,25 @@ that a resumed run repeats an uninterrupted one.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pettingzoo import AECEnv
 
 from legos_envs import Episode
-from legos_envs.table.table import keyed_generator
-from legos_train.config.sections import EnvEntry
-from legos_train.players.actors import ANYBODY, BASE, LEAGUE, POLICY, UNTRAINED, Actor, Job, seated
+from legos_envs.table import keyed_generator
+from legos_train.arena.request import EnvSlot, EpisodeRequest, TaskSampler, make_slot
+from legos_train.players import Actor, actors
+from legos_train.rollout import Job
 
 if TYPE_CHECKING:
     from legos_train.arena.artifact_store import ArtifactStore
-    from legos_train.arena.curriculum import TaskSampler
     from legos_train.credit import CreditAssigner
     from legos_train.league import League
-    from legos_train.rollout.generator import Generator
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeRequest:
-    """One episode that should be played.
-
-    Args:
-        env: the name of an env in the arena, or any id that `legos_envs.make` knows.
-        kwargs: constructor arguments, on top of those the env was added with.
-        seed: None: the arena draws one, the same for all requests of a `group`.
-        options: passed to `reset`.
-        train_roles: the roles that are trained on; None: as the arena says; `()`: an evaluation episode, which informs
-            but never enters a batch.
-        group: episodes of one group are compared with one another. None: requests that are equal in env, kwargs, seed
-            and options are a group; without a seed each is alone.
-    """
-
-    env: str
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    seed: int | None = None
-    options: Mapping[str, Any] | None = None
-    train_roles: tuple[str, ...] | None = None
-    group: int | str | None = None
-
-
-@dataclass(slots=True)
-class EnvSlot:
-    """An env of the arena: what makes it, how often it is drawn, and its seats as they were declared."""
-
-    name: str
-    make: Callable[..., AECEnv]
-    weight: float = 1.0
-    options: dict[str, Any] = field(default_factory=dict)
-    train_roles: tuple[str, ...] | None = None
-    seats: dict[str, tuple[str, bool]] = field(default_factory=dict)
-    """agent -> (role, declared trainable)."""
-    credit: str | None = None
-    id: str | None = None
-    """What `legos_envs.make` knows it by; None for an env that was given as an object."""
-    args: dict[str, Any] = field(default_factory=dict)
-
-    def entry(self) -> EnvEntry:
-        """The env as a config says it; an env that was given as an object has its name for an id."""
-        return EnvEntry(
-            id=self.id or self.name,
-            name=self.name,
-            weight=self.weight,
-            args=self.args,
-            options=self.options,
-            train_roles=self.train_roles,
-            credit=self.credit,
-        )
-
-    @property
-    def trained(self) -> list[str]:
-        """The agents that the env declares trainable."""
-        return [agent for agent, (_, trainable) in self.seats.items() if trainable]
+    from legos_train.rollout import Generator
 
 
 class Arena:
@@ -111,7 +53,7 @@ class Arena:
         self.stores: dict[str, ArtifactStore] = {}
         self.samplers: list[TaskSampler] = []
         self.train_roles: tuple[str, ...] = ()
-        self.default = Actor(ANYBODY)
+        self.default = Actor(actors.ANYBODY)
         self._extras: dict[str, EnvSlot] = {}
         self.generator: Generator | None = None
         self._alone: Generator | None = None
@@ -157,7 +99,7 @@ class Arena:
         if name in self.envs:
             raise ValueError(f"the arena already has an env called {name!r}; give this one another name")
         source = name if env_or_id is None else env_or_id
-        self.envs[name] = slot = _slot(name, source, weight, dict(args or {}), dict(options or {}), train_roles)
+        self.envs[name] = slot = make_slot(name, source, weight, dict(args or {}), dict(options or {}), train_roles)
         slot.credit, slot.id, slot.args = credit, source if isinstance(source, str) else None, dict(args or {})
 
     def add_store(self, name: str, store: ArtifactStore) -> None:
@@ -254,8 +196,8 @@ class Arena:
         out = []
         for agent in slot.trained:
             role = slot.seats[agent][0]
-            actor = seated(players, agent, role, True)
-            if actor.model == POLICY and actor.trainable and (roles is None or role in roles):
+            actor = actors.seated(players, agent, role, True)
+            if actor.model == actors.POLICY and actor.trainable and (roles is None or role in roles):
                 out.append(agent)
         return out
 
@@ -267,14 +209,17 @@ class Arena:
         """
         if name not in self.envs:
             if name not in self._extras:
-                self._extras[name] = _slot(name, name, 1.0, {}, {}, None)
+                self._extras[name] = make_slot(name, name, 1.0, {}, {}, None)
             return self._extras[name]
         return self.envs[name]
 
     def players(self, slot: EnvSlot) -> dict[str, Actor]:
         """Who plays in an env, by role: its actors, the policy elsewhere, the base at temperature 0 for judges."""
         actor = self.default
-        out = {ANYBODY: actor, UNTRAINED: replace(actor, model=BASE, temperature=0.0, trainable=False)}
+        out = {
+            actors.ANYBODY: actor,
+            actors.UNTRAINED: replace(actor, model=actors.BASE, temperature=0.0, trainable=False),
+        }
         for role, given in self.actors.items():
             env, slash, name = role.rpartition("/")
             if role in slot.seats or not slash:
@@ -288,14 +233,14 @@ class Arena:
     def opponent(self, slot: EnvSlot, agent: str, member: str) -> Actor:
         """The actor of a league member at a seat: a snapshot's adapter, or whatever its word means."""
         given = self.players(slot)
-        actor = given.get(slot.seats[agent][0], given[ANYBODY])
+        actor = given.get(slot.seats[agent][0], given[actors.ANYBODY])
         known = self.league is not None and member in self.league.weights
-        return replace(actor, model=f"{LEAGUE}{member}" if known else member, trainable=False)
+        return replace(actor, model=f"{actors.LEAGUE}{member}" if known else member, trainable=False)
 
     def _stand_alone(self) -> Generator:
         from inference import Engine
-        from inference.text.render import Renderer
-        from legos_train.rollout.generator import LocalGenerator
+        from inference.text import Renderer
+        from legos_train.rollout import LocalGenerator
 
         engine = Engine.load(self.model)
         makers = {name: slot.make for name, slot in self.envs.items()}
@@ -322,36 +267,3 @@ class Arena:
         if self._alone is not None:
             self._alone.close()
             self._alone = None
-
-
-def _slot(
-    name: str,
-    source: str | AECEnv | Callable[..., AECEnv],
-    weight: float,
-    args: dict[str, Any],
-    options: dict[str, Any],
-    train_roles: tuple[str, ...] | None,
-) -> EnvSlot:
-    make = _maker(source, args)
-    probe = make()
-    probe.reset(seed=0, options=options)
-    seats = {agent: (info.get("role", agent), info.get("trainable", True)) for agent, info in probe.infos.items()}
-    return EnvSlot(name, make, weight, options, train_roles, seats)
-
-
-def _maker(env: str | AECEnv | Callable[..., AECEnv], args: dict[str, Any]) -> Callable[..., AECEnv]:
-    if isinstance(env, str):
-        from legos_train.rollout.generator import env_maker
-
-        return env_maker(env, args)
-    if callable(env):
-        return lambda **more: env(**{**args, **more})
-    if args:
-        raise ValueError(f"args {sorted(args)} cannot be given for an env that is made already: {env}")
-
-    def copied(**more: Any) -> AECEnv:
-        if more:
-            raise ValueError(f"kwargs {sorted(more)} cannot be given for an env that is made already: {env}")
-        return copy.deepcopy(env)
-
-    return copied

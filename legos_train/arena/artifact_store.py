@@ -23,7 +23,7 @@ import numpy as np
 from legos_envs import arguments
 from legos_train.arena.artifact import LEARNABILITY, Artifact, Level, canonical, eligible, to_json
 from legos_train.arena.artifact_db import FORMAT, Database
-from legos_train.disk.run_directory import write_text
+from legos_train.disk import fsops
 
 COLUMNS = "id, pool, key, content, meta, weight, step, successes, attempts, last"
 
@@ -259,7 +259,7 @@ class ArtifactStore:
     def export(self, path: str | Path) -> int:
         """Writes one JSON line per artifact, in one step; returns how many."""
         lines = [json.dumps({**asdict(a), "pass_rate": a.pass_rate}, ensure_ascii=False) for a in self]
-        write_text(Path(path), "".join(f"{line}\n" for line in lines))
+        fsops.write_text(Path(path), "".join(f"{line}\n" for line in lines))
         return len(lines)
 
     def close(self) -> None:

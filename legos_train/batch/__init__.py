@@ -12,9 +12,6 @@ Every sampled token points at its site. With K sites and M sampled tokens, K is 
 the M tokens is exact.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from legos_train.batch.arrays import Batch, Counters
-from legos_train.batch.packing import pack
-
-__all__ = ["Batch", "Counters", "pack"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

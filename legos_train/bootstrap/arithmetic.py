@@ -101,7 +101,7 @@ def make_base(
     out_dir: str | Path, start: str = "hard", steps: int = STEPS, seed: int = 0, progress: Report | bool = True
 ) -> Path:
     """Makes a base model of `tiny`'s shape that has read nothing but `stream(seed, start)`; see `bootstrap`."""
-    from legos_train.bootstrap import bootstrap
+    from legos_train.bootstrap.recipe import bootstrap
 
     return bootstrap(out_dir, steps, seed, progress, stream=lambda number: stream(number, start), batch_size=16)
 

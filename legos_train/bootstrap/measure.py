@@ -21,13 +21,14 @@ from tokenizers import Tokenizer
 
 import legos_envs
 from inference.forward import fastblas, fastmath
+from legos_envs.exact import nash_conv
+from legos_envs.exact.solve import info_sets
 from legos_envs.game import GameEnv, InfoSet, info_set
-from legos_envs.exact.solve import info_sets, nash_conv
 from legos_envs.games import matrix_game
 from legos_envs.parsing import write_action
 from legos_train.bootstrap import texts
 from legos_train.bootstrap.tokenizer import ChatEncoder
-from legos_train.model.decoder import causal
+from legos_train.model import causal
 
 
 class Evenness(NamedTuple):

@@ -20,7 +20,7 @@ from legos_train.bootstrap.meter import Report
 from legos_train.bootstrap.tokenizer import CONTEXT, ChatEncoder
 from legos_train.bootstrap.training_rows import PROMPT, RECALL, REPLY, RESULT, Batch, collate, make_row
 from legos_train.loss import distribution
-from legos_train.model.decoder import site_hidden
+from legos_train.model import site_hidden
 
 LEGALITY = 4.0
 KIND_NAMES = {REPLY: "reply", RESULT: "result", PROMPT: "prompt", RECALL: "recall"}

@@ -31,7 +31,7 @@ def make_parser() -> argparse.ArgumentParser:
 def run(arguments: Sequence[str]) -> int:
     options = make_parser().parse_args(arguments)
     if options.measure:
-        from legos_train.bootstrap.measure import report_evenness
+        from legos_train.bootstrap import report_evenness
 
         print(report_evenness(options.out))
         return 0

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import legos_envs
-from legos_train.cli.main import parse_assignments
+from legos_train.config import parse_assignments
 
 DESCRIPTION = """Run every conformance check on an environment, or on all of them.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import legos_envs
 from legos_envs import pages
-from legos_train.cli.main import parse_assignments
+from legos_train.config import parse_assignments
 
 DESCRIPTION = """Show an environment: its page, arguments, options, seats and a first observation.
 

@@ -9,21 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from legos_train.cli.main import parser
+from legos_train.evaluation import Journal, Setting, games, options, summary
 from legos_train.evaluation.exact_part import ExactPart
-from legos_train.evaluation.games import Game, Record
-from legos_train.evaluation.journal import Journal
-from legos_train.evaluation.options import ENVS, add_playing, check
-from legos_train.evaluation.setting import Setting
-from legos_train.evaluation.summary import comparisons, row
 from legos_train.evaluation.text import comparison_text, row_text
-from legos_train.players.words import WORDS
+from legos_train.players import words
 
 ITSELF = "self"
 
 
 DESCRIPTION = f"""Measure policies, without training: every policy in every seat, on the same seeds.
 
-{WORDS}"""
+{words.WORDS}"""
 EXAMPLES = """
 legos eval KuhnPoker-v0 -m tiny --opponent random --opponent optimal -n 200
 legos eval KuhnPoker-v0 TicTacToe-v0 -m random -m scripted:first --opponent optimal --json
@@ -34,7 +30,7 @@ legos eval KuhnPoker-v0 -m http://127.0.0.1:8000/v1#tiny         # a server with
 
 def make_parser() -> argparse.ArgumentParser:
     p = parser("eval", DESCRIPTION, EXAMPLES)
-    p.add_argument("env", nargs="+", metavar="ENV", help=ENVS)
+    p.add_argument("env", nargs="+", metavar="ENV", help=options.ENVS)
     p.add_argument(
         "-m", "--policy", action="append", required=True, metavar="POLICY", help="who is measured (repeatable)"
     )
@@ -55,14 +51,14 @@ def make_parser() -> argparse.ArgumentParser:
         help="games per seed, for mean@K and pass@k (default: %(default)s)",
     )
     p.add_argument("--no-exact", dest="exact", action="store_false", help="games only; large games take models long")
-    add_playing(p)
+    options.add_playing(p)
     return p
 
 
 def run(arguments: Sequence[str]) -> int:
     p = make_parser()
     options = p.parse_args(arguments)
-    check(p, options)
+    options.check(p, options)
     if options.samples < 1:
         p.error(f"--samples must be at least 1, got {options.samples}")
     setting = Setting(options)
@@ -80,10 +76,12 @@ def run(arguments: Sequence[str]) -> int:
         for pairing, records in played:
             failed = [failures[g.key] for g in games[pairing.key] if g.key in failures]
             zero_sum = setting.zero_sum(pairing.title)
-            found = row(pairing, records, options.seed, samples=options.samples, failed=failed, zero_sum=zero_sum)
+            found = summary.row(
+                pairing, records, options.seed, samples=options.samples, failed=failed, zero_sum=zero_sum
+            )
             found["advice"] += setting.remarks(pairing)
             rows.append(found | (exact.of(pairing, setting.env(pairing.title).unwrapped) if options.exact else {}))
-        compared = comparisons(played, options.seed, options.samples)
+        compared = summary.comparisons(played, options.seed, options.samples)
         results = {"results": rows, "comparisons": compared, "setting": setting.facts()}
         journal.write_results(results)
     show(results, options.json)
@@ -96,7 +94,7 @@ def opponents(setting: Setting, env: str, given: Sequence[str] | None) -> list[s
     return [ITSELF] if alone else list(dict.fromkeys(given or ["random"]))
 
 
-def journal_of(journal: Journal, games: Sequence[Game]) -> list[Record]:
+def journal_of(journal: Journal, games: Sequence[games.Game]) -> list[games.Record]:
     """The records of games that are there, in the order of the schedule."""
     return [journal.records[game.key] for game in games if game.key in journal.records]
 

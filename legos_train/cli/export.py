@@ -8,8 +8,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from legos_train.cli.main import parse_assignments, parser
-from legos_train.export import ExportError
+from legos_train.cli.main import parser
+from legos_train.config import parse_assignments
+from legos_train.errors import ExportError
 
 DESCRIPTION = """Write something that other tools read. Nothing leaves this machine, unless hub is given --push.
 
@@ -87,15 +88,14 @@ def find_adapter(spec: str, scratch: Path) -> tuple[str | None, Path]:
     Raises:
         PolicyError, ExportError: there is no such adapter.
     """
-    from legos_train.export.checkpoint_adapter import is_checkpoint, unpack
-    from legos_train.export.peft import CONFIG, read_config
-    from legos_train.players.words import locate
+    from legos_train.export import is_checkpoint, peft, unpack
+    from legos_train.players import words
 
-    if (Path(spec) / CONFIG).is_file():
-        config, _ = read_config(Path(spec) / CONFIG)
+    if (Path(spec) / peft.CONFIG).is_file():
+        config, _ = peft.read_config(Path(spec) / peft.CONFIG)
         named = (config.get("legos") or {}).get("base_model") or config.get("model")
         return (str(named) if named else None), Path(spec)
-    base, adapter = locate(spec)
+    base, adapter = words.locate(spec)
     if is_checkpoint(spec.rpartition("@")[2]):
         return unpack(spec, scratch)
     if adapter is None:
@@ -104,19 +104,19 @@ def find_adapter(spec: str, scratch: Path) -> tuple[str | None, Path]:
 
 
 def _peft(options: argparse.Namespace) -> None:
-    from legos_train.export.peft import original_model, to_peft
+    from legos_train.export import peft
 
     with tempfile.TemporaryDirectory() as scratch:
         named, adapter = find_adapter(options.source, Path(scratch))
-        base = original_model(named, options.base_model)
-        layers = to_peft(adapter, options.out, base, overwrite=options.overwrite)
+        base = peft.original_model(named, options.base_model)
+        layers = peft.to_peft(adapter, options.out, base, overwrite=options.overwrite)
     print(f"wrote {options.out}: PEFT LoRA on {len(layers)} layers of {base}")
 
 
 def _mlx(options: argparse.Namespace) -> None:
-    from legos_train.export.peft import to_mlx
+    from legos_train.export import peft
 
-    layers = to_mlx(Path(options.source), options.out, overwrite=options.overwrite)
+    layers = peft.to_mlx(Path(options.source), options.out, overwrite=options.overwrite)
     print(f"wrote {options.out}: mlx-lm LoRA on {len(layers)} layers")
 
 
@@ -148,7 +148,7 @@ def _rows(options: argparse.Namespace) -> None:
 
 
 def _verifiers(options: argparse.Namespace) -> None:
-    from legos_train.export.verifiers import write_package
+    from legos_train.export import write_package
 
     arguments = parse_assignments(options.arg, "--arg")
     package, roles = write_package(options.source, options.out, arguments=arguments, overwrite=options.overwrite)

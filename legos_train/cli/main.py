@@ -103,9 +103,9 @@ def explained(error: BaseException) -> bool:
 
 def message(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None:
-        from legos_train.disk.run_directory import explain_os_error
+        from legos_train.disk import fsops
 
-        return explain_os_error(error, "working")
+        return fsops.explain_os_error(error, "working")
     return str(error.args[0] if isinstance(error, LookupError) and error.args else error)
 
 
@@ -121,27 +121,6 @@ def _usage(arguments: Sequence[str]) -> int:
         lines = [f"legos: unknown verb {wanted!r}" + (f", did you mean {near[0]!r}?" if near else ""), *lines]
     print("\n".join(lines), file=sys.stdout if asked else sys.stderr)
     return 0 if asked else 2
-
-
-def parse_assignments(pairs: Sequence[str], what: str) -> dict[str, object]:
-    """`["num_rounds=3", "memory=chat"]` as a dict; values are read as JSON where they are JSON, else as text.
-
-    Raises:
-        SystemExit: a pair has no `=`; usage errors exit with 2.
-    """
-    import json
-
-    found: dict[str, object] = {}
-    for pair in pairs:
-        key, sign, value = pair.partition("=")
-        if not sign or not key:
-            print(f"legos: {what} takes NAME=VALUE, got {pair!r}", file=sys.stderr)
-            raise SystemExit(2)
-        try:
-            found[key] = json.loads(value)
-        except ValueError:
-            found[key] = value
-    return found
 
 
 def parser(verb: str, description: str, examples: str = "") -> argparse.ArgumentParser:

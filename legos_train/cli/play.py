@@ -15,13 +15,14 @@ from contextlib import suppress
 from typing import Any
 
 import legos_envs
-from inference.types import InferenceError
+from inference import InferenceError
 from legos_envs import Episode
-from legos_train.cli.main import parse_assignments, parser
+from legos_train.cli.main import parser
 from legos_train.cli.play_table import Left, Table
-from legos_train.evaluation.outcomes import outcome_of
-from legos_train.observe.plain_text import clean
-from legos_train.players.words import Cast
+from legos_train.config import parse_assignments
+from legos_train.evaluation import outcomes
+from legos_train.observe import plain_text
+from legos_train.players import words
 
 WIDEST, LONGEST = 100, 600
 """Columns of text at most; characters of an answer that is shown when the game is over."""
@@ -92,7 +93,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(env: Any, who: dict[str, str], options: Any) -> int:
-    cast = Cast(env)
+    cast = words.Cast(env)
     try:
         players = {agent: None if policy == "human" else cast.player(policy) for agent, policy in who.items()}
         seed = secrets.randbits(31) if options.seed is None else options.seed
@@ -133,7 +134,7 @@ def _at_a_terminal() -> bool:
 
 def _write(text: str) -> None:
     """Prints with lines broken between words, at a terminal's width; boards and short lines stay as they are."""
-    text = clean(text)
+    text = plain_text.clean(text)
     if not sys.stdout.isatty():
         print(text)
         return
@@ -148,7 +149,7 @@ def _hand_over(agent: str) -> None:
     print("\x1b[2J\x1b[3J\x1b[H", end="", flush=True)
 
 
-async def _games(table: Table, who: dict[str, str], cast: Cast) -> int:
+async def _games(table: Table, who: dict[str, str], cast: words.Cast) -> int:
     """Plays, shows the result and, to somebody at a terminal, offers to take the last entry back even then.
 
     Returns the exit code: 1 where a player could not answer and nobody wanted to wait for it.
@@ -194,4 +195,6 @@ def _verdict(table: Table, episode: Episode, who: dict[str, str]) -> str:
     people = [agent for agent, policy in who.items() if policy == "human" and episode.trajectories[agent].trainable]
     if len(people) != 1 or not getattr(table.env.unwrapped, "zero_sum", False):
         return ""
-    return {"win": ", you won", "loss": ", you lost", "draw": ", a draw"}.get(outcome_of(episode, people[0]), "")
+    return {"win": ", you won", "loss": ", you lost", "draw": ", a draw"}.get(
+        outcomes.outcome_of(episode, people[0]), ""
+    )

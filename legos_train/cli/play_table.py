@@ -15,10 +15,10 @@ from pettingzoo import AECEnv
 
 from legos_envs import Decision, Episode, Policy, play
 from legos_envs.policies import HumanPolicy, written
-from legos_train.observe.plain_text import repeated, squared
+from legos_train.observe import plain_text
 
 if TYPE_CHECKING:
-    from legos_train.rollout.rollouts import ModelPlayer
+    from legos_train.players import ModelPlayer
 
 HELP = """\
   an action      with or without its brackets, in any case: bet, [bet], BET
@@ -140,9 +140,9 @@ class Table:
             self.write(text)
             return
         lines, before = text.split("\n"), self._told.get(self._agent, [])
-        same = repeated(lines, before)
+        same = plain_text.repeated(lines, before)
         self._told[self._agent] = lines
-        self.write(squared("\n".join(lines[same:] if same < len(lines) else lines)))
+        self.write(plain_text.squared("\n".join(lines[same:] if same < len(lines) else lines)))
 
     def _seat(self, policy: Policy, *, person: bool) -> Policy:
         def answer(decision: Decision) -> str | Awaitable[str]:
@@ -177,7 +177,7 @@ class Table:
         if name == "help":
             self.write(HELP)
         elif name == "look":
-            self.write(squared(decision.messages[-1]["content"]))
+            self.write(plain_text.squared(decision.messages[-1]["content"]))
         elif name == "legal":
             self.write(" ".join(legal) if legal else "any text")
         elif name == "quit":
@@ -232,7 +232,7 @@ class ModelSeat:
             self._conversations[decision.agent].record(tokens)
 
     def _prompt(self, decision: Decision) -> tuple[int, ...]:
-        from inference.text.render import Conversation
+        from inference.text import Conversation
 
         if not decision.turn or decision.agent not in self._conversations:
             self._conversations[decision.agent] = Conversation(self.player.renderer, self.player.system)

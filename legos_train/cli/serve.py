@@ -11,8 +11,8 @@ from pathlib import Path
 
 from legos_train.cli.main import parser
 from legos_train.errors import PolicyError
-from legos_train.export.checkpoint_adapter import unpack
-from legos_train.players.words import locate
+from legos_train.export import unpack
+from legos_train.players import words
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -100,8 +100,7 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
 
     _check_port(options.host, options.port)
     from inference.forward import fastblas
-    from inference.server.app import Settings, create_app
-    from inference.server.running import serve
+    from inference.server import Settings, create_app, serve
 
     fastblas.enable(options.threads)
     settings = Settings(
@@ -151,7 +150,7 @@ def _adapters(given: Sequence[str], folder: Path) -> tuple[dict[str, Path], set[
         if not (name and equals and word):
             raise Refused(f"--adapter takes NAME=PATH; got {item!r}")
         try:
-            base, path = locate(word)
+            base, path = words.locate(word)
         except PolicyError:
             if not (Path(word) / "adapter_config.json").exists():
                 raise

@@ -13,22 +13,15 @@ import numpy as np
 
 from legos_train.cli.eval import journal_of
 from legos_train.cli.main import parser
-from legos_train.evaluation import crossplay
-from legos_train.evaluation.crossplay import Met
-from legos_train.evaluation.games import Pairing
-from legos_train.evaluation.journal import Journal
-from legos_train.evaluation.leaderboard import Leaderboard, default_path
-from legos_train.evaluation.options import ENVS, add_playing, check
-from legos_train.evaluation.setting import Setting
-from legos_train.evaluation.summary import row
-from legos_train.players.words import WORDS
+from legos_train.evaluation import Journal, Setting, crossplay, games, leaderboard, options, summary
+from legos_train.players import words
 
 DESCRIPTION = f"""Let every policy meet every other in every env, in all seats, on the same seeds.
 
 It prints ratings with intervals, the payoff of every pair, and the mixture that no policy beats (meta-Nash).
 Without envs and policies it shows the leaderboard, a file in which the games of all tournaments add up.
 
-{WORDS}"""
+{words.WORDS}"""
 EXAMPLES = """
 legos tournament KuhnPoker-v0 Nim-v0 -m tiny -m random -m optimal
 legos tournament KuhnPoker-v0 TicTacToe-v0 -m random -m optimal -n 20 --leaderboard board.sqlite
@@ -39,7 +32,7 @@ legos tournament                                                           # the
 
 def make_parser() -> argparse.ArgumentParser:
     p = parser("tournament", DESCRIPTION, EXAMPLES)
-    p.add_argument("env", nargs="*", metavar="ENV", help=ENVS)
+    p.add_argument("env", nargs="*", metavar="ENV", help=options.ENVS)
     p.add_argument(
         "-m", "--policy", action="append", default=[], metavar="POLICY", help="who plays; at least two (repeatable)"
     )
@@ -54,26 +47,26 @@ def make_parser() -> argparse.ArgumentParser:
         "user's data directory)",
     )
     p.add_argument("--no-leaderboard", action="store_true", help="count these games nowhere")
-    add_playing(p)
+    options.add_playing(p)
     return p
 
 
 def run(arguments: Sequence[str]) -> int:
     p = make_parser()
     options = p.parse_args(arguments)
-    check(p, options)
+    options.check(p, options)
     names = list(dict.fromkeys(options.policy))
-    board = None if options.no_leaderboard else options.leaderboard or default_path()
+    board = None if options.no_leaderboard else options.leaderboard or leaderboard.default_path()
     if not options.env and not names:
         if board is None or not board.exists():
             p.error(f"no envs and no policies are given, and there is no leaderboard at {board}")
-        return _show(standing(Leaderboard(board), options.seed), options.json)
+        return _show(standing(leaderboard.Leaderboard(board), options.seed), options.json)
     if not options.env or len(names) < 2:
         p.error(f"a tournament takes at least one env and two different policies; got {options.env} and {names}")
-    return _show(_play(options, names, None if board is None else Leaderboard(board)), options.json)
+    return _show(_play(options, names, None if board is None else leaderboard.Leaderboard(board)), options.json)
 
 
-def _play(options: Any, names: Sequence[str], board: Leaderboard | None) -> dict[str, Any]:
+def _play(options: Any, names: Sequence[str], board: leaderboard.Leaderboard | None) -> dict[str, Any]:
     setting = Setting(options)
     label = Label(setting)
     pairings = [pairing for env in setting.envs for pairing in pairings_of(setting, env, names)]
@@ -85,7 +78,7 @@ def _play(options: Any, names: Sequence[str], board: Leaderboard | None) -> dict
         for pairing, records in played:
             failed = [failures[g.key] for g in games[pairing.key] if g.key in failures]
             zero_sum = setting.zero_sum(pairing.title)
-            rows.append(row(pairing, records, options.seed, samples=1, failed=failed, zero_sum=zero_sum))
+            rows.append(summary.row(pairing, records, options.seed, samples=1, failed=failed, zero_sum=zero_sum))
         met = crossplay.meetings(played, label)
         results = {
             **table(met, [label.name(name) for name in names], options.seed),
@@ -99,7 +92,7 @@ def _play(options: Any, names: Sequence[str], board: Leaderboard | None) -> dict
     return results
 
 
-def pairings_of(setting: Setting, env: str, names: Sequence[str]) -> Iterator[Pairing]:
+def pairings_of(setting: Setting, env: str, names: Sequence[str]) -> Iterator[games.Pairing]:
     """Of an env: all pairs; where more than two sides sit, each policy also alone against all others; where one does,
     each policy by itself."""
     sides = len(setting.pairing(env, names[0], names[0]).sides)
@@ -111,7 +104,7 @@ def pairings_of(setting: Setting, env: str, names: Sequence[str]) -> Iterator[Pa
         yield from (setting.pairing(env, first, second) for first, second in pairs)
 
 
-def share(setting: Setting, pairing: Pairing, games: int) -> int:
+def share(setting: Setting, pairing: games.Pairing, games: int) -> int:
     """Games of one pairing: half of what a pair has where it meets in two pairings."""
     return games if len(pairing.sides) <= 2 else max(1, games // 2)
 
@@ -129,12 +122,12 @@ class Label:
         said = [f"{k} {v}" for k, v in facts.items() if v is not None and v != usual.get(k)]
         return f"{word} ({', '.join(said)})" if said else word
 
-    def env(self, pairing: Pairing) -> str:
+    def env(self, pairing: games.Pairing) -> str:
         args = ", ".join(f"{name}={json.dumps(value)}" for name, value in sorted(pairing.args.items()))
         return f"{pairing.env} ({args})" if args else pairing.env
 
 
-def table(met: Sequence[Met], names: Sequence[str], seed: int) -> dict[str, Any]:
+def table(met: Sequence[crossplay.Met], names: Sequence[str], seed: int) -> dict[str, Any]:
     """What a list of games says: `ratings`, `payoffs`, `meta_nash`, `openskill`, and `notes` on what is missing."""
     present = [name for name in names if any(name in (one.first, one.second) for one in met)]
     notes = [f"{name} has no counted game" for name in names if name not in present]
@@ -152,7 +145,7 @@ def table(met: Sequence[Met], names: Sequence[str], seed: int) -> dict[str, Any]
     }
 
 
-def standing(board: Leaderboard, seed: int) -> dict[str, Any]:
+def standing(board: leaderboard.Leaderboard, seed: int) -> dict[str, Any]:
     """The leaderboard: `table` over all games, with OpenSkill ratings that went on from tournament to tournament."""
     met = board.games()
     names = list(dict.fromkeys(name for one in met for name in (one.first, one.second)))

@@ -8,9 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from legos_train.cli.main import parse_assignments
-from legos_train.config.presets import preset, preset_names
-from legos_train.config.train_config import TrainConfig, from_dict, read_toml, to_toml
+from legos_train.config import (
+    TrainConfig,
+    from_dict,
+    merged,
+    parse_assignments,
+    preset,
+    preset_names,
+    read_toml,
+    to_toml,
+)
 from legos_train.errors import ConfigError
 
 DESCRIPTION = """Train a model by self-play. Plain `legos train` trains the bundled model on Kuhn poker."""
@@ -79,12 +86,12 @@ def run(arguments: Sequence[str]) -> int:
         data["actors"] = merged(data.get("actors", {}), {role: {"model": model}})
     config = parse(rest, from_dict(data, files[-1] if files else "settings"))
     if dry_run:
-        from legos_train.run.preflight import estimate
+        from legos_train.run import estimate
 
         print(to_toml(config))
         print(estimate(config))
         return 0
-    from legos_train import train
+    from legos_train.run import train
 
     train(config=config, resume=resume, watch=watch)
     return 0
@@ -98,15 +105,6 @@ def _env(word: str) -> dict[str, Any]:
         return {"id": name, "weight": float(weight)}
     except ValueError:
         raise ConfigError(f"--env takes ID or ID=WEIGHT, got {word!r}") from None
-
-
-def merged(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
-    """Nested settings with those of `top` in front."""
-    out = dict(base)
-    for key, value in top.items():
-        both = isinstance(value, dict) and isinstance(out.get(key), dict)
-        out[key] = merged(out[key], value) if both else value
-    return out
 
 
 def parse(arguments: Sequence[str], base: TrainConfig) -> TrainConfig:

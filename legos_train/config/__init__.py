@@ -1,1 +1,5 @@
 """The settings of a training run: one typed model, presets, assignments."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -39,7 +39,7 @@ from legos_train.credit.role_norm import PerRoleNormCredit, TurnLevelCredit
 from legos_train.credit.same_prompt import SamePromptCredit
 
 if TYPE_CHECKING:
-    from legos_train.config.sections import Credit
+    from legos_train.config import sections
 
 METHODS: dict[str, type[Any]] = {
     kind.name: kind
@@ -100,7 +100,7 @@ def make_credit(name: str, **options: Any) -> CreditAssigner:
     return method
 
 
-def credit_options(settings: Credit, name: str | None = None) -> dict[str, Any]:
+def credit_options(settings: sections.Credit, name: str | None = None) -> dict[str, Any]:
     """The settings that the method `name` (by default `settings.name`) takes, as options of `make_credit`.
 
     Raises ValueError for an unknown name.
@@ -109,7 +109,7 @@ def credit_options(settings: Credit, name: str | None = None) -> dict[str, Any]:
     return {option: getattr(settings, field) for option, field in fields.items() if hasattr(settings, field)}
 
 
-def from_settings(settings: Credit, name: str | None = None) -> CreditAssigner:
+def from_settings(settings: sections.Credit, name: str | None = None) -> CreditAssigner:
     """A new assigner as the settings say; `name`, an env's own credit method, takes the place of `settings.name`.
 
     Raises ValueError for an unknown name or a value out of range.

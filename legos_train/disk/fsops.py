@@ -217,3 +217,52 @@ def _exchange(one: str, other: str) -> bool:
     if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
         return False
     raise OSError(code, os.strerror(code), one)
+
+
+_POINTS = {"config.toml": "config", "start.json": "start", "report.html": "report", "result.json": "result"}
+
+
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full; free space",
+    errno.EDQUOT: "the disk quota is used up; free space",
+    errno.EFBIG: "the file is larger than this process may write (ulimit -f); raise the limit",
+    errno.EMFILE: "this process has too many open files (ulimit -n); raise the limit",
+    errno.ENFILE: "the system has too many open files; close some programs",
+    errno.EROFS: "the file system is read-only; choose another --run-dir or remount it",
+    errno.EIO: "the disk reported an error (EIO); check it",
+}
+
+
+def write_bytes(path: Path, data: bytes, points: str = "file") -> None:
+    """Replaces a file in one step: after a crash it holds the old content or the new, never a part.
+
+    Args:
+        points: the crash points passed are `{points}.written` and `{points}.renamed`.
+
+    Raises:
+        OSError: it could not be written; the old content stands.
+    """
+    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
+    try:
+        write_file(temporary, data, torn=f"{points}.torn")
+        crashpoint(f"{points}.written")
+        rename(temporary, path)
+    except BaseException:
+        with suppress(OSError):  # not there, or swept when the directory is next opened; the first error says more
+            unlink(temporary)
+        raise
+    crashpoint(f"{points}.renamed")
+    sync_directory(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces a text file in one step."""
+    write_bytes(path, text.encode(), _POINTS.get(path.name, "file"))
+
+
+def explain_os_error(error: OSError, doing: str) -> str:
+    """What went wrong with a file, in words that say what to do."""
+    remedy = _REMEDIES.get(error.errno or 0)
+    if remedy is None:
+        return f"{error.strerror or error} while {doing} ({error.filename})"
+    return f"{remedy}, then go on with --resume: nothing written before is lost (while {doing}: {error.filename})"

@@ -18,7 +18,7 @@ import numpy as np
 
 from legos_train.disk import fsops
 from legos_train.disk.crash import crashpoint
-from legos_train.disk.run_directory import write_bytes
+from legos_train.disk.fsops import write_bytes
 
 
 class MetricsFile:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
-import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -13,67 +11,10 @@ from types import TracebackType
 from typing import IO, Any
 
 from legos_train.disk import fsops
-from legos_train.disk.crash import CRASH_POINTS, crashpoint
+from legos_train.disk.crash import crashpoint
 from legos_train.errors import RunError
 
-__all__ = [
-    "CRASH_POINTS",
-    "RunDirectory",
-    "RunError",
-    "crashpoint",
-    "explain_os_error",
-    "new_run_directory",
-    "write_bytes",
-    "write_text",
-]
-
-_POINTS = {"config.toml": "config", "start.json": "start", "report.html": "report", "result.json": "result"}
 _LEFT_BEHIND = re.compile(r"\.tmp-\d+-.+")
-
-_REMEDIES = {
-    errno.ENOSPC: "the disk is full; free space",
-    errno.EDQUOT: "the disk quota is used up; free space",
-    errno.EFBIG: "the file is larger than this process may write (ulimit -f); raise the limit",
-    errno.EMFILE: "this process has too many open files (ulimit -n); raise the limit",
-    errno.ENFILE: "the system has too many open files; close some programs",
-    errno.EROFS: "the file system is read-only; choose another --run-dir or remount it",
-    errno.EIO: "the disk reported an error (EIO); check it",
-}
-
-
-def write_bytes(path: Path, data: bytes, points: str = "file") -> None:
-    """Replaces a file in one step: after a crash it holds the old content or the new, never a part.
-
-    Args:
-        points: the crash points passed are `{points}.written` and `{points}.renamed`.
-
-    Raises:
-        OSError: it could not be written; the old content stands.
-    """
-    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
-    try:
-        fsops.write_file(temporary, data, torn=f"{points}.torn")
-        crashpoint(f"{points}.written")
-        fsops.rename(temporary, path)
-    except BaseException:
-        with suppress(OSError):  # not there, or swept when the directory is next opened; the first error says more
-            fsops.unlink(temporary)
-        raise
-    crashpoint(f"{points}.renamed")
-    fsops.sync_directory(path.parent)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replaces a text file in one step."""
-    write_bytes(path, text.encode(), _POINTS.get(path.name, "file"))
-
-
-def explain_os_error(error: OSError, doing: str) -> str:
-    """What went wrong with a file, in words that say what to do."""
-    remedy = _REMEDIES.get(error.errno or 0)
-    if remedy is None:
-        return f"{error.strerror or error} while {doing} ({error.filename})"
-    return f"{remedy}, then go on with --resume: nothing written before is lost (while {doing}: {error.filename})"
 
 
 class RunDirectory:
@@ -135,7 +76,7 @@ class RunDirectory:
             self._lock.close()
 
     def write_json(self, name: str, value: Any) -> None:
-        write_text(self.path / name, json.dumps(value, indent=2) + "\n")
+        fsops.write_text(self.path / name, json.dumps(value, indent=2) + "\n")
 
 
 def new_run_directory(root: Path, env: str, model: str, seed: int) -> Path:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from legos_train.export import ExportError
+from legos_train.errors import ExportError
 
 _TYPES = {"F32": np.uint32, "F16": np.uint16, "BF16": np.uint16}
 _EXPONENT = {"F32": 0x7F800000, "F16": 0x7C00, "BF16": 0x7F80}

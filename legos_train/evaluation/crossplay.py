@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from legos_envs.scoring.ratings import bradley_terry, openskill_ratings
+from legos_envs.scoring import bradley_terry, openskill_ratings
 from legos_train.evaluation.games import Pairing, Record
 from legos_train.evaluation.outcomes import TIE
 
@@ -143,7 +143,7 @@ def _clusters(
 
 def equilibrium(table: np.ndarray, names: Sequence[str]) -> tuple[dict[str, float] | None, str | None]:
     """The meta-Nash mixture over entrants, or why there is none."""
-    from legos_train.league.nash import meta_nash
+    from legos_train.league import meta_nash
 
     if np.isnan(table).any():
         return None, "no meta-Nash: some pairs have not met"

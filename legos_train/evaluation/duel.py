@@ -12,7 +12,8 @@ from legos_train.evaluation.games import Pairing, record
 from legos_train.evaluation.summary import Row, row
 
 if TYPE_CHECKING:
-    from legos_train.rollout.rollouts import Player, Rollouts
+    from legos_train.players import Player
+    from legos_train.rollout import Rollouts
 
 
 class NothingScored(ValueError):
@@ -49,7 +50,7 @@ def head_to_head(
     Raises:
         NothingScored: no seed was scored in every seat.
     """
-    from legos_train.rollout.rollouts import Play
+    from legos_train.rollout import Play
 
     sides = tuple((side,) if isinstance(side, str) else tuple(side) for side in seats)
     agents = [agent for side in sides for agent in side]

@@ -9,16 +9,16 @@ from typing import Any
 from pettingzoo import AECEnv
 
 from inference import Engine
-from inference.text.render import Renderer
+from inference.text import Renderer
 from legos_envs import InfoSet
 from legos_envs.exact import solve as exact
 from legos_envs.policies import RandomPolicy
-from legos_train.arena.arena import Arena, EnvSlot
-from legos_train.evaluate import OUTCOMES, NothingScored, exact_metrics, head_to_head, solvable
-from legos_train.evaluation.outcomes import sides_of
-from legos_train.players.actors import BASE, POLICY, UNTRAINED, seated
-from legos_train.players.roster import Roster
-from legos_train.rollout.rollouts import ModelPlayer, Rollouts
+from legos_train.arena import Arena, EnvSlot
+from legos_train.evaluation.duel import NothingScored, head_to_head
+from legos_train.evaluation.exactly import exact_metrics, solvable
+from legos_train.evaluation.outcomes import OUTCOMES, sides_of
+from legos_train.players import ModelPlayer, Roster, actors
+from legos_train.rollout import Rollouts
 
 HIGHER_IS_BETTER = {"nash_conv": False, "no_loss": True, "optimal_move": True, "vs_random": True, "return": True}
 MANY_POSITIONS = 500
@@ -55,8 +55,8 @@ class Measurer:
     def player(self, course: Course, agent: str, adapter: str | None) -> ModelPlayer:
         """The model at a seat as training seats it, with another adapter (None: the base)."""
         role, trainable = course.slot.seats[agent]
-        actor = seated(self.arena.players(course.slot), agent, role, trainable)
-        found = self.roster.player(replace(actor, model=POLICY, top_p=1.0), course.slot.name, course.slot.make)
+        actor = actors.seated(self.arena.players(course.slot), agent, role, trainable)
+        found = self.roster.player(replace(actor, model=actors.POLICY, top_p=1.0), course.slot.name, course.slot.make)
         assert isinstance(found, ModelPlayer)
         return replace(found, adapter=adapter)
 
@@ -74,7 +74,7 @@ class Measurer:
         """The agents that the policy plays."""
         players = self.arena.players(course.slot)
         seats = course.slot.seats.items()
-        return [a for a, (role, trained) in seats if seated(players, a, role, trained).model == POLICY]
+        return [a for a, (role, trained) in seats if actors.seated(players, a, role, trained).model == actors.POLICY]
 
     def _exactly(self, course: Course, adapter: str | None) -> dict[str, float]:
         players = [self.player(course, agent, adapter) for agent in course.slot.seats]
@@ -90,9 +90,11 @@ class Measurer:
         judges: dict[str, Any] = {
             key: self.roster.player(actor, slot.name, slot.make)
             for key, actor in self.arena.players(slot).items()
-            if actor.model != POLICY
+            if actor.model != actors.POLICY
         }
-        judges.setdefault(UNTRAINED, self.roster.player(replace(self.arena.default, model=BASE), slot.name, slot.make))
+        judges.setdefault(
+            actors.UNTRAINED, self.roster.player(replace(self.arena.default, model=actors.BASE), slot.name, slot.make)
+        )
         live = self._own(course)
         own: dict[str, Any] = {agent: self.player(course, agent, adapter) for agent in live or slot.trained}
         mine = [agent for agent in own if slot.seats[agent][1]] or list(own)  # judges that the policy plays get nothing

@@ -10,7 +10,7 @@ from pettingzoo import AECEnv
 
 import legos_envs
 from legos_envs import BadArguments
-from legos_train.cli.main import parse_assignments
+from legos_train.config import parse_assignments
 
 NAMED = re.compile(r"([A-Za-z][\w.-]*)=(.+)")
 

@@ -15,7 +15,7 @@ from legos_envs.exact import solve as exact
 from legos_envs.game import Game
 
 if TYPE_CHECKING:
-    from legos_train.rollout.rollouts import ModelPlayer
+    from legos_train.players import ModelPlayer
 
 Table = Mapping[InfoSet, Mapping[str, float]]
 """The probability of every legal move, in every information set."""

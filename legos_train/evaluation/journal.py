@@ -119,7 +119,7 @@ def line_of(
     decode: Mapping[str, Callable[[int], str]] | None = None,
 ) -> dict[str, Any]:
     """The viewer's line of a finished game; `outcomes`, `seated` (who played), `exact` values and `decode` by agent."""
-    from legos_train.observe.viewer.lines import rollout_line
+    from legos_train.observe.viewer import rollout_line
 
     return rollout_line(
         episode,

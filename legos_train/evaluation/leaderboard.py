@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from legos_envs.scoring.ratings import openskill_ratings
+from legos_envs.scoring import openskill_ratings
 from legos_train.evaluation.crossplay import Met
 
 FORMAT = 1

@@ -8,15 +8,14 @@ from functools import partial
 from typing import Any
 
 import legos_envs
-from inference.types import InferenceError
+from inference import InferenceError
 from legos_envs.records import Episode
 from legos_train.evaluation.exactly import solvable
 from legos_train.evaluation.games import Game, Pairing, record
 from legos_train.evaluation.journal import Journal, line_of
 from legos_train.evaluation.outcomes import outcome_of
-from legos_train.players.actors import seated
-from legos_train.players.words import Cast
-from legos_train.rollout.rollouts import Play, Rollouts
+from legos_train.players import actors, words
+from legos_train.rollout import Play, Rollouts
 
 TOLERATED = (InferenceError, OSError)
 """What an endpoint does; anything else is a fault of code, and is raised."""
@@ -36,7 +35,7 @@ class Stage:
 
     def __init__(
         self,
-        cast: Cast,
+        cast: words.Cast,
         journal: Journal,
         *,
         concurrency: int = 256,
@@ -94,7 +93,7 @@ class Stage:
 
     def _keep(self, game: Game, episode: Episode, declared: Mapping[str, bool]) -> None:
         who = {
-            agent: seated(game.players, agent, t.role, declared.get(agent, True))
+            agent: actors.seated(game.players, agent, t.role, declared.get(agent, True))
             for agent, t in episode.trajectories.items()
         }
         for trajectory in episode.trajectories.values():
@@ -117,7 +116,7 @@ class Stage:
         players = self._seated[game.pairing.key, game.side]
         found: dict[str, Callable[[int], str]] = {}
         for agent, trajectory in episode.trajectories.items():
-            player = seated(players, agent, trajectory.role, declared.get(agent, True))
+            player = actors.seated(players, agent, trajectory.role, declared.get(agent, True))
             if (renderer := getattr(player, "renderer", None)) is not None:
                 found[agent] = partial(_text, renderer.tokenizer)
         return found
@@ -129,7 +128,7 @@ class Stage:
             env: Any = legos_envs.make(pairing.env, **pairing.args).unwrapped
             self._truths[key] = None
             if solvable(env):
-                from legos_train.observe.viewer.truth import exact_values
+                from legos_train.observe.viewer import exact_values
 
                 with suppress(ValueError):  # a game without a known equilibrium
                     self._truths[key] = exact_values(env)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import legos_envs
-from legos_train.cli.main import parse_assignments
+from legos_train.config import parse_assignments
 from legos_train.evaluation.env_words import SettingError, env_words, made
 from legos_train.evaluation.games import Pairing, seeds_for
 from legos_train.evaluation.journal import Journal
@@ -16,8 +16,7 @@ from legos_train.evaluation.outcomes import sides_of
 from legos_train.evaluation.playing import Stage
 from legos_train.evaluation.progress import Progress
 from legos_train.evaluation.text import count
-from legos_train.players.actors import UNTRAINED
-from legos_train.players.words import Cast, is_code, is_endpoint, run_settings
+from legos_train.players import actors, words
 
 
 class Setting:
@@ -27,7 +26,7 @@ class Setting:
         self.options = options
         self.envs = env_words(options.env, options.arg)
         self.fixed = {key: str(value) for key, value in parse_assignments(options.seat, "--seat").items()}
-        self.cast = Cast(
+        self.cast = words.Cast(
             temperature=options.temperature,
             max_tokens=options.max_tokens,
             renderer=options.renderer,
@@ -56,7 +55,7 @@ class Setting:
         sides = tuple(side for side in sides_of(infos) if not taken.intersection(side))
         if not sides:
             raise SettingError(f"{title} has no seat left for {policy}: the env trains none, or --seat gives all away")
-        fixed = {UNTRAINED: "random", **self.fixed}
+        fixed = {actors.UNTRAINED: "random", **self.fixed}
         trained = {name for a, info in infos.items() if info.get("trainable", True) for name in (a, info.get("role"))}
         judges = frozenset(self.fixed) - trained
         players = {policy, opponent, *(one for seat, one in fixed.items() if seat not in judges)}
@@ -127,7 +126,7 @@ class Setting:
 class Open:
     """Closes a stage, its cast and the line of its progress at the end of a `with`."""
 
-    def __init__(self, stage: Stage, cast: Cast, journal: Journal, report: Progress | None):
+    def __init__(self, stage: Stage, cast: words.Cast, journal: Journal, report: Progress | None):
         self.stage, self.cast, self.journal, self.report = stage, cast, journal, report
 
     def __enter__(self) -> Stage:
@@ -163,4 +162,8 @@ def told_roles(word: str) -> list[str]:
 def _run_of(word: str) -> dict[str, Any]:
     """The settings of the run that a word means; none for other policies."""
     run = Path(word.partition("@")[0])
-    return {} if is_code(word) or is_endpoint(word) or not (run / "config.toml").exists() else run_settings(run)
+    return (
+        {}
+        if words.is_code(word) or words.is_endpoint(word) or not (run / "config.toml").exists()
+        else words.run_settings(run)
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from legos_train.observe.numbers import interval, results, shown
+from legos_train.observe import eval_numbers
 
 if TYPE_CHECKING:
     from legos_train.export.hub import Source
@@ -77,15 +77,17 @@ def card(source: Source, base: str | None, license: str | None) -> str:
 
 def _numbers(source: Source) -> list[str]:
     before, after = source.result.get("start") or {}, source.after
-    named = [key for key in results(before, after) if key in after and key != "step"]
-    rows = [f"| {_label(key)} | {shown(before, key)} | {shown(after, key)} |" for key in named]
+    named = [key for key in eval_numbers.results(before, after) if key in after and key != "step"]
+    rows = [
+        f"| {_label(key)} | {eval_numbers.shown(before, key)} | {eval_numbers.shown(after, key)} |" for key in named
+    ]
     if not rows:
         return ["The run kept no numbers."]
     note = "Exact numbers come from the model's own probabilities of the legal actions; they have no sampling error."
     if any(key.rpartition("/")[2] in PLAYED for key in after):
         games, seed = source.config.get("eval", {}).get("games", 256), source.config.get("seed", 0)
         note += f" Played ones are over {games} games on the seeds from {seed} on, every seat on each seed."
-    if any(interval(after, key) for key in named):
+    if any(eval_numbers.interval(after, key) for key in named):
         note += " In brackets: 95 % intervals over the seeds."
     if any(key.rpartition("/")[2].startswith("return") for key in after):
         note += " Returns are means over games with itself."

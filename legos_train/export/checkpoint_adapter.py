@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from legos_train.export import ExportError
+from legos_train.errors import ExportError
 
 _MATRIX = re.compile(r"layers\.(\d+)\.(.+)\.lora_[ab]$")
 
@@ -25,15 +25,14 @@ def unpack(spec: str, folder: Path) -> tuple[str, Path]:
         PolicyError: the run does not keep that checkpoint.
         ExportError: the checkpoint is damaged.
     """
-    from legos_train.disk.adapter_files import save_adapter
-    from legos_train.disk.checkpoint_files import Damaged
-    from legos_train.players.words import locate, read_weights
+    from legos_train.disk import checkpoint_files, save_adapter
+    from legos_train.players import words
 
-    base, checkpoint = locate(spec)
+    base, checkpoint = words.locate(spec)
     assert checkpoint is not None  # what has a step is a run's
     try:
-        weights, scale, step = read_weights(checkpoint)
-    except Damaged as error:
+        weights, scale, step = words.read_weights(checkpoint)
+    except checkpoint_files.Damaged as error:
         raise ExportError(f"{spec!r}: the checkpoint is damaged: {error}") from None
     found = [(match, array) for name, array in weights.items() if (match := _MATRIX.search(name))]
     parameters = {
@@ -54,6 +53,6 @@ def unpack(spec: str, folder: Path) -> tuple[str, Path]:
 
 
 def _title(spec: str) -> str:
-    from legos_train.config.train_config import load_toml
+    from legos_train.config import load_toml
 
     return load_toml(Path(spec.partition("@")[0]) / "config.toml").title

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-
-class ExportError(ValueError):
-    """It cannot be exported as asked; the message says why and what to do."""
+from legos_train.errors import ExportError
 
 
 def fresh_folder(out: Path, *, overwrite: bool = False) -> Path:
@@ -30,6 +28,3 @@ def fresh_folder(out: Path, *, overwrite: bool = False) -> Path:
         raise ExportError(f"{str(out)!r} is not empty; give another folder, or --overwrite to replace files in it")
     out.mkdir(parents=True, exist_ok=True)
     return out
-
-
-__all__ = ["ExportError", "fresh_folder"]

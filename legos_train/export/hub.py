@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from legos_train.disk.run_directory import write_bytes
-from legos_train.errors import PolicyError
-from legos_train.export import ExportError, fresh_folder, peft
+from legos_train.disk import fsops
+from legos_train.errors import ExportError, PolicyError
+from legos_train.export import peft
 from legos_train.export.card import card, trained_on
 from legos_train.export.checkpoint_adapter import is_checkpoint, unpack
-from legos_train.observe.numbers import AVERAGE
+from legos_train.export.folder import fresh_folder
+from legos_train.observe import eval_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +95,12 @@ def open_run(spec: str, scratch: Path | None = None) -> Source:
 
 def _until(path: Path, step: int) -> dict[str, Any]:
     """What a `result.json` would say of a checkpoint: the numbers before, and those of its step if it was measured."""
-    from legos_train.disk.metrics_file import MetricsFile
+    from legos_train.disk import MetricsFile
 
     start = json.loads((path / "start.json").read_text()) if (path / "start.json").exists() else {}
     rows = MetricsFile.read(path / "metrics.jsonl")
     measured = next((row.get("eval") or {} for row in rows if row["step"] == step), {})
-    last = {name: value for name, value in measured.items() if not name.endswith(AVERAGE)}
+    last = {name: value for name, value in measured.items() if not name.endswith(eval_numbers.AVERAGE)}
     return {"steps": step, "start": start, f"step_{step}": last, "published": f"step_{step}"}
 
 
@@ -125,9 +126,9 @@ def write_folder(
     config, _ = peft.read_config(source.adapter / peft.CONFIG)
     own = trained_on(named, base)
     config["legos"] = {**config.get("legos", {}), "base_model": own}
-    write_bytes(out / peft.WEIGHTS, weights)
-    write_bytes(out / peft.CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
-    write_bytes(out / "README.md", card(source, base, license).encode())
+    fsops.write_bytes(out / peft.WEIGHTS, weights)
+    fsops.write_bytes(out / peft.CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+    fsops.write_bytes(out / "README.md", card(source, base, license).encode())
     if base is not None and (out / "peft").is_dir():
         _forget_paths(out / "peft", config)
     return sorted(str(f.relative_to(out)) for f in out.rglob("*") if f.is_file())
@@ -163,4 +164,4 @@ def _forget_paths(folder: Path, config: Mapping[str, Any]) -> None:
 
     matrices, _, metadata = tensor_file.read(folder / peft.PEFT_WEIGHTS)
     metadata["mlx_lm_config"] = json.dumps(config, indent=2, sort_keys=True) + "\n"
-    write_bytes(folder / peft.PEFT_WEIGHTS, tensor_file.render(matrices, metadata))
+    fsops.write_bytes(folder / peft.PEFT_WEIGHTS, tensor_file.render(matrices, metadata))

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from legos_train.disk import tensor_file
-from legos_train.disk.tensor_file import Matrix
-from legos_train.export import ExportError, fresh_folder
+from legos_train.errors import ExportError
+from legos_train.export.folder import fresh_folder
 
 WEIGHTS, CONFIG = "adapters.safetensors", "adapter_config.json"
 PEFT_WEIGHTS = "adapter_model.safetensors"
@@ -38,7 +38,7 @@ _PLAIN = {
 }  # fmt: skip
 """What PEFT's config may say of LoRA that needs nothing but A, B and a scale: where it is, how it began."""
 
-Layers = dict[str, tuple[Matrix, Matrix]]
+Layers = dict[str, tuple[tensor_file.Matrix, tensor_file.Matrix]]
 """Layer path -> A (in, r), B (r, out), as mlx-lm has them."""
 
 
@@ -174,7 +174,7 @@ def read_config(path: Path) -> tuple[dict[str, Any], str]:
     return config, text
 
 
-def _pairs(tensors: Mapping[str, Matrix], file: Path, rank: int) -> Layers:
+def _pairs(tensors: Mapping[str, tensor_file.Matrix], file: Path, rank: int) -> Layers:
     """The tensors by layer, checked: names, partners, ranks, finite values."""
     if not tensors:
         raise ExportError(f"{str(file)!r} holds no tensors")
@@ -226,6 +226,6 @@ def _own_config(text: str | None, rank: int, scale: float) -> str | None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    from legos_train.disk.run_directory import write_bytes
+    from legos_train.disk import fsops
 
-    write_bytes(path, data)
+    fsops.write_bytes(path, data)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from legos_train.export import ExportError
-from legos_train.observe.viewer.log import LogLine, LogReader, find_log
+from legos_train.errors import ExportError
+from legos_train.observe.viewer import LogLine, LogReader, find_log
 
 Row = dict[str, Any]
 PART = 500

@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from legos_train.disk.run_directory import write_bytes
-from legos_train.export import ExportError, fresh_folder, table
+from legos_train.disk import fsops
+from legos_train.errors import ExportError
+from legos_train.export import table
+from legos_train.export.folder import fresh_folder
 
 TAKEN = ("id", "taskset", "timeout", "retries", "max_concurrent_agents", "interception", "arguments", "scripted")
 """Fields that the env's config has already."""
@@ -67,8 +69,8 @@ def write_package(
     (out / package).mkdir(exist_ok=True)
     files = {"pyproject.toml": PYPROJECT, "README.md": README, f"{package}/__init__.py": MODULE}
     for name, template in files.items():
-        write_bytes(out / name, re.sub(r"@(\w+)@", lambda found: names[found[1]], template).encode())
-    write_bytes(out / package / "table.py", Path(table.__file__).read_bytes())
+        fsops.write_bytes(out / name, re.sub(r"@(\w+)@", lambda found: names[found[1]], template).encode())
+    fsops.write_bytes(out / package / "table.py", Path(table.__file__).read_bytes())
     return package, roles
 
 

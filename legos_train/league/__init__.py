@@ -14,33 +14,6 @@
 | `fixed` | uniformly from `league.opponents` |
 """
 
-from __future__ import annotations
+import lazy_loader
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from legos_train.league.league import LEARNER, League
-    from legos_train.league.nash import meta_nash, role_nash
-    from legos_train.league.payoffs import Score
-    from legos_train.league.pool import read_run
-    from legos_train.league.seating import mark
-
-__all__ = ["LEARNER", "League", "Score", "mark", "meta_nash", "read_run", "role_nash"]
-
-_HOME = {
-    "LEARNER": "league",
-    "League": "league",
-    "Score": "payoffs",
-    "mark": "seating",
-    "meta_nash": "nash",
-    "read_run": "pool",
-    "role_nash": "nash",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Imported when first used: equilibria are computed without MLX, a pool of adapters is not."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

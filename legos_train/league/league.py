@@ -11,14 +11,14 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from legos_envs.records import Episode
-from legos_envs.scoring.ratings import Skill, openskill_ratings
+from legos_envs.scoring import Skill, openskill_ratings
 from legos_train.config import sections as settings
 from legos_train.league.modes import Mixture, mixtures
 from legos_train.league.nash import require_scipy
 from legos_train.league.payoffs import Against, Pairs
 from legos_train.league.pool import misfit, snapshots_for
 from legos_train.league.seating import check_seats, draw, seat, sides_of
-from legos_train.rollout.filters import competing
+from legos_train.rollout import filters
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -158,7 +158,7 @@ class League:
             self.against.forget()
         for episode, plan in played:
             check_seats(episode, plan)
-            mine = [t for t in competing(episode) if t.agent not in plan]
+            mine = [t for t in filters.competing(episode) if t.agent not in plan]
             if not mine:
                 raise ValueError(f"no seat is left for the learner: the plan {dict(plan)} takes all trainable seats")
             by_member: dict[str, list[float]] = {}

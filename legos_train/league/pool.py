@@ -10,7 +10,7 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from legos_train.disk.checkpoint import damage
+from legos_train.disk import checkpoint
 
 Weights = dict[str, mx.array]
 
@@ -35,7 +35,7 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
     scale = None if config is None else float(config.get("lora", {}).get("scale", 8.0))
     files: dict[str, Path] = {}
     for directory in sorted(run.glob("checkpoints/step_*"), key=_step):
-        if _step(directory) < 0 or damage(directory):
+        if _step(directory) < 0 or checkpoint.damage(directory):
             continue
         for file in sorted(directory.glob("league_*.safetensors"), key=lambda f: _step(Path(f.stem[7:]))):
             files.setdefault(file.stem[7:].rpartition(".")[2], file)

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from legos_envs.records import Episode
-from legos_envs.table.table import keyed_generator
+from legos_envs.table import keyed_generator
 
 
 class Seating(NamedTuple):

@@ -22,42 +22,6 @@ vocabulary at each context or `"k3"` from the sampled token alone (Schulman, "Ap
 the negative entropy.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from legos_train.loss.loss_metrics import metrics
-from legos_train.loss.loss_settings import LOSSES, LossSettings
-from legos_train.loss.objective import objective
-from legos_train.loss.penalties import (
-    bonus,
-    distribution,
-    entropy,
-    entropy_top,
-    entropy_within,
-    kl_exact,
-    kl_k3,
-    token_logprobs,
-)
-from legos_train.loss.tokens import cispo, gspo, importance_sampling, inside, ppo, sft, truncated_weights, turn_means
-
-__all__ = [
-    "LOSSES",
-    "LossSettings",
-    "bonus",
-    "cispo",
-    "distribution",
-    "entropy",
-    "entropy_top",
-    "entropy_within",
-    "gspo",
-    "importance_sampling",
-    "inside",
-    "kl_exact",
-    "kl_k3",
-    "metrics",
-    "objective",
-    "ppo",
-    "sft",
-    "token_logprobs",
-    "truncated_weights",
-    "turn_means",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

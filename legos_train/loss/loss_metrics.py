@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legos_train.batch import Batch
+from legos_train.loss.batch_loss import correction, kept, start_gap
 from legos_train.loss.loss_settings import LossSettings
-from legos_train.loss.objective import correction, kept, start_gap
 from legos_train.loss.tokens import turn_means
 
 

@@ -11,14 +11,14 @@ import mlx.optimizers as optim
 from mlx import nn
 
 from legos_train.batch import Batch
-from legos_train.config.train_config import TrainConfig
+from legos_train.config import TrainConfig
 from legos_train.loss import LossSettings
 from legos_train.model.lora import LoRASettings
 from legos_train.model.policy import Policy, Weights, clip_grads, loss_and_grad, prepare
 
 if TYPE_CHECKING:
     from legos_train.model.ranks import World
-    from legos_train.rollout.generator import Publisher
+    from legos_train.rollout import Publisher
 
 
 class TrainerBackend(Protocol):

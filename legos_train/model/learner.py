@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 
 from legos_train.batch import Batch
-from legos_train.config.train_config import TrainConfig
+from legos_train.config import TrainConfig
 from legos_train.errors import TrainingError
 from legos_train.loss import LossSettings
 from legos_train.model.backend import TrainerBackend

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
-from legos_train.disk.adapter_files import save_adapter
+from legos_train.disk import save_adapter
 from legos_train.loss import distribution
 from legos_train.model import recompute
 from legos_train.model.decoder import site_hidden

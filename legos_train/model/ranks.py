@@ -12,23 +12,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from legos_envs import Episode
-from legos_envs.records import episode_from_json, episode_to_json
 from legos_train.batch import Batch
-from legos_train.disk import tensors
-from legos_train.disk.checkpoint import Loaded
 from legos_train.errors import ConfigError, TrainingError
 from legos_train.model.rank_watch import RankLost, Watch, host_of_rank_0
-from legos_train.players.actors import Job
-from legos_train.rollout.generator import Generator
 
 Arrays = dict[str, mx.array]
 
@@ -173,69 +166,3 @@ def joined() -> Iterator[World | None]:
         world.barrier()
     finally:
         world.close()
-
-
-class SharedGenerator:
-    """Plays every `size`-th job on this rank, and hands out the episodes of all of them.
-
-    Args:
-        inner: what plays here.
-        one_target: whether all ranks play on the same servers, so that rank 0 alone publishes there.
-    """
-
-    def __init__(self, inner: Generator, world: World, *, one_target: bool):
-        self.inner, self.world = inner, world
-        self._publishes = not one_target or world.rank == 0
-
-    def run(self, jobs: Sequence[Job]) -> list[Episode]:
-        """See `Generator.run`. Episodes have been through JSON on every rank, so that all work on the same."""
-        world = self.world
-        own = [episode_to_json(episode) for episode in self.inner.run(jobs[world.rank :: world.size])]
-        try:
-            shares = world.gather(json.dumps(own).encode())
-        except RankLost as lost:
-            raise world.stop_or(lost) from lost
-        out: list[Episode | None] = [None] * len(jobs)
-        for rank, share in enumerate(shares):
-            out[rank :: world.size] = [episode_from_json(data) for data in json.loads(share)]
-        return [episode for episode in out if episode is not None]
-
-    def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
-        if self._publishes:
-            self.inner.publish(name, weights, version)
-
-    def unpublish(self, name: str) -> None:
-        if self._publishes:
-            self.inner.unpublish(name)
-
-    def drop_caches(self) -> None:
-        self.inner.drop_caches()
-
-    def close(self) -> None:
-        self.inner.close()
-
-
-def shared_checkpoint(world: World, found: Loaded | None) -> Loaded | None:
-    """Rank 0's checkpoint on every rank, which need not see rank 0's disk."""
-    parts = {} if found is None else {f"arrays/{name}": tensors.to_bytes(a) for name, a in found.arrays.items()}
-    if found is not None:
-        parts |= {f"files/{name}": data for name, data in found.files.items()}
-    sizes = {name: len(data) for name, data in parts.items()}
-    head = json.dumps({"state": None if found is None else found.state, "sizes": sizes}).encode()
-    data = world.share(len(head).to_bytes(8, "little") + head + b"".join(parts.values()))
-    if world.rank == 0:
-        return found
-    place = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:place])
-    if header["state"] is None:
-        return None
-    arrays: dict[str, Arrays] = {}
-    files: dict[str, bytes] = {}
-    for name, size in header["sizes"].items():
-        kind, _, own = name.partition("/")
-        body, place = data[place : place + size], place + size
-        if kind == "arrays":
-            arrays[own] = tensors.from_bytes(body)
-        else:
-            files[own] = body
-    return Loaded(arrays, header["state"], files)

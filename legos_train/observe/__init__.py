@@ -1,1 +1,5 @@
 """What people look at: dashboard, trackers, report, viewer. Reads files only."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

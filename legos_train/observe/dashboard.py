@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from legos_train.disk.metrics_file import _finite
 from legos_train.observe.dashboard_text import clock, memory, milliseconds, number, shown, sparkline
-from legos_train.observe.numbers import interval, results
+from legos_train.observe.eval_numbers import interval, results
 
 Mode = Literal["auto", "rich", "plain", "json"]
 PACE, Z95 = 20, 1.96

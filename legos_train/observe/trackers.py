@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from legos_train.config.train_config import TrainConfig
+from legos_train.config import TrainConfig
 from legos_train.errors import RunError
 
 Track = Callable[[dict[str, Any]], None]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from inference.client.errors import BadAnswer
+from inference.client import BadAnswer
 
 LONG_PROMPT = re.compile(
     r"context[_ -]?(?:length|window|size)|maximum context|the context holds|prompt is too long|exceed_context", re.I

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
-from inference.client.retry import Retry, retry_after
+from inference import RequestRefused, ServerUnavailable
+from inference.client import BadAnswer, retry
 from legos_envs import Decision
 from legos_train.players.background import Background
 from legos_train.players.chat_api import Reply, error_text, key_for, key_name, read_reply, split, too_long
@@ -35,7 +35,7 @@ GIVEN_UP = 3
 """Actions lost in a row, each after all its attempts, until the endpoint is not asked any more."""
 UNHEARD = 4
 """Attempts at a server that has never answered: it is more likely not there than busy."""
-PATIENT = Retry(attempts=8, first=0.5, most=20.0, budget=240.0)
+PATIENT = retry.Retry(attempts=8, first=0.5, most=20.0, budget=240.0)
 
 
 class Endpoint:
@@ -65,7 +65,7 @@ class Endpoint:
         max_tokens: int = 1024,
         system: str | None = None,
         timeout: float = 120.0,
-        retry: Retry | None = None,
+        retry: retry.Retry | None = None,
         connections: int = 32,
         body: Mapping[str, Any] | None = None,
         transport: Any = None,
@@ -213,7 +213,7 @@ class Endpoint:
                 self._fail(BadAnswer(f"{self!r}: {self._clean(error)[:MAX_SAID]}{begins}"))
         said = self._clean(error_text(answer) or text(content))[:MAX_SAID]
         if status >= 500 or status in LATER:
-            wait = retry_after(headers.get("Retry-After"))
+            wait = retry.retry_after(headers.get("Retry-After"))
             if wait is not None and wait > self.retry.budget:
                 said += f"; it asks to wait {wait:.0f} s, which is not done"
             elif status == 429:

@@ -8,8 +8,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from inference import Completion, Request
-from inference.client import Client, check_compatible
+from inference import Client, Completion, Request, check_compatible
 from legos_train.players.background import Background
 
 WAIT = 0.05  # seconds that a step waits for the first answer
@@ -28,14 +27,15 @@ class RemoteEngine:
     """
 
     def __init__(self, urls: Sequence[str], key_env: str = "LEGOS_API_KEY"):
-        from inference.client import HttpClient, Pool, Retry
+        from inference import HttpClient, Pool
+        from inference.client import retry
 
         self.urls = tuple(urls)
         self.background = Background()
         key = os.environ.get(key_env)
 
         async def connect() -> Client:
-            return Pool([HttpClient(url, key) for url in self.urls], retry=Retry(budget=PATIENCE))
+            return Pool([HttpClient(url, key) for url in self.urls], retry=retry.Retry(budget=PATIENCE))
 
         self.client: Client = self.background.call(connect())
         self._count = 0

@@ -7,10 +7,10 @@ from typing import Any
 
 from pettingzoo import AECEnv
 
-from inference.text.render import Renderer
+from inference.text import Renderer
 from legos_train.players.actors import BASE, LEAGUE, POLICY, Actor
+from legos_train.players.player import Engines, ModelPlayer, Player
 from legos_train.players.words import Cast
-from legos_train.rollout.rollouts import Engines, ModelPlayer, Player
 
 
 def adapter_name(model: str) -> str | None:

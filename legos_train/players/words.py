@@ -17,7 +17,7 @@ from legos_train.errors import PolicyError
 
 if TYPE_CHECKING:
     from legos_train.players.endpoint import Endpoint
-    from legos_train.rollout.rollouts import ModelPlayer
+    from legos_train.players.player import ModelPlayer
 
 CODE_POLICIES = ("random", "optimal", "human", "scripted")
 ACCEPTED = (
@@ -107,7 +107,7 @@ class Cast:
         base, adapter = locate(spec)
         own = {"renderer": self.renderer, "adapter": None if adapter is None else fingerprint(adapter)}
         if (Path(base) / "config.json").exists():  # what is bundled and what the hub has keeps its name
-            from inference.loading import base_digest
+            from inference import base_digest
 
             own["weights"] = base_digest(Path(base))[:12]
         return {**sampling, **own}
@@ -132,8 +132,8 @@ class Cast:
 
     def _model(self, base: str, adapter: Path | None) -> ModelPlayer:
         from inference import Engine
-        from inference.text.render import Renderer
-        from legos_train.rollout.rollouts import ModelPlayer
+        from inference.text import Renderer
+        from legos_train.players.player import ModelPlayer
 
         if base not in self._engines:
             engine = Engine.load(base)
@@ -222,14 +222,14 @@ def read_weights(where: Path) -> tuple[dict[str, Any], float, int]:
         AdapterError, Damaged: what is there is not whole.
     """
     if (where / "adapter_config.json").exists():
-        from inference.loading import read_adapter
+        from inference import read_adapter
 
         found = read_adapter(where)
         return found.weights, found.scale, int(found.config.get("legos", {}).get("step", 0))
-    from legos_train.config.sections import Lora
+    from legos_train.config import sections
     from legos_train.disk import checkpoint
 
-    scale = run_settings(where.parents[1]).get("lora", {}).get("scale", Lora().scale)
+    scale = run_settings(where.parents[1]).get("lora", {}).get("scale", sections.Lora().scale)
     return checkpoint.read(where).arrays["adapter"], float(scale), int(where.name.removeprefix("step_"))
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from legos_envs.records import Episode, Trajectory
-from legos_envs.table.table import keyed_generator
+from legos_envs.table import keyed_generator
 
 R = TypeVar("R")
 

@@ -15,11 +15,10 @@ from pettingzoo import AECEnv
 
 import legos_envs
 from inference import Engine
-from inference.text.render import Renderer
+from inference.text import Renderer
 from legos_envs import Episode
-from legos_train.players.actors import POLICY, Job, mark
-from legos_train.players.remote import RemoteEngine
-from legos_train.players.roster import Roster
+from legos_train.players import RemoteEngine, Roster, actors
+from legos_train.rollout.jobs import Job, mark
 from legos_train.rollout.rollouts import Play, Rollouts
 
 MakeEnv = Callable[..., AECEnv]
@@ -72,7 +71,7 @@ class LocalGenerator:
         concurrency: int = 1024,
         mode: str = "pin",
         check: Callable[[], None] | None = None,
-        policy: str | None = POLICY,
+        policy: str | None = actors.POLICY,
     ):
         self.engine, self.scale, self.mode, self.check = engine, scale, mode, check
         self.envs = dict(envs)

@@ -9,34 +9,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pettingzoo import AECEnv
 
 from inference import Completion, ContextOverflow, Request
-from legos_envs import Decision, Episode, Policy, Runner
-from legos_train.players.actors import seated
-from legos_train.players.background import Background
+from legos_envs import Decision, Episode, Runner
+from legos_train.players import Background, Engines, ModelPlayer, Player, actors
 
 if TYPE_CHECKING:  # policies of code and endpoints need no tokenizer
-    from inference.text.render import Conversation, Renderer
-
-
-@dataclass(slots=True)
-class ModelPlayer:
-    """A seat answered by a model: an engine, one of its adapters (None: the base), and how to sample."""
-
-    engine: Engines
-    renderer: Renderer
-    adapter: str | None = None
-    temperature: float = 1.0
-    top_p: float = 1.0
-    max_tokens: int = 16
-    system: str | None = None
-    context: int | None = None
-
-
-Player = ModelPlayer | Policy
+    from inference.text import Conversation
 
 
 @dataclass(slots=True)
@@ -65,24 +47,6 @@ class Live:
     runner: Runner
     declared: dict[str, bool]
     conversations: dict[str, Conversation] = field(default_factory=dict)
-
-
-class Engines(Protocol):
-    """What a model seat needs of an engine: `inference.Engine`, or one behind HTTP (remote.py)."""
-
-    def submit(self, request: Request) -> int:
-        """Queues a request. Raises ContextOverflow when prompt and answer do not fit."""
-        ...
-
-    def step(self) -> list[Completion]:
-        """What has been completed since."""
-        ...
-
-    def abort(self, request_id: int) -> None: ...
-
-    def settle(self) -> list[Completion]:
-        """Ends what was aborted, at once."""
-        ...
 
 
 Done = Callable[[int, Episode, Mapping[str, bool]], None]
@@ -236,7 +200,7 @@ class Rollouts:
                     continue
                 conversation = game.conversations.get(decision.agent)
                 if conversation is None:
-                    from inference.text.render import Conversation
+                    from inference.text import Conversation
 
                     conversation = Conversation(player.renderer, player.system)
                     game.conversations[decision.agent] = conversation
@@ -294,7 +258,7 @@ class Rollouts:
 
 
 def _player(game: Live, decision: Decision) -> Player:
-    player: Player | None = seated(
+    player: Player | None = actors.seated(
         game.request.players, decision.agent, decision.role, game.declared.get(decision.agent, True)
     )
     if player is None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from legos_envs import Episode
-from legos_train.players.actors import Job
 from legos_train.rollout import filters
 from legos_train.rollout.generator import LocalGenerator
+from legos_train.rollout.jobs import Job
 
 
 @dataclass(slots=True)

@@ -1,1 +1,5 @@
 """One training run, from its settings to its report."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -6,17 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from legos_train.arena.arena import Arena, EnvSlot
-from legos_train.config.sections import ActorEntry
-from legos_train.config.train_config import TrainConfig
+from legos_train.arena import Arena, EnvSlot
+from legos_train.config import TrainConfig, sections
 from legos_train.credit import CreditAssigner, PerEnv, PerRole, from_settings
 from legos_train.errors import ConfigError
 from legos_train.league import League
-from legos_train.players.actors import ANYBODY, BASE, POLICY, Actor, seated
+from legos_train.players import Actor, actors
 
 if TYPE_CHECKING:
-    from legos_train.model.backend import TrainerBackend
-    from legos_train.players.remote import RemoteEngine
+    from legos_train.model import TrainerBackend
+    from legos_train.players import RemoteEngine
 
 
 def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
@@ -30,7 +29,7 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
     arena.batch_size, arena.group_size = config.batch_size, config.grouped
     arena.train_roles = config.train_roles
     s = config.sampling
-    arena.default = Actor(ANYBODY, "", s.temperature, config.action_tokens, POLICY, True, s.top_p)
+    arena.default = Actor(actors.ANYBODY, "", s.temperature, config.action_tokens, actors.POLICY, True, s.top_p)
     if not arena.envs:
         arena.from_config = True
         for entry in config.envs:
@@ -54,11 +53,11 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
     return arena
 
 
-def _actor(role: str, entry: ActorEntry, arena: Arena) -> Actor:
+def _actor(role: str, entry: sections.ActorEntry, arena: Arena) -> Actor:
     default = arena.default
     wanted = role.rpartition("/")[2]
     trained = any(t for slot in arena.envs.values() for r, t in slot.seats.values() if r == wanted)
-    model = entry.model or (POLICY if trained else BASE)
+    model = entry.model or (actors.POLICY if trained else actors.BASE)
     warm = entry.temperature if entry.temperature is not None else (default.temperature if trained else 0.0)
     tokens = entry.max_tokens or default.max_tokens
     return Actor(role, entry.system_prompt, warm, tokens, model, entry.trainable, default.top_p)
@@ -69,7 +68,7 @@ def _check_roles(config: TrainConfig, arena: Arena) -> None:
     agents = {agent for slot in arena.envs.values() for agent in slot.seats}
     if unknown := set(config.train_roles) - roles:
         raise ConfigError(f"train_roles names {sorted(unknown)}; {config.title} has the roles {sorted(roles)}")
-    known = roles | agents | {ANYBODY}
+    known = roles | agents | {actors.ANYBODY}
     for name in arena.actors:
         env, slash, role = name.rpartition("/")
         if role not in known or (slash and env not in arena.envs and name not in agents):
@@ -94,7 +93,7 @@ def _check_roles(config: TrainConfig, arena: Arena) -> None:
 
 def _check_sampling(config: TrainConfig, arena: Arena, slot: EnvSlot, agent: str) -> None:
     """Ratios and KL are of the policy at temperature 1; samples of another distribution would bias them unseen."""
-    actor = seated(arena.players(slot), agent, slot.seats[agent][0], True)
+    actor = actors.seated(arena.players(slot), agent, slot.seats[agent][0], True)
     if config.loss.name != "sft" and (actor.temperature != 1.0 or actor.top_p != 1.0):
         raise ConfigError(
             f"{slot.name}: {slot.seats[agent][0]!r} is trained but sampled at temperature {actor.temperature} and "
@@ -141,10 +140,10 @@ def warm_start(backend: TrainerBackend, config: TrainConfig, path: Path) -> None
     Raises:
         ConfigError: its weights do not fit this run's.
     """
-    from legos_train.players.words import locate, read_weights
+    from legos_train.players import words
 
-    folder = path if (path / "adapter_config.json").exists() else locate(str(path))[1]
-    found, scale, _ = read_weights(folder or path)
+    folder = path if (path / "adapter_config.json").exists() else words.locate(str(path))[1]
+    found, scale, _ = words.read_weights(folder or path)
     factor = scale / config.lora.scale  # the product B A is scaled; B alone takes the difference
     weights = {n: w * factor if n.endswith("lora_b") and factor != 1 else w for n, w in found.items()}
     try:
@@ -161,7 +160,7 @@ def remote_engine(config: TrainConfig, tokenizer: Any, vocabulary: int) -> Remot
     Raises:
         RuntimeError: one of them cannot be reached, or has another model, tokenizer or chat template.
     """
-    from legos_train.players.remote import RemoteEngine
+    from legos_train.players import RemoteEngine
 
     engine = RemoteEngine(config.server.urls, config.server.api_key_env)
     try:
@@ -174,8 +173,9 @@ def remote_engine(config: TrainConfig, tokenizer: Any, vocabulary: int) -> Remot
 
 def identity_of(model: str, tokenizer: Any, vocabulary: int) -> dict[str, Any]:
     """What a server must agree on: the keywords of `inference.client.check_compatible`."""
-    from inference.loading import base_digest, find_model
-    from inference.text.identity import template_digest, tokenizer_digest
+    from inference import base_digest
+    from inference.loading import find_model
+    from inference.text import template_digest, tokenizer_digest
 
     path = find_model(model)
     return {

@@ -10,11 +10,7 @@ from typing import Any
 import numpy as np
 
 from legos_envs import Episode
-from legos_train.disk.metrics_file import MetricsFile
-from legos_train.observe.dashboard import Progress, sparkline
-from legos_train.rollout.filters import competing
-
-__all__ = ["MetricsFile", "Progress", "episode_metrics", "sparkline", "standard_error"]
+from legos_train.rollout import filters
 
 
 def episode_metrics(episodes: Sequence[Episode], *, by_env: bool = False) -> dict[str, Any]:
@@ -87,7 +83,7 @@ def _won(episode: Episode) -> dict[str, float]:
     if episode.outcome == "unscored":
         return {}
     tables: dict[str, list[str]] = {}
-    for trajectory in competing(episode):
+    for trajectory in filters.competing(episode):
         tables.setdefault(trajectory.parent, []).append(trajectory.agent)
     out: dict[str, float] = {}
     for seats in tables.values():

@@ -17,45 +17,22 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from legos_train.arena.arena import Arena
-from legos_train.config.sections import Logs
-from legos_train.config.train_config import TrainConfig, load_toml, to_toml
-from legos_train.disk import checkpoint, fsops
-from legos_train.disk.crash import crashpoint
-from legos_train.disk.run_directory import RunDirectory, new_run_directory, write_text
+from legos_train.arena import Arena
+from legos_train.config import TrainConfig, load_toml, sections, to_toml
+from legos_train.disk import MetricsFile, RunDirectory, checkpoint, crashpoint, fsops, new_run_directory
 from legos_train.errors import ConfigError, RunError, Stopped
-from legos_train.model.ranks import World, joined
-from legos_train.observe.numbers import results, shown
-from legos_train.observe.trackers import trackers
-from legos_train.run.episode_metrics import MetricsFile, Progress
+from legos_train.model import World, joined
+from legos_train.observe import Progress, Result, eval_numbers, trackers
+from legos_train.run.report_facts import facts_of
 from legos_train.run.rollout_log import RolloutLog
 from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import POLICY, Trainer
-
-
-@dataclass(slots=True)
-class Result:
-    """What a run leaves behind: its directory and the exact or played numbers before and after.
-
-    `steps` is how many were done: fewer than asked for when the run was stopped (`stopped` says why).
-    """
-
-    run_dir: Path
-    steps: int
-    seconds: float
-    start: dict[str, float] = field(default_factory=dict)
-    last: dict[str, float] = field(default_factory=dict)
-    average: dict[str, float] = field(default_factory=dict)
-    best: dict[str, float] = field(default_factory=dict)
-    published: str = "last"
-    stopped: str | None = None
-
 
 OnStep = Callable[[dict[str, Any]], None]
 
@@ -184,7 +161,7 @@ def _follow(config: TrainConfig, arena: Arena | None, manner: Manner) -> Result:
     if told["finished"]:
         return _read_result(path) if path.exists() else Result(path, config.steps, 0.0)
     _agree(config, manner.world)
-    config = config.model_copy(update={"logs": Logs(rollouts=0)})
+    config = config.model_copy(update={"logs": sections.Logs(rollouts=0)})
     with tempfile.TemporaryDirectory(prefix="legos-rank-") as folder, Stopping(quiet=True) as stopping:
         with RunDirectory(Path(folder)) as run:
             result = _run(config, arena, run, replace(manner, quiet=True, watch=None), stopping)
@@ -201,7 +178,7 @@ def _run(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Ma
     trainer, start = _trainer(config, arena, run, manner)
     try:
         # A directory holds a run from here on: not before, so that a start with a wrong setting can be tried again.
-        write_text(run.path / "config.toml", to_toml(config.model_copy(update={"run_dir": None})))
+        fsops.write_text(run.path / "config.toml", to_toml(config.model_copy(update={"run_dir": None})))
         if run.finished:  # and is asked for more steps
             fsops.unlink(run.path / "result.json")
         stopping.check()
@@ -316,7 +293,10 @@ def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Pr
     numbers = trainer.measure(POLICY)
     run.write_json("start.json", numbers)
     trainer.drop_caches()
-    progress.note("before training: " + "  ".join(f"{k} {shown(numbers, k, 3)}" for k in results(numbers)))
+    progress.note(
+        "before training: "
+        + "  ".join(f"{k} {eval_numbers.shown(numbers, k, 3)}" for k in eval_numbers.results(numbers))
+    )
     return numbers
 
 
@@ -345,7 +325,7 @@ def _finish(trainer: Trainer, run: RunDirectory, first: dict[str, float], second
     result = Result(
         run.path, trainer.learner.step, max(seconds, spent), first, last, average, best, published, trainer.stop_reason
     )
-    write_report(run.path, config, result, records, trainer)
+    write_report(run.path, config, result, records, facts_of(trainer))
     run.write_json(
         "result.json",
         {"steps": result.steps, "seconds": result.seconds, "start": first, "last": last, "average": average}
@@ -369,5 +349,5 @@ def _check_same(new: TrainConfig, old: TrainConfig) -> None:
     a, b = new.model_dump(exclude=display), old.model_dump(exclude=display)
     changed = [key for key in a if a[key] != b[key]]
     if changed:
-        shown = "; ".join(f"{key}: was {b[key]!r}, now {a[key]!r}" for key in changed)
-        raise RunError(f"cannot resume with other settings ({shown}); leave them out, or start a new --run-dir")
+        listed = "; ".join(f"{key}: was {b[key]!r}, now {a[key]!r}" for key in changed)
+        raise RunError(f"cannot resume with other settings ({listed}); leave them out, or start a new --run-dir")

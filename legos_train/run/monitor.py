@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from legos_train.config.sections import Monitor
+from legos_train.config import sections
 
 NO_BOUND = math.inf
 RECORD_KEYS = {
@@ -69,7 +69,7 @@ class _Watch:
 class CollapseMonitor:
     """Decides from the metrics records of a run's steps when a limit is crossed."""
 
-    def __init__(self, settings: Monitor):
+    def __init__(self, settings: sections.Monitor):
         self.settings = settings
         self._watches = {name: _Watch(deque(maxlen=settings.window)) for name in ("role_gap", *RECORD_KEYS)}
 

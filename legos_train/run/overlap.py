@@ -23,15 +23,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import mlx.core as mx
 
 from inference import Engine
-from inference.text.render import Renderer
+from inference.text import Renderer
 from legos_envs import Episode
 from legos_envs.records import episode_from_json
-from legos_train.arena.arena import Arena
-from legos_train.disk.crash import crashpoint
+from legos_train.arena import Arena
+from legos_train.disk import crashpoint
 from legos_train.errors import ConfigError, TrainingError
-from legos_train.players.actors import Job
-from legos_train.rollout.generator import LocalGenerator
-from legos_train.rollout.serving_jobs import Message, Play, Played, Publish, serve_jobs
+from legos_train.rollout import Job, LocalGenerator, serving_jobs
 
 if TYPE_CHECKING:
     from legos_train.run.stopping import Stopping
@@ -45,7 +43,7 @@ class BatchGenerator(Protocol):
 
     def submit(self, number: int, jobs: Sequence[Job]) -> None: ...
 
-    def collect(self, timeout: float) -> Played | None:
+    def collect(self, timeout: float) -> serving_jobs.Played | None:
         """The next finished batch; None when none has finished within `timeout` seconds.
 
         Raises:
@@ -64,8 +62,8 @@ class ThreadGenerator:
     """Plays in a thread of this process, on an engine of its own over the same base weights."""
 
     def __init__(self, trainer: Trainer):
-        self._inbox: queue.Queue[Message] = queue.Queue()
-        self._out: queue.Queue[Played] = queue.Queue()
+        self._inbox: queue.Queue[serving_jobs.Message] = queue.Queue()
+        self._out: queue.Queue[serving_jobs.Played] = queue.Queue()
         self._trainer = trainer
         self._thread = threading.Thread(target=self._work, name="legos-generator", daemon=True)
         self._thread.start()
@@ -74,9 +72,9 @@ class ThreadGenerator:
         generator = None
         try:
             generator = self._generator()
-            serve_jobs(generator, self._inbox, self._out.put, time.perf_counter)
+            serving_jobs.serve_jobs(generator, self._inbox, self._out.put, time.perf_counter)
         except Exception as error:  # nobody waits for a thread: the learner hears of it from `collect`
-            self._out.put(Played(-1, error=error))
+            self._out.put(serving_jobs.Played(-1, error=error))
         finally:
             if generator is not None:
                 generator.close()
@@ -95,9 +93,9 @@ class ThreadGenerator:
         )
 
     def submit(self, number: int, jobs: Sequence[Job]) -> None:
-        self._inbox.put(Play(number, list(jobs), self._trainer.config.filter.draw_retries))
+        self._inbox.put(serving_jobs.Play(number, list(jobs), self._trainer.config.filter.draw_retries))
 
-    def collect(self, timeout: float) -> Played | None:
+    def collect(self, timeout: float) -> serving_jobs.Played | None:
         try:
             return self._out.get(timeout=timeout)
         except queue.Empty:
@@ -105,10 +103,10 @@ class ThreadGenerator:
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
         mx.eval(dict(weights))
-        self._inbox.put(Publish(name, dict(weights), version))
+        self._inbox.put(serving_jobs.Publish(name, dict(weights), version))
 
     def unpublish(self, name: str) -> None:
-        self._inbox.put(Publish(name, None))
+        self._inbox.put(serving_jobs.Publish(name, None))
 
     def drop_caches(self) -> None:
         """Nothing: an asynchronous run is not repeated bit for bit."""
@@ -126,7 +124,7 @@ class ProcessGenerator:
         self._folder = Path(tempfile.mkdtemp(prefix="legos-weights-"))
         self._count = 0
         self._retries = config.filter.draw_retries
-        self._out: queue.Queue[Played | None] = queue.Queue()
+        self._out: queue.Queue[serving_jobs.Played | None] = queue.Queue()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "legos_train.run.worker"],
             stdin=subprocess.PIPE,
@@ -166,15 +164,15 @@ class ProcessGenerator:
         if "ready" in data:
             self._ready.set()
         elif "error" in data:
-            self._out.put(Played(data["number"], error=data["error"]))
+            self._out.put(serving_jobs.Played(data["number"], error=data["error"]))
         else:
             episodes = [episode_from_json(episode) for episode in data["episodes"]]
-            self._out.put(Played(data["number"], episodes, data["seconds"], redrawn=data["redrawn"]))
+            self._out.put(serving_jobs.Played(data["number"], episodes, data["seconds"], redrawn=data["redrawn"]))
 
     def submit(self, number: int, jobs: Sequence[Job]) -> None:
         self._send({"number": number, "jobs": [job.to_json() for job in jobs], "retries": self._retries})
 
-    def collect(self, timeout: float) -> Played | None:
+    def collect(self, timeout: float) -> serving_jobs.Played | None:
         try:
             played = self._out.get(timeout=timeout)
         except queue.Empty:

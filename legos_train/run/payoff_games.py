@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from legos_envs.table.table import keyed_generator
-from legos_train.arena.arena import Arena
+from legos_envs.table import keyed_generator
+from legos_train.arena import Arena
 from legos_train.league import League
-from legos_train.players.actors import Job
-from legos_train.rollout.generator import Generator
+from legos_train.rollout import Generator, Job
 
 
 def fill_payoffs(league: League, arena: Arena, generator: Generator, seed: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from legos_train.batch import pack
-from legos_train.config.train_config import TrainConfig
+from legos_train.config import TrainConfig
 
 SAMPLE = 64
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from legos_envs import Episode
 from legos_envs.records import episode_from_json, episode_to_json
-from legos_train.config.sections import Replay
+from legos_train.config import sections
 from legos_train.credit import Advantages
 
 
@@ -41,7 +41,7 @@ class ReplayBuffer:
     is trained on again instead of waiting for a fresh one.
     """
 
-    def __init__(self, settings: Replay):
+    def __init__(self, settings: sections.Replay):
         self.settings = settings
         self.records: list[Record] = []
 

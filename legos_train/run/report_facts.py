@@ -23,7 +23,7 @@ def facts_of(trainer: Trainer) -> dict[str, Any]:
 
 def _strategy(trainer: Trainer) -> dict[str, Any]:
     """Action probabilities before and after, in every information set of a small game."""
-    from legos_train.evaluate import action_probabilities
+    from legos_train.evaluation import exactly
 
     infos = None if len(trainer.arena.envs) > 1 else trainer.course.info_sets
     if infos is None or len(infos) > MANY_ROWS:
@@ -32,7 +32,7 @@ def _strategy(trainer: Trainer) -> dict[str, Any]:
     for name, adapter in (("before", None), ("last", "policy"), ("average", "average")):
         if adapter is None or adapter in trainer.engine.adapters():
             players = [trainer.player(agent, adapter) for agent in trainer.roles]
-            columns[name], _ = action_probabilities(trainer.env, players, infos)  # type: ignore[arg-type]
+            columns[name], _ = exactly.action_probabilities(trainer.env, players, infos)  # type: ignore[arg-type]
     rows = [[info.view, move, [columns[name][info][move] for name in columns]] for info in infos for move in info.legal]
     return {"columns": list(columns), "rows": rows}
 

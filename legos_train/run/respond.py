@@ -39,7 +39,7 @@ def respond(trainer: Trainer, alarm: Alarm) -> dict[str, Any]:
 
 
 def _inject(trainer: Trainer) -> str:
-    from legos_train.config.sections import League as Settings
+    from legos_train.config import sections
     from legos_train.league import League
 
     slots = [slot for slot in trainer.arena.envs.values() if len(trainer.arena.live(slot)) < 2]
@@ -48,7 +48,7 @@ def _inject(trainer: Trainer) -> str:
     if trainer.league is None:
         never = 10**9  # no snapshots: only random play is wanted
         start = trainer.learner.step
-        settings = Settings(
+        settings = sections.League(
             mode="fsp", opponents=("random",), latest=0.5, snapshot_every=never, start_from=start, pool=1
         )
         trainer.league = trainer.arena.league = League(settings, trainer.config.seed)

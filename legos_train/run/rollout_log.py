@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inference.text.render import Renderer
+from inference.text import Renderer
 from legos_envs import Episode
-from legos_train.config.sections import Logs
-from legos_train.disk.metrics_file import MetricsFile
+from legos_train.config import sections
+from legos_train.disk import MetricsFile
 
 if TYPE_CHECKING:
     from legos_train.run.trainer import Trainer
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class RolloutLog:
     """Writes `logs.rollouts` episodes, evenly over the batch, every `logs.rollouts_every` steps, first and last too."""
 
-    def __init__(self, run: Path, resumed_from: int | None, settings: Logs, renderer: Renderer):
+    def __init__(self, run: Path, resumed_from: int | None, settings: sections.Logs, renderer: Renderer):
         self.settings, self.renderer = settings, renderer
         self._truths: dict[str, Any] = {}
         self._file = MetricsFile(run / "rollouts.jsonl", resumed_from, marks=False) if settings.rollouts else None
@@ -32,7 +32,7 @@ class RolloutLog:
         wanted = step == 1 or last or step % self.settings.rollouts_every == 0
         if self._file is None or batch is None or not wanted:
             return
-        from legos_train.observe.viewer.lines import rollout_line
+        from legos_train.observe.viewer import rollout_line
 
         kept = {id(episode): a for episode, a in zip(batch.kept, batch.advantages, strict=True)}
         count = min(self.settings.rollouts, len(batch.episodes))

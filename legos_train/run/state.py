@@ -58,7 +58,7 @@ def restore(trainer: Trainer, root: Path) -> int:
     """Comes back to the newest whole checkpoint, on all ranks; returns its step, 0 when there is none."""
     found = None if trainer.world is not None and trainer.world.rank else checkpoint.load_newest(root)
     if trainer.world is not None:
-        from legos_train.model.ranks import shared_checkpoint
+        from legos_train.run.shared import shared_checkpoint
 
         found = shared_checkpoint(trainer.world, found)
     if found is None:

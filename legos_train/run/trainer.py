@@ -14,24 +14,21 @@ import numpy as np
 
 from inference import Engine, load
 from inference.forward import fastblas
-from inference.text.render import Renderer
+from inference.text import Renderer
 from legos_envs import Episode
-from legos_envs.table.table import keyed_generator
-from legos_train.arena.arena import Arena, EpisodeRequest
+from legos_envs.table import keyed_generator
+from legos_train.arena import Arena, EpisodeRequest
 from legos_train.batch import Batch, pack
-from legos_train.config.train_config import TrainConfig
+from legos_train.config import TrainConfig
 from legos_train.credit import Advantages
-from legos_train.disk import tensors
-from legos_train.disk.crash import crashpoint
+from legos_train.disk import crashpoint, tensors
 from legos_train.errors import ConfigError, TrainingError
-from legos_train.evaluation.during_training import Course, Measurer
-from legos_train.model.backend import MLXBackend
-from legos_train.model.learner import Learner
-from legos_train.players.actors import NOT_FINITE, Job
-from legos_train.players.remote import RemoteEngine
-from legos_train.rollout import filters
-from legos_train.rollout.generator import Generator, LocalGenerator, Publisher
-from legos_train.rollout.rollouts import ModelPlayer
+from legos_train.evaluation import Measurer
+from legos_train.evaluation.during_training import Course
+from legos_train.model import Learner, MLXBackend
+from legos_train.players import ModelPlayer, RemoteEngine
+from legos_train.rollout import Generator, Job, LocalGenerator, Publisher, filters
+from legos_train.rollout.jobs import NOT_FINITE
 from legos_train.run import state as whole_state
 from legos_train.run.build import arena_of, make_credit, make_league, remote_engine, warm_start
 from legos_train.run.episode_metrics import episode_metrics
@@ -42,7 +39,7 @@ from legos_train.run.respond import respond
 from legos_train.run.state import Best
 
 if TYPE_CHECKING:
-    from legos_train.model.ranks import World
+    from legos_train.model import World
 
 T = TypeVar("T")
 POLICY, AVERAGE = "policy", "average"
@@ -103,7 +100,7 @@ class Trainer:
         )
         if self.world is None:
             return own
-        from legos_train.model.ranks import SharedGenerator
+        from legos_train.run.shared import SharedGenerator
 
         return SharedGenerator(own, self.world, one_target=isinstance(engine, RemoteEngine))
 

@@ -19,12 +19,10 @@ import mlx.core as mx
 
 from inference import Engine
 from inference.forward import fastblas
-from inference.text.render import Renderer
+from inference.text import Renderer
 from legos_envs.records import episode_to_json
-from legos_train.config.train_config import from_dict
-from legos_train.players.actors import Job
-from legos_train.rollout.generator import LocalGenerator, env_maker
-from legos_train.rollout.serving_jobs import Message, Play, Played, Publish, serve_jobs
+from legos_train.config import from_dict
+from legos_train.rollout import Job, LocalGenerator, env_maker, serving_jobs
 
 
 def build(start: dict[str, Any]) -> LocalGenerator:
@@ -44,21 +42,23 @@ def build(start: dict[str, Any]) -> LocalGenerator:
     )
 
 
-def read(lines: TextIO, inbox: queue.Queue[Message]) -> None:
+def read(lines: TextIO, inbox: queue.Queue[serving_jobs.Message]) -> None:
     """Puts every line into the inbox; the end of the input ends the work."""
     try:
         for line in lines:
             data = json.loads(line)
             if "jobs" in data:
-                inbox.put(Play(data["number"], [Job.from_json(job) for job in data["jobs"]], data["retries"]))
+                inbox.put(
+                    serving_jobs.Play(data["number"], [Job.from_json(job) for job in data["jobs"]], data["retries"])
+                )
             elif data.get("path") is None:
-                inbox.put(Publish(data["name"], None))
+                inbox.put(serving_jobs.Publish(data["name"], None))
             else:
                 path = Path(data["path"])
                 weights = dict(mx.load(str(path)))  # type: ignore[arg-type]
                 mx.eval(weights)  # before the file goes: loading is lazy
                 path.unlink()
-                inbox.put(Publish(data["name"], weights, data["version"]))
+                inbox.put(serving_jobs.Publish(data["name"], weights, data["version"]))
     finally:
         inbox.put(None)
 
@@ -71,7 +71,7 @@ def main() -> int:
     os.dup2(2, 1)
     generator = build(json.loads(sys.stdin.readline()))
 
-    def send(played: Played) -> None:
+    def send(played: serving_jobs.Played) -> None:
         answer: dict[str, Any] = {"number": played.number, "seconds": played.seconds, "redrawn": played.redrawn}
         if played.error is not None:
             answer["error"] = f"{type(played.error).__name__}: {played.error}"
@@ -82,10 +82,10 @@ def main() -> int:
 
     out.write(json.dumps({"ready": os.getpid()}) + "\n")
     out.flush()
-    inbox: queue.Queue[Message] = queue.Queue()
+    inbox: queue.Queue[serving_jobs.Message] = queue.Queue()
     threading.Thread(target=read, args=(sys.stdin, inbox), daemon=True).start()
     try:
-        serve_jobs(generator, inbox, send, time.perf_counter)
+        serving_jobs.serve_jobs(generator, inbox, send, time.perf_counter)
     finally:
         generator.close()
     return 0

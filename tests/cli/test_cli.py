@@ -200,7 +200,7 @@ def test_a_server_takes_runs_as_adapters_and_the_model_that_they_are_for(
 
     import inference.server.app as app
     import inference.server.running as running
-    from inference.loading import read_adapter
+    from inference import read_adapter
 
     seen: list[app.Settings] = []
     monkeypatch.setattr(app, "create_app", seen.append)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from inference.client.errors import ServerUnavailable
+from inference import ServerUnavailable
 from legos_train.cli import main as cli
 
 GIVEN = ["--arg", "foo=1"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from inference.types import InferenceError
+from inference import InferenceError
 from legos_envs import Decision
 from legos_train.cli.main import main
 

@@ -12,8 +12,7 @@ import pytest
 import legos_envs
 from legos_envs import Rubric, Unscored
 from legos_envs.scoring import answers
-from legos_envs.tasks.problems import sources
-from legos_envs.tasks.problems.dataset import Dataset
+from legos_envs.tasks.problems import Dataset, sources
 from legos_envs.tasks.problems.gsm8k import GSM8K
 from legos_envs.tasks.problems.sources import Problem, open_source
 from legos_envs.tasks.problems.word_problems import word_problem

@@ -8,7 +8,7 @@ import legos_envs
 from legos_envs import Forfeit, TextEnv, Unscored
 from legos_envs.policies import make_policy
 from legos_envs.scoring import judging
-from legos_envs.table.table import Seat
+from legos_envs.table import Seat
 from legos_envs.tasks.argument.debate import Debate
 from legos_envs.tasks.argument.debate_cases import CASES, TOPICS
 from legos_envs.tasks.talk import excerpt

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legos_envs.exact import solve as exact
-from legos_envs.game import InfoSet, info_set
 from legos_envs.exact.graph import GameGraph
+from legos_envs.game import InfoSet, info_set
 from legos_envs.games.kuhn_poker import KuhnPokerGame, nash
 from legos_envs.games.matrix_game import MatrixGame
 from legos_envs.games.nim import NimGame

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import legos_envs
 from legos_envs import Seat, TextEnv
 from legos_envs.scoring import judging
-from legos_envs.table.table import Table
+from legos_envs.table import Table
 
 ATTACKS = (
     ":",

@@ -10,15 +10,7 @@ import legos_envs
 from legos_envs import Decision, play
 from legos_envs.exact import solve as exact
 from legos_envs.games.kuhn_poker import KuhnPoker, KuhnPokerGame
-from legos_envs.policies import (
-    HumanPolicy,
-    NoInput,
-    RandomPolicy,
-    ScriptedPolicy,
-    TabularPolicy,
-    make_policy,
-    optimal,
-)
+from legos_envs.policies import HumanPolicy, NoInput, RandomPolicy, ScriptedPolicy, TabularPolicy, make_policy, optimal
 
 
 def decision(seed=0, legal=("[a]", "[b]"), turn=0, agent="player_0", messages=()):

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import legos_envs
 from legos_envs import InvalidMove
-from legos_envs.tasks.problems import arithmetic, proposals
-from legos_envs.tasks.problems.proposer_solver import ProposerSolver
+from legos_envs.tasks.problems import ProposerSolver, arithmetic, proposals
 from legos_envs.testing import check_env
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------

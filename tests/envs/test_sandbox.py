@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from legos_envs.scoring import os_sandbox, sandbox
-from legos_envs.scoring.sandbox import MAX_OUTPUT, Ran, run
+from legos_envs.scoring.ran import MAX_OUTPUT, Ran
+from legos_envs.scoring.sandbox import run
 
 SECRET = "canary-5c1f"
 LIMIT = 0.1

@@ -7,8 +7,9 @@ import math
 import pytest
 
 import legos_envs
+from legos_envs.tasks.problems import SPICE
 from legos_envs.tasks.problems.corpus import SAMPLE, open_corpus, passages
-from legos_envs.tasks.problems.spice import SPICE, variance_reward
+from legos_envs.tasks.problems.spice import variance_reward
 from legos_envs.testing import check_env
 
 DOCUMENT = "Lima is the capital of Peru. It has about 10 million people and was founded in 1535 by Francisco Pizarro."

@@ -8,16 +8,7 @@ from hypothesis import strategies as st
 
 from legos_envs import InvalidMove, parsing
 from legos_envs.games.market import Market
-from legos_envs.games.trading import (
-    KINDS,
-    MAX_CHAT,
-    Action,
-    Offer,
-    kind_names,
-    read_action,
-    split_message,
-    write_offer,
-)
+from legos_envs.games.trading import KINDS, MAX_CHAT, Action, Offer, kind_names, read_action, split_message, write_offer
 from legos_envs.testing.robust import GARBAGE
 
 FIVE = KINDS[:5]

@@ -13,7 +13,8 @@ import httpx2
 import pytest
 
 import legos_envs
-from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
+from inference import RequestRefused, ServerUnavailable
+from inference.client import BadAnswer
 from inference.client.retry import Retry
 from legos_envs import Decision
 from legos_train.cli.main import main

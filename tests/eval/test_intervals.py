@@ -20,7 +20,7 @@ from legos_train.evaluation.intervals import (
     student,
 )
 from legos_train.evaluation.summary import by_seed
-from legos_train.rollout.rollouts import Play, Rollouts
+from legos_train.rollout import Play, Rollouts
 
 
 def test_identical_policies_differ_by_nothing_in_95_of_100_evaluations() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import legos_envs
 from legos_train.cli.main import main
-from legos_train.config.train_config import from_dict
+from legos_train.config import from_dict
 from legos_train.errors import PolicyError
 from legos_train.evaluation.outcomes import OUTCOMES
 from legos_train.evaluation.setting import told_roles, trained_args
@@ -135,7 +135,7 @@ def test_a_policy_that_does_not_fit_the_env_is_explained(capsys: pytest.CaptureF
 
 
 def test_the_hub_is_not_waited_for_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    from inference.types import ModelNotFound
+    from inference import ModelNotFound
 
     def unknown(*_: Any) -> Any:
         raise OSError("Name or service not known")
@@ -151,8 +151,8 @@ def test_the_hub_is_not_waited_for_without_a_network(monkeypatch: pytest.MonkeyP
 def test_training_measures_what_an_evaluation_measures(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same weights on the same seeds: against random play, against a seat that is given away, and alone."""
     from inference import Engine
-    from inference.text.render import Renderer
-    from legos_train.evaluation.during_training import Measurer
+    from inference.text import Renderer
+    from legos_train.evaluation import Measurer
 
     word = f"{run_dir}@last"
     engine = Engine.load("tiny")

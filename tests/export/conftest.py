@@ -12,7 +12,8 @@ import pytest
 
 import legos_envs
 from legos_envs.policies import RandomPolicy
-from legos_train.config.train_config import TrainConfig, to_toml
+from legos_train import TrainConfig
+from legos_train.config import to_toml
 from legos_train.observe.viewer import rollout_line
 
 RESULT = {
@@ -60,8 +61,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]
     """config.toml, result.json, rollouts.jsonl and the adapters `adapter`, `last`, `best`."""
     import mlx.core as mx
 
-    from legos_train.disk import checkpoint
-    from legos_train.disk.adapter_files import save_adapter
+    from legos_train.disk import checkpoint, save_adapter
 
     path = tmp_path_factory.mktemp("runs") / "kuhn"
     path.mkdir()

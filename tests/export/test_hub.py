@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from inference.loading import read_adapter
+from inference import read_adapter
 from legos_train.cli.main import main
-from legos_train.export import ExportError, hub
+from legos_train.errors import ExportError
+from legos_train.export import hub
 from legos_train.export.peft import to_mlx
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from inference.loading import load, read_adapter
+from inference import load, read_adapter
 from legos_train.cli.main import main
-from legos_train.disk.adapter_files import save_adapter
-from legos_train.export import ExportError
+from legos_train.disk import save_adapter
+from legos_train.errors import ExportError
 from legos_train.export.peft import original_model, to_mlx, to_peft
 
 SHAPES = {"self_attn.q_proj": (128, 128), "self_attn.k_proj": (128, 32), "mlp.down_proj": (512, 128)}

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from legos_train.cli.main import main
-from legos_train.export import ExportError, rows
+from legos_train.errors import ExportError
+from legos_train.export import rows
 
 Line = dict[str, Any]
 

@@ -20,8 +20,8 @@ import pytest
 
 import legos_envs
 from legos_train.cli.main import main
-from legos_train.export import ExportError
-from legos_train.export.verifiers import write_package
+from legos_train.errors import ExportError
+from legos_train.export import write_package
 
 
 class Partner:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from inference.server.app import Settings, create_app
+from inference.server import Settings, create_app
 from inference.server.running import make_server
 
 

@@ -13,8 +13,7 @@ from mlx import nn
 from mlx.utils import tree_flatten
 from test_engine import PROMPTS, close, forward_logprobs
 
-from inference import AdapterError, Completion, Engine, Request
-from inference.loading import clone_structure
+from inference import AdapterError, Completion, Engine, Request, clone_structure
 
 MakeAdapter = Callable[..., dict[str, mx.array]]
 

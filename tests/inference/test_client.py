@@ -18,20 +18,22 @@ import pytest
 from live import LiveServer, serving, wait_until
 from test_engine import PROMPTS
 
-from inference import Engine, Request, base_digest
-from inference.client import (
+from inference import (
+    AsyncEngine,
     Client,
+    Completion,
+    Engine,
     HttpClient,
     Incompatible,
     LocalClient,
+    Request,
     RequestRefused,
-    Retry,
     ServerUnavailable,
+    base_digest,
     check_compatible,
-    pack,
 )
-from inference.engine.worker import AsyncEngine
-from inference.types import Completion
+from inference.client.packing import pack
+from inference.client.retry import Retry
 
 HELLO = [{"role": "user", "content": "the player says [bet]"}]
 LONG = Request(PROMPTS[0], max_tokens=400, seed=1, stop_ids=frozenset())

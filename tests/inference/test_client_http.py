@@ -20,9 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from live import Scripted, completion_answer, info_answer
 
-from inference import InferenceError, Request
-from inference.client import BadAnswer, HttpClient, RequestRefused, Retry, Sampling, ServerUnavailable, pack, wire
+from inference import HttpClient, InferenceError, Request, RequestRefused, ServerUnavailable
+from inference.client import BadAnswer, wire
 from inference.client import retry as retrying
+from inference.client.interface import Sampling
+from inference.client.packing import pack
+from inference.client.retry import Retry
 
 URL = "http://server.example:8000"
 KEY = "legos-secret-key-0123456789"

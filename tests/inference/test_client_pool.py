@@ -14,20 +14,22 @@ from hypothesis import strategies as st
 from live import LiveServer, serving, wait_until
 from test_client import HELLO, LONG, over_http
 
-from inference import AdapterInfo, Completion, Engine, Request
-from inference.client import (
-    ChatReply,
+from inference import (
+    AdapterInfo,
+    Completion,
+    Engine,
     HttpClient,
     Incompatible,
     LocalClient,
-    Packed,
     Pool,
+    Request,
     RequestRefused,
-    Retry,
-    ServerInfo,
     ServerUnavailable,
 )
+from inference.client.interface import ChatReply, ServerInfo
+from inference.client.packing import Packed
 from inference.client.publications import Publication, Publications
+from inference.client.retry import Retry
 from inference.types import PublishMode
 
 QUICK = Retry(attempts=8, first=0.002, most=0.02)

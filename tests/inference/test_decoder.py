@@ -12,8 +12,8 @@ from mlx_lm.models import gemma, llama, qwen2, qwen3
 
 from inference import Engine, Request
 from inference.adapters import linear_shapes
+from inference.forward import MlxForward
 from inference.forward.host_forward import HostForward, _Linear, _slices
-from inference.forward.mlx_forward import MlxForward
 
 COMMON = {
     "hidden_size": 32,

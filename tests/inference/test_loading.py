@@ -13,8 +13,7 @@ import pytest
 from transformers import AutoTokenizer
 
 import inference
-from inference import AdapterError, ModelNotFound, UnsafeModel, base_digest, load, read_adapter
-from inference.types import InferenceError
+from inference import AdapterError, InferenceError, ModelNotFound, UnsafeModel, base_digest, load, read_adapter
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from test_engine import PROMPTS, forward_logprobs
 from test_zoo import with_lora
 
 from inference import Engine, Request, loading
-from legos_train import train
-from legos_train.config.train_config import TrainConfig, from_dict
-from legos_train.run.trainer import POLICY, Trainer
+from legos_train import TrainConfig, Trainer, train
+from legos_train.config import from_dict
+from legos_train.run.trainer import POLICY
 
 ON_CPU = mx.default_device().type == mx.DeviceType.cpu
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from inference.text.render import Conversation, Renderer
+from inference.text import Conversation, Renderer
 from inference.text.templates import KINDS, NAMED
 
 BOS, EOS = "<s>", "</s>"

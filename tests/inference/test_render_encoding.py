@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from inference.text.encoding import TextEncoder, replace_surrogates
+from inference.text import TextEncoder
+from inference.text.encoding import replace_surrogates
 
 CORPUS = ["hello world the user says hi", "an assistant answers"] * 20
 MARKERS = ["<s>", "</s>", "<|im_end|>", "<think>", "[INST]", "⟐"]

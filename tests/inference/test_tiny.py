@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import inference
-from inference.text.render import Renderer
+from inference.text import Renderer
 
 TINY = Path(inference.__file__).parent / "models" / "tiny"
 FIRST = {"role": "user", "content": "  Your card: K.\n\n[check] <b> 12 \n"}

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from test_engine import PROMPTS
 
-from inference import Completion, Engine, InferenceError, Request
-from inference.engine.worker import AsyncEngine, Worker
+from inference import AsyncEngine, Completion, Engine, InferenceError, Request
+from inference.engine.worker import Worker
 from inference.types import Delta
 
 LONG = Request(PROMPTS[0], max_tokens=400, temperature=1.0, seed=1, stop_ids=frozenset())

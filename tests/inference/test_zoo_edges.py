@@ -13,10 +13,10 @@ from mlx_lm.models import qwen2
 from test_engine import close
 from test_zoo import ON_CPU, PATHS, PROMPTS, case, check, jobs, path, run
 
-from inference import AdapterError, Engine, Request, UnsupportedModel
+from inference import AdapterError, Engine, Request, UnsupportedModel, clone_structure
 from inference.engine import runner
 from inference.forward.kv import Arena
-from inference.loading import clone_structure, context_length
+from inference.loading import context_length
 
 
 @pytest.mark.skipif(not ON_CPU, reason="other devices have the product that is missing here")

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from benchmarks.wire import Live
-from inference.server.app import Settings
+from inference.server import Settings
 from inference.server.guard import Limits
 
 GOOD = {"prompt": "the player says", "max_tokens": 12, "temperature": 0, "ignore_eos": True}

@@ -17,7 +17,7 @@ import pytest
 from test_openai_client import IDS, log_softmax
 
 from benchmarks.wire import Live, Reply
-from inference.server.app import Settings
+from inference.server import Settings
 from inference.server.guard import Limits
 
 Put = Callable[..., Any]
@@ -70,7 +70,7 @@ def test_bytes_are_published_counted_listed_and_unloaded(live: Live, put: Put, a
 
 
 def test_info_names_what_is_served(live: Live, model: str, random_model_dir: Path) -> None:
-    from inference.loading import base_digest
+    from inference import base_digest
 
     info = live.ask("GET", "/v1/legos/info").json()
     assert (info["protocol"], info["model"], info["context"], info["max_lora_rank"]) == (1, model, 512, 64)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from benchmarks.wire import Connection, Live, head, post
-from inference.server.app import Settings
+from inference.server import Settings
 
 CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
 SAY = [{"role": "user", "content": "hi"}]

@@ -17,7 +17,7 @@ import pytest
 from benchmarks.storm_processes import Served
 from benchmarks.wire import Connection, Live, Reply, post
 from inference import ModelNotFound, loading
-from inference.server.app import Settings
+from inference.server import Settings
 
 BODY = {"prompt": "the player says", "temperature": 0, "ignore_eos": True, "return_token_ids": True}
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
@@ -91,8 +91,7 @@ def test_while_the_model_loads_requests_are_asked_to_come_again(
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_server(tmp_path: Path) -> None:
-    from inference.server.app import create_app
-    from inference.server.running import serve
+    from inference.server import create_app, serve
 
     assert serve(create_app(Settings(model=str(tmp_path / "nothing"))), "127.0.0.1", 0) == 1
     with pytest.raises(ModelNotFound, match="no such model"):

@@ -18,10 +18,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from legos_train.disk import checkpoint, crash, fsops
-from legos_train.disk.adapter_files import save_adapter
-from legos_train.disk.metrics_file import MetricsFile
-from legos_train.disk.run_directory import RunDirectory, write_text
+from legos_train.disk import MetricsFile, RunDirectory, checkpoint, crash, fsops, save_adapter
+from legos_train.disk.fsops import write_text
 
 STEPS, EVERY = 6, 2
 UNFINISHED = "checkpoint.directory_synced:4"  # the last checkpoint, with two rows after the one before

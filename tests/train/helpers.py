@@ -6,7 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from legos_train.config.train_config import TrainConfig, from_dict
+from legos_train import TrainConfig
+from legos_train.config import from_dict
 
 
 def small(run_dir: Path | None = None, **changes: Any) -> TrainConfig:

@@ -16,13 +16,12 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from legos_train import Trainer, train
-from legos_train.errors import TrainingError
+from legos_train import Trainer, TrainingError, train
 from legos_train.loss import LossSettings
+from legos_train.model import World, joined
 from legos_train.model.gradients import prepare
 from legos_train.model.policy import grad_norm, loss_and_grad
 from legos_train.model.rank_watch import RankLost
-from legos_train.model.ranks import World, joined
 
 from .helpers import small
 

@@ -9,8 +9,7 @@ import pytest
 
 import legos_envs
 from legos_envs.policies import RandomPolicy
-from legos_train import Actor, Arena, EpisodeRequest, Trainer, train
-from legos_train.errors import ConfigError
+from legos_train import Actor, Arena, ConfigError, EpisodeRequest, Trainer, train
 
 from .helpers import small
 
@@ -19,7 +18,7 @@ def test_two_envs_are_drawn_by_weight_and_their_numbers_kept_apart(tmp_path: Pat
     envs = [{"id": "KuhnPoker-v0", "weight": 3.0}, {"id": "MatrixGame-v0", "name": "rps", "args": {"game": "rps"}}]
     result = train(config=small(tmp_path / "run", env=envs, batch_size=64), quiet=True)
     assert {"KuhnPoker-v0/nash_conv", "rps/nash_conv"} <= set(result.last)
-    from legos_train.run.episode_metrics import MetricsFile
+    from legos_train.disk import MetricsFile
 
     first, _ = MetricsFile.read(tmp_path / "run" / "metrics.jsonl")
     assert set(first["reward"]) == {"KuhnPoker-v0/player_0", "KuhnPoker-v0/player_1", "rps/player_0", "rps/player_1"}

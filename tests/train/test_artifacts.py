@@ -14,8 +14,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from legos_train import ArtifactStore
 from legos_train.arena.artifact import LEARNABILITY, learnability
-from legos_train.arena.artifact_store import ArtifactStore
 
 
 def rng(seed: int = 0) -> np.random.Generator:

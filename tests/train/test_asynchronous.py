@@ -7,9 +7,8 @@ import pytest
 
 from legos_envs import Decision
 from legos_envs.records import Episode, Trajectory, Turn, episode_from_json, episode_to_json
-from legos_train import Actor, Arena, Trainer
+from legos_train import Actor, Arena, ConfigError, Trainer
 from legos_train.batch import pack
-from legos_train.errors import ConfigError
 from legos_train.run.overlap import make_batch_generator, overlapped, split_stale
 from legos_train.run.stopping import Stopping
 

@@ -12,10 +12,8 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from legos_train.disk import checkpoint, fsops
-from legos_train.disk.adapter_files import save_adapter
-from legos_train.disk.metrics_file import MetricsFile
-from legos_train.disk.run_directory import RunDirectory, explain_os_error, write_text
+from legos_train.disk import MetricsFile, RunDirectory, checkpoint, fsops, save_adapter
+from legos_train.disk.fsops import explain_os_error, write_text
 
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EMFILE, errno.EINTR)
 ALL, SHORT = "every call from here on", "a short write"

@@ -16,8 +16,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from legos_train.disk import checkpoint, fsops, tensors
-from legos_train.disk.adapter_files import save_adapter
+from legos_train.disk import checkpoint, fsops, save_adapter, tensors
 
 Node = dict[str, Any]
 Call = tuple[str, tuple[Any, ...], Any]

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from legos_train.disk import checkpoint
-from legos_train.disk.metrics_file import MetricsFile
+from legos_train.disk import MetricsFile, checkpoint
 from legos_train.errors import Stopped
 from legos_train.run.stopping import Stopping
 

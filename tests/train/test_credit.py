@@ -8,16 +8,12 @@ import random
 import numpy as np
 import pytest
 
-from legos_train.credit import (
-    METHODS,
-    ConstantCredit,
-    CreditAssigner,
-    GRPOCredit,
-    HierarchicalGRPOCredit,
-    RAECredit,
-    SamePromptCredit,
-    make_credit,
-)
+from legos_train import CreditAssigner, make_credit
+from legos_train.credit import METHODS
+from legos_train.credit.constant import ConstantCredit
+from legos_train.credit.group import GRPOCredit, HierarchicalGRPOCredit
+from legos_train.credit.rae import RAECredit
+from legos_train.credit.same_prompt import SamePromptCredit
 from tests.train.credit_episodes import episode, match, random_batch
 
 

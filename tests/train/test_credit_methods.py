@@ -6,25 +6,18 @@ import json
 
 import pytest
 
+from legos_train import CreditAssigner
 from legos_train.config.sections import Credit
-from legos_train.credit import (
-    METHODS,
-    AgentTurnCredit,
-    ConstantCredit,
-    CreditAssigner,
-    GiGPOCredit,
-    GRPOCredit,
-    HierarchicalGRPOCredit,
-    MaxRLCredit,
-    PerEnv,
-    PerRoleNormCredit,
-    RAECredit,
-    ReinforceCredit,
-    RLOOCredit,
-    TurnLevelCredit,
-    credit_options,
-    from_settings,
-)
+from legos_train.credit import METHODS, PerEnv, credit_options, from_settings
+from legos_train.credit.agent_turn import AgentTurnCredit
+from legos_train.credit.constant import ConstantCredit
+from legos_train.credit.gigpo import GiGPOCredit
+from legos_train.credit.group import GRPOCredit, HierarchicalGRPOCredit
+from legos_train.credit.maxrl import MaxRLCredit
+from legos_train.credit.rae import RAECredit
+from legos_train.credit.reinforce import ReinforceCredit
+from legos_train.credit.rloo import RLOOCredit
+from legos_train.credit.role_norm import PerRoleNormCredit, TurnLevelCredit
 from tests.train.credit_episodes import episode, match
 
 

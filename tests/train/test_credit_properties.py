@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legos_train.credit import METHODS, make_credit
+from legos_train import make_credit
+from legos_train.credit import METHODS
 from tests.train.credit_episodes import episode
 
 REWARD = st.integers(-8, 8).map(lambda n: n / 4)

@@ -10,13 +10,11 @@ import pytest
 
 from legos_envs.games.kuhn_poker import KuhnPokerGame
 from legos_envs.records import Episode, Trajectory, Turn
-from legos_train.credit import (
-    GRPOCredit,
-    PerRoleNormCredit,
-    RAECredit,
-    ReinforceCredit,
-    SamePromptCredit,
-)
+from legos_train.credit.group import GRPOCredit
+from legos_train.credit.rae import RAECredit
+from legos_train.credit.reinforce import ReinforceCredit
+from legos_train.credit.role_norm import PerRoleNormCredit
+from legos_train.credit.same_prompt import SamePromptCredit
 
 GAME = KuhnPokerGame()
 SHIFT = 2.0

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 import legos_envs
-from legos_envs.table.table import keyed_generator
-from legos_train.arena.arena import Arena, EpisodeRequest
-from legos_train.arena.artifact_store import ArtifactStore
-from legos_train.arena.curriculum import STORE, make_sampler
+from legos_envs.table import keyed_generator
+from legos_train import Arena, ArtifactStore, ConfigError, EpisodeRequest
+from legos_train.arena.curriculum import make_sampler
 from legos_train.arena.curriculum.items import passage_key
 from legos_train.arena.curriculum.proposed import ENOUGH, SEEN
+from legos_train.arena.curriculum.samplers import STORE
 from legos_train.config.sections import Curriculum
-from legos_train.errors import ConfigError
 from tests.train.helpers import small
 
 
@@ -351,7 +350,7 @@ def test_a_sampler_without_its_environment_is_refused(sampler, kind):
 
 def test_a_run_comes_back_to_its_store(tmp_path):
     """A trainer resumed from a checkpoint takes the same third step: same items, same records, same weights."""
-    from legos_train.run.trainer import Trainer
+    from legos_train import Trainer
 
     config = small(
         tmp_path,

@@ -17,12 +17,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from legos_train import Trainer, train
-from legos_train.disk import tensors
-from legos_train.disk.metrics_file import MetricsFile
-from legos_train.errors import ConfigError
+from legos_train import ConfigError, Trainer, train
+from legos_train.disk import MetricsFile, tensors
+from legos_train.model import joined
 from legos_train.model.rank_watch import RankLost, Watch
-from legos_train.model.ranks import joined
 
 from .helpers import small
 

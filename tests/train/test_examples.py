@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from legos_train import train
-from legos_train.config.presets import preset, preset_names
-from legos_train.config.train_config import from_dict
-from legos_train.errors import ConfigError
-from legos_train.run.episode_metrics import MetricsFile
+from legos_train import ConfigError, train
+from legos_train.config import from_dict, preset, preset_names
+from legos_train.disk import MetricsFile
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("train_*.py"))
 GAMES = {"kuhn", "nim", "tictactoe", "biased_rps"}

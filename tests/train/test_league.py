@@ -11,8 +11,9 @@ import mlx.core as mx
 import pytest
 
 from legos_envs.records import Episode, Trajectory, Turn
+from legos_train import League
 from legos_train.config import sections as settings
-from legos_train.league import LEARNER, League, mark
+from legos_train.league import LEARNER, mark
 from legos_train.league.seating import draw
 
 SEATS = ("player_0", "player_1")
@@ -210,7 +211,7 @@ def test_observe_counts_each_game_once_by_seat() -> None:
 
 def test_only_the_learners_tokens_are_trained() -> None:
     """A peer trains on its opponents' tokens."""
-    from legos_train.credit import make_credit
+    from legos_train import make_credit
 
     game = episode({"player_0": 1, "player_1": -1})
     mark(game, {"player_1": "step_0"})

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from legos_envs.records import Episode, Trajectory, Turn
-from legos_train.credit import make_credit
+from legos_train import make_credit
 from legos_train.league import mark
 from legos_train.rollout.filters import drawn_again, is_draw, keep_best, keep_draws, retry
 

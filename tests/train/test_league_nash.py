@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from legos_train import League
 from legos_train.config import sections as sections
-from legos_train.league import League, meta_nash, role_nash
+from legos_train.league import meta_nash, role_nash
 
 RPS = [[0, -1, 1], [1, 0, -1], [-1, 1, 0]]
 BIASED = [[0, -1, 2], [1, 0, -1], [-2, 1, 0]]

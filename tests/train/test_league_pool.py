@@ -12,9 +12,9 @@ import pytest
 import legos_envs
 from benchmarks.league import Tabular, train
 from inference.client.packing import check_name
+from legos_train import League
 from legos_train.config import sections as settings
 from legos_train.disk import checkpoint
-from legos_train.league import League
 
 
 def weights(value: float, rank: int = 1) -> dict[str, mx.array]:

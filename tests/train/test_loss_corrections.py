@@ -11,17 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legos_train.loss import (
-    LossSettings,
-    distribution,
-    entropy,
-    entropy_top,
-    entropy_within,
-    gspo,
-    metrics,
-    objective,
-    turn_means,
-)
+from legos_train.loss import LossSettings, distribution, metrics, objective
+from legos_train.loss.penalties import entropy, entropy_top, entropy_within
+from legos_train.loss.tokens import gspo, turn_means
 from tests.train.test_loss import LOG2, make_batch, numbers
 
 AGGREGATIONS = ("token", "sequence", "constant")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from legos_train import train
+from legos_train import TrainConfig, train
 from legos_train.cli.main import main
-from legos_train.config.train_config import TrainConfig, to_toml
+from legos_train.config import to_toml
 from legos_train.errors import RunError
 from legos_train.observe.report import compare, print_table, report_again, write_comparison
 from legos_train.observe.report.changed_settings import changed, differing, flat
@@ -146,7 +146,7 @@ def test_by_hand_on_the_command_line(
 
 
 def test_the_table_at_the_end(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    from legos_train.run.loop import Result
+    from legos_train import Result
 
     result = Result(runs[0], **{k: v for k, v in json.loads((runs[0] / "result.json").read_text()).items()})
     print_table(result, "plain")

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from legos_train.observe.numbers import interval, results, shown
-from legos_train.observe.report import Figure, Line, figures, heat_map, line_chart, standalone, write_pngs
+from legos_train.observe.eval_numbers import interval, results, shown
+from legos_train.observe.report import write_pngs
+from legos_train.observe.report.figures import figures
 from legos_train.observe.report.png import plain
 from legos_train.observe.report.scales import nice_ticks, number, running_mean, thinned, tick_names, window_of
+from legos_train.observe.report.svg import Figure, Line, heat_map, line_chart, standalone
 
 SVG = "{http://www.w3.org/2000/svg}"
 

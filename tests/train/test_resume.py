@@ -14,8 +14,7 @@ import mlx.core as mx
 import pytest
 
 from legos_train import train
-from legos_train.disk import checkpoint
-from legos_train.disk.run_directory import RunDirectory
+from legos_train.disk import RunDirectory, checkpoint
 from legos_train.errors import RunError
 
 from .helpers import digest, small

@@ -8,9 +8,10 @@ import pytest
 
 import legos_envs
 from inference import Engine
-from inference.text.render import Renderer
+from inference.text import Renderer
 from legos_envs.policies import RandomPolicy
-from legos_train.rollout.rollouts import ModelPlayer, Play, Rollouts
+from legos_train.players import ModelPlayer
+from legos_train.rollout import Play, Rollouts
 
 
 @pytest.fixture(scope="module")

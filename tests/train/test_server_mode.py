@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from inference.client import Incompatible, RequestRefused, ServerUnavailable, pack
-from legos_train import Trainer, train
-from legos_train.disk.metrics_file import MetricsFile
-from legos_train.errors import ConfigError
+from inference import Incompatible, RequestRefused, ServerUnavailable
+from inference.client.packing import pack
+from legos_train import ConfigError, Trainer, train
+from legos_train.disk import MetricsFile
 from legos_train.players import remote
 from tests.inference.live import LiveServer
 

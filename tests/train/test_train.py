@@ -12,11 +12,9 @@ import pytest
 
 from inference import Engine
 from legos_envs.exact import solve as exact
-from legos_train import train
+from legos_train import Trainer, TrainingError, train
 from legos_train.batch import pack
-from legos_train.errors import TrainingError
 from legos_train.model import backend as backend_module
-from legos_train.run.trainer import Trainer
 
 from .helpers import small
 
@@ -170,7 +168,7 @@ def test_files_of_a_run(tmp_path: Path) -> None:
 
 def test_the_exact_numbers_are_those_of_the_sampled_play() -> None:
     """Move frequencies over many games equal the probabilities that NashConv is computed from."""
-    from legos_train.evaluate import action_probabilities
+    from legos_train.evaluation.exactly import action_probabilities
 
     trainer = Trainer(small(batch_size=512))
     infos = exact.info_sets(trainer.env.game)  # type: ignore[attr-defined]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from legos_train import Actor, Arena, EpisodeRequest, RAECredit, Trainer, train
-from legos_train.credit import PerRole, make_credit
-from legos_train.errors import ConfigError
-from legos_train.players.actors import NOT_FINITE
+from legos_train import Actor, Arena, ConfigError, EpisodeRequest, Trainer, make_credit, train
+from legos_train.credit import PerRole
+from legos_train.credit.rae import RAECredit
+from legos_train.rollout.jobs import NOT_FINITE
 from legos_train.run.overlap import overlapped
 from legos_train.run.stopping import Stopping
 

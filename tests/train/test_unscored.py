@@ -9,8 +9,8 @@ import pytest
 import legos_envs
 from legos_envs.policies import make_policy
 from legos_train import train
-from legos_train.evaluate import NothingScored, head_to_head
-from legos_train.rollout.rollouts import Rollouts
+from legos_train.evaluation.duel import NothingScored, head_to_head
+from legos_train.rollout import Rollouts
 
 from .helpers import small
 

@@ -14,9 +14,7 @@ from typing import Any
 import legos_envs
 from legos_envs.play import Decision, Runner
 from legos_envs.records import Episode
-from legos_train.observe.viewer import serve
-from legos_train.observe.viewer.lines import rollout_line
-from legos_train.observe.viewer.log import LOG
+from legos_train.observe.viewer import LOG, rollout_line, serve
 
 SAID = ("I think so.\nMy number: 42", "[0.5]", "Problem: 3 * (4 + 5)\nAnswer: 27", "27", "No.", "[pro]")
 VOCABULARY: list[str] = []

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from legos_train.observe.viewer import write_page
+from legos_train.observe.viewer import LogLine, write_page
 from legos_train.observe.viewer.compact import compact
-from legos_train.observe.viewer.log import LogLine
 from tests.view.conftest import Watched
 from tests.view.made import append, line_of, played, serving, some_lines, write_log
 from tests.view.payloads import PAYLOADS, poisoned

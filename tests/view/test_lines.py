@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from legos_envs.records import Episode, Trajectory, Turn, episode_from_json, episode_to_json
-from legos_train.observe.viewer import LogLine, rollout_line, seat_outcomes
+from legos_train.observe.viewer import LogLine, rollout_line
 from legos_train.observe.viewer.compact import compact, worst_turn
+from legos_train.observe.viewer.lines import seat_outcomes
 from tests.view.made import ENVS, VOCABULARY, line_of, played, with_tokens
 
 

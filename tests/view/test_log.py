@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from legos_train.cli.main import main
-from legos_train.observe.viewer.log import LOG, LogReader, read_extras
+from legos_train.observe.viewer import LOG, LogReader
+from legos_train.observe.viewer.log import read_extras
 from legos_train.observe.viewer.results import read_results
 from tests.view.made import line_of, played, write_log
 

@@ -9,9 +9,8 @@ import pytest
 import legos_envs
 from legos_envs.exact import solve as exact
 from legos_envs.play import Runner
-from legos_train.observe.viewer import exact_values, rollout_line
+from legos_train.observe.viewer import LogLine, exact_values, rollout_line
 from legos_train.observe.viewer.compact import compact
-from legos_train.observe.viewer.log import LogLine
 from legos_train.observe.viewer.truth import solve
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from legos_train.cli.main import main
-from legos_train.observe.viewer import LogError, serve
-from legos_train.observe.viewer.log import LOG
+from legos_train.observe.viewer import LOG, serve
+from legos_train.observe.viewer.log import LogError
 from legos_train.run.loop import Watch
 from tests.view.made import append, serving, some_lines, write_log
 

@@ -96,7 +96,7 @@ from typing import Any, NamedTuple
 from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import judging
-from legos_envs.table.table import Rules, Seat, Table
+from legos_envs.table import Rules, Seat, Table
 from legos_envs.tasks.argument.debate_cases import CASES, TOPICS, Case
 from legos_envs.tasks.talk import excerpt, remember
 from legos_envs.text_env import TextEnv

@@ -92,7 +92,7 @@ from typing import Any
 
 from legos_envs import arguments
 from legos_envs.play import Decision
-from legos_envs.table.table import InvalidMove, Rules, Seat, Table
+from legos_envs.table import InvalidMove, Rules, Seat, Table
 from legos_envs.tasks.argument import proofs
 from legos_envs.tasks.argument.proofs import Theorem
 from legos_envs.text_env import TextEnv

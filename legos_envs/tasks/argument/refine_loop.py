@@ -102,9 +102,8 @@ from typing import Any
 
 from legos_envs import arguments
 from legos_envs.play import Decision
-from legos_envs.scoring import judging
-from legos_envs.scoring.rubric import Rubric
-from legos_envs.table.table import Forfeit, Rules, Seat, Table
+from legos_envs.scoring import Rubric, judging
+from legos_envs.table import Forfeit, Rules, Seat, Table
 from legos_envs.tasks import checked_texts
 from legos_envs.tasks.talk import excerpt, remember
 from legos_envs.text_env import TextEnv

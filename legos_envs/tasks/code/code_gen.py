@@ -105,7 +105,7 @@ from typing import Any, NamedTuple
 from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import sandbox
-from legos_envs.table.table import Forfeit, InvalidMove, Rules, Seat, Table
+from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table
 from legos_envs.tasks.code.code_items import ITEMS, Item
 from legos_envs.text_env import TextEnv
 

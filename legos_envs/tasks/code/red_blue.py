@@ -115,7 +115,7 @@ from typing import Any, NamedTuple
 
 from legos_envs import arguments, parsing
 from legos_envs.scoring import sandbox
-from legos_envs.table.table import InvalidMove, Rules, Seat, Table, Unscored
+from legos_envs.table import InvalidMove, Rules, Seat, Table, Unscored
 from legos_envs.tasks.code import leaks, red_blue_players
 from legos_envs.tasks.code.patch_items import BY_NAME, ITEMS, Item
 from legos_envs.tasks.code.red_blue_data import POLICIES, SECRETS, Policy, Probe, draw_probe, says

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from legos_envs import parsing
 from legos_envs.play import Decision
-from legos_envs.table.table import keyed_generator
+from legos_envs.table import keyed_generator
 from legos_envs.tasks.code.patch_items import BY_NAME, Item
 from legos_envs.tasks.code.red_blue_data import POLICIES, SECRETS, solve
 

@@ -13,7 +13,7 @@ from typing import Any
 from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import judging
-from legos_envs.table.table import Forfeit, Rules, Seat, Table
+from legos_envs.table import Forfeit, Rules, Seat, Table
 from legos_envs.tasks.talk import excerpt
 from legos_envs.text_env import TextEnv
 

@@ -90,8 +90,8 @@ from itertools import combinations
 from typing import Any
 
 from legos_envs import arguments
-from legos_envs.scoring.ratings import Elo, openskill_ratings
-from legos_envs.table.table import Rules, Table
+from legos_envs.scoring import Elo, openskill_ratings
+from legos_envs.table import Rules, Table
 from legos_envs.tasks.contests.matches import Match, MatchEnv, Result, entrant_names
 
 SCHEDULES = ("random", "round_robin")

@@ -90,7 +90,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from legos_envs import arguments
-from legos_envs.table.table import Rules, Table
+from legos_envs.table import Rules, Table
 from legos_envs.tasks.contests.contest import MOST
 from legos_envs.tasks.contests.matches import Match, MatchEnv, entrant_names
 

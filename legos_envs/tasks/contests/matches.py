@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from legos_envs import arguments, registry
 from legos_envs.game import GameEnv
 from legos_envs.play import Decision, Policy
-from legos_envs.table.table import Forfeit, Rules, Seat, Table, Unscored
+from legos_envs.table import Forfeit, Rules, Seat, Table, Unscored
 from legos_envs.tasks.contests.contest import Contest
 from legos_envs.text_env import TextEnv
 

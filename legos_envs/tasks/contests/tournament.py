@@ -96,7 +96,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from legos_envs import arguments
-from legos_envs.table.table import Rules, Table
+from legos_envs.table import Rules, Table
 from legos_envs.tasks.contests.elo_arena import round_robin
 from legos_envs.tasks.contests.matches import Match, MatchEnv, Result, entrant_names
 

@@ -91,9 +91,8 @@ from typing import Any
 
 from legos_envs import arguments
 from legos_envs.play import Decision
-from legos_envs.scoring import answers
-from legos_envs.scoring.rubric import RewardFunction, Rubric, Scores
-from legos_envs.table.table import Rules, Seat, Table
+from legos_envs.scoring import RewardFunction, Rubric, Scores, answers
+from legos_envs.table import Rules, Seat, Table
 from legos_envs.tasks.problems import sources
 from legos_envs.tasks.problems.word_problems import LEVELS, word_problem
 from legos_envs.text_env import TextEnv

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from legos_envs.scoring import answers
-from legos_envs.table.table import InvalidMove
+from legos_envs.table import InvalidMove
 
 MAX_PROBLEM = 2_000
 MAX_ANSWER = 200

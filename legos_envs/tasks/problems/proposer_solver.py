@@ -116,7 +116,7 @@ from typing import Any, NamedTuple
 from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import answers
-from legos_envs.table.table import Forfeit, InvalidMove, Rules, Seat, Table
+from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table
 from legos_envs.tasks.problems import arithmetic, proposals
 from legos_envs.text_env import TextEnv
 

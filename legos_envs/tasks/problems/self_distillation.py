@@ -99,7 +99,7 @@ from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.records import Episode
 from legos_envs.scoring import answers, judging
-from legos_envs.table.table import Forfeit, Rules, Seat, Table
+from legos_envs.table import Forfeit, Rules, Seat, Table
 from legos_envs.tasks.problems import dataset, sources
 from legos_envs.text_env import TextEnv
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from legos_envs import arguments
-from legos_envs.table.table import Table, keyed_generator
+from legos_envs.table import Table, keyed_generator
 from legos_envs.tasks.problems.word_problems import LEVELS, word_problem
 
 ORDERS = ("seed", "sequential", "random")

@@ -91,7 +91,7 @@ from typing import Any
 from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import answers
-from legos_envs.table.table import Forfeit, Rules, Seat, Table
+from legos_envs.table import Forfeit, Rules, Seat, Table
 from legos_envs.tasks.problems import proposals, sources
 from legos_envs.tasks.problems.corpus import Document, open_corpus
 from legos_envs.text_env import TextEnv

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from numpy.random import Generator
 
 from legos_envs import arguments
-from legos_envs.table.table import keyed_generator
+from legos_envs.table import keyed_generator
 
 LEVELS = (1, 2, 3)
 _NAMES = "Ana Ben Chloe Daniel Elif Femi Grace Hugo Ines Jamal Kofi Lena Mateo Nadia Omar Priya Rosa Sam Tara Yusuf"

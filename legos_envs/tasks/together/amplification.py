@@ -93,7 +93,7 @@ import numpy as np
 from legos_envs import arguments, parsing
 from legos_envs.play import Decision
 from legos_envs.scoring import answers, judging
-from legos_envs.table.table import Forfeit, InvalidMove, Rules, Seat, Table
+from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table
 from legos_envs.tasks.problems import arithmetic
 from legos_envs.tasks.talk import excerpt
 from legos_envs.text_env import TextEnv

@@ -93,7 +93,7 @@ from typing import Any
 
 from legos_envs import arguments, parsing
 from legos_envs.play import Decision
-from legos_envs.table.table import Forfeit, InvalidMove, Rules, Seat, Table
+from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table
 from legos_envs.tasks.talk import excerpt, remember
 from legos_envs.tasks.together import list_steps
 from legos_envs.tasks.together.list_steps import ListTask

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from legos_envs import Episode
-from legos_envs.tasks.problems.dataset import Dataset
-from legos_envs.tasks.problems.spice import SPICE
+from legos_envs.tasks.problems import SPICE, Dataset
 from legos_train.arena.artifact import learnability
 from legos_train.arena.artifact_store import ArtifactStore
 from legos_train.arena.curriculum.shares import given, mean, suitable, with_options
-from legos_train.config.sections import Curriculum
+from legos_train.config import sections
 
 if TYPE_CHECKING:
-    from legos_train.arena.arena import Arena, EpisodeRequest
+    from legos_train.arena.arena import Arena
+    from legos_train.arena.request import EpisodeRequest
 
 
 class ItemSampler:
@@ -37,7 +37,7 @@ class ItemSampler:
     taken: tuple[str, ...] = ("index",)
     """Options that say already what an episode is about."""
 
-    def __init__(self, settings: Curriculum, store: ArtifactStore, items: Mapping[str, Sequence[str]]):
+    def __init__(self, settings: sections.Curriculum, store: ArtifactStore, items: Mapping[str, Sequence[str]]):
         self.settings, self.store = settings, store
         self.items = {name: list(keys) for name, keys in items.items()}
         self._index = {name: {key: i for i, key in enumerate(keys)} for name, keys in self.items.items()}
@@ -126,7 +126,7 @@ class LearnabilitySampler(ItemSampler):
     """
 
     @classmethod
-    def of(cls, settings: Curriculum, store: ArtifactStore, arena: Arena) -> LearnabilitySampler:
+    def of(cls, settings: sections.Curriculum, store: ArtifactStore, arena: Arena) -> LearnabilitySampler:
         """The sampler for the data sets of an arena. Raises ValueError when it has none."""
         sizes = {name: len(env.problems) for name, env in suitable(arena, Dataset).items()}
         return cls(settings, store, {name: [str(i) for i in range(size)] for name, size in sizes.items()})
@@ -158,7 +158,7 @@ class CorpusSampler(ItemSampler):
     taken = ("index", "document")
 
     @classmethod
-    def of(cls, settings: Curriculum, store: ArtifactStore, arena: Arena) -> CorpusSampler:
+    def of(cls, settings: sections.Curriculum, store: ArtifactStore, arena: Arena) -> CorpusSampler:
         """The sampler for the corpora of an arena's SPICE environments. Raises ValueError when it has none."""
         envs = suitable(arena, SPICE)
         return cls(settings, store, {name: [passage_key(d.text) for d in env.documents] for name, env in envs.items()})

@@ -9,13 +9,15 @@ import numpy as np
 
 from legos_envs import Episode
 from legos_envs.records import Trajectory
-from legos_envs.tasks.problems.proposer_solver import ProposerSolver, key
+from legos_envs.tasks.problems import ProposerSolver
+from legos_envs.tasks.problems.proposer_solver import key
 from legos_train.arena.artifact_store import ArtifactStore
 from legos_train.arena.curriculum.shares import given, mean, suitable, with_options
-from legos_train.config.sections import Curriculum
+from legos_train.config import sections
 
 if TYPE_CHECKING:
-    from legos_train.arena.arena import Arena, EpisodeRequest
+    from legos_train.arena.arena import Arena
+    from legos_train.arena.request import EpisodeRequest
 
 ENOUGH = 32
 """Problems that must be kept before any is given again."""
@@ -45,12 +47,12 @@ class ProposedProblems:
         domains: the environments it is for, by name, with their `domain`.
     """
 
-    def __init__(self, settings: Curriculum, store: ArtifactStore, domains: Mapping[str, str]):
+    def __init__(self, settings: sections.Curriculum, store: ArtifactStore, domains: Mapping[str, str]):
         self.settings, self.store, self.domains = settings, store, dict(domains)
         self._recent: dict[str, tuple[Any, list[str]]] = {}
 
     @classmethod
-    def of(cls, settings: Curriculum, store: ArtifactStore, arena: Arena) -> ProposedProblems:
+    def of(cls, settings: sections.Curriculum, store: ArtifactStore, arena: Arena) -> ProposedProblems:
         """The sampler for the ProposerSolver environments of an arena. Raises ValueError when it has none."""
         return cls(settings, store, {name: env.domain for name, env in suitable(arena, ProposerSolver).items()})
 

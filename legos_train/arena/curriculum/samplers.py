@@ -9,47 +9,24 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
-from legos_envs import Episode
 from legos_train.arena.artifact_store import ArtifactStore
 from legos_train.arena.curriculum.items import CorpusSampler, LearnabilitySampler
 from legos_train.arena.curriculum.proposed import ProposedProblems
-from legos_train.config.sections import Curriculum
+from legos_train.arena.request import TaskSampler
+from legos_train.config import sections
 from legos_train.errors import ConfigError
 
 if TYPE_CHECKING:
-    from legos_train.arena.arena import Arena, EpisodeRequest
+    from legos_train.arena.arena import Arena
 
 STORE = "curriculum"
 """What the arena calls the store of the run's sampler."""
 
 
-class TaskSampler(Protocol):
-    """Decides what an episode is about, and learns from how it went."""
-
-    def prepare(self, request: EpisodeRequest, rng: np.random.Generator, step: int) -> EpisodeRequest:
-        """The request, or one with other `options`; called once per group of episodes.
-
-        A function of the sampler's state and the arguments: the same call again gives the same request.
-        """
-        ...
-
-    def learn(self, episodes: Sequence[Episode], step: int) -> dict[str, float]:
-        """Takes in the finished episodes of a step; returns numbers for its metrics record."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps besides the arena's stores, as JSON values."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
-
-
-Maker = Callable[[Curriculum, ArtifactStore, "Arena"], TaskSampler]
+Maker = Callable[[sections.Curriculum, ArtifactStore, "Arena"], TaskSampler]
 SAMPLERS: dict[str, Maker] = {
     "proposed_problems": ProposedProblems.of,
     "learnability": LearnabilitySampler.of,
@@ -57,7 +34,7 @@ SAMPLERS: dict[str, Maker] = {
 }
 
 
-def make_sampler(settings: Curriculum, arena: Arena) -> TaskSampler:
+def make_sampler(settings: sections.Curriculum, arena: Arena) -> TaskSampler:
     """The task sampler that `settings.sampler` names, over the arena's store `curriculum`, made when there is none.
 
     `module:function` is called with the settings, the store and the arena and returns a `TaskSampler`.

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pettingzoo.utils.env import AECEnv
 
 if TYPE_CHECKING:
-    from legos_train.arena.arena import Arena, EpisodeRequest
+    from legos_train.arena.arena import Arena
+    from legos_train.arena.request import EpisodeRequest
 
 E = TypeVar("E")
 

@@ -11,6 +11,7 @@ import tomllib
 from importlib import resources
 from typing import Any
 
+from legos_train.config.assignments import merged
 from legos_train.errors import ConfigError
 
 
@@ -34,6 +35,4 @@ def preset(name: str, *, smoke: bool = False) -> dict[str, Any]:
     small = data.pop("smoke", {})
     if not smoke:
         return data
-    from legos_train.cli.train import merged
-
     return merged(data, small)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from legos_train.config.train_config import TrainConfig
+from legos_train.config import TrainConfig
 
 LEFT_OUT = ("run_dir", "logs.progress")
 

@@ -8,11 +8,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from legos_train.config.train_config import read_toml
-from legos_train.disk.metrics_file import MetricsFile
-from legos_train.disk.run_directory import write_text
+from legos_train.config import read_toml
+from legos_train.disk import MetricsFile, fsops
 from legos_train.errors import RunError
-from legos_train.observe.numbers import results, shown
+from legos_train.observe.eval_numbers import results, shown
 from legos_train.observe.report.changed_settings import differing, flat
 from legos_train.observe.report.figures import figures
 from legos_train.observe.report.labels import metric_name
@@ -46,7 +45,7 @@ def compare(dirs: Sequence[Path]) -> str:
 def write_comparison(dirs: Sequence[Path]) -> Path:
     """Writes `compare.html` into the first directory and returns its path. Raises as `compare`, and OSError."""
     path = Path(dirs[0]) / "compare.html"
-    write_text(path, compare(dirs))
+    fsops.write_text(path, compare(dirs))
     return path
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from legos_train.disk.metrics_file import _finite
 from legos_train.observe.dashboard import Mode, settled
-from legos_train.observe.numbers import results, shown
+from legos_train.observe.eval_numbers import results, shown
 from legos_train.observe.report.labels import metric_name
 
 if TYPE_CHECKING:
-    from legos_train.run.loop import Result
+    from legos_train.observe.result import Result
 
 PIPE_WIDTH = 120
 """Columns of the table where no terminal says how wide it is."""

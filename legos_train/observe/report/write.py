@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from legos_train.config.train_config import TrainConfig, load_toml, to_toml
-from legos_train.disk.run_directory import write_text
+from legos_train.config import TrainConfig, load_toml, to_toml
+from legos_train.disk import fsops
 from legos_train.errors import RunError
 from legos_train.observe.report.changed_settings import changed
 from legos_train.observe.report.figures import figures
@@ -18,11 +18,7 @@ from legos_train.observe.report.lost_games import games_html, sample_games
 from legos_train.observe.report.report_page import bar_table, grid, page, picture, table
 from legos_train.observe.report.result_table import summary_rows
 from legos_train.observe.report.svg import heat_map, line_chart, standalone
-from legos_train.run.report_facts import facts_of
-
-if TYPE_CHECKING:
-    from legos_train.run.loop import Result
-    from legos_train.run.trainer import Trainer
+from legos_train.observe.result import Result
 
 UNFINISHED = "not finished"
 SECTIONS = ("What it is worth", "Learning", "Health", "Speed", "League")
@@ -33,20 +29,21 @@ def write_report(
     config: TrainConfig,
     result: Result,
     records: Sequence[Mapping[str, Any]],
-    trainer: Trainer | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes `path/report.html`, one file without scripts or links, and its figures as `path/figures/*.svg`.
 
     Args:
         path: the run directory; sample games come from its rollouts.jsonl.
-        trainer: adds the policy in every situation and the league's payoffs, and keeps both in `figures/data.json`;
-            without one they are read from there.
+        facts: `strategy` (the policy in every situation) and `league` (its payoffs), kept in `figures/data.json`;
+            None: they are read from there.
 
     Raises:
         OSError: a file cannot be written.
     """
     kept = path / "figures/data.json"
-    facts = facts_of(trainer) if trainer is not None else json.loads(kept.read_text()) if kept.exists() else {}
+    fresh = facts is not None
+    facts = facts if facts is not None else json.loads(kept.read_text()) if kept.exists() else {}
     drawn = figures(records, result.start)
     maps = _heat_maps(facts.get("league") or {})
     by_section = {name: grid([f for f in drawn if f.section == name]) for name in SECTIONS}
@@ -71,7 +68,7 @@ def write_report(
         ("Settings", _settings(config)),
     ]
     title = f"{config.title}: {config.model}, {result.steps} steps, seed {config.seed}"
-    write_text(path / "report.html", page(title, _lead(result, records), sections))
+    fsops.write_text(path / "report.html", page(title, _lead(result, records), sections))
     folder = path / "figures"
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.svg"):
@@ -80,7 +77,7 @@ def write_report(
         (folder / f"{figure.name}.svg").write_text(standalone(line_chart(figure)), encoding="utf-8")
     for name, svg, _ in maps:
         (folder / f"{name}.svg").write_text(standalone(svg), encoding="utf-8")
-    if trainer is not None and facts:
+    if fresh and facts:
         kept.write_text(json.dumps(facts) + "\n", encoding="utf-8")
 
 
@@ -91,8 +88,7 @@ def report_again(path: Path) -> Path:
         RunError: the directory holds no run.
         ConfigError: its config.toml is not one of this version.
     """
-    from legos_train.disk.metrics_file import MetricsFile
-    from legos_train.run.loop import Result
+    from legos_train.disk import MetricsFile
 
     if not (path / "config.toml").exists():
         raise RunError(f"{str(path)!r} is no run directory: it has no config.toml; give what `legos train` wrote")

@@ -7,25 +7,6 @@
 Nothing here needs a model library: whoever writes the log puts the tokens' texts into it (`lines.rollout_line`).
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from legos_train.observe.viewer.lines import rollout_line, seat_outcomes
-from legos_train.observe.viewer.log import LOG, LogError, LogLine, read_log
-from legos_train.observe.viewer.terminal import replay
-from legos_train.observe.viewer.truth import exact_values
-from legos_train.observe.viewer.viewer_page import build, write_page
-from legos_train.observe.viewer.watch import serve
-
-__all__ = [
-    "LOG",
-    "LogError",
-    "LogLine",
-    "build",
-    "exact_values",
-    "read_log",
-    "replay",
-    "rollout_line",
-    "seat_outcomes",
-    "serve",
-    "write_page",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,8 +8,8 @@ from typing import Any
 from legos_envs import parsing
 from legos_envs.exact import solve as exact
 from legos_envs.exact.cfr import TOLERANCE
-from legos_envs.game import GameEnv, InfoSet
 from legos_envs.exact.graph import GameGraph, graph_of
+from legos_envs.game import GameEnv, InfoSet
 from legos_envs.records import Episode
 from legos_train.observe.viewer.lines import Step
 

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from legos_train.disk.run_directory import write_text
+from legos_train.disk import fsops
 from legos_train.observe.viewer.compact import Json, compact
 from legos_train.observe.viewer.log import LogLine, LogReader, read_extras, read_log
 from legos_train.observe.viewer.results import read_results
@@ -48,7 +48,7 @@ def write_page(folders: Sequence[Path], newest: int | None = 5000) -> tuple[Path
         if run["older"]:
             remarks.append(f"{reader.path}: the newest {run['shown']} of {run['shown'] + run['older']} (see --last)")
     path = Path(folders[0]) / PAGE
-    write_text(path, build(header, bodies))
+    fsops.write_text(path, build(header, bodies))
     return path, remarks
 
 

@@ -1,0 +1,10 @@
+from . import retry as retry
+from .errors import BadAnswer as BadAnswer
+from .errors import Incompatible as Incompatible
+from .errors import RequestRefused as RequestRefused
+from .errors import ServerUnavailable as ServerUnavailable
+from .http import HttpClient as HttpClient
+from .interface import Client as Client
+from .interface import check_compatible as check_compatible
+from .local import LocalClient as LocalClient
+from .pool import Pool as Pool

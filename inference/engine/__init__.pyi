@@ -1,0 +1,2 @@
+from .engine import Engine as Engine
+from .worker import AsyncEngine as AsyncEngine

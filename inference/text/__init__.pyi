@@ -1,0 +1,9 @@
+from .chat import Conversations as Conversations
+from .chat import TextStream as TextStream
+from .chat import TokenBytes as TokenBytes
+from .encoding import TextEncoder as TextEncoder
+from .identity import PROTOCOL as PROTOCOL
+from .identity import template_digest as template_digest
+from .identity import tokenizer_digest as tokenizer_digest
+from .render import Conversation as Conversation
+from .render import Renderer as Renderer

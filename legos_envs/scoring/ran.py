@@ -1,0 +1,79 @@
+"""What running a program gave, for both kinds of sandbox."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from legos_envs import parsing
+
+MAX_VALUE = 65_536
+"""Characters and items that the value may have."""
+MAX_DEPTH = 64
+MAX_BITS = 4_096
+MAX_OUTPUT = 65_536
+"""Bytes that a program may print."""
+
+
+MAX_ERROR = 500
+
+
+class Ran(NamedTuple):
+    """What came of a program."""
+
+    ok: bool
+    """Whether it ran to its end and its value, if any, is plain JSON."""
+    value: Any
+    """The value of the last line when it is an expression (tuples as lists), else None. Monty gives functions, types,
+    ranges and iterators as their repr."""
+    output: str
+    """What it printed, to either stream, up to `MAX_OUTPUT` bytes."""
+    error: str | None
+    """Type and message, such as `"ZeroDivisionError: division by zero (line 3)"`; None when ok."""
+
+
+def finished(value: Any, output: str) -> Ran:
+    """What a program that ran to its end comes to: its value must be plain JSON."""
+    try:
+        return Ran(True, plain(value), output, None)
+    except ValueError as error:
+        return Ran(False, None, output, f"ValueError: the program's value {error}, which is not accepted")
+
+
+def plain(value: Any, most: int = MAX_VALUE) -> Any:
+    """A value as JSON has it, tuples turned into lists.
+
+    Raises:
+        ValueError: it is no JSON value, or larger than `most` characters and items; the message says which.
+    """
+    left = most
+
+    def convert(part: Any, depth: int) -> Any:
+        nonlocal left
+        left -= 1 + (len(part) if isinstance(part, str) else 0)
+        if left < 0:
+            raise ValueError(f"has more than {most} characters and items")
+        if depth > MAX_DEPTH:
+            raise ValueError(f"is nested more than {MAX_DEPTH} deep")
+        if part is None or isinstance(part, bool):
+            return part
+        if isinstance(part, str):
+            return parsing.clean(part)
+        if type(part) is int:
+            if part.bit_length() > MAX_BITS:
+                raise ValueError(f"has a number of more than {MAX_BITS} bits")
+            return part
+        if type(part) is float:
+            if not math.isfinite(part):
+                raise ValueError(f"has the number {part}")
+            return part
+        if isinstance(part, list | tuple):
+            return [convert(item, depth + 1) for item in part]
+        if isinstance(part, dict):
+            if not all(isinstance(key, str) for key in part):
+                raise ValueError("has a dict with keys that are not strings")
+            left -= sum(map(len, part))
+            return {parsing.clean(key): convert(item, depth + 1) for key, item in part.items()}
+        raise ValueError(f"has a {type(part).__name__}")
+
+    return convert(value, 0)

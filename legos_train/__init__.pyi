@@ -1,0 +1,14 @@
+from .arena import Arena as Arena
+from .arena import ArtifactStore as ArtifactStore
+from .arena import EpisodeRequest as EpisodeRequest
+from .config import TrainConfig as TrainConfig
+from .credit import CreditAssigner as CreditAssigner
+from .credit import make_credit as make_credit
+from .errors import ConfigError as ConfigError
+from .errors import TrainingError as TrainingError
+from .league import League as League
+from .model import TrainerBackend as TrainerBackend
+from .observe import Result as Result
+from .players import Actor as Actor
+from .run import Trainer as Trainer
+from .run import train as train

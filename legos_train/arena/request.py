@@ -1,0 +1,124 @@
+"""What an arena is asked to play: envs with their seats, requests for episodes, samplers of tasks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from pettingzoo import AECEnv
+
+from legos_envs import Episode
+from legos_train.config import sections
+from legos_train.rollout import env_maker
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRequest:
+    """One episode that should be played.
+
+    Args:
+        env: the name of an env in the arena, or any id that `legos_envs.make` knows.
+        kwargs: constructor arguments, on top of those the env was added with.
+        seed: None: the arena draws one, the same for all requests of a `group`.
+        options: passed to `reset`.
+        train_roles: the roles that are trained on; None: as the arena says; `()`: an evaluation episode, which informs
+            but never enters a batch.
+        group: episodes of one group are compared with one another. None: requests that are equal in env, kwargs, seed
+            and options are a group; without a seed each is alone.
+    """
+
+    env: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    options: Mapping[str, Any] | None = None
+    train_roles: tuple[str, ...] | None = None
+    group: int | str | None = None
+
+
+@dataclass(slots=True)
+class EnvSlot:
+    """An env of the arena: what makes it, how often it is drawn, and its seats as they were declared."""
+
+    name: str
+    make: Callable[..., AECEnv]
+    weight: float = 1.0
+    options: dict[str, Any] = field(default_factory=dict)
+    train_roles: tuple[str, ...] | None = None
+    seats: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    """agent -> (role, declared trainable)."""
+    credit: str | None = None
+    id: str | None = None
+    """What `legos_envs.make` knows it by; None for an env that was given as an object."""
+    args: dict[str, Any] = field(default_factory=dict)
+
+    def entry(self) -> sections.EnvEntry:
+        """The env as a config says it; an env that was given as an object has its name for an id."""
+        return sections.EnvEntry(
+            id=self.id or self.name,
+            name=self.name,
+            weight=self.weight,
+            args=self.args,
+            options=self.options,
+            train_roles=self.train_roles,
+            credit=self.credit,
+        )
+
+    @property
+    def trained(self) -> list[str]:
+        """The agents that the env declares trainable."""
+        return [agent for agent, (_, trainable) in self.seats.items() if trainable]
+
+
+def make_slot(
+    name: str,
+    source: str | AECEnv | Callable[..., AECEnv],
+    weight: float,
+    args: dict[str, Any],
+    options: dict[str, Any],
+    train_roles: tuple[str, ...] | None,
+) -> EnvSlot:
+    make = _maker(source, args)
+    probe = make()
+    probe.reset(seed=0, options=options)
+    seats = {agent: (info.get("role", agent), info.get("trainable", True)) for agent, info in probe.infos.items()}
+    return EnvSlot(name, make, weight, options, train_roles, seats)
+
+
+def _maker(env: str | AECEnv | Callable[..., AECEnv], args: dict[str, Any]) -> Callable[..., AECEnv]:
+    if isinstance(env, str):
+        return env_maker(env, args)
+    if callable(env):
+        return lambda **more: env(**{**args, **more})
+    if args:
+        raise ValueError(f"args {sorted(args)} cannot be given for an env that is made already: {env}")
+
+    def copied(**more: Any) -> AECEnv:
+        if more:
+            raise ValueError(f"kwargs {sorted(more)} cannot be given for an env that is made already: {env}")
+        return copy.deepcopy(env)
+
+    return copied
+
+
+class TaskSampler(Protocol):
+    """Decides what an episode is about, and learns from how it went."""
+
+    def prepare(self, request: EpisodeRequest, rng: np.random.Generator, step: int) -> EpisodeRequest:
+        """The request, or one with other `options`; called once per group of episodes.
+
+        A function of the sampler's state and the arguments: the same call again gives the same request.
+        """
+        ...
+
+    def learn(self, episodes: Sequence[Episode], step: int) -> dict[str, float]:
+        """Takes in the finished episodes of a step; returns numbers for its metrics record."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps besides the arena's stores, as JSON values."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...

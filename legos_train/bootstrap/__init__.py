@@ -1,0 +1,5 @@
+"""The bundled model `tiny`, and how it is made again."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,37 @@
+"""Values given on a command line or in files: `NAME=VALUE`, and tables over tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+
+def merged(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
+    """Nested settings with those of `top` in front."""
+    out = dict(base)
+    for key, value in top.items():
+        both = isinstance(value, dict) and isinstance(out.get(key), dict)
+        out[key] = merged(out[key], value) if both else value
+    return out
+
+
+def parse_assignments(pairs: Sequence[str], what: str) -> dict[str, object]:
+    """`["num_rounds=3", "memory=chat"]` as a dict; values are read as JSON where they are JSON, else as text.
+
+    Raises:
+        SystemExit: a pair has no `=`; usage errors exit with 2.
+    """
+
+    found: dict[str, object] = {}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not sign or not key:
+            print(f"legos: {what} takes NAME=VALUE, got {pair!r}", file=sys.stderr)
+            raise SystemExit(2)
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found

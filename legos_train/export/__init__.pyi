@@ -1,0 +1,6 @@
+from . import hub as hub
+from . import peft as peft
+from . import rows as rows
+from .checkpoint_adapter import is_checkpoint as is_checkpoint
+from .checkpoint_adapter import unpack as unpack
+from .verifiers import write_package as write_package

@@ -1,0 +1,10 @@
+from .lines import rollout_line as rollout_line
+from .log import LOG as LOG
+from .log import LogLine as LogLine
+from .log import LogReader as LogReader
+from .log import find_log as find_log
+from .log import read_log as read_log
+from .terminal import replay as replay
+from .truth import exact_values as exact_values
+from .viewer_page import write_page as write_page
+from .watch import serve as serve

@@ -1,0 +1,9 @@
+from . import actors as actors
+from . import words as words
+from .actors import Actor as Actor
+from .background import Background as Background
+from .player import Engines as Engines
+from .player import ModelPlayer as ModelPlayer
+from .player import Player as Player
+from .remote import RemoteEngine as RemoteEngine
+from .roster import Roster as Roster

@@ -1,0 +1,92 @@
+"""An episode to play, and what its record says about who played it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from legos_envs.records import Episode, Trajectory
+from legos_train.players import Actor, actors
+
+NOT_FINITE = "a reward was not finite"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One episode to play, with nothing left open: env, seed, and who plays.
+
+    `label` is the env's name in the arena, `args` its constructor arguments. `players` by agent, else role, else
+    `"*untrained"` for seats that the env does not train, else `"*"`. `train_roles`: None means every role.
+    """
+
+    label: str
+    seed: int
+    players: Mapping[str, Actor]
+    args: Mapping[str, Any]
+    options: Mapping[str, Any]
+    group: int | str | None = None
+    salt: int = 0
+    train_roles: tuple[str, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "label": self.label,
+            "seed": self.seed,
+            "players": {key: actor.to_json() for key, actor in self.players.items()},
+            "args": dict(self.args),
+            "options": dict(self.options),
+            "group": self.group,
+            "salt": self.salt,
+            "train_roles": self.train_roles,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Job:
+        roles = data["train_roles"]
+        players = {key: Actor(**actor) for key, actor in data["players"].items()}
+        return cls(**{**data, "players": players, "train_roles": None if roles is None else tuple(roles)})
+
+
+def mark(episode: Episode, job: Job, declared: Mapping[str, bool]) -> None:
+    """Notes who played each seat and takes out of training what must not be trained on.
+
+    A seat is trained when the env declares it trainable, the live policy played it, its actor is trainable, its role is
+    asked for and the episode was scored. The reason why not stands in `trajectory.info["untrained"]`.
+
+    Args:
+        declared: agent -> whether the env declared its seat trainable at the start.
+    """
+    finite = all(math.isfinite(trajectory.total) for trajectory in episode.trajectories.values())
+    for trajectory in episode.trajectories.values():
+        if not finite:  # one bad reward makes the whole episode worthless, and must not reach a mean or a store
+            trajectory.carry = 0.0
+            for turn in trajectory.turns:
+                turn.reward = 0.0
+        actor = actors.seated(job.players, trajectory.agent, trajectory.role, declared[trajectory.agent])
+        trajectory.info["player"] = actor.player
+        reason = None
+        if not declared[trajectory.agent]:
+            reason = "not trained by the environment"
+        elif not trajectory.trainable:
+            reason = "taken back by the environment"
+        elif not finite:
+            reason = NOT_FINITE
+        elif episode.outcome == "unscored":  # a judge that failed is no reward
+            reason = "unscored"
+        elif actor.model != actors.POLICY:
+            reason = f"played by {actor.player}"
+            trajectory.info["member"] = actor.player.removeprefix(actors.LEAGUE)
+        elif not actor.trainable:
+            reason = "actor not trainable"
+        elif job.train_roles is not None and trajectory.role not in job.train_roles:
+            reason = "role not trained"
+        if reason:
+            leave_out(trajectory, reason)
+
+
+def leave_out(trajectory: Trajectory, reason: str) -> None:
+    """Takes a trajectory out of training; metrics, the log and the viewer show the reason."""
+    trajectory.trainable = False
+    trajectory.info["untrained"] = reason

@@ -1,0 +1,3 @@
+from .loop import train as train
+from .preflight import estimate as estimate
+from .trainer import Trainer as Trainer
