@@ -1,5 +1,6 @@
 from .league import LEARNER as LEARNER
 from .league import League as League
+from .league_settings import LeagueSettings as LeagueSettings
 from .modes import MODES as MODES
 from .nash import meta_nash as meta_nash
 from .nash import role_nash as role_nash

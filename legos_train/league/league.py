@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from legos_envs.records import Episode
 from legos_envs.scoring import Skill, openskill_ratings
-from legos_train.config import sections as settings
+from legos_train.league.league_settings import LeagueSettings
 from legos_train.league.modes import Mixture, mixtures
 from legos_train.league.nash import require_scipy
 from legos_train.league.payoffs import Against, Pairs
@@ -46,7 +46,7 @@ class League:
         ImportError: `psro` without scipy.
     """
 
-    def __init__(self, settings: settings.League, seed: int, symmetric: bool = False):
+    def __init__(self, settings: LeagueSettings, seed: int, symmetric: bool = False):
         self.settings, self.seed, self.symmetric = settings, seed, symmetric
         opponents = settings.opponents
         if settings.mode == "fixed" and not opponents:
@@ -207,7 +207,9 @@ class League:
         has weight 0 until its games are recorded); for side 0 or 1, or by default the mean of both.
         """
         if self._mixtures is None:
-            self._mixtures = mixtures(self.settings, self.members, self.against, self.pairs, self.symmetric)
+            self._mixtures = mixtures(
+                self.settings.mode, self.settings.pfsp_power, self.members, self.against, self.pairs, self.symmetric
+            )
         first, second = self._mixtures
         if side is not None:
             return dict(self._mixtures[side])

@@ -13,7 +13,6 @@ from mlx import nn
 from legos_train.batch import Batch
 from legos_train.config import TrainConfig
 from legos_train.loss import LossSettings
-from legos_train.model.lora import LoRASettings
 from legos_train.model.policy import Policy, Weights, clip_grads, loss_and_grad, prepare
 
 if TYPE_CHECKING:
@@ -84,8 +83,7 @@ class MLXBackend:
 
     def __init__(self, model: nn.Module, config: TrainConfig, world: World | None = None):
         self.config, self.world = config, world
-        settings = LoRASettings(rank=config.lora.rank, scale=config.lora.scale)
-        self.policy = Policy(model, settings, seed=config.seed, checkpoint_layers=config.optim.checkpoint_layers)
+        self.policy = Policy(model, config.lora, seed=config.seed, checkpoint_layers=config.optim.checkpoint_layers)
         self._grads: Weights | None = None
         self.forget_moments()
 

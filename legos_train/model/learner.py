@@ -51,36 +51,12 @@ class Learner:
         return o.lr * (1 - (1 - o.lr_end) * done) * min(1.0, step / (o.warmup + 1))
 
     def kl_weight(self, step: int) -> float:
-        """From `kl` to `kl_end`, geometrically or linearly (always so when one of them is zero)."""
-        first, last = self.config.loss.kl, self.config.loss.kl_end
-        if last is None:
-            return first * self.kl_factor
-        done = (step - 1) / max(self.config.steps - 1, 1)
-        geometric = self.config.loss.kl_schedule == "geometric" and first and last
-        weight = first * (last / first) ** done if geometric else first + (last - first) * done
-        return weight * self.kl_factor
+        """The scheduled weight, times `kl_factor`."""
+        return self.config.loss.kl_weight(step, self.config.steps) * self.kl_factor
 
     def settings(self, step: int) -> LossSettings:
-        loss = self.config.loss
-        kl = loss.kl_estimator
-        if kl == "auto":
-            kl = "exact" if self.vocabulary <= FULL_ROW_VOCABULARY else "k3"
-        return LossSettings(
-            loss=loss.name,
-            clip_low=loss.clip_low,
-            clip_high=loss.clip_high,
-            aggregation=loss.aggregation,
-            constant=loss.constant,
-            kl_weight=self.kl_weight(step),
-            kl=kl,
-            entropy_weight=loss.entropy,
-            entropy_over=loss.entropy_over,
-            entropy_top=loss.entropy_top,
-            truncate_ratio=loss.truncate_ratio,
-            mask_ratio=loss.mask_ratio,
-            mask_truncated=loss.mask_truncated,
-            skip_forced=loss.skip_forced,
-        )
+        """The loss of a step."""
+        return self.config.loss.fixed(self.kl_weight(step), exact=self.vocabulary <= FULL_ROW_VOCABULARY)
 
     # --- one step ----------------------------------------------------------------------------------------------------
 
@@ -132,7 +108,7 @@ class Learner:
             )
         self.finish(step)
         numbers.update(
-            lr=self.learning_rate(step), kl_weight=settings.kl_weight, adapter_change=change, updates=updates, idle=idle
+            lr=self.learning_rate(step), kl_weight=settings.kl, adapter_change=change, updates=updates, idle=idle
         )
         numbers["skipped"] = skipped
         numbers.setdefault("kl", 0.0)

@@ -1,6 +1,6 @@
 """The policy being trained: a base model shared with whoever loaded it, plus LoRA weights of its own.
 
-    policy = Policy(model, LoRASettings(rank=16), seed=0)
+    policy = Policy(model, sections.LoRASettings(rank=16), seed=0)
     loss, grads, numbers = loss_and_grad(policy, batch, LossSettings())
     policy.load(optimizer.apply_gradients(grads, policy.trainable()))
     policy.save("adapters/step_1")
@@ -28,13 +28,14 @@ from numpy.typing import NDArray
 
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
+from legos_train.config import sections
 from legos_train.disk import save_adapter
 from legos_train.loss import distribution
 from legos_train.model import recompute
 from legos_train.model.decoder import site_hidden
 from legos_train.model.gradients import Weights, clip_grads, grad_norm, loss_and_grad, prepare
 from legos_train.model.logprob_cache import LogprobCache
-from legos_train.model.lora import LoRASettings, Switch, add_lora, share
+from legos_train.model.lora import Switch, add_lora, share
 from legos_train.model.recompute import Outcome
 from legos_train.model.shared_prefix import has_plain_cache, hidden_states
 
@@ -56,7 +57,7 @@ class Policy:
     def __init__(
         self,
         model: nn.Module,
-        lora: LoRASettings | None = None,
+        lora: sections.LoRASettings | None = None,
         *,
         seed: int = 0,
         cache_bytes: int = 256 << 20,
@@ -64,7 +65,7 @@ class Policy:
     ) -> None:
         if mx.default_device().type == mx.DeviceType.cpu:
             mx.disable_compile()
-        self.lora = lora or LoRASettings()
+        self.lora = lora or sections.LoRASettings()
         self._switch = Switch()
         self.model = share(model)
         self.keys = add_lora(self.model, self.lora, seed, self._switch)
@@ -107,7 +108,7 @@ class Policy:
         """Write an adapter that `mlx_lm.load(base, adapter_path=folder)` reads; both files change in one step."""
         config = {
             "fine_tune_type": "lora",
-            "num_layers": self.lora.num_layers or len(self.model.layers),
+            "num_layers": len(self.model.layers),
             "lora_parameters": {
                 "rank": self.lora.rank,
                 "scale": self.lora.scale,

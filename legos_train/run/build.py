@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from legos_train.arena import Arena, EnvSlot
 from legos_train.config import TrainConfig, sections
-from legos_train.credit import CreditAssigner, PerEnv, PerRole, from_settings
+from legos_train.credit import CreditAssigner, PerEnv, PerRole
 from legos_train.errors import ConfigError
 from legos_train.league import League
 from legos_train.players import Actor, actors
@@ -94,7 +94,7 @@ def _check_roles(config: TrainConfig, arena: Arena) -> None:
 def _check_sampling(config: TrainConfig, arena: Arena, slot: EnvSlot, agent: str) -> None:
     """Ratios and KL are of the policy at temperature 1; samples of another distribution would bias them unseen."""
     actor = actors.seated(arena.players(slot), agent, slot.seats[agent][0], True)
-    if config.loss.name != "sft" and (actor.temperature != 1.0 or actor.top_p != 1.0):
+    if not config.loss.token_loss.imitates and (actor.temperature != 1.0 or actor.top_p != 1.0):
         raise ConfigError(
             f"{slot.name}: {slot.seats[agent][0]!r} is trained but sampled at temperature {actor.temperature} and "
             f"top_p {actor.top_p}. A policy gradient needs 1 and 1 (only loss.name = 'sft' does not)"
@@ -105,10 +105,10 @@ def make_credit(config: TrainConfig, arena: Arena) -> CreditAssigner:
     """The arena's own credit assigner, or the run's method; roles and envs may name methods of their own."""
     if arena.credit is not None:
         return arena.credit
-    default = from_settings(config.credit)
+    default = config.credit.make()
     if config.credit.roles:
-        default = PerRole(default, {r: from_settings(config.credit, name) for r, name in config.credit.roles.items()})
-    own = {s.name: from_settings(config.credit, s.credit) for s in arena.envs.values() if s.credit}
+        default = PerRole(default, {r: config.credit.make(name) for r, name in config.credit.roles.items()})
+    own = {s.name: config.credit.make(s.credit) for s in arena.envs.values() if s.credit}
     return PerEnv(default, own) if own else default
 
 

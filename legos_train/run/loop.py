@@ -161,7 +161,7 @@ def _follow(config: TrainConfig, arena: Arena | None, manner: Manner) -> Result:
     if told["finished"]:
         return _read_result(path) if path.exists() else Result(path, config.steps, 0.0)
     _agree(config, manner.world)
-    config = config.model_copy(update={"logs": sections.Logs(rollouts=0)})
+    config = config.model_copy(update={"logs": sections.LogSettings(rollouts=0)})
     with tempfile.TemporaryDirectory(prefix="legos-rank-") as folder, Stopping(quiet=True) as stopping:
         with RunDirectory(Path(folder)) as run:
             result = _run(config, arena, run, replace(manner, quiet=True, watch=None), stopping)

@@ -41,7 +41,7 @@ class ReplayBuffer:
     is trained on again instead of waiting for a fresh one.
     """
 
-    def __init__(self, settings: sections.Replay):
+    def __init__(self, settings: sections.ReplaySettings):
         self.settings = settings
         self.records: list[Record] = []
 

@@ -39,8 +39,7 @@ def respond(trainer: Trainer, alarm: Alarm) -> dict[str, Any]:
 
 
 def _inject(trainer: Trainer) -> str:
-    from legos_train.config import sections
-    from legos_train.league import League
+    from legos_train.league import League, LeagueSettings
 
     slots = [slot for slot in trainer.arena.envs.values() if len(trainer.arena.live(slot)) < 2]
     if slots:
@@ -48,7 +47,7 @@ def _inject(trainer: Trainer) -> str:
     if trainer.league is None:
         never = 10**9  # no snapshots: only random play is wanted
         start = trainer.learner.step
-        settings = sections.League(
+        settings = LeagueSettings(
             mode="fsp", opponents=("random",), latest=0.5, snapshot_every=never, start_from=start, pool=1
         )
         trainer.league = trainer.arena.league = League(settings, trainer.config.seed)

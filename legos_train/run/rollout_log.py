@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class RolloutLog:
     """Writes `logs.rollouts` episodes, evenly over the batch, every `logs.rollouts_every` steps, first and last too."""
 
-    def __init__(self, run: Path, resumed_from: int | None, settings: sections.Logs, renderer: Renderer):
+    def __init__(self, run: Path, resumed_from: int | None, settings: sections.LogSettings, renderer: Renderer):
         self.settings, self.renderer = settings, renderer
         self._truths: dict[str, Any] = {}
         self._file = MetricsFile(run / "rollouts.jsonl", resumed_from, marks=False) if settings.rollouts else None

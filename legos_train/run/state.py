@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from legos_train.config import sections as settings
 from legos_train.disk import checkpoint
-from legos_train.league import League
+from legos_train.league import League, LeagueSettings
 
 if TYPE_CHECKING:
     from legos_train.run.trainer import Trainer
@@ -73,7 +72,7 @@ def restore(trainer: Trainer, root: Path) -> int:
     if state["league"] is not None:
         if trainer.league is None:  # the monitor had put it in
             trainer.league = trainer.arena.league = League(trainer.config.league, trainer.config.seed)
-        trainer.league.settings = settings.League(**state["league_settings"])
+        trainer.league.settings = LeagueSettings(**state["league_settings"])
         kept = {name.removeprefix(LEAGUE): w for name, w in arrays.items() if name.startswith(LEAGUE)}
         trainer.league.load_state_dict(state["league"], kept)
     if state["best"] is not None:

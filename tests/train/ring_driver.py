@@ -17,11 +17,11 @@ import mlx.core as mx
 import numpy as np
 
 from legos_train import Trainer, TrainingError, train
-from legos_train.loss import LossSettings
 from legos_train.model import World, joined
 from legos_train.model.gradients import prepare
 from legos_train.model.policy import grad_norm, loss_and_grad
 from legos_train.model.rank_watch import RankLost
+from tests.train.helpers import plain_loss
 
 from .helpers import small
 
@@ -43,7 +43,7 @@ def gradients(world: World) -> dict[str, Any]:
             ("corrected", whole, {"truncate_ratio": 2.0}),
             ("one turn", whole.select(whole.sequence == whole.sequence[0]), {}),
         ):
-            chosen = LossSettings(kl_weight=0.1, entropy_weight=0.01, **settings)
+            chosen = plain_loss(kl=0.1, entropy=0.01, **settings)
             alone, together = prepare(policy, batch, chosen), prepare(policy, batch, chosen, world=world)
             _, own, numbers = loss_and_grad(policy, alone, chosen)
             _, ours, summed = loss_and_grad(policy, together, chosen, world=world)

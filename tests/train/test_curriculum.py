@@ -16,7 +16,7 @@ from legos_train.arena.curriculum import make_sampler
 from legos_train.arena.curriculum.items import passage_key
 from legos_train.arena.curriculum.proposed import ENOUGH, SEEN
 from legos_train.arena.curriculum.samplers import STORE
-from legos_train.config.sections import Curriculum
+from legos_train.config.sections import CurriculumSettings
 from tests.train.helpers import small
 
 
@@ -24,7 +24,7 @@ def arena_with(env: str, sampler: str, args: dict | None = None, **settings):
     """An arena with one env, "task", and its sampler."""
     arena = Arena(batch_size=8)
     arena.add_env("task", env, args=args or {})
-    made = make_sampler(Curriculum(sampler=sampler, **settings), arena)
+    made = make_sampler(CurriculumSettings(sampler=sampler, **settings), arena)
     arena.add_sampler(made)
     return arena, made, arena.stores[STORE]
 
