@@ -5,5 +5,4 @@ from .modes import MODES as MODES
 from .nash import meta_nash as meta_nash
 from .nash import role_nash as role_nash
 from .payoffs import Score as Score
-from .pool import read_run as read_run
 from .seating import mark as mark

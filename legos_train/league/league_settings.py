@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from legos_train.league.modes import MODES
 from legos_train.settings import Section
@@ -38,3 +38,9 @@ class LeagueSettings(Section):
     """`psro`: games per pair of the pool to fill the payoff matrix."""
     pool_from: Path | None = None
     """Fill the pool from the checkpoints of another run."""
+
+    @model_validator(mode="after")
+    def _has_a_pool(self) -> LeagueSettings:
+        if self.pool_from is not None and self.mode in ("mirror", "fixed"):
+            raise ValueError(f'pool_from fills a pool, which mode "{self.mode}" does not have; use fsp, pfsp or psro')
+        return self

@@ -85,10 +85,15 @@ class Policy:
 
         Raises ValueError, and changes nothing, for a wrong name or shape or a value that is not finite.
         """
-        checked = self._checked(weights)
+        checked = self.check(weights)
         self.model.update(tree_unflatten(list(checked.items())))
 
-    def _checked(self, weights: Mapping[str, mx.array]) -> Weights:
+    def check(self, weights: Mapping[str, mx.array]) -> Weights:
+        """The weights in the order and type of the policy's own.
+
+        Raises:
+            ValueError: a name or shape is wrong, or a value is not finite.
+        """
         own = self.trainable()
         if missing := sorted(set(own) - set(weights)):
             raise ValueError(f"{len(missing)} LoRA weights are missing, such as {missing[0]!r}")
@@ -104,8 +109,19 @@ class Policy:
             raise ValueError(f"{len(bad)} LoRA weights have values that are not finite, such as {bad[0]!r}")
         return out
 
-    def save(self, folder: str | os.PathLike[str], extra_config: Mapping[str, Any] | None = None) -> None:
-        """Write an adapter that `mlx_lm.load(base, adapter_path=folder)` reads; both files change in one step."""
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        extra_config: Mapping[str, Any] | None = None,
+        weights: Weights | None = None,
+    ) -> None:
+        """Writes an adapter that `mlx_lm.load(base, adapter_path=folder)` reads; both files change in one step.
+
+        Args:
+            folder: made when missing.
+            extra_config: more keys of `adapter_config.json`.
+            weights: what to write instead of the weights as they are now.
+        """
         config = {
             "fine_tune_type": "lora",
             "num_layers": len(self.model.layers),
@@ -117,7 +133,7 @@ class Policy:
             },
             **(extra_config or {}),
         }
-        save_adapter(folder, self.trainable(), config)
+        save_adapter(folder, self.trainable() if weights is None else weights, config)
 
     def forward(self, batch: Batch) -> mx.array:
         """Logits (K, V) at the sites of the batch."""
@@ -178,7 +194,7 @@ class Policy:
 
     def anchor(self, weights: Mapping[str, mx.array] | None) -> None:
         """Measure KL from these LoRA weights on (a moving reference); None, as at first: from the base model."""
-        self._anchor = None if weights is None else self._checked(weights)
+        self._anchor = None if weights is None else self.check(weights)
         self.clear()
 
     def anchor_weights(self) -> Weights | None:

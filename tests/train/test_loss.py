@@ -133,7 +133,7 @@ def test_a_reference_of_the_wrong_kind_is_an_error():
     batch, logits, reference = golden()
     with pytest.raises(ValueError, match="no reference"):
         objective(logits, batch, plain_loss(kl=0.1))
-    with pytest.raises(ValueError, match="use kl='k3'"):
+    with pytest.raises(ValueError, match="use kl_estimator='k3'"):
         objective(logits, batch, plain_loss(kl=0.1), reference[0])
 
 

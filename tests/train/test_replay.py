@@ -8,6 +8,7 @@ import pytest
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train import Trainer
 from legos_train.config.sections import ReplaySettings
+from legos_train.run import build
 from legos_train.run.replay import Record, ReplayBuffer
 
 from .helpers import small
@@ -68,13 +69,13 @@ def test_what_was_kept_comes_back() -> None:
 
 
 def test_a_reused_batch_is_trained_on_again_without_playing() -> None:
-    trainer = Trainer(small(steps=4, batch_size=16, replay={"reuse": 2, "max_staleness": 3}))
+    trainer = Trainer(build(small(steps=4, batch_size=16, replay={"reuse": 2, "max_staleness": 3})))
     played: list[int] = []
     play = trainer.play
     trainer.play = lambda step: played.append(step) or play(step)  # type: ignore[method-assign, func-returns-value]
     try:
         records = [trainer.step() for _ in range(4)]
     finally:
-        trainer.close()
+        trainer.parts.close()
     assert played == [1, 3] and all(r["updates"] == 1 for r in records)
     assert [r["staleness_max"] for r in records] == [0, 1, 0, 1]
