@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import legos_envs
-from legos_envs.families import FAMILIES, family_of
+from legos_envs.registry import families, family_of
 from legos_train.cli import envs_check as cli_envs_check
 from legos_train.cli import envs_new as cli_envs_new
 from legos_train.cli import envs_show as cli_envs_show
@@ -86,7 +86,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _place(family: str | None) -> int:
-    return list(FAMILIES).index(family) if family else len(FAMILIES)
+    return list(families()).index(family) if family else len(families())
 
 
 def known_ids(namespace: str) -> list[str]:

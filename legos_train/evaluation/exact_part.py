@@ -63,7 +63,7 @@ class ExactPart:
         player = self.player(pairing.env, pairing.args, word)
         if not hasattr(player, "renderer"):
             return None, None
-        infos = legos_envs.exact.solve.info_sets(env.game)
+        infos = legos_envs.exact.info_sets(env.game)
         if len(infos) > MANY_POSITIONS:
             self.note(f"exact numbers: asking {word} about {len(infos)} positions of {pairing.title} (--no-exact: not)")
         probabilities, leftover = exactly.action_probabilities(env, [player] * env.game.num_players, infos)
