@@ -106,7 +106,7 @@ def algorithms() -> Iterator[Algorithm]:
         own = ("clip_low", "clip_high") if name in CLIPPED else ()
         more = {"gspo": " --loss.clip-low 3e-4 --loss.clip-high 4e-4", "sft": " --filter.keep winners --loss.kl 0"}
         yield Algorithm(
-            name, "loss", (getattr(losses, name),), sections.Loss, (*own, "aggregation", "constant", *LEFT_OUT), "loss",
+            name, "loss", (getattr(losses.tokens, name),), sections.Loss, (*own, "aggregation", "constant", *LEFT_OUT), "loss",
             f"legos train --loss.name {name}{more.get(name, '')}", example=partial(loss_example, name),
         )  # fmt: skip
     yield from corrections()
@@ -140,20 +140,20 @@ ALONE = ' With `peers = "role"` or `root_peers = "batch"` no group is needed, an
 def corrections() -> Iterator[Algorithm]:
     """What is added to a loss."""
     yield Algorithm(
-        "truncate_ratio", "correction", (losses.truncated_weights,), sections.Loss, ("truncate_ratio",), "loss",
+        "truncate_ratio", "correction", (losses.tokens.truncated_weights,), sections.Loss, ("truncate_ratio",), "loss",
         "legos train --asynchronous.enabled --loss.truncate-ratio 2", example=truncation_example,
     )  # fmt: skip
     yield Algorithm(
-        "mask_ratio", "correction", (losses.inside,), sections.Loss, ("mask_ratio",), "loss",
+        "mask_ratio", "correction", (losses.tokens.inside,), sections.Loss, ("mask_ratio",), "loss",
         "legos train --asynchronous.enabled --loss.mask-ratio 0.5 2", example=mask_example,
     )  # fmt: skip
     yield Algorithm(
-        "kl", "correction", (losses.kl_exact, losses.kl_k3), sections.Loss,
+        "kl", "correction", (losses.penalties.kl_exact, losses.penalties.kl_k3), sections.Loss,
         ("kl", "kl_end", "kl_schedule", "kl_estimator", "magnet_every"), "loss",
         "legos train --loss.kl 0.2 --loss.kl-end 0.05\nlegos train --loss.magnet-every 25", example=kl_example,
     )  # fmt: skip
     yield Algorithm(
-        "entropy", "correction", (losses.entropy, losses.entropy_within, losses.entropy_top), sections.Loss,
+        "entropy", "correction", (losses.penalties.entropy, losses.penalties.entropy_within, losses.penalties.entropy_top), sections.Loss,
         ("entropy", "entropy_over", "entropy_top"), "loss",
         "legos train --loss.entropy 0.01 --loss.entropy-over legal", example=entropy_example,
     )  # fmt: skip
