@@ -28,7 +28,6 @@ FOLDER = Path(__file__).parent / "_generated/algorithms"
 LEAGUE_COMMON = ("opponents", "latest", "snapshot_every", "pool", "start_from", "pool_from")
 LEAGUE_OWN = {"mirror": (), "fsp": LEAGUE_COMMON, "pfsp": ("pfsp_power", *LEAGUE_COMMON), "fixed": ("opponents",)}
 LEAGUE_OWN["psro"] = ("payoff_games", *LEAGUE_COMMON)
-CLIPPED = ("ppo", "gspo", "cispo")
 
 
 class Algorithm(NamedTuple):
@@ -101,8 +100,8 @@ def algorithms() -> Iterator[Algorithm]:
         "per_role", "credit", (PerRole,), CreditSettings, ("name", "roles"), "credit", toml, "toml",
         partial(credit_example, "per_role"),
     )  # fmt: skip
-    for name in LOSSES:
-        own = ("clip_low", "clip_high") if name in CLIPPED else ()
+    for name, row in LOSSES.items():
+        own = ("clip_low", "clip_high") if row.holds != "nothing" else ()
         more = {"gspo": " --loss.clip-low 3e-4 --loss.clip-high 4e-4", "sft": " --filter.keep winners --loss.kl 0"}
         yield Algorithm(
             name, "loss", (getattr(tokens, name),), LossSettings, (*own, "aggregation", "constant", *LEFT_OUT), "loss",
@@ -123,7 +122,7 @@ def algorithms() -> Iterator[Algorithm]:
             f"legos train --env {env} --curriculum.sampler {name}", example=curriculum_example,
         )  # fmt: skip
     yield Algorithm(
-        "keep", "filter", (filters.keep_best,), sections.FilterSettings, tuple(sections.Filter.model_fields), "filter",
+        "keep", "filter", (filters.keep_best,), sections.FilterSettings, tuple(sections.FilterSettings.model_fields), "filter",
         "legos train --filter.keep winners --loss.name sft", example=filter_example,
     )  # fmt: skip
 
