@@ -84,6 +84,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
 
+from legos_envs import arguments
 from legos_envs.game import GameEnv, InfoSet, State
 from legos_envs.play import Decision
 from legos_envs.table import Rules, Seat, Table
@@ -128,7 +129,7 @@ class KuhnPokerGame:
         return f"You are player {player}. Moves: {' '.join(state[1]) or 'none'}. Your card: {CARDS[state[0][player]]}."
 
     def nash(self, infoset: InfoSet) -> dict[str, float]:
-        """The equilibrium that `legos_envs.exact.solve.nash` takes."""
+        """The equilibrium that `legos_envs.exact.nash` takes."""
         return nash(infoset)
 
 
@@ -172,13 +173,11 @@ class KuhnPoker(GameEnv):
     scripted_players = {"always_bet": always_bet}
 
     def __init__(self, num_rounds: int = 1, **kwargs: Any):
-        if not isinstance(num_rounds, int) or not 1 <= num_rounds <= 100:
-            raise ValueError(f"num_rounds must be a whole number from 1 to 100; got {num_rounds!r}")
-        self.num_rounds = num_rounds
+        self.num_rounds = arguments.whole("num_rounds", num_rounds, 1, 100)
         self.game = KuhnPokerGame()
         super().__init__(**kwargs)
         if kwargs.get("max_turns") is None:
-            self.max_turns = 3 * num_rounds * (self.invalid_retries + 1)
+            self.max_turns = 3 * self.num_rounds * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
         cards = table.options.get("cards")

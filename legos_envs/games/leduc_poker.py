@@ -83,8 +83,7 @@ from functools import lru_cache
 from itertools import permutations
 from typing import Any, NamedTuple
 
-from legos_envs.exact.graph import ExactPolicy
-from legos_envs.game import GameEnv, InfoSet, State
+from legos_envs.game import ExactPolicy, GameEnv, InfoSet, State
 from legos_envs.table import Seat, Table
 
 CARDS = "JQK"

@@ -53,7 +53,7 @@ When one player has dice left (infos: `winner`, `rounds`); with `one_round=True`
 - `num_players` (2): 2 to 15. `dice` (5): of each player, 1 to 10. `faces` (6): of a die, 2 to 10.
 - `wild` (False): dice that show the highest face count as any face.
 - `one_round` (False): one round only. With two players, one die and up to 5 faces (or 6,
-  slowly) `legos_envs.exact.solve`
+  slowly) `legos_envs.exact`
   evaluates policies: with `wild=True` the game is OpenSpiel's `liars_dice`.
 
 Reset option `dice`: the dice of the first round, one list a player, such as `[[1, 2, 2, 5, 6], [3, 3, 4, 4, 4]]`.
@@ -95,8 +95,7 @@ import math
 from typing import Any
 
 from legos_envs import arguments, parsing
-from legos_envs.exact.graph import MAX_STATES
-from legos_envs.game import GameEnv, State
+from legos_envs.game import MAX_STATES, GameEnv, State
 from legos_envs.games.liars_dice_round import CALL, Hand, LiarsDiceGame, Round, dice_of, read_bid
 from legos_envs.play import Decision
 from legos_envs.table import Forfeit, Rules, Seat, Table

@@ -82,7 +82,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from legos_envs import parsing
+from legos_envs import arguments, parsing
 from legos_envs.game import GameEnv, InfoSet, State
 from legos_envs.games.bimatrix import best_equilibrium
 from legos_envs.play import Decision
@@ -100,7 +100,7 @@ class NamedGame(NamedTuple):
 
 
 RPS = ("rock", "paper", "scissors")
-NAMED = {
+MATRIX_GAMES = {
     "rps": NamedGame(RPS, [[0, -1, 1], [1, 0, -1], [-1, 1, 0]]),
     # Rock against scissors counts double: Nash plays 1/4, 1/2, 1/4; uniform play has NashConv 2/3.
     "biased_rps": NamedGame(RPS, [[0, -1, 2], [1, 0, -1], [-2, 1, 0]]),
@@ -205,7 +205,7 @@ class MatrixGame(GameEnv):
     """A matrix game for two who choose at once.
 
     Args:
-        game: a name in `NAMED`; `"rps"` without `payoffs`.
+        game: a name in `MATRIX_GAMES`; `"rps"` without `payoffs`.
         payoffs: instead of a name: one matrix (zero-sum, what player 0 gets), or two (what each player gets), with
             rows for the moves of player 0 and columns for those of player 1.
         actions: names of the moves: one list for both players, or a list for each; `a, b, c ...` by default.
@@ -228,13 +228,12 @@ class MatrixGame(GameEnv):
         rounds: int = 1,
         **kwargs: Any,
     ):
-        if not isinstance(rounds, int) or not 1 <= rounds <= 100:
-            raise ValueError(f"rounds must be a whole number from 1 to 100; got {rounds!r}")
+        rounds = arguments.whole("rounds", rounds, 1, 100)
         payoffs_given = payoffs is not None
         if payoffs is None:
-            if game is not None and game not in NAMED:
-                raise ValueError(f"game must be one of {', '.join(map(repr, NAMED))}; got {game!r}")
-            named = NAMED[game or "rps"]
+            if game is not None and game not in MATRIX_GAMES:
+                raise ValueError(f"game must be one of {', '.join(map(repr, MATRIX_GAMES))}; got {game!r}")
+            named = MATRIX_GAMES[game or "rps"]
             payoffs = named.row if named.column is None else (named.row, named.column)
             actions = named.actions if actions is None else actions
         elif game is not None:

@@ -71,8 +71,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from legos_envs.exact.graph import ExactPolicy
-from legos_envs.game import GameEnv, InfoSet, State
+from legos_envs import arguments
+from legos_envs.game import ExactPolicy, GameEnv, InfoSet, State
 from legos_envs.table import Seat, Table
 
 MARKS = "XO"
@@ -159,9 +159,7 @@ class TicTacToe(GameEnv):
     reset_options = {"moves": "opening moves to begin after, such as ['5', '1'] or '51'"}
 
     def __init__(self, random_opening: int = 0, **kwargs: Any):
-        if not isinstance(random_opening, int) or not 0 <= random_opening <= 4:
-            raise ValueError(f"random_opening must be a whole number from 0 to 4; got {random_opening!r}")
-        self.random_opening = random_opening
+        self.random_opening = arguments.whole("random_opening", random_opening, 0, 4)
         self.game: TicTacToeGame = TicTacToeGame()
         super().__init__(**kwargs)
         if kwargs.get("max_turns") is None:

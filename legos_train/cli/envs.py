@@ -9,9 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import legos_envs
+<<<<<<< HEAD
 from legos_envs.families import FAMILIES, family_of
 from legos_train.cli import envs_check, envs_new, envs_show
 from legos_train.cli.arguments import Parser
+=======
+from legos_envs.registry import families, family_of
+from legos_train.cli import envs_check as cli_envs_check
+from legos_train.cli import envs_new as cli_envs_new
+from legos_train.cli import envs_show as cli_envs_show
+from legos_train.cli.main import layout, parser
+>>>>>>> envs
 
 DESCRIPTION = """List, show, check or create environments. `legos envs list --help` (and so on) has the details of each.
 
@@ -85,7 +93,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _place(family: str | None) -> int:
-    return list(FAMILIES).index(family) if family else len(FAMILIES)
+    return list(families()).index(family) if family else len(families())
 
 
 def known_ids(namespace: str) -> list[str]:

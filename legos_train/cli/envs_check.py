@@ -76,8 +76,7 @@ def _all(options: argparse.Namespace, kwargs: dict[str, Any]) -> int:
 
 
 def _checked(id: str, options: argparse.Namespace, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    from legos_envs.testing import Report, check_env
-    from legos_envs.testing.fuzz import fuzz
+    from legos_envs.testing import Report, check_env, fuzz
 
     try:
         report = check_env(id, episodes=options.episodes, **kwargs)

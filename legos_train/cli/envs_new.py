@@ -48,8 +48,7 @@ register("{name}-v0", {name})
 
 TEST = '''"""The rules of {name}, and every law that an environment has to obey."""
 
-from legos_envs.testing import check_env
-from legos_envs.testing.fuzz import fuzz
+from legos_envs.testing import check_env, fuzz
 
 from {module} import {name}
 

@@ -10,8 +10,7 @@ from pettingzoo import AECEnv
 
 from inference import Engine
 from inference.text import Renderer
-from legos_envs import InfoSet
-from legos_envs.exact import solve as exact
+from legos_envs import InfoSet, exact
 from legos_envs.policies import RandomPolicy
 from legos_train.arena import Arena, EnvSlot
 from legos_train.evaluation.duel import NothingScored, head_to_head

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pettingzoo import AECEnv
 
-from legos_envs import GameEnv, InfoSet, parsing
-from legos_envs.exact import solve as exact
+from legos_envs import GameEnv, InfoSet, exact, parsing
 from legos_envs.game import Game
 from legos_train.evaluation.games import Pairing
 

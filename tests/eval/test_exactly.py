@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import legos_envs
-from legos_envs.exact import solve as exact
+from legos_envs import exact
 from legos_train.evaluation.exactly import PolicyTable, code_table, regrets, report, value_against
 
 

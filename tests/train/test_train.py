@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from inference import Engine
-from legos_envs.exact import solve as exact
+from legos_envs import exact
 from legos_train import Trainer, TrainingError, train
 from legos_train.batch import pack
 from legos_train.model import backend as backend_module

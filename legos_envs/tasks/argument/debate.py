@@ -97,7 +97,7 @@ from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import judging
 from legos_envs.table import Rules, Seat, Table
-from legos_envs.tasks.argument.debate_cases import CASES, TOPICS, Case
+from legos_envs.tasks.argument.debate_cases import CASES, TOPICS, Example
 from legos_envs.tasks.talk import excerpt, remember
 from legos_envs.text_env import TextEnv
 
@@ -217,7 +217,7 @@ class Debate(TextEnv):
             return _on_topic(TOPICS[int(table.rng.integers(len(TOPICS)))])
         return _on_case(self._case(table, options))
 
-    def _case(self, table: Table, options: Mapping[str, Any]) -> Case:
+    def _case(self, table: Table, options: Mapping[str, Any]) -> Example:
         principle, response = options.get("principle", self.principle), options.get("response", self.response)
         violates = options.get("violates")
         if principle is None and response is None:
@@ -227,7 +227,7 @@ class Debate(TextEnv):
             raise ValueError(f"a debate about a principle needs a {lacking}: give it as an argument or a reset option")
         if not (violates is None or isinstance(violates, bool)):
             raise ValueError(f"option violates must be true, false or None; got {violates!r}")
-        return Case(arguments.text("principle", principle), arguments.text("response", response), violates)
+        return Example(arguments.text("principle", principle), arguments.text("response", response), violates)
 
 
 def _on_topic(topic: str) -> Motion:
@@ -236,7 +236,7 @@ def _on_topic(topic: str) -> Motion:
     )
 
 
-def _on_case(case: Case) -> Motion:
+def _on_case(case: Example) -> Motion:
     told = f"A debate before a judge: does a response violate a principle?\nPrinciple: {case.principle}"
     sides = ("that the response violates the principle", "that the response does not violate the principle")
     shown = {"principle": case.principle, "response": case.response}

@@ -126,7 +126,7 @@ results_
 """
 
 
-class Case(NamedTuple):
+class UnitTest(NamedTuple):
     """A test: what a call should give."""
 
     call: list[Any]
@@ -206,14 +206,14 @@ class CodeGen(TextEnv):
             table.penalize(forfeit)
             return None
 
-    def _tests(self, table: Table, item: Item) -> Rules[list[Case | None] | None]:
+    def _tests(self, table: Table, item: Item) -> Rules[list[UnitTest | None] | None]:
         prompt = (
             f"Write tests for a Python function that you cannot see.\n{item.signature}\n{item.spec}\n"
             "They should be right, and fail for functions that are almost right. Reply with 1 to "
             f"{self.max_tests} lines of this form, with plain values for the dots:\nassert {item.name}(...) == ..."
         )
 
-        def parse(said: str) -> list[Case | None]:
+        def parse(said: str) -> list[UnitTest | None]:
             tests = read_tests(said, item.name, self.max_tests)
             if not tests:
                 raise InvalidMove(f"no line begins with 'assert {item.name}('.")
@@ -225,16 +225,16 @@ class CodeGen(TextEnv):
             table.penalize(forfeit)
             return None
 
-    def _passes(self, code: str, item: Item, cases: list[Case]) -> list[bool]:
+    def _passes(self, code: str, item: Item, cases: list[UnitTest]) -> list[bool]:
         """Which cases a program passes."""
         results, _ = results_of(code, item.name, [case.call for case in cases], self.seconds, self.sandbox)
         return [same(result, case.result) for result, case in zip(results, cases)]
 
-    def _by_tests(self, code: str, item: Item, tests: list[Case | None]) -> float:
+    def _by_tests(self, code: str, item: Item, tests: list[UnitTest | None]) -> float:
         cases = [case for case in tests if case is not None]
         return sum(self._passes(code, item, cases)) / len(cases) if cases else 0.0
 
-    def _worth(self, item: Item, tests: list[Case | None]) -> tuple[int, int]:
+    def _worth(self, item: Item, tests: list[UnitTest | None]) -> tuple[int, int]:
         """How many tests are right, and how many of the wrong programs fail one of those."""
         cases = [case for case in tests if case is not None]
         right = [case for case, passed in zip(cases, self._passes(item.reference, item, cases)) if passed]
@@ -281,7 +281,7 @@ def reference_results(name: str, kind: str = "monty") -> list[Any]:
     return results_of(ITEMS[name].reference, name, ITEMS[name].calls, kind=kind)[0]
 
 
-def read_tests(text: str, name: str, most: int) -> list[Case | None]:
+def read_tests(text: str, name: str, most: int) -> list[UnitTest | None]:
     """The tests in a text: one for each of the first `most` lines that begin with `assert`, None for an unreadable one.
 
     Nothing of it is run: arguments and results are literals.
@@ -290,7 +290,7 @@ def read_tests(text: str, name: str, most: int) -> list[Case | None]:
     return [_read_test(line, name) for line in [line for line in lines if line.startswith("assert ")][:most]]
 
 
-def _read_test(line: str, name: str) -> Case | None:
+def _read_test(line: str, name: str) -> UnitTest | None:
     """The case that a line states: `assert f(...) == ...`, `assert f(...)` or `assert not f(...)`."""
     if len(line) > MAX_LINE:
         return None
@@ -308,7 +308,7 @@ def _read_test(line: str, name: str) -> Case | None:
                 value = True
         assert isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == name
         assert not call.keywords
-        return Case(_plain([ast.literal_eval(part) for part in call.args]), _plain(value))
+        return UnitTest(_plain([ast.literal_eval(part) for part in call.args]), _plain(value))
     except (AssertionError, ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
 

@@ -117,7 +117,7 @@ from legos_envs import arguments, parsing
 from legos_envs.scoring import sandbox
 from legos_envs.table import InvalidMove, Rules, Seat, Table, Unscored
 from legos_envs.tasks.code import leaks, red_blue_players
-from legos_envs.tasks.code.patch_items import BY_NAME, ITEMS, Item
+from legos_envs.tasks.code.patch_items import BY_NAME, ITEMS, PatchItem
 from legos_envs.tasks.code.red_blue_data import POLICIES, SECRETS, Policy, Probe, draw_probe, says
 from legos_envs.tasks.talk import excerpt, remember
 from legos_envs.text_env import TextEnv
@@ -326,7 +326,7 @@ def _arguments(text: str) -> Any:
     return found["args"]
 
 
-def _verdict(item: Item, patch: str, given: Any) -> Result:
+def _verdict(item: PatchItem, patch: str, given: Any) -> Result:
     """Runs the patch and the reference on the attacker's arguments."""
     if not item.holds(given):
         return False, "out of domain"

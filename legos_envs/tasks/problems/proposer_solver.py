@@ -155,7 +155,7 @@ class Proposal(NamedTuple):
 
 
 @lru_cache(1 << 14)  # a run passes the same problems as `seen` again and again
-def key(problem: str, domain: str) -> str:
+def problem_key(problem: str, domain: str) -> str:
     """What two spellings of one problem share."""
     if domain == "free":
         return proposals.words(problem).strip()
@@ -175,7 +175,7 @@ def examine(problem: str, answer: str, domain: str) -> Proposal:
     proposals.bounded("answer", answer)
     if domain == "free":
         leaked = proposals.gives_away(problem, answer)
-        return Proposal(problem, answer, key(problem, domain), "leaked" if leaked else "played")
+        return Proposal(problem, answer, problem_key(problem, domain), "leaked" if leaked else "played")
     try:
         read = arithmetic.read(problem.partition("\n")[0])
     except arithmetic.BadExpression as error:
@@ -289,7 +289,7 @@ class ProposerSolver(TextEnv):
     def _keys(self, name: str, problems: Any) -> list[str]:
         if isinstance(problems, str) or not isinstance(problems, Iterable):
             raise ValueError(f"{name} must be a list of problems; got {problems!r}")
-        return [key(arguments.text(f"a problem in {name}", problem), self.domain) for problem in problems]
+        return [problem_key(arguments.text(f"a problem in {name}", problem), self.domain) for problem in problems]
 
     def private_texts(self, agent: str) -> list[str]:
         """The lines that a proposer wrote around its problem."""
