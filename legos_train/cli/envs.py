@@ -9,17 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import legos_envs
-<<<<<<< HEAD
-from legos_envs.families import FAMILIES, family_of
+from legos_envs.registry import families, family_of
 from legos_train.cli import envs_check, envs_new, envs_show
 from legos_train.cli.arguments import Parser
-=======
-from legos_envs.registry import families, family_of
-from legos_train.cli import envs_check as cli_envs_check
-from legos_train.cli import envs_new as cli_envs_new
-from legos_train.cli import envs_show as cli_envs_show
-from legos_train.cli.main import layout, parser
->>>>>>> envs
 
 DESCRIPTION = """List, show, check or create environments. `legos envs list --help` (and so on) has the details of each.
 
