@@ -82,9 +82,9 @@ def _resident() -> float:
 
 def ours(work: Path, given: argparse.Namespace) -> Found:
     """Trains with Legos; writes the prompts that it used to `work/prompts.json`."""
-    from legos_train.run import build
     from legos_train import Trainer
     from legos_train.config import from_dict
+    from legos_train.run import build
 
     config = from_dict(
         {

@@ -23,6 +23,7 @@ from legos_train.credit import METHODS, CreditSettings, PerEnv, PerRole
 from legos_train.league import MODES, LeagueSettings
 from legos_train.loss import LOSSES, LossSettings, penalties, tokens
 from legos_train.rollout import filters
+from legos_train.settings import Section
 
 FOLDER = Path(__file__).parent / "_generated/algorithms"
 LEAGUE_COMMON = ("opponents", "latest", "snapshot_every", "pool", "start_from", "pool_from")
@@ -37,7 +38,7 @@ class Algorithm(NamedTuple):
     kind: str
     about: tuple[Any, ...]
     """Classes or functions whose docstrings tell of it; the first begins the page."""
-    section: type[sections.Section]
+    section: type[Section]
     fields: tuple[str, ...]
     prefix: str
     """Where the fields stand in the settings, such as `credit`."""
@@ -122,7 +123,8 @@ def algorithms() -> Iterator[Algorithm]:
             f"legos train --env {env} --curriculum.sampler {name}", example=curriculum_example,
         )  # fmt: skip
     yield Algorithm(
-        "keep", "filter", (filters.keep_best,), sections.FilterSettings, tuple(sections.FilterSettings.model_fields), "filter",
+        "keep", "filter", (filters.keep_best,), sections.FilterSettings, tuple(sections.FilterSettings.model_fields),
+        "filter",
         "legos train --filter.keep winners --loss.name sft", example=filter_example,
     )  # fmt: skip
 
