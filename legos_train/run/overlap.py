@@ -93,7 +93,7 @@ class ThreadGenerator:
         )
 
     def submit(self, number: int, jobs: Sequence[Job]) -> None:
-        self._inbox.put(serving_jobs.Play(number, list(jobs), self._parts.config.filter.draw_retries))
+        self._inbox.put(serving_jobs.JobBatch(number, list(jobs), self._parts.config.filter.draw_retries))
 
     def collect(self, timeout: float) -> serving_jobs.Played | None:
         try:

@@ -11,7 +11,7 @@ import pytest
 
 from legos_train import Trainer, train
 from legos_train.run import build, state
-from legos_train.run.measure import evaluate
+from legos_train.run.evaluate import evaluate
 
 from .helpers import digest, small
 
