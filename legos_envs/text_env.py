@@ -20,7 +20,7 @@ from pettingzoo import AECEnv
 
 from legos_envs import arguments, parsing
 from legos_envs.spaces import FreeText, chat_observation
-from legos_envs.table import Ask, Forfeit, Rules, Seat, Strand, Table, Unscored, keyed_generator, strands
+from legos_envs.table import Ask, Forfeit, Rules, Seat, Table, Unscored, keyed_generator, strands
 
 MEMORIES = ("state", "chat")
 PRESETS: dict[str, dict[str, Any]] = {
@@ -122,7 +122,7 @@ class TextEnv(AECEnv[str, dict, str]):
         self.ended = True
         self.seed: int | None = None
         self.options: dict[str, Any] = {}
-        self._waiting: dict[str, Strand] = {}
+        self._waiting: dict[str, strands.Strand] = {}
         self._stream: tuple[int, int] | None = None  # the last seed given, and how many resets without one came since
 
     # --- what a subclass gives ---------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class TextEnv(AECEnv[str, dict, str]):
         rules = self.play(Table(self, "", self.options))
         if not hasattr(rules, "send"):
             raise TypeError(f"{self.name}: play() asks nobody: it must ask with `yield from table.ask(...)`")
-        self._run(Strand(rules))
+        self._run(strands.Strand(rules))
         self._choose()
         if self.ended:
             self._accumulate_rewards()
@@ -295,7 +295,7 @@ class TextEnv(AECEnv[str, dict, str]):
 
     # --- running the rules -------------------------------------------------------------------------------------------
 
-    def _run(self, strand: Strand, value: Any = None) -> None:
+    def _run(self, strand: strands.Strand, value: Any = None) -> None:
         """Runs a strand until every branch it opens waits for an agent, or the rules end."""
         try:
             strands.run(strand, value, self._pose, self._end)
@@ -303,7 +303,7 @@ class TextEnv(AECEnv[str, dict, str]):
             error.add_note(f"raised by the rules of {self.name}, seed {self.seed}, after {len(self.log)} actions")
             raise
 
-    def _pose(self, ask: Ask, strand: Strand) -> None:
+    def _pose(self, ask: Ask, strand: strands.Strand) -> None:
         """Puts an ask before its agent: one user message with all that happened since its last action."""
         agent = ask.agent
         if agent not in self._order:

@@ -36,7 +36,7 @@ def test_the_wheel_has_three_packages_and_the_bundled_model(wheel: Path) -> None
     assert tops == {"legos_envs", "legos_train", "inference"}
     tiny = {name for name in names if name.startswith("inference/models/tiny/")}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {Path(name).name for name in tiny}
-    assert "legos_envs/tasks/data/corpus.jsonl" in names
+    assert "legos_envs/tasks/problems/data/corpus.jsonl" in names
 
 
 def test_the_base_install_lists_and_plays_environments(wheel: Path, tmp_path: Path) -> None:
