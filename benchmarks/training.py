@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.engine import alternate, random_model
-from inference import Engine, Request
+from inference import Engine, Request, SamplingParams
 from inference.forward import fastmath
 from inference.loading import prepare_mlx
 from legos_envs import Episode, Trajectory, Turn
@@ -109,7 +109,10 @@ def playing(model: Any, prompts: list[list[int]], repeats: int) -> list[dict[str
     off = {"own forward": float(np.abs(logits[0] - logits[1]).max())}
     rows = []
     for what, tokens in (("prefill", 1), (f"{ANSWER} tokens", ANSWER)):
-        work = [Request(p, tokens, 1.0, seed=i, stop_ids=frozenset()) for i, p in enumerate(prompts)]
+        work = [
+            Request(p, SamplingParams(max_tokens=tokens, temperature=1.0, seed=i, stop_ids=frozenset()))
+            for i, p in enumerate(prompts)
+        ]
 
         def run(name: str, work: list[Request]) -> list[Any]:
             engines[name].drop_caches()
