@@ -70,7 +70,7 @@ def mlx_exponentials() -> Iterator[None]:
 
 def learning(model: Any, prompts: list[list[int]], repeats: int) -> list[dict[str, Any]]:
     """Loss and gradient of one batch, exact KL included; the reference is computed once, as in training."""
-    policy, batch, settings = Policy(model, seed=0), batch_of(prompts), LossSettings(kl_weight=0.1)
+    policy, batch, settings = Policy(model, seed=0), batch_of(prompts), LossSettings(kl=0.1, kl_estimator="exact")
     policy.reference(batch)
 
     def run(path: str) -> dict[str, float]:

@@ -96,6 +96,11 @@ FACTS = {
         variables=("BROWSER",),
         codes={0: "done; with `--watch`, ended by Ctrl-C"},
     ),
+    "report": Facts(
+        reads="`config.toml`, `metrics.jsonl`, `start.json` and `result.json` of each DIR",
+        writes="`report.html` and `figures/` in each DIR; of several runs also `compare.html`, in the first",
+        guides="[Looking at a run](../../look.md)",
+    ),
     "export": Facts(
         reads="`adapters.safetensors` and `adapter_config.json` of an adapter or a run; its `config.toml`; "
         "`rollouts.jsonl`",

@@ -19,6 +19,7 @@ from page_parts import Setting, code, sentence, settings, settings_table, table,
 from legos_train import TrainConfig
 from legos_train.cli.main import VERBS
 from legos_train.config import preset_names, sections
+from legos_train.settings import Section
 
 FOLDER = Path(__file__).parent / "_generated/commands"
 DEFAULT = re.compile(r"\s*\((?:(repeatable)(?:[;,] )?)?(?:default: (.*))?\)$")
@@ -181,7 +182,7 @@ def train_settings() -> Iterator[str]:
     nested = {
         name: field.annotation
         for name, field in TrainConfig.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, sections.Section)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
     }
     plain = [name for name in TrainConfig.model_fields if name not in {*nested, *TOML}]
     yield "### The run\n\n" + named(settings(TrainConfig, plain), "--")
@@ -192,7 +193,7 @@ def train_settings() -> Iterator[str]:
         yield f"### {name}, in TOML only\n\n{about} {shorter}\n\n{settings_table(settings(model))}"
 
 
-TOML: dict[str, tuple[str, type[sections.Section]]] = {
+TOML: dict[str, tuple[str, type[Section]]] = {
     "env": ("Of these the command line has `--env ID` and `--env ID=WEIGHT`.", sections.EnvEntry),
     "actors": ("Of these the command line has `--actor ROLE=MODEL`.", sections.ActorEntry),
 }

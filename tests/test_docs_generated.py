@@ -20,9 +20,9 @@ from legos_train.arena.curriculum import SAMPLERS
 from legos_train.cli.main import VERBS
 from legos_train.config import from_dict
 from legos_train.config import sections as sections
-from legos_train.credit import METHODS
-from legos_train.league import MODES
-from legos_train.loss import LOSSES
+from legos_train.credit import METHODS, CreditSettings
+from legos_train.league import MODES, LeagueSettings
+from legos_train.loss import LOSSES, LossSettings
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -57,9 +57,9 @@ def written(maker: ModuleType, folder: Path) -> Pages:
 
 
 def test_every_algorithm_has_a_page_with_equation_source_settings_and_example(algorithms: Pages) -> None:
-    assert set(get_args(sections.Credit.model_fields["name"].annotation)) == set(METHODS)
-    assert set(get_args(sections.Loss.model_fields["name"].annotation)) == set(LOSSES)
-    assert set(get_args(sections.League.model_fields["mode"].annotation)) == set(MODES)
+    assert set(get_args(CreditSettings.model_fields["name"].annotation)) == set(METHODS)
+    assert set(get_args(LossSettings.model_fields["name"].annotation)) == set(LOSSES)
+    assert set(get_args(LeagueSettings.model_fields["mode"].annotation)) == set(MODES)
     known = {*METHODS, *LOSSES, *MODES, *SAMPLERS}
     others = {"per_env", "per_role", "truncate_ratio", "mask_ratio", "kl", "entropy", "keep"}
     assert set(algorithms) == known | others | {"index"}
@@ -140,7 +140,7 @@ def test_every_setting_has_a_text_and_is_on_the_page_of_train(makers: tuple[Modu
 
 
 def test_ranges_and_kinds_of_settings(makers: tuple[ModuleType, ...]) -> None:
-    rows = {row.name: row for row in makers[2].settings(sections.Loss)}
+    rows = {row.name: row for row in makers[2].settings(LossSettings)}
     assert rows["clip_low"][1:3] == ("number, above 0, at most 1", "`0.2`")
     assert rows["mask_ratio"][1:3] == ("2 numbers, or none", "none")
     assert rows["mask_truncated"][1:3] == ("`true` or `false`", "`false`")

@@ -19,7 +19,7 @@ import httpx2
 from inference.client import wire
 from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
 from inference.client.interface import ChatReply, Message, Sampling, ServerInfo
-from inference.client.packing import Packed, check_name, pack
+from inference.client.packing import PackedAdapter, check_name, pack
 from inference.client.retry import Retry, retry_after
 from inference.types import Completion, PublishMode, Request
 
@@ -91,7 +91,12 @@ class HttpClient:
         return self._told(lambda: wire.read_chat(answer, options))
 
     async def publish(
-        self, name: str, weights: Mapping[str, Any] | Packed, scale: float, version: int, mode: PublishMode = "pin"
+        self,
+        name: str,
+        weights: Mapping[str, Any] | PackedAdapter,
+        scale: float,
+        version: int,
+        mode: PublishMode = "pin",
     ) -> str:
         """See `Client`. A repetition first asks whether the attempt before arrived: `abort` must end nothing twice."""
         path = f"/v1/adapters/{check_name(name)}"

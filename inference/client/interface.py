@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from inference.client.errors import Incompatible
-from inference.client.packing import Packed
+from inference.client.packing import PackedAdapter
 from inference.text import PROTOCOL
 from inference.types import AdapterInfo, Completion, FinishReason, PublishMode, Request
 
@@ -102,7 +102,12 @@ class Client(Protocol):
         ...
 
     async def publish(
-        self, name: str, weights: Mapping[str, Any] | Packed, scale: float, version: int, mode: PublishMode = "pin"
+        self,
+        name: str,
+        weights: Mapping[str, Any] | PackedAdapter,
+        scale: float,
+        version: int,
+        mode: PublishMode = "pin",
     ) -> str:
         """Make LoRA weights the current version of a name, as `Engine.publish` does; returns their digest.
 

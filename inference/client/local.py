@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from inference.client import wire
 from inference.client.errors import RequestRefused, ServerUnavailable
 from inference.client.interface import ChatReply, Message, Sampling, ServerInfo, Usage
-from inference.client.packing import Packed, check_name, pack
+from inference.client.packing import PackedAdapter, check_name, pack
 from inference.text import PROTOCOL, template_digest, tokenizer_digest
 from inference.types import Completion, InferenceError, PublishMode, Request, UnknownAdapter
 
@@ -125,7 +125,12 @@ class LocalClient:
         )
 
     async def publish(
-        self, name: str, weights: Mapping[str, Any] | Packed, scale: float, version: int, mode: PublishMode = "pin"
+        self,
+        name: str,
+        weights: Mapping[str, Any] | PackedAdapter,
+        scale: float,
+        version: int,
+        mode: PublishMode = "pin",
     ) -> str:
         """See `Client`."""
         import mlx.core as mx
@@ -133,7 +138,7 @@ class LocalClient:
         from inference.loading import adapter_tensors
 
         check_name(name)
-        if isinstance(weights, Packed):
+        if isinstance(weights, PackedAdapter):
             packed = pack(weights, scale)  # checks the scale
             arrays = adapter_tensors(packed.body)
         else:

@@ -17,7 +17,7 @@ from inference.client.endpoint import Endpoint
 from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
 from inference.client.interface import ChatReply, Client, Message, Sampling, ServerInfo
 from inference.client.members import Members
-from inference.client.packing import Packed, check_name, pack
+from inference.client.packing import PackedAdapter, check_name, pack
 from inference.client.publications import Publication
 from inference.client.retry import Retry
 from inference.types import Completion, InferenceError, PublishMode, Request
@@ -142,7 +142,12 @@ class Pool:
     # --- adapters ----------------------------------------------------------------------------------------------------
 
     async def publish(
-        self, name: str, weights: Mapping[str, Any] | Packed, scale: float, version: int, mode: PublishMode = "pin"
+        self,
+        name: str,
+        weights: Mapping[str, Any] | PackedAdapter,
+        scale: float,
+        version: int,
+        mode: PublishMode = "pin",
     ) -> str:
         """See `Client`. Returns when every endpoint has the version or is left out until it has (see `status`).
 

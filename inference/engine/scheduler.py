@@ -1,12 +1,12 @@
 """Who runs where: pure host logic, no model and no arrays of weights.
 
-A *row* is one sequence of tokens with its keys and values in one slot of the arena. Requests whose prompt and adapter
-are identical share a row, and keep sharing it for as long as they sample the same tokens: the row's logits are computed
-once, every request draws from them with its own seed, and then the row splits by token. The largest part goes on in
-place; each other part becomes a *branch*. Keys and values are only ever appended, so a branch needs nothing but "the
-first `pos` entries of that slot": while the rows are all in use it waits on its host, free of charge, and either moves
-to a row of its own by a copy, or takes over the host's slot when the host's own requests are done. The host hands over
-to the deepest branch first, since running a branch overwrites what lies beyond its own position. So no amount of
+A *row* is one sequence of tokens with its keys and values in one slot of the KV cache. Requests whose prompt and
+adapter are identical share a row, and keep sharing it for as long as they sample the same tokens: the row's logits are
+computed once, every request draws from them with its own seed, and then the row splits by token. The largest part goes
+on in place; each other part becomes a *branch*. Keys and values are only ever appended, so a branch needs nothing but
+"the first `pos` entries of that slot": while the rows are all in use it waits on its host, free of charge, and either
+moves to a row of its own by a copy, or takes over the host's slot when the host's own requests are done. The host hands
+over to the deepest branch first, since running a branch overwrites what lies beyond its own position. So no amount of
 splitting needs more rows than there are, and nothing that has started is ever thrown away.
 
 One engine step is `plan` (branches that get rows, then new prompts; slots stay 0..n-1 without holes), the forward pass,
@@ -68,7 +68,7 @@ class Row:
     """
 
     prompt: tuple[int, ...]
-    policy: Any  # hashable; rows never share or compare what is computed under different policies
+    adapter: Any  # hashable; rows never share or compare what is computed under different adapters
     cohorts: list[Cohort]
     reach: int  # most entries the slot can ever hold for this row
     leader: int = -1  # the request that the prompt was computed for; the others of the row got it for free
@@ -150,18 +150,18 @@ class Scheduler:
         """Something waits or runs."""
         return bool(self.rows or self._waiting)
 
-    def waits_for(self, policy: Hashable, prompt: tuple[int, ...]) -> bool:
-        """A request with this prompt and policy is waiting, so the prompt has been checked already."""
-        return (policy, prompt) in self._waiting
+    def waits_for(self, adapter: Hashable, prompt: tuple[int, ...]) -> bool:
+        """A request with this prompt and adapter is waiting, so the prompt has been checked already."""
+        return (adapter, prompt) in self._waiting
 
     def add(
-        self, request_id: int, policy: Hashable, prompt: tuple[int, ...], rules: Rules, seed: int, top_logprobs: int
+        self, request_id: int, adapter: Hashable, prompt: tuple[int, ...], rules: Rules, seed: int, top_logprobs: int
     ) -> None:
-        """Queue a request; it joins the waiting requests with the same prompt and policy."""
-        key: tuple[Any, ...] = (policy, prompt) if self.share else (policy, prompt, request_id)
+        """Queue a request; it joins the waiting requests with the same prompt and adapter."""
+        key: tuple[Any, ...] = (adapter, prompt) if self.share else (adapter, prompt, request_id)
         waiting = self._waiting.get(key)
         if waiting is None:
-            waiting = self._waiting[key] = _Waiting(policy, prompt)
+            waiting = self._waiting[key] = _Waiting(adapter, prompt)
         waiting.members.setdefault(rules, []).append((request_id, seed))
         waiting.top_logprobs = max(waiting.top_logprobs, top_logprobs)
 
@@ -217,7 +217,7 @@ class Scheduler:
         tokens = 0
         for key in list(self._waiting):
             waiting = self._waiting[key]
-            if getattr(waiting.policy, "blocked", False):
+            if getattr(waiting.adapter, "blocked", False):
                 continue  # published to take over when those before have finished
             row = waiting.row()
             wider = max(reach, row.reach)
@@ -263,20 +263,20 @@ class Scheduler:
         return finished
 
     def transfer(self, old: Hashable, new: Any, version: int) -> None:
-        """Go on under another policy: running rows in mid-sequence, waiting ones from their start.
+        """Go on under another adapter: running rows in mid-sequence, waiting ones from their start.
 
         version: that of `old`, kept for the tokens that rows have by now.
         """
         for host in self.rows:
             for row in (host, *host.branches):
-                if row.policy is old:
-                    row.policy = new
+                if row.adapter is old:
+                    row.adapter = new
                     if row.tokens:
                         row.switches = (*row.switches, (len(row.tokens), version))
         for waiting in self._waiting.values():
-            if waiting.policy is old:
-                waiting.policy = new
-        self._waiting = {(waiting.policy, *key[1:]): waiting for key, waiting in self._waiting.items()}
+            if waiting.adapter is old:
+                waiting.adapter = new
+        self._waiting = {(waiting.adapter, *key[1:]): waiting for key, waiting in self._waiting.items()}
 
     def fail(self, row: Row) -> list[Finished]:
         """End a row's own requests with an error; its branches go on."""
@@ -289,7 +289,7 @@ class Scheduler:
 
 @dataclass(slots=True)
 class _Waiting:
-    policy: Hashable
+    adapter: Hashable
     prompt: tuple[int, ...]
     members: dict[Rules, list[tuple[int, int]]] = field(default_factory=dict)
     top_logprobs: int = 0
@@ -308,7 +308,7 @@ class _Waiting:
     def row(self) -> Row:
         reach = len(self.prompt) + max(rules.limit for rules in self.members)
         leader = min(request_id for members in self.members.values() for request_id, _ in members)
-        return Row(self.prompt, self.policy, self.cohorts(), reach, leader, self.top_logprobs, pending=self.prompt)
+        return Row(self.prompt, self.adapter, self.cohorts(), reach, leader, self.top_logprobs, pending=self.prompt)
 
 
 def _take(cohorts: list[Cohort], ids: set[int]) -> tuple[list[Cohort], list[Cohort]]:

@@ -1,4 +1,4 @@
-"""A forward pass over the arena that computes only what the next tokens need, with vectorised exponentials on the CPU.
+"""A forward pass that computes only what the next tokens need, with vectorised exponentials on the CPU.
 
 For decoders built like Llama and Qwen: blocks of `self_attn` (q_proj, k_proj, v_proj, o_proj, rope, sometimes q_norm
 and k_norm) and `mlp` (gate_proj, up_proj, down_proj), each after a norm and added to the residual stream. Two savings
@@ -25,7 +25,7 @@ import numpy as np
 from mlx import nn
 
 from inference.forward import fastmath
-from inference.forward.kv import Arena
+from inference.forward.kv import SlotKVCache
 
 _BODY = {"embed_tokens", "layers", "norm"}
 _BLOCK = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
@@ -64,27 +64,27 @@ def _children(module: Any) -> set[str]:
     }
 
 
-def hidden_states(body: Any, tokens: mx.array, arena: Arena, last: Sequence[int] | None = None) -> mx.array:
-    """Feed tokens (n, L) to the open frame of the arena; hidden states after the final norm, (n, L, H).
+def hidden_states(body: Any, tokens: mx.array, kv: SlotKVCache, last: Sequence[int] | None = None) -> mx.array:
+    """Feed tokens (n, L) to the open frame of the KV cache; hidden states after the final norm, (n, L, H).
 
     With `last` (n,) only those of position last[i] in row i, (n, 1, H).
     """
     x = body.embed_tokens(tokens)
-    every = _Positions(arena, tokens.shape[1], None)
-    for block, cache in zip(body.layers[:-1], arena.layers[:-1], strict=True):
+    every = _Positions(kv, tokens.shape[1], None)
+    for block, cache in zip(body.layers[:-1], kv.layers[:-1], strict=True):
         x = _block(block, x, cache, every, every)
-    wanted = every if last is None or tokens.shape[1] == 1 else _Positions(arena, tokens.shape[1], last)
-    return body.norm(_block(body.layers[-1], x, arena.layers[-1], every, wanted))
+    wanted = every if last is None or tokens.shape[1] == 1 else _Positions(kv, tokens.shape[1], last)
+    return body.norm(_block(body.layers[-1], x, kv.layers[-1], every, wanted))
 
 
 class _Positions:
     """The positions of the frame's tokens at which something is computed: all, or one per row."""
 
-    def __init__(self, arena: Arena, fed: int, last: Sequence[int] | None) -> None:
-        frame = arena.frame
+    def __init__(self, kv: SlotKVCache, fed: int, last: Sequence[int] | None) -> None:
+        frame = kv.frame
         assert frame is not None
         self.last: np.ndarray | None = None
-        self.offset: Any = arena.layers[0].offset
+        self.offset: Any = kv.layers[0].offset
         self.seen: mx.array | None = None  # (n or 1, 1, 1, queries, span); None: everything
         offsets = np.asarray(frame.offsets if frame.start is None else frame.offsets[:1], dtype=np.int32)
         columns = offsets[:, None] + np.arange(fed, dtype=np.int32)

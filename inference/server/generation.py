@@ -53,7 +53,7 @@ class Choice:
             self._seen += len(self._characters.decode(of[token]))
 
 
-class Generator:
+class CompletionHandler:
     """Answers completion requests with one engine."""
 
     def __init__(
@@ -259,7 +259,7 @@ def envelope(kind: str, model: str) -> dict[str, Any]:
     return {"id": f"{prefix}-{secrets.token_hex(12)}", "object": kind, "created": int(time.time()), "model": model}
 
 
-def whole(generator: Generator, body: Sampling, choices: Sequence[Choice], model: str) -> dict[str, Any]:
+def whole(generator: CompletionHandler, body: Sampling, choices: Sequence[Choice], model: str) -> dict[str, Any]:
     """The answer to a request that does not stream."""
     chat = isinstance(body, ChatRequest)
     answer = envelope("chat.completion" if chat else "text_completion", model)
@@ -268,7 +268,7 @@ def whole(generator: Generator, body: Sampling, choices: Sequence[Choice], model
     return answer
 
 
-def _choice(generator: Generator, body: Sampling, choice: Choice, chat: bool) -> dict[str, Any]:
+def _choice(generator: CompletionHandler, body: Sampling, choice: Choice, chat: bool) -> dict[str, Any]:
     said: dict[str, Any] = {"index": choice.index, "finish_reason": choice.reason}
     if chat:
         said["message"] = {"role": "assistant", "content": choice.text.text}
@@ -296,7 +296,7 @@ def _provenance(body: Sampling, choice: Choice) -> dict[str, Any]:
 
 
 async def events(
-    generator: Generator, body: Sampling, ids: list[int], choices: list[Choice], model: str
+    generator: CompletionHandler, body: Sampling, ids: list[int], choices: list[Choice], model: str
 ) -> AsyncGenerator[bytes, None]:
     """Server-sent events of a request that streams; ends with [DONE]. Closed early, it aborts what still runs."""
     chat = isinstance(body, ChatRequest)

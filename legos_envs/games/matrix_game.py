@@ -4,20 +4,9 @@ told. Equilibria are computed.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("MatrixGame-v0")` |
 | seats | `player_0` (rows), `player_1` (columns) |
 | horizon | 1 turn each a round |
 | sum of rewards | 0 for zero-sum tables, such as the default |
-
-```python
-import legos_envs
-env = legos_envs.make("MatrixGame-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    action = None if terminated or truncated else info["legal_actions"][0]
-    env.step(action)
-```
 
 ## What each seat is told
 
@@ -37,15 +26,6 @@ cooperate, 1 for both to defect, 5 and 0 when one defects.
 
 After `rounds` rounds.
 
-## Arguments
-
-`game` (`"rps"`): `"rps"`, `"biased_rps"`, `"matching_pennies"`, `"prisoners_dilemma"` or `"stag_hunt"`. `payoffs`,
-instead of a name: one matrix (zero-sum, what `player_0` gets) or two (what each gets), with rows for the moves of
-`player_0`, up to 26 by 26. `actions`: names of the moves, one list for both or a list for each. `rounds` (1): 1 to 100.
-There are no reset options.
-`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward`, `invalid_opponent_reward`, `max_turns` and
-`render_mode` are those of every environment.
-
 ## Scripted players
 
 `optimal` plays the equilibrium with the largest sum of payoffs, the same in every round; `scripted:tit_for_tat` repeats
@@ -61,10 +41,6 @@ the same move. All returns are exact.
 | `*=scripted:tit_for_tat` | `player_0 +9.0, player_1 +9.0` | `game="prisoners_dilemma", rounds=3` |
 | `player_0=scripted:tit_for_tat *=optimal` | `player_0 +2.0, player_1 +7.0` | `game="prisoners_dilemma", rounds=3` |
 | `player_0=scripted:tit_for_tat *=random` | `player_0 +6.0, player_1 +8.5` | `game="prisoners_dilemma", rounds=3` |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -205,12 +181,11 @@ class MatrixGame(GameEnv):
     """A matrix game for two who choose at once.
 
     Args:
-        game: a name in `MATRIX_GAMES`; `"rps"` without `payoffs`.
-        payoffs: instead of a name: one matrix (zero-sum, what player 0 gets), or two (what each player gets), with
-            rows for the moves of player 0 and columns for those of player 1.
+        game: `"rps"` (the default), `"biased_rps"`, `"matching_pennies"`, `"prisoners_dilemma"` or `"stag_hunt"`.
+        payoffs: instead of a name: one matrix (zero-sum, what `player_0` gets) or two (what each gets), with rows for
+            the moves of `player_0`, up to 26 by 26.
         actions: names of the moves: one list for both players, or a list for each; `a, b, c ...` by default.
-        rounds: how often it is played, 1 to 100; the return is the sum, and the past is told.
-        **kwargs: those of `TextEnv`.
+        rounds: how often it is played, 1 to 100; the return is the sum, and players are told what was played.
 
     Raises:
         ValueError: an unknown name, matrices of unequal or ragged shape, names that do not fit them.

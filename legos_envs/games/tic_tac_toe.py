@@ -4,20 +4,9 @@ be measured exactly.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("TicTacToe-v0")` |
 | seats | `player_0` (X, begins), `player_1` (O) |
 | horizon | 5 to 9 turns |
 | sum of rewards | 0 |
-
-```python
-import legos_envs
-env = legos_envs.make("TicTacToe-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    action = None if terminated or truncated else info["legal_actions"][0]
-    env.step(action)
-```
 
 ## What each seat is told
 
@@ -36,14 +25,6 @@ The number of a free cell, such as `[5]`.
 
 With three in a line, or when the board is full.
 
-## Arguments
-
-`random_opening` (0): episodes begin after 0 to that many uniformly random moves, at most 4, which shows a learner
-positions that its own play would never reach. Reset option `moves`: opening moves to begin after, such as `["5", "1"]`
-or `"51"`.
-`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward`, `invalid_opponent_reward`, `max_turns` and
-`render_mode` are those of every environment.
-
 ## Scripted players
 
 `optimal` chooses uniformly among the moves that keep the value of the game; `scripted:greedy` completes a line, else
@@ -56,10 +37,6 @@ blocks one, else takes centre, corner, edge. All returns are exact.
 | `player_0=random player_1=optimal` | `player_0 -0.7775, player_1 +0.7775` | |
 | `player_0=scripted:greedy player_1=random` | `player_0 +0.9635, player_1 -0.9635` | |
 | `player_0=optimal player_1=scripted:greedy` | `player_0 +0.2037, player_1 -0.2037` | |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -146,7 +123,6 @@ class TicTacToe(GameEnv):
     Args:
         random_opening: episodes begin after 0 to that many (at most 4) uniformly random moves, which shows a learner
             positions that its own play would never reach (exploring starts).
-        **kwargs: those of `TextEnv`.
 
     Raises:
         ValueError: `random_opening` is out of its range; at `reset`, the option `moves` is no opening.

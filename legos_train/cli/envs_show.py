@@ -40,7 +40,7 @@ def run(_: Parser, options: argparse.Namespace) -> int:
     else:
         print(f"{options.env}\n\n{text}")
     print("\nconstructor arguments:")
-    for parameter in constructor_arguments(type(bare)):
+    for parameter in pages.constructor_arguments(type(bare)):
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
         print(f"  {parameter.name}{default}")
     print("\nreset options:")
@@ -55,14 +55,3 @@ def run(_: Parser, options: argparse.Namespace) -> int:
     for message in env.observe(agent)["messages"]:
         print(f"  {message['role']}: " + message["content"].replace("\n", "\n        "))
     return 0
-
-
-def constructor_arguments(cls: type) -> list[inspect.Parameter]:
-    """The named constructor arguments of a class and of those it derives from, each once, its own first."""
-    found: dict[str, inspect.Parameter] = {}
-    for base in cls.__mro__:
-        if "__init__" in vars(base) and issubclass(base, legos_envs.TextEnv):
-            for parameter in list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]:
-                if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-                    found.setdefault(parameter.name, parameter)
-    return list(found.values())

@@ -27,13 +27,13 @@ from inference import (
     ServerUnavailable,
 )
 from inference.client.interface import ChatReply, ServerInfo
-from inference.client.packing import Packed
+from inference.client.packing import PackedAdapter
 from inference.client.publications import Publication, Publications
 from inference.client.retry import Retry
 from inference.types import PublishMode
 
 QUICK = Retry(attempts=8, first=0.002, most=0.02)
-PACKED = {version: Packed(b"", 1.0, "", f"digest {version}") for version in range(1000)}
+PACKED = {version: PackedAdapter(b"", 1.0, "", f"digest {version}") for version in range(1000)}
 
 
 class Fake:
@@ -80,13 +80,18 @@ class Fake:
         raise NotImplementedError
 
     async def publish(
-        self, name: str, weights: Mapping[str, Any] | Packed, scale: float, version: int, mode: PublishMode = "pin"
+        self,
+        name: str,
+        weights: Mapping[str, Any] | PackedAdapter,
+        scale: float,
+        version: int,
+        mode: PublishMode = "pin",
     ) -> str:
         self._there()
         await asyncio.sleep(0)
         if self.refuses:
             raise RequestRefused(400, f"{self.url} refuses")
-        assert isinstance(weights, Packed)
+        assert isinstance(weights, PackedAdapter)
         self.adapters[name] = AdapterInfo(name, version, weights.digest, 1, 0)
         return weights.digest
 

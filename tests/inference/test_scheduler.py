@@ -65,14 +65,14 @@ def test_every_request_gets_its_own_tokens(
     jobs: list[tuple[int, int, int, int]], max_rows: int, share: bool, budget: int
 ) -> None:
     prompts = [(7,), (7, 8), (9, 9, 9)]
-    scheduler, arena = Scheduler(max_rows, token_budget=budget, share=share), FakeArena()
+    scheduler, kv = Scheduler(max_rows, token_budget=budget, share=share), FakeArena()
     found: dict[int, tuple[list[int], str]] = {}
     step = 0
     while scheduler.busy or step < 5:
         for i, (prompt, seed, limit, arrival) in enumerate(jobs):
             if arrival == step:
                 scheduler.add(i, "policy", prompts[prompt], rules(limit), seed, 0)
-        for ids, row, _, reason in arena.run(scheduler):
+        for ids, row, _, reason in kv.run(scheduler):
             for i in ids.tolist():
                 assert i not in found
                 found[i] = (row.tokens, reason)
@@ -95,7 +95,7 @@ def test_removing_requests_leaves_the_others_alone(
     jobs: list[tuple[int, int, int]], gone: set[int], when: int, max_rows: int
 ) -> None:
     prompts = [(5, 6), (5, 6, 7)]
-    scheduler, arena = Scheduler(max_rows), FakeArena()
+    scheduler, kv = Scheduler(max_rows), FakeArena()
     for i, (prompt, seed, limit) in enumerate(jobs):
         scheduler.add(i, "policy", prompts[prompt], rules(limit), seed, 0)
     ended: dict[int, tuple[list[int], str]] = {}
@@ -103,7 +103,7 @@ def test_removing_requests_leaves_the_others_alone(
     while scheduler.busy:
         removed = scheduler.remove(gone) if step == when else []
         ended.update((i, (row.tokens.copy(), reason)) for ids, row, _, reason in removed for i in ids.tolist())
-        ran = arena.run(scheduler)
+        ran = kv.run(scheduler)
         ended.update((i, (row.tokens.copy(), reason)) for ids, row, _, reason in ran for i in ids.tolist())
         step += 1
     assert sorted(ended) == list(range(len(jobs)))
@@ -133,11 +133,11 @@ def test_long_rows_leave_room_for_fewer() -> None:
 
 
 def test_a_failed_row_hands_its_slot_to_its_branch() -> None:
-    scheduler, arena = Scheduler(1), FakeArena()
+    scheduler, kv = Scheduler(1), FakeArena()
     for seed in range(5):
         scheduler.add(seed, "a", (3,), rules(4), seed, 0)
     while not (scheduler.rows and scheduler.rows[0].branches):
-        arena.run(scheduler)
+        kv.run(scheduler)
     host = scheduler.rows[0]
     branches = list(host.branches)
     [failed] = [f for f in scheduler.fail(host)]

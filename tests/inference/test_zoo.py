@@ -22,8 +22,9 @@ from mlx_lm.models.cache import make_prompt_cache
 from test_engine import close
 
 from inference import Completion, Engine, Request, clone_structure
-from inference.forward import MlxForward, SoloForward
 from inference.forward.host_forward import HostForward
+from inference.forward.mlx_forward import MlxForward
+from inference.forward.solo_forward import SoloForward
 
 ON_CPU = mx.default_device().type == mx.DeviceType.cpu
 PATHS = {HostForward: "numpy", MlxForward: "mlx", SoloForward: "row by row"}

@@ -13,8 +13,8 @@ import legos_envs
 from benchmarks.league import Tabular, train
 from inference.client.packing import check_name
 from legos_train import League
-from legos_train.config import sections as settings
 from legos_train.disk import checkpoint
+from legos_train.league import LeagueSettings
 
 
 def weights(value: float, rank: int = 1) -> dict[str, mx.array]:
@@ -38,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_pool_from_another_run(run: Path) -> None:
-    made = League(settings.League(mode="fsp"), 0)
+    made = League(LeagueSettings(mode="fsp"), 0)
     names = made.fill_from(run, weights(0))
     assert names == made.pool == [f"kuhn.{n}" for n in ("step_5", "step_10", "step_20", "step_40", "best", "adapter")]
     assert [float(made.weights[n]["q.lora_a"][0, 0]) for n in names] == [5, 10, 20, 40, 33, 34]
@@ -46,7 +46,7 @@ def test_a_pool_from_another_run(run: Path) -> None:
 
 
 def test_a_small_pool_takes_them_evenly_and_another_scale_is_made_up_for(run: Path) -> None:
-    made = League(settings.League(mode="psro", pool=3), 0)
+    made = League(LeagueSettings(mode="psro", pool=3), 0)
     assert made.fill_from(run, scale=8.0) == ["kuhn.step_5", "kuhn.step_20", "kuhn.adapter"]
     a, b = (made.weights["kuhn.step_20"][f"q.lora_{x}"] for x in "ab")
     assert float(a[0, 0]) == 20 and float(b[0, 0]) == 10  # 4 * 20 * 20 = 8 * 20 * 10
@@ -56,20 +56,20 @@ def test_a_small_pool_takes_them_evenly_and_another_scale_is_made_up_for(run: Pa
 def test_members_from_another_run_can_be_kept_and_published(run: Path, tmp_path: Path, name: str) -> None:
     """Their names become files of a checkpoint and adapters of a server; and a third run reads them from there."""
     other = shutil.copytree(run, tmp_path / name)
-    made = League(settings.League(mode="fsp"), 0)
+    made = League(LeagueSettings(mode="fsp"), 0)
     names = made.fill_from(other)
     assert [n.rpartition(".")[2] for n in names] == ["step_5", "step_10", "step_20", "step_40", "best", "adapter"]
     assert [check_name(n) for n in names] == names
     third = tmp_path / "third"
     arrays = {f"league_{n}": weights for n, weights in made.weights.items()}
     checkpoint.save(third / "checkpoints", 60, {"adapter": weights(60), **arrays}, {}, keep=1)
-    found = League(settings.League(mode="fsp"), 0)
+    found = League(LeagueSettings(mode="fsp"), 0)
     found.fill_from(third)
     assert {"third.step_5", "third.step_40", "third.step_60"} <= set(found.pool)
 
 
 def test_what_cannot_fill_a_pool(run: Path, tmp_path: Path) -> None:
-    made = League(settings.League(mode="fsp"), 0)
+    made = League(LeagueSettings(mode="fsp"), 0)
     with pytest.raises(ValueError, match="is no directory"):
         made.fill_from(tmp_path / "none")
     with pytest.raises(ValueError, match="no snapshots"):
@@ -78,7 +78,7 @@ def test_what_cannot_fill_a_pool(run: Path, tmp_path: Path) -> None:
         made.fill_from(run, weights(0, rank=8))
     assert made.pool == []
     with pytest.raises(ValueError, match="mirror"):
-        League(settings.League(mode="mirror"), 0).fill_from(run)
+        League(LeagueSettings(mode="mirror"), 0).fill_from(run)
 
 
 def test_psro_solves_biased_rps_where_mirror_play_cycles() -> None:

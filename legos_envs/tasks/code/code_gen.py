@@ -4,20 +4,10 @@ hidden programs that are almost right show what the tests are worth.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("CodeGen-v0")` |
 | seats | `coder_0` (role `coder`), `tester_0` (role `tester`) |
 | horizon | 2 actions, both at once |
 | sum of rewards | not constant: 0 to 2 |
-
-```python
-import legos_envs
-env = legos_envs.make("CodeGen-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    text = "def f(x): return x" if info["role"] == "coder" else "assert f(1) == 1"
-    env.step(None if terminated or truncated else text)
-```
+| sample action | `"def f(x): return x" if info["role"] == "coder" else "assert f(1) == 1"` |
 
 ## What each seat is told
 
@@ -59,15 +49,7 @@ coder's function is right on all hidden calls, else `"failed"`.
 
 ## Arguments
 
-| argument | default | meaning |
-|---|---|---|
-| `coder_scored_by` | `"reference"` | or `"tester"`: whose calls the coder's function is tried on |
-| `max_tests` | 5 | how many tests count, 1 to 20 |
-| `seconds` | 2.0 | how long a program may run, 0.05 to 30 |
-| `sandbox` | `"monty"` | or `"os"`: full Python behind bubblewrap or sandbox-exec (see `legos_envs.scoring`) |
-
-Reset option: `item`, the name of a built-in exercise (24 of them, in `legos_envs.tasks.code.code_items`); else one is
-drawn. Needs `pip install "legos[tasks]"`.
+There are 24 exercises, in `legos_envs.tasks.code.code_items`. Needs `pip install "legos[tasks]"`.
 
 ## Scripted players
 
@@ -81,10 +63,6 @@ function that returns None. Testers: `good` tests the first five hidden calls, `
 | `coder=scripted:good tester=scripted:poor` | `coder +1, tester 0` | |
 | `coder=scripted:almost tester=scripted:single` | `coder +0.6190, tester +0.4861` | |
 | `coder=scripted:good tester=scripted:poor` | `coder 0, tester 0` | `coder_scored_by="tester"` |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -137,10 +115,10 @@ class CodeGen(TextEnv):
     """A coder and a tester work from one description; programs run in a sandbox.
 
     Args:
-        coder_scored_by: `"reference"` or `"tester"`, whose calls the coder's function is tried on.
-        max_tests: how many of the tester's lines count.
-        seconds: how long one program may run, over all its calls.
-        sandbox: the kind of sandbox, `"monty"` or `"os"`.
+        coder_scored_by: `"reference"` or `"tester"`: whose calls the coder's function is tried on.
+        max_tests: how many of the tester's lines count, 1 to 20.
+        seconds: how long one program may run, over all its calls, 0.05 to 30.
+        sandbox: `"monty"`, or `"os"`: full Python behind bubblewrap or sandbox-exec (see `legos_envs.scoring`).
 
     Raises:
         ValueError: an argument is out of its range.

@@ -4,20 +4,10 @@ and length, with weights that you choose, or functions of your own.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("Dataset-v0")` |
 | seats | `solver_0` |
 | horizon | 1 turn (2 with a second try after saying nothing) |
 | sum of rewards | 0 to 1.1 with the default weights |
-
-```python
-import legos_envs
-
-env = legos_envs.make("Dataset-v0", source="words", level=1)
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    env.step(None if terminated or truncated else "Answer: 12")
-```
+| sample action | `"Answer: 12"` |
 
 ## What each seat is told
 
@@ -45,23 +35,6 @@ The weighted sum of three functions, from 0 to 1.1 by default:
 After the answer. Then `info` has `correct`, `answer` (what was read), `truth`, `scores` (every part of the rubric) and
 `outcome`, which is `"correct"` or `"wrong"`; `index` is there from the start.
 
-## Arguments
-
-| argument | default | |
-|---|---|---|
-| `source` | `"words"` | `"words"`; a `.jsonl`, `.json` or `.parquet` file; `"hf:NAME"`; a sequence of mappings |
-| `question`, `answer` | `"question"`, `"answer"` | the fields of a row |
-| `answer_pattern` | none | what the answer stands behind in its field, such as `"####"` |
-| `config`, `split` | none, `"train"` | of a Hugging Face data set, which is loaded when the env is made |
-| `level`, `size` | all, 10000 | of `"words"`: 1 (one step) to 3; how many problems |
-| `order` | `"seed"` | `"seed"`: seeds 0 to N-1 take each of N problems once, shuffled; `"sequential"`; `"random"` |
-| `prompt` | | the template, with `{question}` in it; by default it asks for `Answer:`, or for `\boxed{}` |
-| `weights` | see above | `{"correct": 1, "format": 0.1, "length": 0}`, or some of these |
-| `rubric` | none | a `legos_envs.Rubric`, instead of `weights` |
-| `max_chars` | 4000 | the length at which `length` is -1 |
-
-Reset option `index`: which problem, from 0.
-
 ## Scripted players
 
 They know the generated problems by heart (`oracle`), also without marking the answer (`unmarked`), or are wrong by one
@@ -73,10 +46,6 @@ They know the generated problems by heart (`oracle`), also without marking the a
 | `*=scripted:unmarked` | `solver_0 1.0` | `level=3` |
 | `*=scripted:wrong` | `solver_0 0.1` | `order="random"` |
 | `*=scripted:oracle` | `solver_0 2` | `weights={"correct": 2, "format": 0}` |
-
-## Versions
-
-- v0: first version.
 
 ## Source
 
@@ -203,18 +172,18 @@ class Dataset(TextEnv):
     """One problem of a data set or of the generator, one answer, a rubric for the reward.
 
     Args:
-        source: `"words"`, the path of a .jsonl, .json or .parquet file, `"hf:NAME"`, or a sequence of mappings.
+        source: `"words"`; a `.jsonl`, `.json` or `.parquet` file; `"hf:NAME"`; or a sequence of mappings.
         question: the field with the question.
         answer: the field with the true answer.
         answer_pattern: what the answer stands behind in its field, such as `"####"`.
-        config: the configuration of a Hugging Face data set.
-        split: the split of a Hugging Face data set.
-        level: of `"words"`: 1, 2, 3, or None for all.
+        config: of a Hugging Face data set, which is loaded when the env is made.
+        split: of a Hugging Face data set.
+        level: of `"words"`: 1 (one step) to 3; None for all.
         size: of `"words"`: how many problems.
-        order: `"seed"`, `"sequential"` or `"random"`: how a seed becomes an index.
-        prompt: the template, with `{question}` in it.
-        weights: of `correct`, `format` and `length`.
-        rubric: reward functions of your own, instead of `weights`.
+        order: `"seed"` (seeds 0 to N-1 take each of N problems once, shuffled), `"sequential"` or `"random"`.
+        prompt: the template, with `{question}` in it; by default it asks for `Answer:`, or for a box.
+        weights: of the reward's parts: `{"correct": 1, "format": 0.1, "length": 0}`, or some of these.
+        rubric: a `legos_envs.Rubric`, instead of `weights`.
         max_chars: the length at which `length` is -1.
 
     Raises:

@@ -4,20 +4,10 @@ known it is reported as a metric and never rewarded.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("EnsembleVote-v0")` |
 | seats | `solver_0` to `solver_4` |
 | horizon | 5 turns, all at once |
 | sum of rewards | general-sum, from -5 to 5 |
-
-```python
-import legos_envs
-
-env = legos_envs.make("EnsembleVote-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    env.step(None if terminated or truncated else "Answer: 12" if agent != "solver_3" else "Answer: 13")
-```
+| sample action | `"Answer: 12" if agent != "solver_3" else "Answer: 13"` |
 
 ## What each seat is told
 
@@ -46,18 +36,6 @@ When all have answered. `info` has `label` (None where there is none), `votes` (
 `agreement` (the largest camp's share), `truth` and `label_correct` where the truth is known, and for each solver
 `answer` and `correct`. The outcome is `"label"` or `"no_label"`; `index` is there from the start.
 
-## Arguments
-
-| argument | default | |
-|---|---|---|
-| `num_solvers` | 5 | at least 2 |
-| `penalty` | 1.0 | what a solver outside the largest camp loses |
-| `source` | `"words"` | as in `Dataset-v0`, with `question`, `answer_pattern`, `config`, `split`, `level`, `size` |
-| `answer` | `"answer"` | the field with the truth; None where there is none |
-| `order`, `prompt` | | as in `Dataset-v0` |
-
-Reset option `index`: which problem, from 0.
-
 ## Scripted players
 
 They know the generated problems: `oracle` is always right, `wrong` always off by one, `coin` one or the other.
@@ -71,10 +49,6 @@ They know the generated problems: `oracle` is always right, `wrong` always off b
 
 With k of 5 right by chance a solver gets 1 for k = 0 or 5, 3/5 for 1 or 4 and 1/5 for 2 or 3 on average: (2 * 1 + 10 *
 0.6 + 20 * 0.2) / 32. With 4 solvers k = 2 is a tie: (2 * 1 + 8 * 0.5) / 16.
-
-## Versions
-
-- v0: first version.
 
 ## Source
 
@@ -126,7 +100,7 @@ class EnsembleVote(TextEnv):
 
     Args:
         source: where problems come from, as for `Dataset`.
-        num_solvers: how many answer, at once.
+        num_solvers: how many answer, at once; at least 2.
         penalty: what a solver outside the largest camp loses, at least 0.
         question, answer, answer_pattern, config, split, level, size, order, prompt: as for `Dataset`; `answer` may be
             None, for problems without a known answer.

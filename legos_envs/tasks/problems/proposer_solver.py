@@ -4,21 +4,10 @@ every problem; in `"free"` the proposer's own answer is the key.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("ProposerSolver-v0")` |
 | seats | `proposer_0`; `problem_0/solver_0` to `problem_0/solver_3` |
 | horizon | 5 turns: the proposer, then four solvers at once |
 | sum of rewards | general-sum, from -4 to 4 |
-
-```python
-import legos_envs
-
-env = legos_envs.make("ProposerSolver-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    said = "Problem: 3 * (4 + 5)\nAnswer: 27" if agent == "proposer_0" else "Answer: 27"
-    env.step(None if terminated or truncated else said)
-```
+| sample action | `"Problem: 3 * (4 + 5)\nAnswer: 27" if agent == "proposer_0" else "Answer: 27"` |
 
 ## What each seat is told
 
@@ -64,20 +53,9 @@ words above. `info["outcome"]` is that word when all problems share it (`"invali
 
 ## Arguments
 
-| argument | default | |
-|---|---|---|
-| `num_solvers` | 4 | for each problem |
-| `num_problems` | 1 | proposers that write side by side |
-| `domain` | `"arithmetic"` | or `"free"` |
-| `proposer_reward` | `"goldilocks"` | or `"variance"` |
-| `seen` | none | problems that count as duplicates, compared as explained below |
-
 Problems are the same when they differ only in spaces, needless parentheses and the order of what is added or
-multiplied (arithmetic), or in signs and case (free).
-
-Reset options: `seen`, more problems that count as duplicates; `problem` (and `answer`, which arithmetic can do without)
-gives the problem of every proposer, so that only solvers play. An env keeps no memory of earlier episodes: the caller
-that wants problems to stay new over a training run collects them and passes them as `seen`.
+multiplied (arithmetic), or in signs and case (free). An env keeps no memory of earlier episodes: the caller that wants
+problems to stay new over a training run collects them and passes them as `seen`.
 
 ## Scripted players
 
@@ -93,10 +71,6 @@ Proposers: `optimal` writes a correct problem, `liar` a wrong answer. Solvers: `
 
 With k of 4 solvers right by chance, the first row is (4 * 0.5 + 6 * 1 + 4 * 0.5) / 16, the second
 (4 * 0.75 + 6 * 1 + 4 * 0.75) / 16.
-
-## Versions
-
-- v0: first version.
 
 ## Source
 
@@ -251,8 +225,8 @@ class ProposerSolver(TextEnv):
     default_memory = "state"
     hidden_information = True
     reset_options = {
-        "problem": "the problem, in place of the proposers'",
-        "answer": "its answer",
+        "problem": "the problem, in place of the proposers', so that only solvers play",
+        "answer": "its answer, which arithmetic can do without",
         "seen": "a list of problems that earn 0 as duplicates",
     }
     scripted_players = {

@@ -4,20 +4,10 @@ accepted solutions as chat examples for supervised fine-tuning.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("SelfDistillation-v0")` |
 | seats | `generator_0` to `generator_3` (role `generator`), `verifier_0` to `verifier_3` (role `verifier`) |
 | horizon | 8 turns: four solutions at once, and a verdict on each |
 | sum of rewards | not constant: 0 to 8 |
-
-```python
-import legos_envs
-env = legos_envs.make("SelfDistillation-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    text = "Answer: 12" if info["role"] == "generator" else "[accept]"
-    env.step(None if terminated or truncated else text)
-```
+| sample action | `"Answer: 12" if info["role"] == "generator" else "[accept]"` |
 
 ## What each seat is told
 
@@ -52,18 +42,6 @@ The env writes no files. To make data of many episodes:
 
 Each line is `{"messages": [{"role": "user", ...}, {"role": "assistant", ...}]}`.
 
-## Arguments
-
-| argument | default | meaning |
-|---|---|---|
-| `num_samples` | 4 | how many solutions, 1 to 64 |
-| `filter` | `"verifier"` | what counts as accepted: what the verifier accepts, what is right (`"truth"`), or `"both"` |
-| `source` | `"words"` | as in `Dataset-v0`, with `question`, `answer_pattern`, `config`, `split`, `level`, `size` |
-| `answer` | `"answer"` | the field with the truth; None where there is none; only with `filter="verifier"` |
-| `order`, `prompt` | | as in `Dataset-v0` |
-
-Reset option `index`: which problem, from 0.
-
 ## Scripted players
 
 They know the generated problems. Generators: `oracle` is right, `wrong` off by one, `coin` one or the other.
@@ -75,10 +53,6 @@ Verifiers: `oracle` is right, `trusting` accepts and `strict` rejects everything
 | `generator=scripted:wrong verifier=scripted:oracle` | `generator 0, verifier +1` | `num_samples=2` |
 | `generator=scripted:coin verifier=scripted:trusting` | `generator +0.5, verifier +0.5` | |
 | `generator=scripted:coin verifier=scripted:strict` | `generator 0, verifier +0.5` | |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -113,10 +87,11 @@ class SelfDistillation(TextEnv):
 
     Args:
         source: where problems come from, as for `Dataset`.
-        num_samples: how many solutions are written, at once.
-        filter: which of them are reported as accepted: `"verifier"`, `"truth"` or `"both"`.
+        num_samples: how many solutions are written, at once, 1 to 64.
+        filter: what counts as accepted: what the verifier accepts (`"verifier"`), what is right (`"truth"`), or
+            `"both"`.
         question, answer, answer_pattern, config, split, level, size, order, prompt: as for `Dataset`; `answer` may be
-            None, for problems without a known answer.
+            None, for problems without a known answer, with `filter="verifier"`.
 
     Raises:
         ValueError, FileNotFoundError, ImportError, RuntimeError: as for `Dataset`.
