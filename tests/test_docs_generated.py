@@ -107,6 +107,8 @@ def test_every_verb_has_a_page_with_all_of_its_options(makers: tuple[ModuleType,
             for action in parser._actions:
                 if isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
                     continue
+                if action.help == argparse.SUPPRESS:
+                    continue
                 positional = "\\|".join(action.choices) if action.choices else str(action.metavar or action.dest)
                 for written in action.option_strings or [positional]:
                     assert f"`{written}" in page, (verb, written)
