@@ -28,7 +28,9 @@ from inference.loading import prepare_mlx
 from legos_envs import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
 from legos_train.loss import LossSettings
-from legos_train.model.policy import Policy, Weights, grad_norm, loss_and_grad
+from legos_train.model.gradients import grad_norm, loss_and_grad
+from legos_train.model.lora import Weights
+from legos_train.model.policy import Policy
 
 GROUP, PROMPT, COMPLETION = 8, 512, 64
 SIDES = {"plain": ("plain", False), "shared": ("sites", False), "shared, recomputed": ("sites", True)}

@@ -30,7 +30,8 @@ from inference.loading import prepare_mlx
 from legos_envs import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
 from legos_train.loss import LossSettings
-from legos_train.model.policy import Policy, loss_and_grad
+from legos_train.model.gradients import loss_and_grad
+from legos_train.model.policy import Policy
 
 VOCAB = 2048
 RULES, POSITION, ANSWER = 66, 18, 4

@@ -18,8 +18,9 @@ from legos_train.errors import ConfigError, TrainingError
 from legos_train.loss import LossSettings
 from legos_train.model.backend import BackendState, Capabilities, Snapshot
 from legos_train.model.gradients import clip_grads, loss_and_grad, prepare
+from legos_train.model.lora import Weights
 from legos_train.model.other_run import rescaled, snapshots_for
-from legos_train.model.policy import Policy, Weights
+from legos_train.model.policy import Policy
 from legos_train.model.ranks import World
 from legos_train.model.weight_average import WeightAverage
 from legos_train.players import words

@@ -33,13 +33,10 @@ from legos_train.disk import save_adapter
 from legos_train.loss import distribution
 from legos_train.model import recompute
 from legos_train.model.decoder import site_hidden
-from legos_train.model.gradients import Weights, clip_grads, grad_norm, loss_and_grad, prepare
 from legos_train.model.logprob_cache import LogprobCache
-from legos_train.model.lora import Switch, add_lora, share
+from legos_train.model.lora import Switch, Weights, add_lora, share
 from legos_train.model.recompute import Outcome
 from legos_train.model.shared_prefix import has_plain_cache, hidden_states
-
-__all__ = ["FULL_ROW_VOCABULARY", "Policy", "Weights", "clip_grads", "grad_norm", "loss_and_grad", "prepare"]
 
 FULL_ROW_VOCABULARY = 8192  # up to this size the reference cache keeps whole distributions
 MIN_PREFIX = 8  # a shorter shared prefix saves less than a second pass through the layers costs

@@ -18,7 +18,8 @@ from legos_train.batch import pack
 from legos_train.config.sections import LoRASettings
 from legos_train.loss import objective
 from legos_train.model import policy as policy_module
-from legos_train.model.policy import Policy, clip_grads, grad_norm, loss_and_grad, prepare
+from legos_train.model.gradients import clip_grads, grad_norm, loss_and_grad, prepare
+from legos_train.model.policy import Policy
 from tests.train.helpers import plain_loss
 
 VOCABULARY = 64
