@@ -67,10 +67,6 @@ def page(verb: str) -> str:
 def commands(verb: str) -> list[Command]:
     """The verb, and below it those of its own where it has them."""
     module: Any = importlib.import_module(VERBS[verb][0])
-    if verb == "train":
-        rows = [[f"`{one}`", *map(flags, split(what))] for one, what in module.FLAGS.items()]
-        short = "legos train [options] [--SECTION.SETTING VALUE ...]"
-        return [Command("train", module.DESCRIPTION, module.EXAMPLES, short, rows)]
     parser = module.make_parser()
     return [described(parser), *(described(inner) for inner in subparsers(parser))]
 
@@ -98,20 +94,24 @@ def synopsis(parser: argparse.ArgumentParser) -> str:
             word = value(action)
             words.append(f"[{word}]" if action.nargs in ("?", "*") else word)
     optional = any(action.option_strings and not action.required for action in shown(parser))
-    return " ".join([*words, *(["[options]"] if optional or subparsers(parser) else [])])
+    words += ["[options]"] if optional or subparsers(parser) else []
+    return " ".join([*words, *(["[--SECTION.SETTING VALUE ...]"] if parser.prog == "legos train" else [])])
 
 
 def value(action: argparse.Action) -> str:
     """What stands for the value of an option or argument."""
     word = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
     word = "|".join(map(str, action.choices)) if action.choices else word
+    if action.nargs == "?" and action.option_strings:
+        return f"[{word}]"
     return f"{word} ..." if action.nargs in ("+", "*") else word
 
 
 def shown(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """The options that stand in the table: all but `--help` and the verb's own verbs."""
+    """The options in the table: all but `--help`, the verb's own verbs and what is a setting."""
     for action in parser._actions:
-        if not isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
+        hidden = isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
+        if not hidden and action.help != argparse.SUPPRESS:
             yield action
 
 

@@ -30,8 +30,8 @@ from legos_train.observe import Progress, Result, eval_numbers, trackers
 from legos_train.players import actors
 from legos_train.run import state
 from legos_train.run.build import build
+from legos_train.run.evaluate import evaluate
 from legos_train.run.live_viewer import LiveViewer
-from legos_train.run.measure import evaluate
 from legos_train.run.report_facts import facts_of
 from legos_train.run.rollout_log import RolloutLog
 from legos_train.run.stopping import Stopping

@@ -81,7 +81,7 @@ class ThreadGenerator:
 
     def _generator(self) -> LocalGenerator:
         parts, config = self._parts, self._parts.config
-        engine = Engine(parts.engine.model, parts.engine.tokenizer, max_rows=config.max_rows)
+        engine = Engine(parts.base, parts.engine.tokenizer, max_rows=config.max_rows)
         return LocalGenerator(
             engine,
             Renderer(engine.tokenizer, config.renderer),
@@ -93,7 +93,7 @@ class ThreadGenerator:
         )
 
     def submit(self, number: int, jobs: Sequence[Job]) -> None:
-        self._inbox.put(serving_jobs.Play(number, list(jobs), self._parts.config.filter.draw_retries))
+        self._inbox.put(serving_jobs.JobBatch(number, list(jobs), self._parts.config.filter.draw_retries))
 
     def collect(self, timeout: float) -> serving_jobs.Played | None:
         try:
