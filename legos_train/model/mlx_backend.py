@@ -11,9 +11,9 @@ import mlx.optimizers as optim
 import numpy as np
 from mlx import nn
 
+from inference import tensors
 from legos_train.batch import Batch
 from legos_train.config import TrainConfig
-from legos_train.disk import tensors
 from legos_train.errors import ConfigError, TrainingError
 from legos_train.loss import LossSettings
 from legos_train.model.backend import BackendState, Capabilities, Snapshot
