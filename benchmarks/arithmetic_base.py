@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import legos_envs
 from legos_envs.play import Runner
-from legos_train.bootstrap.meter import Report
+from legos_train.bootstrap.pretrain import Report
 from legos_train.bootstrap.texts import Dialogue, Exchange
 
 ENV = "ProposerSolver-v0"
