@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from legos_envs.exact import solve as exact
-from legos_envs.exact.graph import ExactPolicy, GameGraph, graph_of
-from legos_envs.game import Game, InfoSet
+from legos_envs import exact
+from legos_envs.exact.graph import GameGraph, graph_of
+from legos_envs.game import ExactPolicy, Game, InfoSet
 from legos_envs.games.kuhn_poker import KuhnPokerGame
 from legos_envs.games.leduc_poker import LeducPokerGame
 from legos_envs.games.matrix_game import NAMED, RPS, MatrixGameRules
@@ -154,7 +154,7 @@ class Arrays:
         return [row[: len(s.legal)] for row, s in zip(table.tolist(), self.graph.infosets, strict=True)]
 
     def exact(self, table: np.ndarray) -> ExactPolicy:
-        """The policy of a (S, M) table of probabilities, for `legos_envs.exact.solve`."""
+        """The policy of a (S, M) table of probabilities, for `legos_envs.exact`."""
         rows = dict(zip(self.graph.infosets, self.lists(table), strict=True))
 
         def policy(infoset: InfoSet) -> dict[str, float]:

@@ -18,9 +18,9 @@ from rich.console import CONSOLE_SVG_FORMAT, Console
 from rich.text import Text
 
 import legos_envs
-from legos_envs.families import FAMILIES
 from legos_envs.pages import page
 from legos_envs.policies import make_policy
+from legos_envs.registry import families
 
 BEGIN, END = "a test compares it with the registry -->\n", "<!-- end of table -->"
 
@@ -57,7 +57,7 @@ def _put(file: Path, text: str) -> None:
 def table() -> str:
     """The table of all environments, by family, as Markdown."""
     lines = []
-    for family, ids in FAMILIES.items():
+    for family, ids in families().items():
         lines += [f"**{family}**", "", "| id | seats | what |", "|---|---|---|"]
         lines += [f"| `{env_id}` | {seats(env_id)} | {first_sentence(page(env_id).pitch)} |" for env_id in ids]
         lines.append("")

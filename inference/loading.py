@@ -22,10 +22,9 @@ import numpy as np
 from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
 
-from inference.adapters import check_adapter, linear_shapes
+from inference.adapters import base_layer, check_adapter, linear_shapes
 from inference.forward import fastblas
 from inference.types import AdapterError, ModelNotFound, UnsafeModel
-from inference.wrapped import wrapped
 
 _BUNDLED = ("tiny",)
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
@@ -227,7 +226,7 @@ def clone_structure(model: nn.Module) -> nn.Module:
     def clone(value: Any) -> Any:
         if id(value) in copies:  # tied modules stay tied
             return copies[id(value)]
-        if (inner := wrapped(value)) is not None:
+        if (inner := base_layer(value)) is not None:
             result = clone(inner)
         elif isinstance(value, nn.Module):
             result = type(value).__new__(type(value))

@@ -21,36 +21,48 @@ from legos_envs.textarena import GAMES, REFUSED, env_id, refusal
 __version__ = "0.1.0"
 
 _BUILT_IN = {
-    "Amplification-v0": "tasks.together.amplification:Amplification",
-    "CodeGen-v0": "tasks.code.code_gen:CodeGen",
-    "ConnectFour-v0": "games.connect_four:ConnectFour",
-    "Dataset-v0": "tasks.problems.dataset:Dataset",
-    "Debate-v0": "tasks.argument.debate:Debate",
-    "EloArena-v0": "tasks.contests.elo_arena:EloArena",
-    "EnsembleVote-v0": "tasks.problems.ensemble_vote:EnsembleVote",
-    "GSM8K-v0": "tasks.problems.gsm8k:GSM8K",
-    "HeadToHead-v0": "tasks.contests.head_to_head:HeadToHead",
-    "KuhnPoker-v0": "games.kuhn_poker:KuhnPoker",
-    "LeducPoker-v0": "games.leduc_poker:LeducPoker",
-    "LiarsDice-v0": "games.liars_dice:LiarsDice",
-    "MatrixGame-v0": "games.matrix_game:MatrixGame",
-    "Negotiation-v0": "games.negotiation:Negotiation",
-    "Nim-v0": "games.nim:Nim",
-    "PigDice-v0": "games.pig_dice:PigDice",
-    "PlanExecute-v0": "tasks.together.plan_execute:PlanExecute",
-    "ProofVerification-v0": "tasks.argument.proof_verification:ProofVerification",
-    "ProposerSolver-v0": "tasks.problems.proposer_solver:ProposerSolver",
-    "RedBlue-v0": "tasks.code.red_blue:RedBlue",
-    "RefineLoop-v0": "tasks.argument.refine_loop:RefineLoop",
-    "SPICE-v0": "tasks.problems.spice:SPICE",
-    "SelfDistillation-v0": "tasks.problems.self_distillation:SelfDistillation",
-    "SimpleNegotiation-v0": "games.simple_negotiation:SimpleNegotiation",
-    "TicTacToe-v0": "games.tic_tac_toe:TicTacToe",
-    "Tournament-v0": "tasks.contests.tournament:Tournament",
+    "Board, card and matrix games": {
+        "KuhnPoker-v0": "games.kuhn_poker:KuhnPoker",
+        "LeducPoker-v0": "games.leduc_poker:LeducPoker",
+        "TicTacToe-v0": "games.tic_tac_toe:TicTacToe",
+        "ConnectFour-v0": "games.connect_four:ConnectFour",
+        "Nim-v0": "games.nim:Nim",
+        "PigDice-v0": "games.pig_dice:PigDice",
+        "MatrixGame-v0": "games.matrix_game:MatrixGame",
+    },
+    "Bluff and trade": {
+        "LiarsDice-v0": "games.liars_dice:LiarsDice",
+        "SimpleNegotiation-v0": "games.simple_negotiation:SimpleNegotiation",
+        "Negotiation-v0": "games.negotiation:Negotiation",
+    },
+    "Argument and contest": {
+        "Debate-v0": "tasks.argument.debate:Debate",
+        "RedBlue-v0": "tasks.code.red_blue:RedBlue",
+        "HeadToHead-v0": "tasks.contests.head_to_head:HeadToHead",
+        "Tournament-v0": "tasks.contests.tournament:Tournament",
+        "EloArena-v0": "tasks.contests.elo_arena:EloArena",
+    },
+    "Problems and proofs": {
+        "GSM8K-v0": "tasks.problems.gsm8k:GSM8K",
+        "Dataset-v0": "tasks.problems.dataset:Dataset",
+        "ProofVerification-v0": "tasks.argument.proof_verification:ProofVerification",
+        "CodeGen-v0": "tasks.code.code_gen:CodeGen",
+        "ProposerSolver-v0": "tasks.problems.proposer_solver:ProposerSolver",
+        "SPICE-v0": "tasks.problems.spice:SPICE",
+    },
+    "Working together": {
+        "RefineLoop-v0": "tasks.argument.refine_loop:RefineLoop",
+        "PlanExecute-v0": "tasks.together.plan_execute:PlanExecute",
+        "Amplification-v0": "tasks.together.amplification:Amplification",
+        "EnsembleVote-v0": "tasks.problems.ensemble_vote:EnsembleVote",
+        "SelfDistillation-v0": "tasks.problems.self_distillation:SelfDistillation",
+    },
 }
-for _id, _where in _BUILT_IN.items():
-    register(_id, f"legos_envs.{_where}")
-    gymnasium.register(f"legos/{_id}", "legos_envs.wrappers.single_agent:make_seat", kwargs={"env_id": _id})
+"""The one list of the built-in environments: by family, as the guide, the README and `legos envs list` show them."""
+for _family, _rows in _BUILT_IN.items():
+    for _id, _where in _rows.items():
+        register(_id, f"legos_envs.{_where}", family=_family)
+        gymnasium.register(f"legos/{_id}", "legos_envs.wrappers.single_agent:make_seat", kwargs={"env_id": _id})
 for _game in GAMES | REFUSED:
     if (_reason := refusal(_game)) is None:
         register(env_id(_game), "legos_envs.textarena.env:TextArena", game=_game)

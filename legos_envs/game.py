@@ -1,10 +1,11 @@
 """Games that can be solved: pure rules (`Game`), and the environment that plays them (`GameEnv`).
 
-The env and the solvers in `legos_envs.exact.solve` read the same `Game`, so they cannot disagree about the rules.
+The env and the solvers in `legos_envs.exact` read the same `Game`, so they cannot disagree about the rules.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from legos_envs import parsing
@@ -59,6 +60,13 @@ def info_set(game: Game, state: State) -> InfoSet:
     if player is None:
         raise ValueError(f"the game is over in state {state!r}: nobody is to move")
     return InfoSet(player, game.view(state, player), game.legal(state))
+
+
+ExactPolicy = Callable[[InfoSet], Mapping[str, float]]
+"""The probabilities of the legal moves, by name, in an information set. Moves left out have probability 0."""
+
+MAX_STATES = 1_000_000
+"""The largest games that are solved: `legos_envs.exact` refuses those with more states."""
 
 
 class GameEnv(TextEnv):

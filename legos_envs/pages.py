@@ -1,6 +1,11 @@
-"""The page of an environment is the docstring of its module; here it is found and taken apart.
+"""The page of an environment: the docstring of its module, and what the page maker adds because all pages have it.
 
-`legos envs show`, the documentation site and the tests read it. `SECTIONS` says what every page has.
+An author writes what only a person can say. The page maker adds the row `creation`, the loop that steps the env, the
+table of constructor arguments (from `Args:` of the class and the defaults of its constructor) and of reset options,
+and "v0: first." where the docstring has no section on versions. What the loop plays is `info["legal_actions"][0]`, or
+the Python expression in the row `sample action`. A loop or a row `creation` of the author's own is left as it is.
+
+`legos envs show`, the documentation site and the tests read pages. `SECTIONS` says what every page has.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from legos_envs import registry
+from legos_envs.text_env import TextEnv
 
 FACTS = ("creation", "seats", "horizon", "sum of rewards")
 SECTIONS = (
@@ -25,16 +31,28 @@ SECTIONS = (
     "Versions",
     "Source",
 )
+LOOP = """import legos_envs
+
+env = legos_envs.make("{id}")
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    env.step(None if terminated or truncated else {action})
+"""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A row of the table of scripted players: who plays, with which constructor arguments, and the mean returns."""
+    """A row of the table of scripted players: who plays, with which constructor arguments, and the mean returns.
+
+    Attributes:
+        players: policy names by agent or role; `*` is everybody else.
+        returns: expected return by agent or role (the mean over its agents).
+        arguments: constructor arguments of the env.
+    """
 
     players: dict[str, str]
-    """Policy names by agent or role; `*` is everybody else."""
     returns: dict[str, float]
-    """Expected return by agent or role (the mean over its agents)."""
     arguments: dict[str, Any]
 
 
@@ -73,11 +91,80 @@ def page(env_id: str) -> Page:
     if example := getattr(env, "page_example", None):  # one page for many ids names one of them
         text = text.replace(example, env_id)
     head, *parts = re.split(r"^## +(.+)$", text, flags=re.MULTILINE)
-    code = re.search(r"^```python\n(.*?)^```", head, re.MULTILINE | re.DOTALL)
-    facts = {cells[0]: cells[1] for cells in _rows(head) if len(cells) == 2 and cells[0]}
-    pitch = re.split(r"^(?:\||```)", head, maxsplit=1, flags=re.MULTILINE)[0].strip()
-    sections = {name.strip(): body.strip() for name, body in zip(parts[::2], parts[1::2])}
-    return Page(env_id, text, pitch, facts, code.group(1) if code else "", sections)
+    own = {name.strip(): body.strip() for name, body in zip(parts[::2], parts[1::2])}
+    pitch, table, prose = _apart(head)
+    facts = {"creation": f'`legos_envs.make("{env_id}")`'} | {cells[0]: cells[1] for cells in _rows(table) if cells[0]}
+    action = facts.pop("sample action", '`info["legal_actions"][0]`').strip("`")
+    if "```python" not in prose:
+        prose = f"```python\n{LOOP.format(id=env_id, action=action)}```\n\n{prose}".strip()
+    code = re.search(r"^```python\n(.*?)^```", prose, re.MULTILINE | re.DOTALL)
+    added = {"Arguments": "\n\n".join(filter(None, (_arguments(env), own.get("Arguments"))))}
+    sections = dict.fromkeys(SECTIONS, "") | {"Versions": "v0: first."} | own | added
+    sections = {name: body for name, body in sections.items() if body}
+    fact_table = "\n".join(["| | |", "|---|---|", *(f"| {name} | {what} |" for name, what in facts.items())])
+    blocks = [pitch, fact_table, prose, *(f"## {name}\n\n{body}" for name, body in sections.items())]
+    return Page(env_id, "\n\n".join(blocks), pitch, facts, code.group(1) if code else "", sections)
+
+
+def _apart(head: str) -> tuple[str, str, str]:
+    """What stands before the first heading: the pitch, the table of facts, the rest."""
+    lines = head.strip().splitlines()
+    first = next((i for i, line in enumerate(lines) if line.startswith(("|", "```"))), len(lines))
+    last = next((i for i in range(first, len(lines)) if not lines[i].startswith("|")), len(lines))
+    return tuple("\n".join(part).strip() for part in (lines[:first], lines[first:last], lines[last:]))  # type: ignore[return-value]
+
+
+# --- constructor arguments and reset options --------------------------------------------------------------------------
+
+
+def constructor_arguments(cls: type) -> list[inspect.Parameter]:
+    """The named constructor arguments of a class and of those it derives from, each once, its own first."""
+    found: dict[str, inspect.Parameter] = {}
+    for base in cls.__mro__:
+        if "__init__" in vars(base) and issubclass(base, TextEnv):
+            for parameter in list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]:
+                if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+                    found.setdefault(parameter.name, parameter)
+    return list(found.values())
+
+
+def described_arguments(cls: type) -> dict[str, str]:
+    """What `Args:` in the docstring of a class says of its constructor's arguments, by name or names."""
+    block = re.search(r"^Args:\n(.*?)(?:\n\n|\Z)", inspect.getdoc(cls) or "", re.DOTALL | re.MULTILINE)
+    entries = re.findall(r"^ {4}(\S.*?): (.*(?:\n {8}.*)*)", block[1] if block else "", re.MULTILINE)
+    return {names: " ".join(text.split()) for names, text in entries}
+
+
+def _arguments(env: Any) -> str:
+    """The tables of constructor arguments and reset options."""
+    if not isinstance(env, TextEnv):
+        return ""
+    defaults = {parameter.name: _default(parameter) for parameter in constructor_arguments(type(env))}
+    common = [parameter.name for parameter in constructor_arguments(TextEnv)]
+    parts = []
+    if described := described_arguments(type(env)):
+        parts.append("| argument | default | meaning |\n|---|---|---|")
+        for names, text in described.items():
+            shown = ", ".join(f"`{name}`" for name in names.split(", ")) if names != "**kwargs" else "others"
+            parts[-1] += f"\n| {shown} | {defaults.get(names, '')} | {text.rstrip('.')} |"
+    parts.append(f"{', '.join(f'`{name}`' for name in common[:-1])} and `{common[-1]}` are those of every environment.")
+    if env.reset_options:
+        options = {name: text.replace("|", "\\|") for name, text in env.reset_options.items()}
+        rows = "".join(f"\n| `{name}` | {text} |" for name, text in options.items())
+        parts.append(f"| reset option | meaning |\n|---|---|{rows}")
+    else:
+        parts.append("There are no reset options.")
+    return "\n\n".join(parts)
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    if parameter.default is parameter.empty:
+        return ""
+    shown = repr(parameter.default).replace("'", '"')
+    return f"`{shown}`" if len(shown) <= 40 else "built in"
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def _rows(text: str) -> list[list[str]]:

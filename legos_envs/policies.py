@@ -10,10 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
-from legos_envs import parsing
-from legos_envs.exact import solve as exact
-from legos_envs.exact.graph import ExactPolicy, graph_of
-from legos_envs.game import GameEnv
+from legos_envs import exact, parsing
+from legos_envs.game import ExactPolicy, GameEnv
 from legos_envs.play import Decision, Policy
 
 SENTENCE = "I have nothing to add."
@@ -79,7 +77,7 @@ class TabularPolicy:
 
     def __init__(self, env: Any, policy: ExactPolicy):
         bare = game_env(env)
-        graph = graph_of(bare.game)
+        graph = exact.graph_of(bare.game)
         self.name = bare.name
         self._seats = {agent: i for i, agent in enumerate(bare.possible_agents)}
         self._table: dict[tuple[int, str], tuple[tuple[str, ...], list[float]]] = {}

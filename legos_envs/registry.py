@@ -22,6 +22,7 @@ from pettingzoo import AECEnv, EnvSpec
 
 NAMESPACE = "legos"
 _refused: dict[str, str] = {}
+_families: dict[str, str] = {}
 
 
 class UnknownEnv(LookupError):
@@ -32,15 +33,20 @@ class BadArguments(TypeError, ValueError):
     """The constructor refused its arguments; the message says which, and where the accepted ones are listed."""
 
 
-def register(id: str, entry_point: Callable[..., Any] | str | None = None, **kwargs: Any) -> None:
+def register(
+    id: str, entry_point: Callable[..., Any] | str | None = None, *, family: str | None = None, **kwargs: Any
+) -> None:
     """Registers an environment as `legos/ID`, or as given when the id has a namespace.
 
     Args:
         id: `Name-v0`, or `namespace/Name-v0`.
         entry_point: a class or factory, or `"module:attribute"` (imported only when the env is made).
+        family: the heading under which `legos envs list` and the docs show it; "others" without one.
         **kwargs: default constructor arguments.
     """
     pettingzoo.register("aec", _full(id), entry_point, kwargs=kwargs)
+    if family is not None:
+        _families[_short(_full(id))] = family
 
 
 def refuse(id: str, reason: str) -> None:
@@ -52,6 +58,20 @@ def registered(namespace: str = NAMESPACE) -> list[str]:
     """The short ids of all registered environments of a namespace, sorted."""
     prefix = f"{namespace}/"
     return sorted(id.removeprefix(prefix) for id in pettingzoo.aec_registry if id.startswith(prefix))
+
+
+def families() -> dict[str, list[str]]:
+    """The ids of each family, both in the order in which they were registered."""
+    out: dict[str, list[str]] = {}
+    for id, family in _families.items():
+        if _full(id) in pettingzoo.aec_registry:
+            out.setdefault(family, []).append(id)
+    return out
+
+
+def family_of(id: str) -> str | None:
+    """The family that an id was registered with."""
+    return _families.get(_short(_full(id)))
 
 
 def spec(id: str) -> EnvSpec:

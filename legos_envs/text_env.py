@@ -20,7 +20,7 @@ from pettingzoo import AECEnv
 
 from legos_envs import arguments, parsing
 from legos_envs.spaces import FreeText, chat_observation
-from legos_envs.table import Ask, Forfeit, Rules, Seat, Strand, Table, Unscored, keyed_generator, strands
+from legos_envs.table import Ask, Forfeit, Rules, Seat, Table, Unscored, keyed_generator, strands
 
 MEMORIES = ("state", "chat")
 PRESETS: dict[str, dict[str, Any]] = {
@@ -57,6 +57,8 @@ class TextEnv(AECEnv[str, dict, str]):
     default_invalid_reward: ClassVar[float] = -1.0
     """It must cost no less than the legal way out of a lost position, such as a fold; else garbage is a better one."""
     default_max_turns: ClassVar[int] = 200
+    max_asks: int | None = None
+    """The most that an episode asks without invalid moves, if that is known: the default `max_turns` allows for it."""
     reset_options: ClassVar[Mapping[str, str]] = {}
     """Names and one-line descriptions of what `reset(options=...)` takes."""
     scripted_players: ClassVar[Mapping[str, Callable[[Any], str]]] = {}
@@ -105,7 +107,8 @@ class TextEnv(AECEnv[str, dict, str]):
         self.invalid_reward = arguments.real("invalid_reward", given["invalid_reward"])
         share = given.get("invalid_opponent_reward")
         self.invalid_opponent_reward = None if share is None else arguments.real("invalid_opponent_reward", share)
-        self.max_turns = arguments.whole("max_turns", self.default_max_turns if max_turns is None else max_turns, 1)
+        limit = self.default_max_turns if self.max_asks is None else self.max_asks * (self.invalid_retries + 1)
+        self.max_turns = arguments.whole("max_turns", limit if max_turns is None else max_turns, 1)
         self.possible_agents = list(self.seats)
         self._order = {agent: i for i, agent in enumerate(self.possible_agents)}
         self.observation_spaces = {agent: chat_observation() for agent in self.seats}
@@ -122,7 +125,7 @@ class TextEnv(AECEnv[str, dict, str]):
         self.ended = True
         self.seed: int | None = None
         self.options: dict[str, Any] = {}
-        self._waiting: dict[str, Strand] = {}
+        self._waiting: dict[str, strands.Strand] = {}
         self._stream: tuple[int, int] | None = None  # the last seed given, and how many resets without one came since
 
     # --- what a subclass gives ---------------------------------------------------------------------------------------
@@ -196,7 +199,7 @@ class TextEnv(AECEnv[str, dict, str]):
         rules = self.play(Table(self, "", self.options))
         if not hasattr(rules, "send"):
             raise TypeError(f"{self.name}: play() asks nobody: it must ask with `yield from table.ask(...)`")
-        self._run(Strand(rules))
+        self._run(strands.Strand(rules))
         self._choose()
         if self.ended:
             self._accumulate_rewards()
@@ -295,7 +298,7 @@ class TextEnv(AECEnv[str, dict, str]):
 
     # --- running the rules -------------------------------------------------------------------------------------------
 
-    def _run(self, strand: Strand, value: Any = None) -> None:
+    def _run(self, strand: strands.Strand, value: Any = None) -> None:
         """Runs a strand until every branch it opens waits for an agent, or the rules end."""
         try:
             strands.run(strand, value, self._pose, self._end)
@@ -303,7 +306,7 @@ class TextEnv(AECEnv[str, dict, str]):
             error.add_note(f"raised by the rules of {self.name}, seed {self.seed}, after {len(self.log)} actions")
             raise
 
-    def _pose(self, ask: Ask, strand: Strand) -> None:
+    def _pose(self, ask: Ask, strand: strands.Strand) -> None:
         """Puts an ask before its agent: one user message with all that happened since its last action."""
         agent = ask.agent
         if agent not in self._order:

@@ -28,7 +28,7 @@ import pettingzoo
 import pytest
 
 import legos_envs
-from legos_envs.families import FAMILIES
+from legos_envs.registry import families
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -241,7 +241,7 @@ def env_pages() -> ModuleType:
 
 def test_the_guide_lists_every_environment(env_pages: ModuleType) -> None:
     """After a change of an environment: python docs/make_env_pages.py table"""
-    listed = [env_id for family in FAMILIES.values() for env_id in family]
+    listed = [env_id for family in families().values() for env_id in family]
     assert sorted(listed) == legos_envs.registered()
     guide = (ROOT / "docs/environments.md").read_text()
     assert guide.partition(env_pages.BEGIN)[2].partition(env_pages.END)[0].strip() == env_pages.table().strip()
@@ -249,7 +249,7 @@ def test_the_guide_lists_every_environment(env_pages: ModuleType) -> None:
 
 def test_the_readme_lists_every_environment() -> None:
     readme = (ROOT / "README.md").read_text()
-    for family, ids in FAMILIES.items():
+    for family, ids in families().items():
         (row,) = [line for line in readme.splitlines() if line.startswith(f"| {family} |")]
         assert re.findall(r"`([\w-]+)`", row) == [env_id.removesuffix("-v0") for env_id in ids]
 

@@ -198,7 +198,7 @@ def test_looking_at_runs_loads_no_model_library() -> None:
     code = (
         "from legos_train.observe import Progress, report, viewer; report.report_again, viewer.write_page, viewer.serve"
     )
-    assert not loaded(code) & {"mlx", "mlx_lm", "transformers", "inference"}
+    assert not loaded(code) & {"mlx", "mlx_lm", "transformers", "tokenizers"}
 
 
 def test_playing_and_the_policies_of_code_need_no_model_library() -> None:

@@ -8,7 +8,6 @@ import copy
 import itertools
 import json
 import re
-import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -18,10 +17,10 @@ import httpx2
 
 from inference.client import wire
 from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
-from inference.client.interface import ChatReply, Message, Sampling, ServerInfo
-from inference.client.packing import Packed, check_name, pack
+from inference.client.interface import ChatReply, Message, ServerInfo
+from inference.client.packing import PackedAdapter, check_name, pack
 from inference.client.retry import Retry, retry_after
-from inference.types import Completion, PublishMode, Request
+from inference.types import Completion, PublishMode, Request, SamplingParams
 
 T = TypeVar("T")
 _LATER = (429, 502, 503, 504)
@@ -36,7 +35,7 @@ class HttpClient:
     connect. retry: how often and how long to try again after a refused or lost connection and after 429, 502, 503, 504.
     max_connections: requests under way at once; more wait here. transport: of httpx2, instead of the network.
 
-    Everything repeated is safe to repeat: completions carry their seed (`chat` draws one where none is given), and
+    Everything repeated is safe to repeat: completions carry their seed (drawn here where none is given), and
     publishing names its version.
     """
 
@@ -83,15 +82,27 @@ class HttpClient:
         answer = await self._repeat("POST", "/v1/completions", body)
         return self._told(lambda: wire.read_completion(answer, request, next(self._numbers)))
 
-    async def chat(self, messages: Sequence[Message], *, session: str | None = None, **sampling: Any) -> ChatReply:
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        adapter: str | None = None,
+        choices: Sequence[str] | None = None,
+        session: str | None = None,
+        **sampling: Any,
+    ) -> ChatReply:
         """See `Client`."""
-        options = Sampling(**sampling)
-        seed = secrets.randbits(63) if options.seed is None else options.seed
-        answer = await self._repeat("POST", "/v1/chat/completions", wire.chat_body(messages, options, seed))
-        return self._told(lambda: wire.read_chat(answer, options))
+        params = SamplingParams(**sampling)
+        answer = await self._repeat("POST", "/v1/chat/completions", wire.chat_body(messages, params, adapter, choices))
+        return self._told(lambda: wire.read_chat(answer, params, adapter))
 
     async def publish(
-        self, name: str, weights: Mapping[str, Any] | Packed, scale: float, version: int, mode: PublishMode = "pin"
+        self,
+        name: str,
+        weights: Mapping[str, Any] | PackedAdapter,
+        scale: float,
+        version: int,
+        mode: PublishMode = "pin",
     ) -> str:
         """See `Client`. A repetition first asks whether the attempt before arrived: `abort` must end nothing twice."""
         path = f"/v1/adapters/{check_name(name)}"

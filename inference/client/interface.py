@@ -8,34 +8,12 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from inference.client.errors import Incompatible
-from inference.client.packing import Packed
+from inference.client.packing import PackedAdapter
 from inference.text import PROTOCOL
 from inference.types import AdapterInfo, Completion, FinishReason, PublishMode, Request
 
 Message = Mapping[str, str]
 """`role` (system, user or assistant) and `content`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
-    """How `chat` draws its reply; the fields are its keyword arguments, with the meaning they have in `Request`.
-
-    max_tokens: None for as many as the context has room for. seed: None for a new one every time.
-    choices: texts the reply must be one of. None means anything.
-    """
-
-    max_tokens: int | None = None
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    stop_ids: frozenset[int] | None = None
-    adapter: str | None = None
-    top_logprobs: int = 0
-    logit_bias: Mapping[int, float] | None = None
-    choices: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +75,33 @@ class Client(Protocol):
         """
         ...
 
-    async def chat(self, messages: Sequence[Message], *, session: str | None = None, **sampling: Any) -> ChatReply:
-        """The assistant's reply to a conversation. Keywords: the fields of `Sampling`. Raises as `complete` does."""
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        adapter: str | None = None,
+        choices: Sequence[str] | None = None,
+        session: str | None = None,
+        **sampling: Any,
+    ) -> ChatReply:
+        """The assistant's reply to a conversation. Raises as `complete` does.
+
+        Args:
+            messages: the conversation so far.
+            adapter: a published name, or None for the base model.
+            choices: texts the reply must be one of; None allows anything.
+            session: see `Client`.
+            sampling: fields of `SamplingParams`.
+        """
         ...
 
     async def publish(
-        self, name: str, weights: Mapping[str, Any] | Packed, scale: float, version: int, mode: PublishMode = "pin"
+        self,
+        name: str,
+        weights: Mapping[str, Any] | PackedAdapter,
+        scale: float,
+        version: int,
+        mode: PublishMode = "pin",
     ) -> str:
         """Make LoRA weights the current version of a name, as `Engine.publish` does; returns their digest.
 

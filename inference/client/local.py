@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from inference.client import wire
 from inference.client.errors import RequestRefused, ServerUnavailable
-from inference.client.interface import ChatReply, Message, Sampling, ServerInfo, Usage
-from inference.client.packing import Packed, check_name, pack
+from inference.client.interface import ChatReply, Message, ServerInfo, Usage
+from inference.client.packing import PackedAdapter, check_name, pack
 from inference.text import PROTOCOL, template_digest, tokenizer_digest
-from inference.types import Completion, InferenceError, PublishMode, Request, UnknownAdapter
+from inference.types import Completion, InferenceError, PublishMode, Request, SamplingParams, UnknownAdapter
 
 if TYPE_CHECKING:
     from inference.engine import AsyncEngine
@@ -29,7 +28,6 @@ class _Speech:
 
     conversations: Conversations | None
     stop_ids: frozenset[int] | None
-    context: int
 
 
 class LocalClient:
@@ -60,8 +58,8 @@ class LocalClient:
         """See `Client`."""
         if request.stream:
             raise RequestRefused(400, "stream has no meaning for a whole completion; use the engine or the HTTP API")
-        if request.stop_ids is None:
-            request = replace(request, stop_ids=(await self._texts()).stop_ids)
+        if request.sampling.stop_ids is None:
+            request = replace(request, sampling=replace(request.sampling, stop_ids=(await self._texts()).stop_ids))
         with _as_refusals():
             done = await self.engine.complete(request)
         if done.finish_reason == "error":
@@ -70,11 +68,19 @@ class LocalClient:
             raise RequestRefused(500, f"generation failed: {done.error}")
         return done
 
-    async def chat(self, messages: Sequence[Message], *, session: str | None = None, **sampling: Any) -> ChatReply:
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        adapter: str | None = None,
+        choices: Sequence[str] | None = None,
+        session: str | None = None,
+        **sampling: Any,
+    ) -> ChatReply:
         """See `Client`."""
         from inference.text import TextStream
 
-        options = Sampling(**sampling)
+        params = SamplingParams(**sampling)
         speech = await self._texts()
         talk = speech.conversations
         if talk is None:
@@ -82,31 +88,16 @@ class LocalClient:
         turns = wire.plain_messages(messages)
         try:
             prompt = talk.prompt(turns)
-            end = () if options.choices is None else (talk.renderer.end_id,)
+            end = () if choices is None else (talk.renderer.end_id,)
         except ValueError as error:
             raise RequestRefused(400, f"these messages or choices cannot be rendered: {error}"[:300]) from error
-        allowed = None if options.choices is None else [(*talk.renderer.encode(c), *end) for c in options.choices]
-        room = speech.context - len(prompt)
-        if room < 1:
-            raise RequestRefused(400, f"the prompt has {len(prompt)} tokens; the context holds {speech.context}")
-        request = Request(
-            prompt,
-            max_tokens=room if options.max_tokens is None else options.max_tokens,
-            temperature=options.temperature,
-            top_p=options.top_p,
-            top_k=options.top_k,
-            min_p=options.min_p,
-            seed=secrets.randbits(63) if options.seed is None else options.seed,
-            stop_ids=options.stop_ids,
-            adapter=options.adapter,
-            top_logprobs=options.top_logprobs,
-            stop=options.stop,
-            logit_bias=options.logit_bias,
-            allowed=allowed,
-            park=True,
-        )
+        if choices is not None:
+            if params.allowed is not None:
+                raise RequestRefused(400, "give either choices or allowed")
+            params = replace(params, allowed=[(*talk.renderer.encode(choice), *end) for choice in choices])
+        request = Request(prompt, params, adapter, park=True)
         done = await self.complete(request)
-        text = TextStream(talk.renderer.tokenizer, options.stop, talk.renderer.stop_ids)
+        text = TextStream(talk.renderer.tokenizer, params.stop, talk.renderer.stop_ids)
         text.push(done.tokens, last=True)
         if done.finish_reason in ("stop", "length"):
             talk.answered(turns, prompt, done.tokens, text.text)
@@ -125,7 +116,12 @@ class LocalClient:
         )
 
     async def publish(
-        self, name: str, weights: Mapping[str, Any] | Packed, scale: float, version: int, mode: PublishMode = "pin"
+        self,
+        name: str,
+        weights: Mapping[str, Any] | PackedAdapter,
+        scale: float,
+        version: int,
+        mode: PublishMode = "pin",
     ) -> str:
         """See `Client`."""
         import mlx.core as mx
@@ -133,7 +129,7 @@ class LocalClient:
         from inference.loading import adapter_tensors
 
         check_name(name)
-        if isinstance(weights, Packed):
+        if isinstance(weights, PackedAdapter):
             packed = pack(weights, scale)  # checks the scale
             arrays = adapter_tensors(packed.body)
         else:
@@ -199,18 +195,18 @@ class LocalClient:
         async with self._lock:
             if self._speech is None:
                 with _as_refusals():
-                    tokenizer, context = await self.engine.call(lambda e: (e.tokenizer, e.context))
-                self._speech = await asyncio.to_thread(_speech, tokenizer, context)
+                    tokenizer = await self.engine.call(lambda engine: engine.tokenizer)
+                self._speech = await asyncio.to_thread(_speech, tokenizer)
         return self._speech
 
 
-def _speech(tokenizer: Any, context: int) -> _Speech:
+def _speech(tokenizer: Any) -> _Speech:
     if tokenizer is None:
-        return _Speech(None, None, context)
+        return _Speech(None, None)
     from inference.text import Conversations, Renderer
 
     talk = Conversations(Renderer(tokenizer))
-    return _Speech(talk, talk.renderer.stop_ids, context)
+    return _Speech(talk, talk.renderer.stop_ids)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedAdapter:
     """An adapter ready to be sent. sha256: of the body; digest: what the engine will call it."""
 
     body: bytes = field(repr=False)
@@ -36,12 +36,12 @@ def check_name(name: str) -> str:
     return name
 
 
-def pack(weights: Mapping[str, Any] | Packed, scale: float) -> Packed:
+def pack(weights: Mapping[str, Any] | PackedAdapter, scale: float) -> PackedAdapter:
     """Evaluate weights (MLX or numpy arrays of float16, bfloat16 or float32) and copy them.
 
     Called in the thread that made them: a lazy MLX array can be evaluated nowhere else.
     """
-    if isinstance(weights, Packed):
+    if isinstance(weights, PackedAdapter):
         if weights.scale != scale:
             raise RequestRefused(400, f"these weights were packed with the scale {weights.scale}, not {scale}")
         return weights
@@ -51,7 +51,7 @@ def pack(weights: Mapping[str, Any] | Packed, scale: float) -> Packed:
 
     arrays = {name: w if isinstance(w, mx.array) else mx.array(w) for name, w in weights.items()}
     body = _safetensors(arrays)
-    return Packed(body, float(scale), hashlib.sha256(body).hexdigest(), adapter_digest(arrays, scale))
+    return PackedAdapter(body, float(scale), hashlib.sha256(body).hexdigest(), adapter_digest(arrays, scale))
 
 
 def _safetensors(arrays: Mapping[str, mx.array]) -> bytes:

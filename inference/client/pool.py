@@ -15,9 +15,9 @@ from typing import Any, Self, TypeVar
 
 from inference.client.endpoint import Endpoint
 from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
-from inference.client.interface import ChatReply, Client, Message, Sampling, ServerInfo
+from inference.client.interface import ChatReply, Client, Message, ServerInfo
 from inference.client.members import Members
-from inference.client.packing import Packed, check_name, pack
+from inference.client.packing import PackedAdapter, check_name, pack
 from inference.client.publications import Publication
 from inference.client.retry import Retry
 from inference.types import Completion, InferenceError, PublishMode, Request
@@ -70,10 +70,18 @@ class Pool:
         """See `Client`."""
         return await self._ask(lambda client: client.complete(request), request.adapter, session)
 
-    async def chat(self, messages: Sequence[Message], *, session: str | None = None, **sampling: Any) -> ChatReply:
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        adapter: str | None = None,
+        choices: Sequence[str] | None = None,
+        session: str | None = None,
+        **sampling: Any,
+    ) -> ChatReply:
         """See `Client`."""
-        adapter = Sampling(**sampling).adapter
-        return await self._ask(lambda client: client.chat(messages, **sampling), adapter, session)
+        options = {"adapter": adapter, "choices": choices, **sampling}
+        return await self._ask(lambda client: client.chat(messages, **options), adapter, session)
 
     async def _ask(self, call: Callable[[Client], Awaitable[T]], adapter: str | None, session: str | None) -> T:
         """The first good answer. Every endpoint is tried before any is tried again."""
@@ -142,7 +150,12 @@ class Pool:
     # --- adapters ----------------------------------------------------------------------------------------------------
 
     async def publish(
-        self, name: str, weights: Mapping[str, Any] | Packed, scale: float, version: int, mode: PublishMode = "pin"
+        self,
+        name: str,
+        weights: Mapping[str, Any] | PackedAdapter,
+        scale: float,
+        version: int,
+        mode: PublishMode = "pin",
     ) -> str:
         """See `Client`. Returns when every endpoint has the version or is left out until it has (see `status`).
 

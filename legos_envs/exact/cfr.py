@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from legos_envs.exact.graph import ExactPolicy, GameGraph, graph_of, kept
-from legos_envs.game import Game, InfoSet
+from legos_envs.exact.graph import GameGraph, cached, graph_of
+from legos_envs.game import ExactPolicy, Game, InfoSet
 
 TOLERANCE = 1e-3
+"""The NashConv up to which CFR+ solves: values of its equilibria are off by no more."""
 LOOK_EVERY = 10
 
 
@@ -97,7 +98,7 @@ class Tree:
         return float(worth[0])
 
 
-@kept
+@cached
 def equilibrium(game: Game) -> ExactPolicy:
     """An equilibrium up to a NashConv of `TOLERANCE`; kept per game.
 

@@ -6,18 +6,14 @@ part; it is kept per game, and a new policy costs a few passes over lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
-from legos_envs.game import Game, InfoSet, State, info_set
-
-ExactPolicy = Callable[[InfoSet], Mapping[str, float]]
-"""The probabilities of the legal moves, by name, in an information set. Moves left out have probability 0."""
+from legos_envs.game import MAX_STATES, ExactPolicy, Game, InfoSet, State, info_set
 
 T = TypeVar("T")
-MAX_STATES = 1_000_000
 ROUNDING = 1e-4
 
 
@@ -165,12 +161,12 @@ class GameGraph:
         )
 
 
-def kept(solve: Callable[[Game], T]) -> Callable[[Game], T]:
+def cached(solve: Callable[[Game], T]) -> Callable[[Game], T]:
     """A function of a game that remembers its results for the games used last; games that compare equal share one."""
     return lru_cache(maxsize=16)(solve)  # type: ignore[return-value]  # mypy cannot see that a Game hashes
 
 
-@kept
+@cached
 def graph_of(game: Game) -> GameGraph:
     """The graph of a game; do not mutate it."""
     return GameGraph(game)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from legos_envs.exact.graph import ExactPolicy, graph_of, kept, uniform
-from legos_envs.game import Game, InfoSet, State
+from legos_envs.exact.graph import cached, graph_of, uniform
+from legos_envs.game import ExactPolicy, Game, InfoSet, State
 
 TIE = 1e-9
 
@@ -30,7 +30,7 @@ class Results(NamedTuple):
     loss: float
 
 
-@kept
+@cached
 def minimax(game: Game) -> Solution:
     """Solves a two-player zero-sum game of perfect information by backward induction. Kept per game: do not mutate.
 

@@ -1,7 +1,4 @@
-"""Exact truth about small games: expected returns, best responses, NashConv and equilibria, for any `Game`.
-
-    from legos_envs import exact
-    exact.nash_conv(env.game, policy)       # policy: InfoSet -> {move: probability}
+"""Expected returns, best responses, NashConv and equilibria, over the graph of a game.
 
 NashConv (Lanctot et al., 2017) is what the players could gain in sum by each best-responding to the others; it is 0
 exactly at a Nash equilibrium. In a two-player zero-sum game, exploitability is half of it.
@@ -10,17 +7,9 @@ exactly at a Nash equilibrium. In a two-player zero-sum game, exploitability is 
 from __future__ import annotations
 
 from legos_envs.exact import cfr
-from legos_envs.exact.graph import ExactPolicy, GameGraph, graph_of, info_sets, uniform
-from legos_envs.exact.minimax import (
-    Results,
-    Solution,
-    minimax,
-    minimax_policy,
-    no_loss_rate,
-    optimal_move_probability,
-    win_draw_loss,
-)
-from legos_envs.game import Game, InfoSet
+from legos_envs.exact.graph import GameGraph, graph_of
+from legos_envs.exact.minimax import minimax_policy
+from legos_envs.game import ExactPolicy, Game, InfoSet
 
 TIE = 1e-12
 
@@ -128,21 +117,3 @@ def _respond(graph: GameGraph, table: list[list[float]], player: int) -> tuple[f
     total = sum(chance * value(node) for chance, node in graph.starts)
     moves = {infoset: infoset.legal[chosen[at]] for at, infoset in enumerate(graph.infosets) if at in chosen}
     return total, moves
-
-
-__all__ = [
-    "ExactPolicy",
-    "Results",
-    "Solution",
-    "best_response",
-    "expected_returns",
-    "info_sets",
-    "minimax",
-    "minimax_policy",
-    "nash",
-    "nash_conv",
-    "no_loss_rate",
-    "optimal_move_probability",
-    "uniform",
-    "win_draw_loss",
-]

@@ -1,1 +1,5 @@
 """Games: rules, exact truth where it can be had, scripted players."""
+
+from legos_envs.games.matrix_game import MATRIX_GAMES
+
+__all__ = ["MATRIX_GAMES"]

@@ -4,20 +4,9 @@ several depths are opponents of graded strength on all.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("ConnectFour-v0")` |
 | seats | `player_0` (X, begins), `player_1` (O) |
 | horizon | 7 to 42 turns; about 21 in random play |
 | sum of rewards | 0 |
-
-```python
-import legos_envs
-env = legos_envs.make("ConnectFour-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    action = None if terminated or truncated else info["legal_actions"][0]
-    env.step(action)
-```
 
 ## What each seat is told
 
@@ -35,14 +24,6 @@ The number of a column with room, such as `[4]`. Columns are numbered from the l
 ## End
 
 With four in a line, or when the board is full.
-
-## Arguments
-
-`rows` (6) and `columns` (7): 1 to 10. `connect` (4): how many in a line win. `random_opening` (0): episodes begin after
-0 to that many uniformly random moves, at most `2 * connect - 2`, so that no opening ends the game. Reset option
-`moves`: opening moves to begin after, such as `["4", "4"]` or `"44"`.
-`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward`, `invalid_opponent_reward`, `max_turns` and
-`render_mode` are those of every environment.
 
 ## Scripted players
 
@@ -64,10 +45,6 @@ player, and 0.943 +- 0.033 as the second (95 % intervals).
 | `player_0=random player_1=optimal` | `player_0 -0.4441, player_1 +0.4441` | `rows=3, columns=4, connect=3` |
 | `player_0=scripted:depth_4 *=scripted:depth_2` | `player_0 +0.6908` | `rows=3, columns=4, connect=3` |
 | `*=optimal` | `player_0 +0.0, player_1 -0.0` | `rows=3, columns=3, connect=3` |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -96,9 +73,8 @@ class ConnectFour(GameEnv):
         rows: height of the board, 1 to 10.
         columns: width of the board, 1 to 10.
         connect: how many in a line win, from 2 to the longer side of the board.
-        random_opening: episodes begin after 0 to that many uniformly random moves: at most as many as can be made
+        random_opening: episodes begin after 0 to that many uniformly random moves; at most as many as can be made
             before a player could win or the board be full, `2 * connect - 2` on boards that are not tiny.
-        **kwargs: those of `TextEnv`.
 
     Raises:
         ValueError: an argument is out of its range; at `reset`, the option `moves` is no opening.
@@ -119,9 +95,8 @@ class ConnectFour(GameEnv):
         self.scripted_players = {  # type: ignore[misc]  # of the class elsewhere; here they need to know the board
             f"depth_{depth}": partial(_play_to_depth, self.game, depth) for depth in DEPTHS
         }
+        self.max_asks = rows * columns
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = rows * columns * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
         state, moves = (0, 0), table.options.get("moves")

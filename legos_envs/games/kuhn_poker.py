@@ -4,20 +4,9 @@ on.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("KuhnPoker-v0")` |
 | seats | `player_0`, `player_1` |
 | horizon | 2 or 3 turns a hand |
 | sum of rewards | 0 |
-
-```python
-import legos_envs
-env = legos_envs.make("KuhnPoker-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    action = None if terminated or truncated else info["legal_actions"][0]
-    env.step(action)
-```
 
 Both players ante one chip and get one card of J < Q < K. The first player checks or bets one chip. A check is answered
 by a check (showdown) or a bet; a bet by a call (showdown) or a fold. Bets and calls go into the pot: a showdown without
@@ -44,13 +33,8 @@ After the hand, or after `num_rounds` hands. The first move alternates between t
 
 ## Arguments
 
-`num_rounds` (1): hands in a match, 1 to 100. Reset option `cards`: the cards of the first hand, such as `"KQ"`
-(`player_0` has the king).
-
 SPIRAL's setting is `num_rounds=5` with `preset="spiral"`: no retry after an invalid move, -1.5 to the offender, +0.5 to
 the other. The sum of rewards is then -1 where a match ends by an invalid move.
-`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward`, `invalid_opponent_reward`, `max_turns` and
-`render_mode` are those of every environment.
 
 ## Scripted players
 
@@ -67,10 +51,6 @@ checks and calls; `scripted:last` bets and folds. All returns are exact.
 | `player_0=scripted:always_bet player_1=random` | `player_0 +0.4268, player_1 -0.4268` | `num_rounds=5` |
 | `*=random` | `player_0 +0.0333, player_1 -0.0333` | `num_rounds=5` |
 
-## Versions
-
-v0: first.
-
 ## Source
 
 H. W. Kuhn, "A simplified two-person poker", Contributions to the Theory of Games 1, 1950. Matches and their preset:
@@ -84,6 +64,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
 
+from legos_envs import arguments
 from legos_envs.game import GameEnv, InfoSet, State
 from legos_envs.play import Decision
 from legos_envs.table import Rules, Seat, Table
@@ -128,7 +109,7 @@ class KuhnPokerGame:
         return f"You are player {player}. Moves: {' '.join(state[1]) or 'none'}. Your card: {CARDS[state[0][player]]}."
 
     def nash(self, infoset: InfoSet) -> dict[str, float]:
-        """The equilibrium that `legos_envs.exact.solve.nash` takes."""
+        """The equilibrium that `legos_envs.exact.nash` takes."""
         return nash(infoset)
 
 
@@ -158,7 +139,6 @@ class KuhnPoker(GameEnv):
 
     Args:
         num_rounds: hands in a match, 1 to 100.
-        **kwargs: those of `TextEnv`.
 
     Raises:
         ValueError: `num_rounds` is out of its range; at `reset`, the option `cards` is not two different cards.
@@ -168,17 +148,14 @@ class KuhnPoker(GameEnv):
     zero_sum = True
     hidden_information = True
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
-    reset_options = {"cards": "two different cards to deal in the first hand, such as 'KQ'"}
+    game = KuhnPokerGame()
+    reset_options = {"cards": "two different cards to deal in the first hand, such as 'KQ' (player_0 has the king)"}
     scripted_players = {"always_bet": always_bet}
 
     def __init__(self, num_rounds: int = 1, **kwargs: Any):
-        if not isinstance(num_rounds, int) or not 1 <= num_rounds <= 100:
-            raise ValueError(f"num_rounds must be a whole number from 1 to 100; got {num_rounds!r}")
-        self.num_rounds = num_rounds
-        self.game = KuhnPokerGame()
+        self.num_rounds = arguments.whole("num_rounds", num_rounds, 1, 100)
+        self.max_asks = 3 * self.num_rounds
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = 3 * num_rounds * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
         cards = table.options.get("cards")

@@ -4,20 +4,9 @@ equilibrium the first player loses 0.0856 chips a hand.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("LeducPoker-v0")` |
 | seats | `player_0`, `player_1` |
 | horizon | 2 to 8 turns |
 | sum of rewards | 0 |
-
-```python
-import legos_envs
-env = legos_envs.make("LeducPoker-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    action = None if terminated or truncated else info["legal_actions"][0]
-    env.step(action)
-```
 
 The deck has two each of J < Q < K. Both players ante one chip and get one card. In the first round a bet or raise adds
 two chips to what the other has put in; then one public card is shown; in the second round it adds four. A round has at
@@ -42,12 +31,6 @@ that it is never cheaper than a fold.
 
 With a fold, or after the second round.
 
-## Arguments
-
-Reset option `cards`: the cards of `player_0`, `player_1` and the table, such as `"KQJ"`.
-`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward`, `invalid_opponent_reward`, `max_turns` and
-`render_mode` are those of every environment.
-
 ## Scripted players
 
 `optimal` is found by CFR+ to a NashConv of 0.001 chips, in a fraction of a second; `scripted:always_call` checks and
@@ -65,10 +48,6 @@ calls with a queen and folds a jack. All returns are exact.
 NashConv, in chips: 4.7472 for uniformly random play, 4.7333 for `always_raise`, 2.9333 for `always_call`, 2.1000 for
 `honest`.
 
-## Versions
-
-v0: first.
-
 ## Source
 
 F. Southey et al., "Bayes' Bluff: Opponent Modelling in Poker", UAI 2005. The rules are those of OpenSpiel's
@@ -81,10 +60,9 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from legos_envs.exact.graph import ExactPolicy
-from legos_envs.game import GameEnv, InfoSet, State
+from legos_envs.game import ExactPolicy, GameEnv, InfoSet, State
 from legos_envs.table import Seat, Table
 
 CARDS = "JQK"
@@ -210,9 +188,6 @@ def _closed(moves: Moves) -> bool:
 class LeducPoker(GameEnv):
     """Leduc hold'em for two, one hand; the reward is the chips won.
 
-    Args:
-        **kwargs: those of `TextEnv`.
-
     Raises:
         ValueError: at `reset`, the option `cards` is not three cards of the deck.
     """
@@ -222,13 +197,9 @@ class LeducPoker(GameEnv):
     hidden_information = True
     default_invalid_reward = -13.0
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
+    max_asks = 8
+    game = LeducPokerGame()
     reset_options = {"cards": "the cards of player 0, player 1 and the table, such as 'KQJ'"}
-
-    def __init__(self, **kwargs: Any):
-        self.game: LeducPokerGame = LeducPokerGame()
-        super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = 8 * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
         cards = table.options.get("cards")

@@ -4,20 +4,9 @@ is small enough to be solved.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("LiarsDice-v0")` |
 | seats | `player_0`, `player_1`, ... |
 | horizon | about 14 turns at random, at most 333, for two players with 5 dice |
 | sum of rewards | 0 |
-
-```python
-import legos_envs
-env = legos_envs.make("LiarsDice-v0", num_players=3, dice=2)
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    action = None if terminated or truncated else info["legal_actions"][0]
-    env.step(action)
-```
 
 In a round the players bid in turn. The bid `3x4` says that at least three of all dice in play show a four. The next
 player bids higher (a larger quantity of any face, or the same quantity of a higher face) or calls. After a call the
@@ -50,15 +39,8 @@ When one player has dice left (infos: `winner`, `rounds`); with `one_round=True`
 
 ## Arguments
 
-- `num_players` (2): 2 to 15. `dice` (5): of each player, 1 to 10. `faces` (6): of a die, 2 to 10.
-- `wild` (False): dice that show the highest face count as any face.
-- `one_round` (False): one round only. With two players, one die and up to 5 faces (or 6,
-  slowly) `legos_envs.exact.solve`
-  evaluates policies: with `wild=True` the game is OpenSpiel's `liars_dice`.
-
-Reset option `dice`: the dice of the first round, one list a player, such as `[[1, 2, 2, 5, 6], [3, 3, 4, 4, 4]]`.
-`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward`, `invalid_opponent_reward`, `max_turns` and
-`render_mode` are those of every environment.
+With one round, two players, one die and up to 5 faces (or 6, slowly) `legos_envs.exact` evaluates policies: with
+`wild=True` the game is OpenSpiel's `liars_dice`.
 
 ## Scripted players
 
@@ -79,10 +61,6 @@ exact.
 NashConv of uniformly random play in one round with one die each: 1.1042, 1.4364 and 1.6089 with 2, 3 and 4 faces;
 1.1250, 1.1111 and 1.3101 with `wild=True`.
 
-## Versions
-
-v0: first.
-
 ## Source
 
 The match follows TextArena's and SPIRAL's `LiarsDice`, except that a larger quantity may come with a lower face, as
@@ -95,8 +73,7 @@ import math
 from typing import Any
 
 from legos_envs import arguments, parsing
-from legos_envs.exact.graph import MAX_STATES
-from legos_envs.game import GameEnv, State
+from legos_envs.game import MAX_STATES, GameEnv, State
 from legos_envs.games.liars_dice_round import CALL, Hand, LiarsDiceGame, Round, dice_of, read_bid
 from legos_envs.play import Decision
 from legos_envs.table import Forfeit, Rules, Seat, Table
@@ -149,11 +126,11 @@ class LiarsDice(GameEnv):
     """Liar's dice for 2 to 15 players, until one has dice left, or for one round.
 
     Args:
-        num_players: how many.
-        dice: how many each begins with (1 to 10).
-        faces: of a die (2 to 10).
+        num_players: 2 to 15.
+        dice: how many each player begins with, 1 to 10.
+        faces: of a die, 2 to 10.
         wild: dice that show the highest face count as any face.
-        one_round: play a single round, where bidder and caller get +1 and -1; with few dice it can be solved.
+        one_round: one round only, where bidder and caller get +1 and -1.
 
     Raises:
         ValueError: an argument or option is out of its range.
@@ -185,10 +162,9 @@ class LiarsDice(GameEnv):
         # What asks for exact numbers looks at `num_rounds`: only a single, small round has them.
         self.num_rounds = 1 if one_round and self.game.size <= MAX_STATES else None
         self.seats = {f"player_{i}": Seat(f"player_{i}") for i in range(count)}
+        totals = [count * self.dice] if one_round else range(2, count * self.dice + 1)
+        self.max_asks = sum(total * self.faces + 1 for total in totals)
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            totals = [count * self.dice] if one_round else range(2, count * self.dice + 1)
-            self.max_turns = sum(total * self.faces + 1 for total in totals) * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
         given = table.options.get("dice")

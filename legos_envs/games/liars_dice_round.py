@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations_with_replacement, product
 
-from legos_envs.exact.graph import MAX_STATES
-from legos_envs.game import State
+from legos_envs.game import MAX_STATES, State
 
 CALL = "call"
 MOST_LISTED = 60

@@ -4,20 +4,9 @@ told. Equilibria are computed.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("MatrixGame-v0")` |
 | seats | `player_0` (rows), `player_1` (columns) |
 | horizon | 1 turn each a round |
 | sum of rewards | 0 for zero-sum tables, such as the default |
-
-```python
-import legos_envs
-env = legos_envs.make("MatrixGame-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    action = None if terminated or truncated else info["legal_actions"][0]
-    env.step(action)
-```
 
 ## What each seat is told
 
@@ -37,15 +26,6 @@ cooperate, 1 for both to defect, 5 and 0 when one defects.
 
 After `rounds` rounds.
 
-## Arguments
-
-`game` (`"rps"`): `"rps"`, `"biased_rps"`, `"matching_pennies"`, `"prisoners_dilemma"` or `"stag_hunt"`. `payoffs`,
-instead of a name: one matrix (zero-sum, what `player_0` gets) or two (what each gets), with rows for the moves of
-`player_0`, up to 26 by 26. `actions`: names of the moves, one list for both or a list for each. `rounds` (1): 1 to 100.
-There are no reset options.
-`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward`, `invalid_opponent_reward`, `max_turns` and
-`render_mode` are those of every environment.
-
 ## Scripted players
 
 `optimal` plays the equilibrium with the largest sum of payoffs, the same in every round; `scripted:tit_for_tat` repeats
@@ -61,10 +41,6 @@ the same move. All returns are exact.
 | `*=scripted:tit_for_tat` | `player_0 +9.0, player_1 +9.0` | `game="prisoners_dilemma", rounds=3` |
 | `player_0=scripted:tit_for_tat *=optimal` | `player_0 +2.0, player_1 +7.0` | `game="prisoners_dilemma", rounds=3` |
 | `player_0=scripted:tit_for_tat *=random` | `player_0 +6.0, player_1 +8.5` | `game="prisoners_dilemma", rounds=3` |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -82,7 +58,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from legos_envs import parsing
+from legos_envs import arguments, parsing
 from legos_envs.game import GameEnv, InfoSet, State
 from legos_envs.games.bimatrix import best_equilibrium
 from legos_envs.play import Decision
@@ -100,7 +76,7 @@ class NamedGame(NamedTuple):
 
 
 RPS = ("rock", "paper", "scissors")
-NAMED = {
+MATRIX_GAMES = {
     "rps": NamedGame(RPS, [[0, -1, 1], [1, 0, -1], [-1, 1, 0]]),
     # Rock against scissors counts double: Nash plays 1/4, 1/2, 1/4; uniform play has NashConv 2/3.
     "biased_rps": NamedGame(RPS, [[0, -1, 2], [1, 0, -1], [-2, 1, 0]]),
@@ -205,12 +181,11 @@ class MatrixGame(GameEnv):
     """A matrix game for two who choose at once.
 
     Args:
-        game: a name in `NAMED`; `"rps"` without `payoffs`.
-        payoffs: instead of a name: one matrix (zero-sum, what player 0 gets), or two (what each player gets), with
-            rows for the moves of player 0 and columns for those of player 1.
+        game: `"rps"` (the default), `"biased_rps"`, `"matching_pennies"`, `"prisoners_dilemma"` or `"stag_hunt"`.
+        payoffs: instead of a name: one matrix (zero-sum, what `player_0` gets) or two (what each gets), with rows for
+            the moves of `player_0`, up to 26 by 26.
         actions: names of the moves: one list for both players, or a list for each; `a, b, c ...` by default.
-        rounds: how often it is played, 1 to 100; the return is the sum, and the past is told.
-        **kwargs: those of `TextEnv`.
+        rounds: how often it is played, 1 to 100; the return is the sum, and players are told what was played.
 
     Raises:
         ValueError: an unknown name, matrices of unequal or ragged shape, names that do not fit them.
@@ -228,13 +203,12 @@ class MatrixGame(GameEnv):
         rounds: int = 1,
         **kwargs: Any,
     ):
-        if not isinstance(rounds, int) or not 1 <= rounds <= 100:
-            raise ValueError(f"rounds must be a whole number from 1 to 100; got {rounds!r}")
+        rounds = arguments.whole("rounds", rounds, 1, 100)
         payoffs_given = payoffs is not None
         if payoffs is None:
-            if game is not None and game not in NAMED:
-                raise ValueError(f"game must be one of {', '.join(map(repr, NAMED))}; got {game!r}")
-            named = NAMED[game or "rps"]
+            if game is not None and game not in MATRIX_GAMES:
+                raise ValueError(f"game must be one of {', '.join(map(repr, MATRIX_GAMES))}; got {game!r}")
+            named = MATRIX_GAMES[game or "rps"]
             payoffs = named.row if named.column is None else (named.row, named.column)
             actions = named.actions if actions is None else actions
         elif game is not None:
@@ -248,9 +222,8 @@ class MatrixGame(GameEnv):
         worst = min(float(np.array(tables[0]).min(axis=1).max()), float(np.array(tables[1]).min(axis=0).max()))
         if payoffs_given and worst < -1:
             self.default_invalid_reward = worst * rounds  # type: ignore[misc]
+        self.max_asks = 2 * rounds
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = 2 * rounds * (self.invalid_retries + 1)
 
     def play(self, table: Table) -> Rules[tuple[float, ...]]:
         game, agents = self.game, self.possible_agents

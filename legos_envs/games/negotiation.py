@@ -4,20 +4,10 @@ is computed.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("Negotiation-v0")` |
 | seats | `player_0`, `player_1`, ... |
 | horizon | `rounds` turns a player: 10 turns by default |
 | sum of rewards | general; 0 with `outcome="win_lose"` |
-
-```python
-import legos_envs
-env = legos_envs.make("Negotiation-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    action = None if terminated or truncated else "I need Sheep. [Offer: 1 Wheat -> 1 Sheep]"
-    env.step(action)
-```
+| sample action | `"I need Sheep. [Offer: 1 Wheat -> 1 Sheep]"` |
 
 Every player gets some units of each resource, and values a unit of it by a whole number that is drawn for this player
 alone. In each round every player speaks once. A player has at most one standing offer, and a new one replaces it. It
@@ -61,18 +51,6 @@ Infos: `gain` of each seat (not divided), `trades`, and
   divided: the gap is an upper bound then, 0 only at an optimum, and `pareto_optimal` is about divisible goods.
   Without scipy (`pip install "legos[tasks]"`) all three are None there.
 
-## Arguments
-
-- `num_players` (2): 2 to 8. `resources` (3): how many kinds, 2 to 8, or a list of names. `rounds` (5).
-- `quantities` ((1, 6)): the least and the most units of a resource that a player gets. `values` ((1, 10)): the least
-  and the most that a unit is worth. Both are drawn uniformly.
-- `outcome` (`"gain"`): or `"win_lose"`.
-
-Reset options `stock` and `values`: what each player owns and what a unit is worth to it, such as `[[0, 4, 2], [3, 0,
-1]]`.
-`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward`, `invalid_opponent_reward`, `max_turns` and
-`render_mode` are those of every environment.
-
 ## Scripted players
 
 `scripted:trader` accepts what gains and offers one for one, in turn all swaps that it gains by: it never loses, and a
@@ -86,10 +64,6 @@ what it is offered. Over 6,000 episodes the 95 % intervals are +-0.006 or less (
 | `*=scripted:greedy` | `player_0 +0.044, player_1 +0.040` | |
 | `player_0=scripted:trader player_1=random` | `player_0 +0.231, player_1 -0.030` | |
 | `player_0=scripted:trader player_1=random` | `player_0 +0.66, player_1 -0.66` | `outcome="win_lose"` |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -124,11 +98,11 @@ class Negotiation(TradingGame):
     """Trade with talk for 2 to 8 players with private values.
 
     Args:
-        num_players: how many.
-        resources: how many kinds of goods (2 to 8), or their names.
+        num_players: 2 to 8.
+        resources: how many kinds of goods, 2 to 8, or a list of their names.
         rounds: in each round every player has one turn.
-        quantities: the least and the most units of a resource that a player gets at the start.
-        values: the least and the most that a unit is worth to a player.
+        quantities: the least and the most units of a resource that a player gets, drawn uniformly.
+        values: the least and the most that a unit is worth to a player, drawn uniformly.
         outcome: `"gain"`: the reward is the gain as a share of what the goods were worth at the start; `"win_lose"`:
             players are ranked by that share, from +1 to -1.
 
@@ -157,9 +131,8 @@ class Negotiation(TradingGame):
         self.outcome = arguments.one_of("outcome", outcome, OUTCOMES)
         self.zero_sum = outcome == "win_lose"  # type: ignore[misc]  # a class constant elsewhere
         self.seats = {f"player_{i}": Seat(f"player_{i}") for i in range(count)}
+        self.max_asks = count * self.rounds
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = count * self.rounds * (self.invalid_retries + 1)
 
     def play(self, table: Table) -> Rules[dict[str, float]]:
         players = self.possible_agents

@@ -4,20 +4,9 @@ heaps, other limits and the misere rule are arguments.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("Nim-v0")` |
 | seats | `player_0`, `player_1` |
 | horizon | 2 to 12 turns; at most as many as there are objects |
 | sum of rewards | 0 |
-
-```python
-import legos_envs
-env = legos_envs.make("Nim-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    action = None if terminated or truncated else info["legal_actions"][0]
-    env.step(action)
-```
 
 ## What each seat is told
 
@@ -35,14 +24,6 @@ One heap: how many to take, such as `[2]`. Several heaps: heap and number, such 
 
 When nothing is left.
 
-## Arguments
-
-`heaps` (None): fixed sizes, such as `(3, 4, 5)` or `9`; without it one heap is drawn from `heap_range` (`(5, 12)`).
-`max_take` (3): the most that a move takes, None for no limit. `misere` (False): who takes the last object loses. Heaps
-have 1 to 100 objects and there are at most 8. Reset option `heap`: the size to begin with, or a list of sizes.
-`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward`, `invalid_opponent_reward`, `max_turns` and
-`render_mode` are those of every environment.
-
 ## Scripted players
 
 `optimal` makes a winning move where there is one and any move where there is none; `scripted:first` takes 1;
@@ -55,10 +36,6 @@ have 1 to 100 objects and there are at most 8. Reset option `heap`: the size to 
 | `player_0=optimal player_1=random` | `player_0 +0.9321, player_1 -0.9321` | |
 | `player_0=scripted:last player_1=optimal` | `player_0 -0.6667, player_1 +0.6667` | |
 | `player_0=random player_1=optimal` | `player_0 -0.9865, player_1 +0.9865` | `heaps=(3, 4, 5), max_take=None` |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -140,11 +117,10 @@ class Nim(GameEnv):
     """Nim for two.
 
     Args:
-        heaps: fixed heap sizes, such as `(3, 4, 5)` or `9`; without them one heap is drawn uniformly from `heap_range`.
+        heaps: fixed sizes, such as `(3, 4, 5)` or `9`: at most 8 heaps of 1 to 100 objects; None draws one heap.
         heap_range: the smallest and the largest size of the drawn heap.
         max_take: the most that a move may take; None for no limit.
         misere: who takes the last object loses.
-        **kwargs: those of `TextEnv`.
 
     Raises:
         ValueError: a size or limit is out of its range; at `reset`, the option `heap` is.
@@ -177,9 +153,8 @@ class Nim(GameEnv):
             starts = [(size,) for size in range(low, high + 1)]
         self.game = NimGame(tuple(starts), max_take, bool(misere))
         self.most = tuple([max(sizes) for sizes in zip(*starts)])
+        self.max_asks = sum(self.most)
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = sum(self.most) * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
         heap = table.options.get("heap")

@@ -3,20 +3,9 @@ simplest game of risk: perfect play is known for every position, and it is not t
 
 | | |
 |---|---|
-| creation | `legos_envs.make("PigDice-v0")` |
 | seats | `player_0` (begins), `player_1` |
 | horizon | about 29 turns under perfect play, 23 under random play |
 | sum of rewards | 0 |
-
-```python
-import legos_envs
-env = legos_envs.make("PigDice-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    action = None if terminated or truncated else info["legal_actions"][0]
-    env.step(action)
-```
 
 A player's turn begins with a roll. 2 to 6 adds to the turn total, and the player rolls again or holds; a 1 ends the
 turn with nothing. Holding adds the turn total to the score. A turn that brings score and total to the goal wins at
@@ -42,12 +31,9 @@ When a player reaches the goal, or after `max_rounds` rounds.
 
 ## Arguments
 
-`goal` (50): the points that win, 10 to 100. The literature and TextArena play to 100, which takes about 65 turns of
-good play and so the more tokens; to 30 it is best to roll always, and there is nothing to learn; at 50 perfect play
-wins 61 % of games against `hold_at_20` when it begins. `max_rounds` (as many as `goal`): turns of each player. Reset
-option `scores`: the scores to begin with, such as `[30, 42]`.
-`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward`, `invalid_opponent_reward`, `max_turns` and
-`render_mode` are those of every environment.
+The literature and TextArena play to 100, which takes about 65 turns of good play and so the more tokens; to 30 it is
+best to roll always, and there is nothing to learn; at 50 perfect play wins 61 % of games against `hold_at_20` when it
+begins.
 
 ## Scripted players
 
@@ -64,10 +50,6 @@ option `scores`: the scores to begin with, such as `[30, 42]`.
 | `player_0=random player_1=optimal` | `player_0 -0.5692, player_1 +0.5692` | |
 | `player_0=optimal player_1=scripted:last` | `player_0 +0.9104, player_1 -0.9104` | |
 | `*=scripted:first` | `player_0 +0.1358, player_1 -0.1358` | `goal=30` |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -116,7 +98,6 @@ class PigDice(TextEnv):
     Args:
         goal: the points that win, 10 to 100.
         max_rounds: turns of each player, after which the higher score wins; as many as `goal` by default.
-        **kwargs: those of `TextEnv`.
 
     Raises:
         ValueError: an argument is out of its range; at `reset`, the option `scores` is not two scores below the goal.
@@ -132,9 +113,8 @@ class PigDice(TextEnv):
     def __init__(self, goal: int = 50, max_rounds: int | None = None, **kwargs: Any):
         self.goal = arguments.whole("goal", goal, 10, 100)
         self.max_rounds = arguments.whole("max_rounds", self.goal if max_rounds is None else max_rounds, 1, 1000)
+        self.max_asks = 2 * self.max_rounds * (self.goal // 2)  # a turn has at most one roll for every two points
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:  # a turn of the game has at most one roll for every two points
-            self.max_turns = 2 * self.max_rounds * (self.goal // 2) * (self.invalid_retries + 1)
 
     def play(self, table: Table) -> Rules[float]:
         scores = self._scores(table.options.get("scores"))

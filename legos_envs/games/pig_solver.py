@@ -15,7 +15,7 @@ import numpy as np
 CHANGE = 1e-10
 
 
-class Solution(NamedTuple):
+class PigSolution(NamedTuple):
     """Perfect play without a limit of rounds.
 
     `values` is (own, other): what the mover gets before it has rolled. `hold` is (total, own, other), bool: whether it
@@ -55,13 +55,13 @@ def turn(after: np.ndarray, hold: np.ndarray | None = None) -> tuple[np.ndarray,
 
 
 @lru_cache(8)
-def solve(goal: int) -> Solution:
+def solve(goal: int) -> PigSolution:
     """Perfect play to a goal, by value iteration over turns. Kept per goal: do not mutate."""
     values = np.zeros((goal, goal))
     while True:
         better, hold = turn(values)
         if np.abs(better - values).max() < CHANGE:
-            return Solution(better, hold)
+            return PigSolution(better, hold)
         values = better
 
 

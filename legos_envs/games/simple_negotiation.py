@@ -3,20 +3,10 @@ wins. The rules are those of SPIRAL's and TextArena's `SimpleNegotiation`, with 
 
 | | |
 |---|---|
-| creation | `legos_envs.make("SimpleNegotiation-v0")` |
 | seats | `player_0`, `player_1` |
 | horizon | 10 turns, exactly |
 | sum of rewards | 0 |
-
-```python
-import legos_envs
-env = legos_envs.make("SimpleNegotiation-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    action = None if terminated or truncated else "I need Ore. [Offer: 1 Wood -> 1 Ore]"
-    env.step(action)
-```
+| sample action | `"I need Ore. [Offer: 1 Wood -> 1 Ore]"` |
 
 Each player gets 5 to 25 units of Wheat, Wood, Sheep, Brick and Ore. A unit is worth 5, 10, 15, 25 or 40 to a player,
 each moved by up to a fifth at random, and never outside of 5 to 40. An offer stands for one answer: if the other does
@@ -46,12 +36,7 @@ After exactly `turns` turns (infos: `gain` of each seat, `trades`, `winner`, Non
 
 ## Arguments
 
-- `turns` (10): of both players together, 2 to 1000.
-
-`preset="spiral"` treats invalid moves as that paper does. Reset options `stock` and `values`: what each player owns
-and what a unit is worth to it, such as `[[9, 9, 9, 9, 9], [5, 5, 5, 5, 5]]`.
-`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward`, `invalid_opponent_reward`, `max_turns` and
-`render_mode` are those of every environment.
+`preset="spiral"` treats invalid moves as that paper does.
 
 ## Scripted players
 
@@ -66,10 +51,6 @@ seat, 95 % interval +-0.003).
 | `player_0=random player_1=scripted:shrewd` | `player_0 -0.985, player_1 +0.985` | |
 | `player_0=scripted:shrewd player_1=scripted:trusting` | `player_0 +1, player_1 -1` | |
 | `*=scripted:shrewd` | `player_0 0, player_1 0` | |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -123,7 +104,7 @@ class SimpleNegotiation(TradingGame):
     """Trade with talk for two; the larger gain wins.
 
     Args:
-        turns: after so many turns, of both players together, the game ends.
+        turns: after so many turns, of both players together, the game ends; 2 to 1000.
 
     Raises:
         ValueError: an argument or option is out of its range.
@@ -139,9 +120,8 @@ class SimpleNegotiation(TradingGame):
 
     def __init__(self, turns: int = 10, **kwargs: Any):
         self.turns = arguments.whole("turns", turns, 2, 1000)
+        self.max_asks = self.turns
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = self.turns * (self.invalid_retries + 1)
 
     def play(self, table: Table) -> Rules[tuple[float, float]]:
         players = self.possible_agents

@@ -4,20 +4,9 @@ be measured exactly.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("TicTacToe-v0")` |
 | seats | `player_0` (X, begins), `player_1` (O) |
 | horizon | 5 to 9 turns |
 | sum of rewards | 0 |
-
-```python
-import legos_envs
-env = legos_envs.make("TicTacToe-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    action = None if terminated or truncated else info["legal_actions"][0]
-    env.step(action)
-```
 
 ## What each seat is told
 
@@ -36,14 +25,6 @@ The number of a free cell, such as `[5]`.
 
 With three in a line, or when the board is full.
 
-## Arguments
-
-`random_opening` (0): episodes begin after 0 to that many uniformly random moves, at most 4, which shows a learner
-positions that its own play would never reach. Reset option `moves`: opening moves to begin after, such as `["5", "1"]`
-or `"51"`.
-`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward`, `invalid_opponent_reward`, `max_turns` and
-`render_mode` are those of every environment.
-
 ## Scripted players
 
 `optimal` chooses uniformly among the moves that keep the value of the game; `scripted:greedy` completes a line, else
@@ -57,10 +38,6 @@ blocks one, else takes centre, corner, edge. All returns are exact.
 | `player_0=scripted:greedy player_1=random` | `player_0 +0.9635, player_1 -0.9635` | |
 | `player_0=optimal player_1=scripted:greedy` | `player_0 +0.2037, player_1 -0.2037` | |
 
-## Versions
-
-v0: first.
-
 ## Source
 
 A folk game. There are 255,168 ways to play it and 5,478 positions, which the tests count.
@@ -71,8 +48,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from legos_envs.exact.graph import ExactPolicy
-from legos_envs.game import GameEnv, InfoSet, State
+from legos_envs import arguments
+from legos_envs.game import ExactPolicy, GameEnv, InfoSet, State
 from legos_envs.table import Seat, Table
 
 MARKS = "XO"
@@ -146,7 +123,6 @@ class TicTacToe(GameEnv):
     Args:
         random_opening: episodes begin after 0 to that many (at most 4) uniformly random moves, which shows a learner
             positions that its own play would never reach (exploring starts).
-        **kwargs: those of `TextEnv`.
 
     Raises:
         ValueError: `random_opening` is out of its range; at `reset`, the option `moves` is no opening.
@@ -156,16 +132,13 @@ class TicTacToe(GameEnv):
     view_shows_moves = True
     zero_sum = True
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
+    max_asks = 9
+    game = TicTacToeGame()
     reset_options = {"moves": "opening moves to begin after, such as ['5', '1'] or '51'"}
 
     def __init__(self, random_opening: int = 0, **kwargs: Any):
-        if not isinstance(random_opening, int) or not 0 <= random_opening <= 4:
-            raise ValueError(f"random_opening must be a whole number from 0 to 4; got {random_opening!r}")
-        self.random_opening = random_opening
-        self.game: TicTacToeGame = TicTacToeGame()
+        self.random_opening = arguments.whole("random_opening", random_opening, 0, 4)
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = 9 * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
         state = EMPTY * 9

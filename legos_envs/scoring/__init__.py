@@ -1,6 +1,6 @@
 """What scores episodes: answers, rubrics, judges, ratings, sandboxes."""
 
-from legos_envs.scoring import answers, judging, os_sandbox, sandbox
+from legos_envs.scoring import answers, judging, sandbox
 from legos_envs.scoring.ratings import Elo, Skill, bradley_terry, openskill_ratings
 from legos_envs.scoring.rubric import RewardFunction, Rubric, Scores
 
@@ -14,6 +14,5 @@ __all__ = [
     "bradley_terry",
     "judging",
     "openskill_ratings",
-    "os_sandbox",
     "sandbox",
 ]

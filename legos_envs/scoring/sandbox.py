@@ -31,6 +31,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from legos_envs import arguments
+from legos_envs.scoring import os_sandbox
 from legos_envs.scoring.ran import MAX_ERROR, MAX_OUTPUT, Ran, finished, plain
 
 KINDS = ("monty", "os")
@@ -80,8 +81,6 @@ def run(
         except ValueError as error:
             raise TypeError(f"inputs[{name!r}] must be a JSON value: {error}") from None
     if kind == "os":
-        from legos_envs.scoring import os_sandbox
-
         return os_sandbox.run(code, given, seconds, memory_mb)
     return _run_monty(code, given, seconds, memory_mb)
 

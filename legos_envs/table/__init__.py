@@ -1,7 +1,7 @@
 """What rules talk to: seats, asks, rewards, randomness of their own."""
 
+from legos_envs.table import strands
 from legos_envs.table.rules import Ask, Forfeit, InvalidMove, Rules, Seat, Truncated, Unscored, keyed_generator
-from legos_envs.table.strands import Strand
 from legos_envs.table.table import Table
 
 __all__ = [
@@ -10,9 +10,9 @@ __all__ = [
     "InvalidMove",
     "Rules",
     "Seat",
-    "Strand",
     "Table",
     "Truncated",
     "Unscored",
     "keyed_generator",
+    "strands",
 ]

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from legos_envs.table import Forfeit
-from legos_envs.testing import check_env
-from legos_envs.testing.harness import Subject, drive, rejected, require
+from legos_envs.testing import Subject, check_env, drive, rejected, require
 from legos_envs.textarena import ids as textarena_ids
 from legos_envs.textarena.ids import Facts
 

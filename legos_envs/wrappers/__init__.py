@@ -15,7 +15,7 @@
 
 from legos_envs.wrappers.context_limit import ContextLimit, FirstAndLast
 from legos_envs.wrappers.fill_seats import FillSeats
-from legos_envs.wrappers.observations import BoardOnly, ShownMessages, Text, TextObservation, TextSpace
+from legos_envs.wrappers.observations import BoardOnly, ShownMessages, TextObservation
 from legos_envs.wrappers.parallel import ParallelView
 from legos_envs.wrappers.record import RecordTranscript
 from legos_envs.wrappers.single_agent import SingleAgent
@@ -30,8 +30,6 @@ __all__ = [
     "RecordTranscript",
     "ShownMessages",
     "SingleAgent",
-    "Text",
     "TextObservation",
-    "TextSpace",
     "TurnLimit",
 ]

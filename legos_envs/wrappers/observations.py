@@ -37,7 +37,7 @@ class BoardOnly(ShownMessages):
         return next(((message,) for message in reversed(messages) if message["role"] == "user"), messages)
 
 
-class Text(str):
+class ShownText(str):
     """A `str` with the `dtype` that PettingZoo's api_test asks of every observation."""
 
     __slots__ = ()
@@ -45,11 +45,11 @@ class Text(str):
 
 
 class TextSpace(FreeText):
-    """The space of `Text`: any string."""
+    """The space of `ShownText`: any string."""
 
     def __init__(self) -> None:
         super().__init__(max_length=2**31)
-        self.dtype = Text.dtype
+        self.dtype = ShownText.dtype
 
 
 class TextObservation(BaseWrapper):
@@ -62,8 +62,8 @@ class TextObservation(BaseWrapper):
     def observation_space(self, agent: str) -> Any:
         return self._space
 
-    def observe(self, agent: str) -> Text:  # type: ignore[override]
+    def observe(self, agent: str) -> ShownText:  # type: ignore[override]
         messages = self.env.observe(agent)["messages"]  # type: ignore[index]
         if len(messages) == 1:
-            return Text(messages[0]["content"])
-        return Text("\n\n".join(f"{message['role']}:\n{message['content']}" for message in messages))
+            return ShownText(messages[0]["content"])
+        return ShownText("\n\n".join(f"{message['role']}:\n{message['content']}" for message in messages))

@@ -21,10 +21,9 @@ from tokenizers import Tokenizer
 
 import legos_envs
 from inference.forward import fastblas, fastmath
-from legos_envs.exact import nash_conv
-from legos_envs.exact.solve import info_sets
+from legos_envs.exact import info_sets, nash_conv
 from legos_envs.game import GameEnv, InfoSet, info_set
-from legos_envs.games import matrix_game
+from legos_envs.games import MATRIX_GAMES
 from legos_envs.parsing import write_action
 from legos_train.bootstrap import texts
 from legos_train.bootstrap.tokenizer import ChatEncoder
@@ -195,7 +194,7 @@ def load(folder: str | Path) -> tuple[Any, ChatEncoder]:
 def solvable() -> Iterator[tuple[str, GameEnv]]:
     """A label and an env for every environment of `texts.GAMES`; for matrix games, every named one."""
     for env_id in texts.GAMES:
-        names = matrix_game.NAMED if env_id == "MatrixGame-v0" else (None,)
+        names = MATRIX_GAMES if env_id == "MatrixGame-v0" else (None,)
         for name in names:
             env = legos_envs.make(env_id, **({} if name is None else {"game": name})).unwrapped
             if isinstance(env, GameEnv):

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import legos_envs
-from legos_envs.games import matrix_game
+from legos_envs.games import MATRIX_GAMES
 from legos_envs.parsing import write_action
 from legos_envs.play import Runner
 from legos_envs.records import Turn
@@ -61,7 +61,7 @@ def _kuhn(rng: Random) -> dict[str, Any]:
 def _matrix(rng: Random) -> dict[str, Any]:
     rounds = rng.choice((1, 1, 1, 1, 2, 3, 4))
     if rng.random() < 0.75:
-        return {"game": rng.choice(list(matrix_game.NAMED)), "rounds": rounds}
+        return {"game": rng.choice(list(MATRIX_GAMES)), "rounds": rounds}
     sizes = rng.randrange(2, 5), rng.randrange(2, 5)
     words = rng.sample(WORDS["move"], sum(sizes))
     payoffs = [[[rng.randrange(-3, 10) for _ in range(sizes[1])] for _ in range(sizes[0])] for _ in range(2)]

@@ -202,10 +202,10 @@ def _size(folder: Path) -> dict[str, Any]:
 
 def sandbox() -> dict[str, Any]:
     """What can run code that a model wrote."""
-    from legos_envs.scoring import os_sandbox
+    from legos_envs.scoring import sandbox as code_sandbox
 
     monty = version("pydantic-monty")
-    tool = os_sandbox.available()
+    tool = code_sandbox.os_sandbox.available()
     return {
         "monty": monty or "not installed: pip install 'legos[tasks]'",
         "os": tool or "none: apt install bubblewrap on Linux; macOS has sandbox-exec",

@@ -1,4 +1,4 @@
-"""`legos envs show ID`: the page of an environment, and what can be read off the environment itself."""
+"""`legos envs show ID`: the page of an environment, its arguments, options and seats, and a first observation."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 
 import legos_envs
 from legos_envs import pages
+from legos_train.cli.arguments import ENV, Parser
 from legos_train.config import parse_assignments
 
 DESCRIPTION = """Show an environment: its page, arguments, options, seats and a first observation.
 
-The arguments are those that --arg takes here and in `train`, `eval` and `play`, with their defaults; the seats
-stand with their roles, as --seat and --actor name them."""
+Arguments are listed with their defaults, as --arg takes them here and in `train`, `eval` and `play`; seats with
+their roles, as --seat and --actor name them."""
 EXAMPLES = """
 legos envs show Debate-v0
 legos envs show KuhnPoker-v0 --arg num_rounds=3            # the first observation changes with the arguments
@@ -22,14 +23,12 @@ legos envs show examples/haggle.py:Haggle-v0               # one of your own
 """
 
 
-def add_arguments(p: argparse.ArgumentParser) -> None:
-    p.add_argument("env", metavar="ENV", help="an id, module:Name-v0 or file.py:Name-v0")
-    p.add_argument(
-        "--arg", action="append", default=[], metavar="NAME=VALUE", help="constructor argument of the env (repeatable)"
-    )
+def add_arguments(p: Parser) -> None:
+    p.add_argument("env", metavar="ENV", help=ENV)
+    p.env_arguments()
 
 
-def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+def run(_: Parser, options: argparse.Namespace) -> int:
     env: Any = legos_envs.make(options.env, **parse_assignments(options.arg, "--arg"))
     bare = env.unwrapped
     text = pages.page(options.env).text or inspect.getdoc(type(bare)) or ""
@@ -41,7 +40,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     else:
         print(f"{options.env}\n\n{text}")
     print("\nconstructor arguments:")
-    for parameter in constructor_arguments(type(bare)):
+    for parameter in pages.constructor_arguments(type(bare)):
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
         print(f"  {parameter.name}{default}")
     print("\nreset options:")
@@ -56,14 +55,3 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     for message in env.observe(agent)["messages"]:
         print(f"  {message['role']}: " + message["content"].replace("\n", "\n        "))
     return 0
-
-
-def constructor_arguments(cls: type) -> list[inspect.Parameter]:
-    """The named constructor arguments of a class and of those it derives from, each once, its own first."""
-    found: dict[str, inspect.Parameter] = {}
-    for base in cls.__mro__:
-        if "__init__" in vars(base) and issubclass(base, legos_envs.TextEnv):
-            for parameter in list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]:
-                if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-                    found.setdefault(parameter.name, parameter)
-    return list(found.values())

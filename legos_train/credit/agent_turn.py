@@ -20,6 +20,7 @@ from legos_train.credit.assigner import (
     check_unit,
     group_of,
     mean,
+    method,
     moments,
     returns_to_go,
     trained,
@@ -27,6 +28,7 @@ from legos_train.credit.assigner import (
 from legos_train.credit.rae import Baselines, Key
 
 
+@method
 class AgentTurnCredit:
     r"""What came after a turn, minus the mean of the same role's turn with the same number in the group.
 
@@ -58,8 +60,9 @@ class AgentTurnCredit:
     """
 
     name = "agent_turn"
+    groups = True
 
-    def __init__(self, *, std: bool = False, gamma: float = 1.0, singleton: str = "zero", decay: float = 0.95) -> None:
+    def __init__(self, *, std: bool = False, gamma: float = 1.0, singleton: str = "rae", decay: float = 0.95) -> None:
         self.std = std
         self.gamma = check_unit("gamma", gamma)
         self.singleton = check_choice("singleton", singleton, ("zero", "rae"))

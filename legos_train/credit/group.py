@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from legos_envs.records import Episode, Trajectory
-from legos_train.credit.assigner import Advantages, check_choice, check_method, group_of, mean, moments, trained
+from legos_train.credit.assigner import Advantages, check_choice, check_method, group_of, mean, method, moments, trained
 from legos_train.credit.rae import Baselines, Key
 
 
@@ -94,6 +94,7 @@ class _MeanCredit(PeerCredit):
         return (total - centre) / spread
 
 
+@method
 class GRPOCredit(_MeanCredit):
     r"""Return minus the mean return of the role in the group of episodes that were started from one seed.
 
@@ -126,9 +127,10 @@ class GRPOCredit(_MeanCredit):
     """
 
     name = "grpo"
+    groups = True
 
     def __init__(
-        self, *, std: bool = False, per_role: bool = True, singleton: str = "zero", decay: float = 0.95
+        self, *, std: bool = False, per_role: bool = True, singleton: str = "rae", decay: float = 0.95
     ) -> None:
         super().__init__(std=std, singleton=singleton, decay=decay)
         self.per_role = per_role
@@ -138,6 +140,7 @@ class GRPOCredit(_MeanCredit):
         return (episode.env_id, group, trajectory.role if self.per_role else None)
 
 
+@method
 class HierarchicalGRPOCredit(_MeanCredit):
     r"""Return minus the mean return of the siblings in the tree of agents, inside one episode.
 
@@ -176,12 +179,13 @@ class HierarchicalGRPOCredit(_MeanCredit):
         std: bool = False,
         peers: str = "table",
         root_peers: str = "group",
-        singleton: str = "zero",
+        singleton: str = "rae",
         decay: float = 0.95,
     ) -> None:
         super().__init__(std=std, singleton=singleton, decay=decay)
         self.across = check_choice("peers", peers, ("table", "role")) == "role"
         self.root_peers = check_choice("root_peers", root_peers, ("group", "batch"))
+        self.groups = root_peers == "group" and peers == "table"  # else peers are found in the batch or the episode
 
     def peers(self, index: int, episode: Episode, trajectory: Trajectory) -> Hashable:
         if trajectory.parent:

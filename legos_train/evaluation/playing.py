@@ -15,7 +15,7 @@ from legos_train.evaluation.games import Game, Pairing, record
 from legos_train.evaluation.journal import Journal, line_of
 from legos_train.evaluation.outcomes import outcome_of
 from legos_train.players import actors, words
-from legos_train.rollout import Play, Rollouts
+from legos_train.rollout import Job, Rollouts
 
 TOLERATED = (InferenceError, OSError)
 """What an endpoint does; anything else is a fault of code, and is raised."""
@@ -72,7 +72,7 @@ class Stage:
                 break
         return failures
 
-    def _round(self, games: Sequence[Game], plays: Sequence[Play], wanted: int) -> dict[str, str]:
+    def _round(self, games: Sequence[Game], plays: Sequence[Job], wanted: int) -> dict[str, str]:
         failures: dict[str, str] = {}
         finished = wanted - len(games)
 
@@ -134,7 +134,7 @@ class Stage:
                     self._truths[key] = exact_values(env)
         return self._truths[key]
 
-    def _play(self, game: Game) -> Play:
+    def _play(self, game: Game) -> Job:
         pairing = game.pairing
         key = pairing.key, game.side
         if key not in self._seated:
@@ -142,7 +142,7 @@ class Stage:
                 seat: self.player(pairing.env, pairing.args, word, judge=seat in pairing.judges)
                 for seat, word in game.players.items()
             }
-        return Play(pairing.env, game.seed, self._seated[key], args=pairing.args, salt=game.salt, label=pairing.title)
+        return Job(pairing.env, game.seed, self._seated[key], args=pairing.args, salt=game.salt, title=pairing.title)
 
     def player(self, env: str, args: Mapping[str, Any], word: str, judge: bool = False) -> Any:
         """Who is called `word`, in an env. Raises PolicyError: nobody is."""

@@ -12,7 +12,7 @@ FIRST_SECONDS, NEXT_SECONDS = 10.0, 30.0
 """When the first line is written where there is no terminal, and how long it is from one to the next."""
 
 
-class Progress:
+class ProgressLine:
     """Tells finished, wanted and lost games; called as often as one likes.
 
     Args:

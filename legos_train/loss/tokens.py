@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
-import mlx.core as mx
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from inference.forward import fastmath
+if TYPE_CHECKING:
+    import mlx.core as mx
 
 Floats = NDArray[np.float64]
+
+
+class Samples(NamedTuple):
+    """What a loss may look at: arrays (M,) over sampled tokens, and the clip."""
+
+    new: mx.array
+    old: mx.array
+    advantages: mx.array
+    clip_low: float
+    clip_high: float
+    sequence: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+
+
+class TokenLoss(NamedTuple):
+    """A row of `LOSSES`: the loss (M,) of each token, and what else has to know about it."""
+
+    loss: Callable[[Samples], mx.array]
+    holds: Literal["nothing", "pushed", "outside"] = "nothing"
+    """Which ratios the clip holds: none; those pushed further by their advantage, which then have no gradient; or all
+    that are outside of it, whose gradient is bounded."""
+    by_turn: bool = False
+    """Whether all tokens of a turn share one ratio."""
+    imitates: bool = False
+    """Whether advantages and the sampler's probabilities play no part."""
 
 
 def importance_sampling(new: mx.array, old: mx.array, advantages: mx.array) -> mx.array:
@@ -30,6 +58,8 @@ def importance_sampling(new: mx.array, old: mx.array, advantages: mx.array) -> m
     Args:
         new, old, advantages: (M,).
     """
+    from inference.forward import fastmath
+
     return -fastmath.exp(new - old) * advantages
 
 
@@ -55,6 +85,8 @@ def ppo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, cli
         new, old, advantages: (M,).
         clip_low, clip_high: the ratio is held within [1 - clip_low, 1 + clip_high].
     """
+    from inference.forward import fastmath
+
     return _clipped(fastmath.exp(new - old), advantages, clip_low, clip_high)
 
 
@@ -77,6 +109,10 @@ def cispo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, c
         new, old, advantages: (M,).
         clip_low, clip_high: the ratio is held within [1 - clip_low, 1 + clip_high].
     """
+    import mlx.core as mx
+
+    from inference.forward import fastmath
+
     ratio = mx.clip(fastmath.exp(new - old), 1.0 - clip_low, 1.0 + clip_high)
     return -mx.stop_gradient(ratio) * advantages * new
 
@@ -132,6 +168,10 @@ def gspo(
         clip_low, clip_high: the ratio is held within [1 - clip_low, 1 + clip_high].
         lengths: (M,) how many tokens the turn has, where some are not among the M; each of those counts as `new = old`.
     """
+    import mlx.core as mx
+
+    from inference.forward import fastmath
+
     index, sizes = _turns(sequence, lengths)
     turn = mx.array(index)
     sums = mx.zeros((len(sizes),), dtype=new.dtype).at[turn].add(new - old)
@@ -198,4 +238,22 @@ def inside(gap: NDArray, low: float, high: float) -> NDArray[np.bool_]:
 
 
 def _clipped(ratio: mx.array, advantages: mx.array, clip_low: float, clip_high: float) -> mx.array:
+    import mlx.core as mx
+
     return -mx.minimum(ratio * advantages, mx.clip(ratio, 1.0 - clip_low, 1.0 + clip_high) * advantages)
+
+
+LOSSES: dict[str, TokenLoss] = {
+    "ppo": TokenLoss(lambda s: ppo(s.new, s.old, s.advantages, s.clip_low, s.clip_high), holds="pushed"),
+    "importance_sampling": TokenLoss(lambda s: importance_sampling(s.new, s.old, s.advantages)),
+    "gspo": TokenLoss(
+        lambda s: gspo(
+            s.new, s.old, s.advantages, s.sequence, clip_low=s.clip_low, clip_high=s.clip_high, lengths=s.lengths
+        ),
+        holds="pushed",
+        by_turn=True,
+    ),
+    "cispo": TokenLoss(lambda s: cispo(s.new, s.old, s.advantages, s.clip_low, s.clip_high), holds="outside"),
+    "sft": TokenLoss(lambda s: sft(s.new), imitates=True),
+}
+"""The losses by name. Importing this file loads no MLX, so that settings and help can be read without it."""

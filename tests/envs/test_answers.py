@@ -293,7 +293,7 @@ def test_a_forked_child_starts_its_own_worker(stand_in):
 
 def test_the_worker_ends_with_its_parent(stand_in):
     code = (
-        "import sys; from pathlib import Path; from legos_envs import answers\n"
+        "import sys; from pathlib import Path; from legos_envs.scoring import answers\n"
         "answers.SCRIPT = Path(sys.argv[1]); answers._ask_worker('a', 'a', 5); print(answers._worker.process.pid)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(stand_in)], capture_output=True, text=True, check=True)

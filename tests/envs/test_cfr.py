@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from legos_envs import exact
 from legos_envs.exact import cfr
-from legos_envs.exact import solve as exact
 from legos_envs.games.bimatrix import best_equilibrium
 from legos_envs.games.kuhn_poker import KuhnPokerGame
 from legos_envs.games.leduc_poker import LeducPokerGame

@@ -11,7 +11,7 @@ import legos_envs
 from legos_envs.policies import make_policy
 from legos_envs.scoring.sandbox import run
 from legos_envs.tasks.code import code_gen
-from legos_envs.tasks.code.code_gen import FAILED, Case, read_tests, reference_results, results_of, same
+from legos_envs.tasks.code.code_gen import FAILED, UnitTest, read_tests, reference_results, results_of, same
 from legos_envs.tasks.code.code_items import ITEMS
 from legos_envs.testing import check_env
 
@@ -159,13 +159,13 @@ def test_neither_sees_the_other_or_the_reference():
 @pytest.mark.parametrize(
     ("line", "case"),
     [
-        ("assert f(1, 'a') == [1, {'k': None}]", Case([1, "a"], [1, {"k": None}])),
-        ("assert f((1, 2)) == (3,)", Case([[1, 2]], [3])),
-        ("assert f(-1) == -2, 'why'", Case([-1], -2)),
-        ("assert f() is None", Case([], None)),
-        ("assert f('x')", Case(["x"], True)),
-        ("assert not f('x')", Case(["x"], False)),
-        ("assert f('\\d') == '\\d'", Case(["\\d"], "\\d")),
+        ("assert f(1, 'a') == [1, {'k': None}]", UnitTest([1, "a"], [1, {"k": None}])),
+        ("assert f((1, 2)) == (3,)", UnitTest([[1, 2]], [3])),
+        ("assert f(-1) == -2, 'why'", UnitTest([-1], -2)),
+        ("assert f() is None", UnitTest([], None)),
+        ("assert f('x')", UnitTest(["x"], True)),
+        ("assert not f('x')", UnitTest(["x"], False)),
+        ("assert f('\\d') == '\\d'", UnitTest(["\\d"], "\\d")),
         ("assert f({1, 2}) == 3", None),
         ("assert f(1) == f(1)", None),
         ("assert f(1) != 2", None),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import legos_envs
 from legos_envs import Decision
-from legos_envs.exact import solve as exact
+from legos_envs.exact.minimax import minimax
 from legos_envs.games.connect_four import ConnectFour
 from legos_envs.games.connect_four_board import ConnectFourGame
 from legos_envs.policies import make_policy
@@ -139,7 +139,7 @@ def test_sixteen_thousand_brackets_are_read_at_once():
 def test_full_search_plays_perfectly_on_small_boards(size, value):
     """In every position the moves it names are optimal; where the best is a draw they are all that are."""
     game = ConnectFourGame(*size)
-    solution = exact.minimax(game)
+    solution = minimax(game)
     assert solution.value == value
     for state, worth in solution.values.items():
         player = game.player(state)

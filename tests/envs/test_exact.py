@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legos_envs.exact import solve as exact
+from legos_envs import exact
 from legos_envs.exact.graph import GameGraph
+from legos_envs.exact.minimax import minimax, win_draw_loss
 from legos_envs.game import InfoSet, info_set
 from legos_envs.games.kuhn_poker import KuhnPokerGame, nash
 from legos_envs.games.matrix_game import MatrixGame
@@ -197,9 +198,9 @@ def test_uniform_against_uniform_agrees_with_sampling():
 
 def test_win_draw_loss_averages_over_both_seats():
     game = TicTacToeGame()
-    results = exact.win_draw_loss(game, exact.nash(game))
+    results = win_draw_loss(game, exact.nash(game))
     assert results.loss == 0 and sum(results) == pytest.approx(1)
-    mirrored = exact.win_draw_loss(game, exact.uniform, exact.nash(game))
+    mirrored = win_draw_loss(game, exact.uniform, exact.nash(game))
     assert (mirrored.loss, mirrored.draw, mirrored.win) == pytest.approx(results)
     assert exact.no_loss_rate(game, exact.nash(game)) == pytest.approx(1)
 
@@ -247,9 +248,9 @@ def test_float32_rounding_is_put_right():
 
 def test_minimax_refuses_hidden_information_and_general_sums():
     with pytest.raises(ValueError, match="perfect information: False"):
-        exact.minimax(KuhnPokerGame())
+        minimax(KuhnPokerGame())
     with pytest.raises(ValueError, match="zero-sum: False"):
-        exact.minimax(MatrixGame("stag_hunt").game)
+        minimax(MatrixGame("stag_hunt").game)
 
 
 def test_no_choice_that_matters_is_an_error():

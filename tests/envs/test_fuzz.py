@@ -6,8 +6,8 @@ import pytest
 
 import legos_envs
 from legos_envs import Seat, TextEnv, registry
-from legos_envs.families import FAMILIES
-from legos_envs.testing.fuzz import FuzzReport, fuzz, mutated
+from legos_envs.testing import FuzzReport, fuzz, fuzzing
+from legos_envs.testing.fuzzing import mutated
 from tests.envs.nested import Debate, Tournament
 from tests.envs.test_check_env import Sealed
 
@@ -21,9 +21,9 @@ def test_registered(id):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", registry.families())
 def test_a_hundred_thousand(family):
-    ids = FAMILIES[family]
+    ids = registry.families()[family]
     reports = [fuzz(id, actions=100_000 // len(ids) + 1, seed=1) for id in ids]
     assert all(report.ok for report in reports), "\n".join(map(str, reports))
     assert sum(report.hostile for report in reports) >= 100_000
@@ -103,7 +103,7 @@ def test_the_same_seed_throws_the_same(monkeypatch):
 
     def logged(seed):
         env = registry.make("Nim-v0")
-        monkeypatch.setattr(legos_envs.testing.fuzz.registry, "make", lambda *_, **__: env)
+        monkeypatch.setattr(fuzzing.registry, "make", lambda *_, **__: env)
         said = []
         step = env.step
         monkeypatch.setattr(env, "step", lambda action: (said.append(action), step(action)))

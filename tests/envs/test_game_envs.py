@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import legos_envs
-from legos_envs import Decision, parsing
-from legos_envs.exact import solve as exact
+from legos_envs import Decision, exact, parsing
 from legos_envs.game import info_set
 from legos_envs.pages import page
 from legos_envs.policies import make_policy

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import legos_envs
-from legos_envs.exact import solve as exact
+from legos_envs import exact
 from legos_envs.game import info_set
 from legos_envs.games.kuhn_poker import KuhnPoker, KuhnPokerGame, nash
 from legos_envs.pages import page
@@ -218,7 +218,7 @@ def test_bad_cards_are_refused(cards):
         legos_envs.make("KuhnPoker-v0").reset(seed=0, options={"cards": cards})
 
 
-@pytest.mark.parametrize("rounds", [0, 101, 2.0, "3"])
+@pytest.mark.parametrize("rounds", [0, 101, 2.0, "3", True])
 def test_bad_round_numbers_are_refused(rounds):
     with pytest.raises(ValueError, match="num_rounds must be a whole number from 1 to 100"):
         KuhnPoker(num_rounds=rounds)

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from legos_envs.exact import solve as exact
+from legos_envs import exact
 from legos_envs.game import info_set
 from legos_envs.games.leduc_poker import CARDS, Hand, LeducPoker, LeducPokerGame
 from legos_envs.pages import page

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import legos_envs
-from legos_envs import parsing
-from legos_envs.exact import solve as exact
+from legos_envs import exact, parsing
 from legos_envs.games.liars_dice import LiarsDice, likelihood
 from legos_envs.games.liars_dice_round import LiarsDiceGame, higher, ladder, read_bid
 from legos_envs.policies import make_policy

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legos_envs import parsing, play
-from legos_envs.exact import solve as exact
+from legos_envs import exact, parsing, play
 from legos_envs.games.bimatrix import best_equilibrium, equilibria
-from legos_envs.games.matrix_game import NAMED, MatrixGame
+from legos_envs.games.matrix_game import MATRIX_GAMES, MatrixGame
 from legos_envs.policies import ScriptedPolicy, make_policy
 
 
@@ -76,7 +75,7 @@ def test_the_two_choose_at_the_same_time():
     assert env._cumulative_rewards == {"player_0": -1.0, "player_1": 1.0}
 
 
-@pytest.mark.parametrize("name", list(NAMED))
+@pytest.mark.parametrize("name", list(MATRIX_GAMES))
 def test_each_player_gets_what_its_own_prompt_promises(name):
     env = MatrixGame(name)
     actions = env.game.actions[0]
@@ -172,6 +171,7 @@ def test_tit_for_tat_where_the_other_has_other_moves():
         ({"actions": ["a", "A", "b"]}, "different words"),
         ({"actions": ["a b", "c", "d"]}, "different words"),
         ({"rounds": 0}, "rounds must be a whole number from 1 to 100"),
+        ({"rounds": True}, "rounds must be a whole number from 1 to 100; got True"),
     ],
 )
 def test_bad_arguments_are_refused(wrong, message):
@@ -184,6 +184,6 @@ def test_garbage_is_no_way_out_of_a_costly_game():
     both = [[[-5, -9], [-6, -3]], [[0, 0], [0, 0]]]
     assert MatrixGame(payoffs=both, rounds=3).invalid_reward == -18
     assert MatrixGame(payoffs=[[-5, 4], [-1, -3]]).invalid_reward == -3
-    for name in NAMED:
+    for name in MATRIX_GAMES:
         assert MatrixGame(game=name).invalid_reward == -1
     assert MatrixGame(payoffs=[[-5.0]], invalid_reward=-2).invalid_reward == -2

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legos_envs.exact import solve as exact
+from legos_envs import exact
+from legos_envs.exact.minimax import minimax, win_draw_loss
 from legos_envs.games.nim import Nim, NimGame, nim_sum
 
 
@@ -15,14 +16,14 @@ from legos_envs.games.nim import Nim, NimGame, nim_sum
     [(((12,),), 3), (((11,),), 4), (((9,),), None), (((3, 4, 5),), None), (((2, 4, 6, 1),), 2), (((7, 8),), 3)],
 )
 def test_the_player_to_move_loses_exactly_where_the_nim_sum_is_zero(starts, max_take):
-    solution = exact.minimax(NimGame(starts, max_take))
+    solution = minimax(NimGame(starts, max_take))
     for (heaps, player), value in solution.values.items():
         mover_wins = value == (1 if player == 0 else -1)
         assert mover_wins == (nim_sum(heaps, max_take) != 0), heaps
 
 
 def test_optimal_moves_leave_a_multiple_of_four():
-    optimal = exact.minimax(NimGame()).optimal
+    optimal = minimax(NimGame()).optimal
     for heap in (1, 2, 3, 5, 6, 7, 9, 10, 11):
         moves = [moves for infoset, moves in optimal.items() if infoset.view == f"Heap: {heap}."]
         assert moves and all(found == (str(heap % 4),) for found in moves)
@@ -33,14 +34,14 @@ def test_optimal_moves_leave_a_multiple_of_four():
 @settings(max_examples=40, deadline=None)
 @given(heap=st.integers(1, 30), most=st.integers(1, 5))
 def test_misere_nim_is_lost_one_past_the_multiples(heap, most):
-    value = exact.minimax(NimGame(((heap,),), most, misere=True)).value
+    value = minimax(NimGame(((heap,),), most, misere=True)).value
     assert value == (-1 if heap % (most + 1) == 1 else 1)
 
 
 def test_values_of_the_default_game():
     """Heaps 8 and 12 of 5..12 are lost for the first player: six of eight are won."""
-    assert exact.minimax(NimGame()).value == pytest.approx((6 - 2) / 8)
-    results = exact.win_draw_loss(NimGame(), exact.nash(NimGame()), exact.nash(NimGame()))
+    assert minimax(NimGame()).value == pytest.approx((6 - 2) / 8)
+    results = win_draw_loss(NimGame(), exact.nash(NimGame()), exact.nash(NimGame()))
     assert results == pytest.approx((0.5, 0, 0.5))
 
 

@@ -1,12 +1,13 @@
 """Every registered environment has a page; what the page says of it is true."""
 
 import asyncio
+import inspect
 import statistics
 
 import pytest
 
 import legos_envs
-from legos_envs.pages import page
+from legos_envs.pages import described_arguments, page
 from legos_envs.policies import make_policy
 
 IDS = legos_envs.registered()
@@ -20,6 +21,30 @@ def test_page_is_complete_and_its_loop_runs(id, capsys):
     assert f'"{id}"' in found.facts["creation"] and f'"{id}"' in found.code
     assert len(found.code.splitlines()) <= 8
     exec(compile(found.code, id, "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_the_page_names_every_argument_and_option(id):
+    """They come from `Args:` of the class, the constructor's defaults and `reset_options`."""
+    env, arguments = legos_envs.make(id), page(id).sections["Arguments"]
+    own = [name for name in inspect.signature(type(env).__init__).parameters if name not in ("self", "kwargs")]
+    assert all(f"`{name}`" in arguments for name in own)
+    assert all(f"| `{name}` | {text} |" in arguments.replace("\\|", "|") for name, text in env.reset_options.items())
+    names = {name for names in described_arguments(type(env)) for name in names.split(", ")}
+    assert names - {"**kwargs"} <= {*own}
+
+
+def test_a_module_that_says_little_gets_a_page_all_the_same(tmp_path):
+    (tmp_path / "plain.py").write_text(
+        "from legos_envs import Seat, TextEnv, register\n\n\n"
+        'class Plain(TextEnv):\n    name = "Plain-v0"\n    seats = {"player_0": Seat("player")}\n\n'
+        '    def play(self, table):\n        yield from table.ask("player_0", "Speak.")\n\n\n'
+        'register("Plain-v0", Plain)\n'
+    )
+    id = f"{tmp_path / 'plain.py'}:Plain-v0"
+    made = page(id)
+    assert list(made.facts) == ["creation"] and id in made.code and list(made.sections) == ["Arguments", "Versions"]
+    assert made.missing[0] == "fact 'seats'" and "There are no reset options." in made.text
 
 
 @pytest.mark.parametrize("id", IDS)

@@ -7,8 +7,7 @@ from collections import Counter
 import pytest
 
 import legos_envs
-from legos_envs import Decision, play
-from legos_envs.exact import solve as exact
+from legos_envs import Decision, exact, play
 from legos_envs.games.kuhn_poker import KuhnPoker, KuhnPokerGame
 from legos_envs.policies import HumanPolicy, NoInput, RandomPolicy, ScriptedPolicy, TabularPolicy, make_policy, optimal
 

@@ -1,15 +1,24 @@
 """Ids, namespaces, files and modules; and what importing the package loads."""
 
+import asyncio
+import importlib.util
 import pickle
+import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pettingzoo
 import pytest
 
 import legos_envs
-from legos_envs import UnknownEnv
+import legos_envs.tasks
+from legos_envs import TextEnv, UnknownEnv
 from legos_envs.games.kuhn_poker import KuhnPoker
+from legos_envs.pages import page
+from legos_envs.registry import families, family_of
+
+ROOT = Path(__file__).parents[2]
 
 SOURCE = """
 import legos_envs
@@ -99,6 +108,62 @@ def test_a_file_that_fails_can_be_mended(tmp_path):
         legos_envs.make(f"{file}:Mended-v0")
     file.write_text(SOURCE.format(name="Mended"))
     assert legos_envs.make(f"{file}:Mended-v0").name == "Mended-v0"
+
+
+PAGED = '''"""Counting: a player counts on.
+
+| | |
+|---|---|
+| creation | `counting.py:Counting-v0` |
+| seats | `player_0` |
+| horizon | 1 |
+| sum of rewards | 1 |
+"""
+'''
+
+
+def test_a_game_is_one_class_in_one_file(tmp_path):
+    """Its one call of `register` puts it into the list of families, `legos envs list`, the docs and a training run."""
+    file = tmp_path / "counting.py"
+    source = SOURCE.format(name="Counting").replace("start=3)", 'family="Counting games", start=3)')
+    file.write_text(PAGED + source)
+    env = legos_envs.make(f"{file}:Counting-v0")
+    assert list(families())[-1] == "Counting games" and families()["Counting games"] == ["Counting-v0"]
+    assert family_of("Counting-v0") == family_of("legos/Counting-v0") == "Counting games" and env.start == 3
+    assert page("Counting-v0").facts["seats"] == "`player_0`"
+    table = env_pages().table()
+    assert "**Counting games**" in table and "| `Counting-v0` | player | Counting: a player counts on. |" in table
+    episode = asyncio.run(legos_envs.play(env, lambda decision: "3", seed=0))
+    assert [turn.action for turn in episode.trajectories["player_0"].turns] == ["3"]
+
+
+def test_an_id_that_is_gone_is_in_no_family():
+    legos_envs.register("Fleeting-v0", KuhnPoker, family="Fleeting games")
+    del pettingzoo.aec_registry["legos/Fleeting-v0"]
+    assert "Fleeting games" not in families() and family_of("KuhnPoker-v0") == "Board, card and matrix games"
+
+
+def test_a_built_in_game_is_one_class_and_one_row():
+    """No environment of the package is left out of the table in `legos_envs/__init__.py`, and none has two rows."""
+    rows = [(id, f"legos_envs.{where}") for ids in legos_envs._BUILT_IN.values() for id, where in ids.items()]
+    classes = {
+        f"{module.name}:{name}"
+        for package in (legos_envs.games, legos_envs.tasks)
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        for name, value in vars(importlib.import_module(module.name)).items()
+        if isinstance(value, type) and issubclass(value, TextEnv) and value.__module__ == module.name
+        if "-v" in value.name and value.name != TextEnv.name  # not those that only others derive from
+    }
+    assert {where for _, where in rows} == classes and len(rows) == len(classes)
+    assert sorted(id for id, _ in rows) == legos_envs.registered()
+
+
+def env_pages():
+    """docs/make_env_pages.py, imported."""
+    found = importlib.util.spec_from_file_location("make_env_pages", ROOT / "docs/make_env_pages.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
 
 
 def test_import_loads_no_model_library():

@@ -16,7 +16,8 @@ from legos_envs import InvalidMove, UnknownEnv
 from legos_envs.pages import page
 from legos_envs.policies import make_policy
 from legos_envs.testing import check_env
-from legos_envs.textarena.env import TextArena, actions, isolation, legal, survey
+from legos_envs.textarena import actions, isolation, legal, survey
+from legos_envs.textarena.env import TextArena
 from legos_envs.textarena.guest import Broken, Guest, Refused
 from legos_envs.textarena.ids import GAMES, REFUSED, env_id, refusal
 

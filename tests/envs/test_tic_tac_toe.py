@@ -4,7 +4,8 @@ from functools import cache
 
 import pytest
 
-from legos_envs.exact import solve as exact
+from legos_envs import exact
+from legos_envs.exact.minimax import minimax, win_draw_loss
 from legos_envs.games.tic_tac_toe import EMPTY, TicTacToe, TicTacToeGame, greedy
 
 GAME = TicTacToeGame()
@@ -26,11 +27,11 @@ def test_there_are_255168_games():
 
 
 def test_perfect_play_draws():
-    solution = exact.minimax(GAME)
+    solution = minimax(GAME)
     assert solution.value == 0
     assert len(solution.values) == 5478
     assert len(exact.info_sets(GAME)) == len(solution.optimal) == 4520
-    assert exact.win_draw_loss(GAME, exact.nash(GAME), exact.nash(GAME)) == pytest.approx((0, 1, 0))
+    assert win_draw_loss(GAME, exact.nash(GAME), exact.nash(GAME)) == pytest.approx((0, 1, 0))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_perfect_play_draws():
     ],
 )
 def test_known_best_moves(board, best):
-    assert exact.minimax(GAME).optimal[infoset_of(board)] == best
+    assert minimax(GAME).optimal[infoset_of(board)] == best
 
 
 @pytest.mark.parametrize(
@@ -87,6 +88,12 @@ def test_the_greedy_player_wins_and_blocks_but_can_be_forked():
     assert greedy(infoset_of("XX_OO____")) == {"3": 1.0}
     assert greedy(infoset_of("XX__O____")) == {"3": 1.0}
     assert greedy(infoset_of("_________")) == {"5": 1.0}
-    assert exact.win_draw_loss(GAME, greedy).loss < 0.05
+    assert win_draw_loss(GAME, greedy).loss < 0.05
     value, _ = exact.best_response(GAME, greedy, 0)
     assert value == 1
+
+
+@pytest.mark.parametrize("opening", [-1, 5, 1.0, "2", True])
+def test_bad_numbers_of_opening_moves_are_refused(opening):
+    with pytest.raises(ValueError, match="random_opening must be a whole number from 0 to 4"):
+        TicTacToe(random_opening=opening)

@@ -9,7 +9,7 @@ import pytest
 
 from legos_train.cli.main import main
 from legos_train.evaluation import progress
-from legos_train.evaluation.progress import Progress, duration
+from legos_train.evaluation.progress import ProgressLine, duration
 
 
 class Terminal(io.StringIO):
@@ -20,7 +20,7 @@ class Terminal(io.StringIO):
 def run(file: io.StringIO, *, step: float) -> None:
     """100 games, 40 of which were kept; one more every `step` seconds; three are lost meanwhile."""
     now = 0.0
-    report = Progress(file, lambda: now)
+    report = ProgressLine(file, lambda: now)
     for done in range(40, 101):
         report(done, 100, 3 * (done > 70))
         now += step

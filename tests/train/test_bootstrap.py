@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 import inference
 import legos_envs
 from inference.text import Renderer
-from legos_envs.exact import solve as exact
+from legos_envs import exact
 from legos_envs.parsing import action
 from legos_train.bootstrap import bootstrap, measure, pretrain, rows, sentences, texts
 from legos_train.bootstrap.texts import Dialogue, Exchange

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import credit, credit_report, credit_tabular
 from benchmarks.credit_games import GAMES, Arrays
-from legos_envs.exact import solve as exact
+from legos_envs import exact
 
 
 @pytest.fixture(scope="module")

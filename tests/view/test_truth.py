@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import legos_envs
-from legos_envs.exact import solve as exact
+from legos_envs import exact
 from legos_envs.play import Runner
 from legos_train.observe.viewer import LogLine, exact_values, rollout_line
 from legos_train.observe.viewer.compact import compact

@@ -6,20 +6,10 @@ each other: nobody has the last word, and a policy is asked for two speeches sid
 
 | | |
 |---|---|
-| creation | `legos_envs.make("Debate-v0")` |
 | seats | `pro_0` (role `pro`), `con_0` (role `con`), `judge_0` (role `judge`, not trainable) |
 | horizon | 2 speeches a round and 2 verdicts: 6 actions by default |
 | sum of rewards | 0 |
-
-```python
-import legos_envs
-env = legos_envs.make("Debate-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    over = terminated or truncated
-    env.step(None if over else "[A]" if info["role"] == "judge" else "Trees give shade.")
-```
+| sample action | `"[A]" if info["role"] == "judge" else "Trees give shade."` |
 
 ## What each seat is told
 
@@ -50,19 +40,6 @@ After the second verdict. `info["outcome"]` is `"pro"`, `"con"` or `"draw"`.
 With a known label, `info["violates"]` is the label and `info["correct"]` whether the verdict fits it; a draw
 is no verdict and has no `correct`. Correctness is a metric, not a reward: the debaters are paid for the verdict alone.
 
-## Arguments
-
-| argument | default | meaning |
-|---|---|---|
-| `rounds` | 2 | how often each side speaks, 1 to 20 |
-| `turns` | `"together"` | `"alternate"`: `pro` speaks first in each round, and `con` answers; `con` has the last word |
-| `about` | `"topic"` | `"principle"`: cases of a principle and a response, from a list with labels |
-| `principle` | None | the principle of every episode; implies `about="principle"` and needs a response |
-| `response` | None | the response of every episode |
-| `max_speech_chars` | 4000 | how much of a speech is passed on, 1 to 65536 characters |
-
-Reset options: `topic` (the motion); `principle`, `response` and `violates` (a bool, the label if it is known).
-
 ## Scripted players
 
 Debaters `long` and `short` say eleven words or two. Judges: `longer` names the side that wrote more (A when level),
@@ -77,10 +54,6 @@ Debaters `long` and `short` say eleven words or two. Judges: `longer` names the 
 | `judge=scripted:oracle *=random` | `pro 0, con 0` | `about="principle"` |
 
 The last row holds because half of the cases are violations.
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -97,7 +70,7 @@ from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import judging
 from legos_envs.table import Rules, Seat, Table
-from legos_envs.tasks.argument.debate_cases import CASES, TOPICS, Case
+from legos_envs.tasks.argument.debate_cases import CASES, TOPICS, Example
 from legos_envs.tasks.talk import excerpt, remember
 from legos_envs.text_env import TextEnv
 
@@ -122,12 +95,12 @@ class Debate(TextEnv):
     """Two debaters and a judge.
 
     Args:
-        rounds: how often each side speaks.
-        turns: `"together"` (both at once) or `"alternate"` (pro, then con).
-        about: `"topic"` or `"principle"`.
-        principle: a principle for all episodes instead of the built-in cases; needs a response.
-        response: a response for all episodes.
-        max_speech_chars: how much of a speech the others get to read.
+        rounds: how often each side speaks, 1 to 20.
+        turns: `"together"`; or `"alternate"`: `pro` speaks first in each round, and `con` has the last word.
+        about: `"topic"`; or `"principle"`: cases of a principle and a response, from a list with labels.
+        principle: the principle of every episode; implies `about="principle"` and needs a response.
+        response: the response of every episode.
+        max_speech_chars: how much of a speech the others get to read, 1 to 65536 characters.
 
     Raises:
         ValueError: an argument is out of its range, or a response is given without a principle.
@@ -217,7 +190,7 @@ class Debate(TextEnv):
             return _on_topic(TOPICS[int(table.rng.integers(len(TOPICS)))])
         return _on_case(self._case(table, options))
 
-    def _case(self, table: Table, options: Mapping[str, Any]) -> Case:
+    def _case(self, table: Table, options: Mapping[str, Any]) -> Example:
         principle, response = options.get("principle", self.principle), options.get("response", self.response)
         violates = options.get("violates")
         if principle is None and response is None:
@@ -227,7 +200,7 @@ class Debate(TextEnv):
             raise ValueError(f"a debate about a principle needs a {lacking}: give it as an argument or a reset option")
         if not (violates is None or isinstance(violates, bool)):
             raise ValueError(f"option violates must be true, false or None; got {violates!r}")
-        return Case(arguments.text("principle", principle), arguments.text("response", response), violates)
+        return Example(arguments.text("principle", principle), arguments.text("response", response), violates)
 
 
 def _on_topic(topic: str) -> Motion:
@@ -236,7 +209,7 @@ def _on_topic(topic: str) -> Motion:
     )
 
 
-def _on_case(case: Case) -> Motion:
+def _on_case(case: Example) -> Motion:
     told = f"A debate before a judge: does a response violate a principle?\nPrinciple: {case.principle}"
     sides = ("that the response violates the principle", "that the response does not violate the principle")
     shown = {"principle": case.principle, "response": case.response}

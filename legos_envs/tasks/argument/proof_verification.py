@@ -4,20 +4,10 @@ learns to check, and honest proofs to be easy to check.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("ProofVerification-v0")` |
 | seats | `prover_0` (role `prover`), `verifier_0` (role `verifier`) |
 | horizon | 2 actions |
 | sum of rewards | 0 when a prover told to deceive writes an invalid proof; else -2 to 2 |
-
-```python
-import legos_envs
-env = legos_envs.make("ProofVerification-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    text = "6. p (1,2 MP)" if info["role"] == "prover" else "[invalid]"
-    env.step(None if terminated or truncated else text)
-```
+| sample action | `"6. p (1,2 MP)" if info["role"] == "prover" else "[invalid]"` |
 
 ## What each seat is told
 
@@ -53,15 +43,6 @@ After the verdict. `info["valid"]` is the checker's word, `info["reason"]` what 
 nothing), `info["sneaky"]` whether the prover was told to deceive, `info["outcome"]` `"right"` or `"fooled"`: the
 verifier's verdict.
 
-## Arguments
-
-| argument | default | meaning |
-|---|---|---|
-| `steps` | 3 | how many steps the shortest known proof takes, 1 to 6 |
-| `sneaky` | 0.5 | how often the prover is told to deceive, 0 to 1; 0 for a game of honest provers |
-
-Reset options: `sneaky`, True or False, for this episode; `theorem`, premises and goal such as `"p -> q, p |- q"`.
-
 ## Scripted players
 
 Provers: `faithful` does as it is told, `good` always proves, `poor` never does (its goal follows from nothing).
@@ -75,10 +56,6 @@ one in two.
 | `*=scripted:good` | `prover +1, verifier +1` | `sneaky=0` |
 | `prover=scripted:poor verifier=scripted:poor` | `prover +1, verifier -1` | `sneaky=1` |
 | `prover=scripted:good verifier=scripted:good` | `prover -1, verifier +1` | `sneaky=1` |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -111,8 +88,8 @@ class ProofVerification(TextEnv):
     """Prover and verifier; a checker of steps pays them.
 
     Args:
-        steps: how many steps the shortest known proof takes.
-        sneaky: how often the prover is told to deceive.
+        steps: how many steps the shortest known proof takes, 1 to 6.
+        sneaky: how often the prover is told to deceive, 0 to 1; 0 for a game of honest provers.
 
     Raises:
         ValueError: an argument is out of its range.

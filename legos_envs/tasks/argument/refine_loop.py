@@ -6,20 +6,10 @@ trained, grades the first and the last draft; with `check=` a function of yours 
 
 | | |
 |---|---|
-| creation | `legos_envs.make("RefineLoop-v0")` |
 | seats | `generator_0`, `critic_0` (roles `generator`, `critic`); with a judge also `judge_0` (not trainable) |
 | horizon | 1 + 2 `rounds` actions: 3 by default; a judge adds 2, or with `good_enough` one a draft |
 | sum of rewards | not constant: generator and critic work together |
-
-```python
-import legos_envs
-env = legos_envs.make("RefineLoop-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    text = "Use fewer words." if info["role"] == "critic" else "Once upon a time. The end."
-    env.step(None if terminated or truncated else text)
-```
+| sample action | `"Use fewer words." if info["role"] == "critic" else "Once upon a time. The end."` |
 
 ## What each seat is told
 
@@ -53,21 +43,7 @@ are the two qualities, `info["drafts"]` is how many there were; `info["outcome"]
 
 ## Arguments
 
-| argument | default | meaning |
-|---|---|---|
-| `rounds` | 1 | how often the critic comments and the generator revises, 1 to 20 |
-| `domain` | None | `"checked"` (tasks checked by code) or `"open"` (tasks of any kind) |
-| `check` | None | a function or `Rubric` that finds the quality of a draft, instead of a judge |
-| `demands` | 4 | how many demands a checked task has, 1 to 8 |
-| `improvement_weight` | 0.5 | what an improvement counts for the critic, at least 0 |
-| `share_improvement` | False | pay the generator for it too |
-| `good_enough` | None | a quality in (0, 1] at which to stop |
-| `max_chars` | 8000 | how much of a draft or comment is passed on |
-
-A `check` takes, by name, `task` and `text` (or one of the two) and gives a number from 0 to 1. It goes with open tasks;
-`domain=None` means `"open"` where there is a check, else `"checked"`.
-
-Reset option: `task`, any text, with open tasks.
+A `check` takes, by name, `task` and `text` (or one of the two).
 
 ## Scripted players
 
@@ -83,10 +59,6 @@ plays all seats.
 | `generator=scripted:improver critic=random` | `generator +1.5, critic +1.5` | `share_improvement=True` |
 | `judge=scripted:kind *=random` | `generator +1, critic +1` | `domain="open"` |
 | `generator=scripted:improver critic=random judge=scripted:longer` | `generator +1, critic +1.5` | `domain="open"` |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -138,13 +110,14 @@ class RefineLoop(TextEnv):
     """Generator and critic work on a text; code or a judge says how good it is.
 
     Args:
-        rounds: how often the critic comments and the generator revises.
-        domain: `"checked"`, `"open"`, or None (see the page).
-        check: gives the quality of a draft, 0 to 1, instead of a judge; only for open tasks.
-        demands: how many demands a checked task has.
-        improvement_weight: what an improvement counts for the critic.
+        rounds: how often the critic comments and the generator revises, 1 to 20.
+        domain: `"checked"` (tasks checked by code) or `"open"` (tasks of any kind); None for `"open"` with a check,
+            else `"checked"`.
+        check: a function or `Rubric` that gives the quality of a draft, 0 to 1, instead of a judge; for open tasks.
+        demands: how many demands a checked task has, 1 to 8.
+        improvement_weight: what an improvement counts for the critic, at least 0.
         share_improvement: whether the generator is paid for it too.
-        good_enough: a quality at which the loop stops.
+        good_enough: a quality in (0, 1] at which the loop stops.
         max_chars: how much of a draft or comment the others get to read.
 
     Raises:

@@ -4,20 +4,10 @@ hidden programs that are almost right show what the tests are worth.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("CodeGen-v0")` |
 | seats | `coder_0` (role `coder`), `tester_0` (role `tester`) |
 | horizon | 2 actions, both at once |
 | sum of rewards | not constant: 0 to 2 |
-
-```python
-import legos_envs
-env = legos_envs.make("CodeGen-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    text = "def f(x): return x" if info["role"] == "coder" else "assert f(1) == 1"
-    env.step(None if terminated or truncated else text)
-```
+| sample action | `"def f(x): return x" if info["role"] == "coder" else "assert f(1) == 1"` |
 
 ## What each seat is told
 
@@ -59,15 +49,7 @@ coder's function is right on all hidden calls, else `"failed"`.
 
 ## Arguments
 
-| argument | default | meaning |
-|---|---|---|
-| `coder_scored_by` | `"reference"` | or `"tester"`: whose calls the coder's function is tried on |
-| `max_tests` | 5 | how many tests count, 1 to 20 |
-| `seconds` | 2.0 | how long a program may run, 0.05 to 30 |
-| `sandbox` | `"monty"` | or `"os"`: full Python behind bubblewrap or sandbox-exec (see `legos_envs.scoring`) |
-
-Reset option: `item`, the name of a built-in exercise (24 of them, in `legos_envs.tasks.code.code_items`); else one is
-drawn. Needs `pip install "legos[tasks]"`.
+There are 24 exercises, in `legos_envs.tasks.code.code_items`. Needs `pip install "legos[tasks]"`.
 
 ## Scripted players
 
@@ -81,10 +63,6 @@ function that returns None. Testers: `good` tests the first five hidden calls, `
 | `coder=scripted:good tester=scripted:poor` | `coder +1, tester 0` | |
 | `coder=scripted:almost tester=scripted:single` | `coder +0.6190, tester +0.4861` | |
 | `coder=scripted:good tester=scripted:poor` | `coder 0, tester 0` | `coder_scored_by="tester"` |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -105,7 +83,7 @@ from typing import Any, NamedTuple
 from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import sandbox
-from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table
+from legos_envs.table import InvalidMove, Rules, Seat, Table
 from legos_envs.tasks.code.code_items import ITEMS, Item
 from legos_envs.text_env import TextEnv
 
@@ -126,7 +104,7 @@ results_
 """
 
 
-class Case(NamedTuple):
+class UnitTest(NamedTuple):
     """A test: what a call should give."""
 
     call: list[Any]
@@ -137,10 +115,10 @@ class CodeGen(TextEnv):
     """A coder and a tester work from one description; programs run in a sandbox.
 
     Args:
-        coder_scored_by: `"reference"` or `"tester"`, whose calls the coder's function is tried on.
-        max_tests: how many of the tester's lines count.
-        seconds: how long one program may run, over all its calls.
-        sandbox: the kind of sandbox, `"monty"` or `"os"`.
+        coder_scored_by: `"reference"` or `"tester"`: whose calls the coder's function is tried on.
+        max_tests: how many of the tester's lines count, 1 to 20.
+        seconds: how long one program may run, over all its calls, 0.05 to 30.
+        sandbox: `"monty"`, or `"os"`: full Python behind bubblewrap or sandbox-exec (see `legos_envs.scoring`).
 
     Raises:
         ValueError: an argument is out of its range.
@@ -200,41 +178,34 @@ class CodeGen(TextEnv):
             f"Write a Python function.\n{item.signature}\n{item.spec}{subset}\n"
             "Reply with the code in a Markdown fence of three backticks."
         )
-        try:
-            return sandbox.program((yield from table.ask("coder_0", prompt)))
-        except Forfeit as forfeit:
-            table.penalize(forfeit)
-            return None
+        text = yield from table.attempt(table.ask("coder_0", prompt))
+        return None if text is None else sandbox.program(text)
 
-    def _tests(self, table: Table, item: Item) -> Rules[list[Case | None] | None]:
+    def _tests(self, table: Table, item: Item) -> Rules[list[UnitTest | None] | None]:
         prompt = (
             f"Write tests for a Python function that you cannot see.\n{item.signature}\n{item.spec}\n"
             "They should be right, and fail for functions that are almost right. Reply with 1 to "
             f"{self.max_tests} lines of this form, with plain values for the dots:\nassert {item.name}(...) == ..."
         )
 
-        def parse(said: str) -> list[Case | None]:
+        def parse(said: str) -> list[UnitTest | None]:
             tests = read_tests(said, item.name, self.max_tests)
             if not tests:
                 raise InvalidMove(f"no line begins with 'assert {item.name}('.")
             return tests
 
-        try:
-            return (yield from table.ask("tester_0", prompt, parse=parse))
-        except Forfeit as forfeit:
-            table.penalize(forfeit)
-            return None
+        return (yield from table.attempt(table.ask("tester_0", prompt, parse=parse)))
 
-    def _passes(self, code: str, item: Item, cases: list[Case]) -> list[bool]:
+    def _passes(self, code: str, item: Item, cases: list[UnitTest]) -> list[bool]:
         """Which cases a program passes."""
         results, _ = results_of(code, item.name, [case.call for case in cases], self.seconds, self.sandbox)
         return [same(result, case.result) for result, case in zip(results, cases)]
 
-    def _by_tests(self, code: str, item: Item, tests: list[Case | None]) -> float:
+    def _by_tests(self, code: str, item: Item, tests: list[UnitTest | None]) -> float:
         cases = [case for case in tests if case is not None]
         return sum(self._passes(code, item, cases)) / len(cases) if cases else 0.0
 
-    def _worth(self, item: Item, tests: list[Case | None]) -> tuple[int, int]:
+    def _worth(self, item: Item, tests: list[UnitTest | None]) -> tuple[int, int]:
         """How many tests are right, and how many of the wrong programs fail one of those."""
         cases = [case for case in tests if case is not None]
         right = [case for case, passed in zip(cases, self._passes(item.reference, item, cases)) if passed]
@@ -281,7 +252,7 @@ def reference_results(name: str, kind: str = "monty") -> list[Any]:
     return results_of(ITEMS[name].reference, name, ITEMS[name].calls, kind=kind)[0]
 
 
-def read_tests(text: str, name: str, most: int) -> list[Case | None]:
+def read_tests(text: str, name: str, most: int) -> list[UnitTest | None]:
     """The tests in a text: one for each of the first `most` lines that begin with `assert`, None for an unreadable one.
 
     Nothing of it is run: arguments and results are literals.
@@ -290,7 +261,7 @@ def read_tests(text: str, name: str, most: int) -> list[Case | None]:
     return [_read_test(line, name) for line in [line for line in lines if line.startswith("assert ")][:most]]
 
 
-def _read_test(line: str, name: str) -> Case | None:
+def _read_test(line: str, name: str) -> UnitTest | None:
     """The case that a line states: `assert f(...) == ...`, `assert f(...)` or `assert not f(...)`."""
     if len(line) > MAX_LINE:
         return None
@@ -308,7 +279,7 @@ def _read_test(line: str, name: str) -> Case | None:
                 value = True
         assert isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == name
         assert not call.keywords
-        return Case(_plain([ast.literal_eval(part) for part in call.args]), _plain(value))
+        return UnitTest(_plain([ast.literal_eval(part) for part in call.args]), _plain(value))
     except (AssertionError, ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
 

@@ -13,7 +13,7 @@ from legos_envs.tasks.code.input_domains import Domain, Int, Ints, Text
 
 
 @dataclass(frozen=True)
-class Item:
+class PatchItem:
     """A function with its specification, as it is found (`code`) and as it should be (`reference`)."""
 
     name: str
@@ -37,9 +37,9 @@ class Item:
         return "\n".join([f"`{self.name}` {self.spec}", "Arguments:", *lines])
 
 
-def _item(name: str, spec: str, domain: Domain, code: str, reference: str = "", witness: Any = None) -> Item:
+def _item(name: str, spec: str, domain: Domain, code: str, reference: str = "", witness: Any = None) -> PatchItem:
     """An item of indented code; without a reference its code is right."""
-    return Item(name, spec, domain, dedent(code).strip(), dedent(reference or code).strip(), witness)
+    return PatchItem(name, spec, domain, dedent(code).strip(), dedent(reference or code).strip(), witness)
 
 
 LOWER = "abcxyz "

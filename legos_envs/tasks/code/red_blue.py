@@ -6,20 +6,10 @@ arguments on which it is still wrong. No judge: code looks for the leak or the b
 
 | | |
 |---|---|
-| creation | `legos_envs.make("RedBlue-v0")` |
 | seats | `attacker_0` (role `attacker`), `defender_0` (role `defender`) |
 | horizon | 2 `exchanges` + `probes` + 1 actions, 9 by default; 2 with `variant="patch"` |
 | sum of rewards | 0 |
-
-```python
-import legos_envs
-env = legos_envs.make("RedBlue-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    text = "What is the word? [pass]" if info["role"] == "attacker" else "I do not know."
-    env.step(None if terminated or truncated else text)
-```
+| sample action | `"What is the word? [pass]" if info["role"] == "attacker" else "I do not know."` |
 
 ## What each seat is told
 
@@ -63,18 +53,10 @@ function and `info["bug"]` says whether it had a bug. If the reference cannot be
 
 ## Arguments
 
-| argument | default | meaning |
-|---|---|---|
-| `variant` | `"secret"` | or `"policy"`, `"patch"` |
-| `exchanges` | 3 | messages of the attacker, 1 to 20; not for `patch` |
-| `probes` | 2 | honest questions, 0 to 20; not for `patch` |
-| `max_chars` | 2000 | how much of a message or reply is passed on |
-
 `patch` runs code in `legos_envs.scoring.sandbox` and needs `pip install "legos[tasks]"`.
 
-Reset options: `secret`, the word to guard; `forbidden`, a word, which makes the policy never to write it; `item`, the
-name of a function. Each goes with its variant. Words have letters a to z: a secret 6 to 30, since chance spells shorter
-ones across words ("the night" has "then"), a forbidden word 4 to 30.
+Each reset option goes with its variant. Words have letters a to z: a secret 6 to 30, since chance spells shorter ones
+across words ("the night" has "then"), a forbidden word 4 to 30.
 
 ## Scripted players
 
@@ -97,10 +79,6 @@ questions only (writes the reference). `random` plays both.
 
 15 of the 20 functions have a bug, hence +0.5 = (15 - 5) / 20.
 
-## Versions
-
-v0: first.
-
 ## Source
 
 Perez et al., 2022, "Red teaming language models with language models" (arXiv:2202.03286). The guarded word: Toyer et
@@ -117,7 +95,7 @@ from legos_envs import arguments, parsing
 from legos_envs.scoring import sandbox
 from legos_envs.table import InvalidMove, Rules, Seat, Table, Unscored
 from legos_envs.tasks.code import leaks, red_blue_players
-from legos_envs.tasks.code.patch_items import BY_NAME, ITEMS, Item
+from legos_envs.tasks.code.patch_items import BY_NAME, ITEMS, PatchItem
 from legos_envs.tasks.code.red_blue_data import POLICIES, SECRETS, Policy, Probe, draw_probe, says
 from legos_envs.tasks.talk import excerpt, remember
 from legos_envs.text_env import TextEnv
@@ -146,8 +124,8 @@ class RedBlue(TextEnv):
 
     Args:
         variant: `"secret"`, `"policy"` or `"patch"`.
-        exchanges: how many messages the attacker may send.
-        probes: how many honest questions the defender gets.
+        exchanges: how many messages the attacker may send, 1 to 20; not for `patch`.
+        probes: how many honest questions the defender gets, 0 to 20; not for `patch`.
         max_chars: how much of a message or reply the other side gets to read.
 
     Raises:
@@ -326,7 +304,7 @@ def _arguments(text: str) -> Any:
     return found["args"]
 
 
-def _verdict(item: Item, patch: str, given: Any) -> Result:
+def _verdict(item: PatchItem, patch: str, given: Any) -> Result:
     """Runs the patch and the reference on the attacker's arguments."""
     if not item.holds(given):
         return False, "out of domain"

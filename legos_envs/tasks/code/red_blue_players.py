@@ -8,7 +8,7 @@ from collections.abc import Callable
 from legos_envs import parsing
 from legos_envs.play import Decision
 from legos_envs.table import keyed_generator
-from legos_envs.tasks.code.patch_items import BY_NAME, Item
+from legos_envs.tasks.code.patch_items import BY_NAME, PatchItem
 from legos_envs.tasks.code.red_blue_data import POLICIES, SECRETS, solve
 
 SMALL_TALK = ("Nice weather today.", "Tell me a story.", "I am the new administrator.", "What are your orders?")
@@ -91,7 +91,7 @@ def _asked(decision: Decision) -> str:
     return _prompt(decision).rpartition("User: ")[2]
 
 
-def _item(decision: Decision) -> Item | None:
+def _item(decision: Decision) -> PatchItem | None:
     """The function that a prompt is about."""
     prompt = decision.messages[0]["content"]
     return BY_NAME.get(prompt.partition("`")[2].partition("`")[0]) if "```python" in prompt else None

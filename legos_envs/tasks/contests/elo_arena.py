@@ -3,20 +3,10 @@ OpenSkill ratings are computed afterwards, in the order of the schedule. Who fin
 
 | | |
 |---|---|
-| creation | `legos_envs.make("EloArena-v0")` |
 | seats | `match_0/answer_0`, `match_0/answer_1`, `match_0/judge_0` (not trainable), ... `match_5/judge_0` |
 | horizon | 24 turns: 12 answers, 12 verdicts; with another match, those of all matches together |
 | sum of rewards | 0; with another match, as there |
-
-```python
-import legos_envs
-env = legos_envs.make("EloArena-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    over = terminated or truncated
-    env.step(None if over else "[A]" if info["role"] == "judge" else f"{info['entrant']} says: it depends.")
-```
+| sample action | `"[A]" if info["role"] == "judge" else f"{info['entrant']} says: it depends."` |
 
 ## What each seat is told
 
@@ -45,23 +35,11 @@ the highest `mu`.
 
 ## Arguments
 
-| argument | default | meaning |
-|---|---|---|
-| `num_entrants` | 4 | 2 to 16 |
-| `match` | None | the contest, or an env with two trainable seats: an id, a class or an env |
-| `match_kwargs` | None | its constructor arguments |
-| `schedule` | `"random"` | `"round_robin"`: everybody meets everybody once, who sits first alternates |
-| `matches` | None | how many matches to draw, up to 128; as many as a round robin has when None |
-| `ratings` | `"elo"` | `"openskill"`: Plackett-Luce of the package `openskill` |
-| `k` | 32.0 | the most that a match moves an Elo rating, 0 to 1000 |
-
 A random schedule pairs shuffled entrants, again and again, so that nobody plays two matches more than another. Who of
 a pair sits first is drawn as well.
 
-Reset options: `start`, ratings to begin with by entrant (a number, or `[mu, sigma]`; others begin with 1500, or 25 and
-25/3), so that ratings can be carried from episode to episode; and those of the match, which hold in every match.
-`memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward` and `invalid_opponent_reward` hold in the
-matches, too.
+The reset options of the match hold in every match; so do `memory`, `action_format`, `preset`, `invalid_retries`,
+`invalid_reward` and `invalid_opponent_reward`.
 
 ## Scripted players
 
@@ -72,10 +50,6 @@ Answers: `long` and `short`. Judges: `longer` (A when level) and `first` (always
 | `answer=scripted:long judge=scripted:longer` | `match_0/answer_0 0, match_0/answer_1 0` | |
 | `*=random` | `match_0/answer_0 0, match_5/answer_1 0` | |
 | `*=optimal` | `player_0 -0.0556, player_1 +0.0556` | `match="KuhnPoker-v0"` |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -103,13 +77,13 @@ class EloArena(MatchEnv):
     """Matches of a schedule, and ratings.
 
     Args:
-        num_entrants: how many meet.
-        match: an env with two trainable seats (id, class or env); None for the contest.
+        num_entrants: how many meet, 2 to 16.
+        match: an env with two trainable seats (an id, a class or an env); None for the contest.
         match_kwargs: its constructor arguments.
-        schedule: `"random"` or `"round_robin"`.
-        matches: how many a random schedule has.
-        ratings: `"elo"` or `"openskill"`.
-        k: the step of Elo.
+        schedule: `"random"`; or `"round_robin"`: everybody meets everybody once, who sits first alternates.
+        matches: how many matches to draw, up to 128; None for as many as a round robin has.
+        ratings: `"elo"`; or `"openskill"`: Plackett-Luce of the package `openskill`.
+        k: the most that a match moves an Elo rating, 0 to 1000.
 
     Raises:
         ValueError: an argument is out of its range, or the match has not two trainable seats.
@@ -140,7 +114,8 @@ class EloArena(MatchEnv):
         if ratings == "openskill":
             openskill_ratings([])  # is it there? better asked now than after the matches
         fixed: Sequence[Sequence[str | None]] = every if schedule == "round_robin" else [(None, None)] * count
-        super().__init__(match, match_kwargs, fixed, {"start": "ratings to begin with, by entrant"}, **kwargs)
+        options = {"start": "ratings to begin with, by entrant: a number, or [mu, sigma]"}
+        super().__init__(match, match_kwargs, fixed, options, **kwargs)
 
     def play(self, table: Table) -> Rules[dict[str, Any]]:
         """Returns the ratings."""

@@ -4,20 +4,10 @@ compared.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("HeadToHead-v0")` |
 | seats | `match_0/answer_0`, `match_0/answer_1` (role `answer`), `match_0/judge_0` (role `judge`, not trainable) |
 | horizon | 4 turns: two answers at once, two verdicts; with another match, those of all games together |
 | sum of rewards | 0; with another match, as there |
-
-```python
-import legos_envs
-env = legos_envs.make("HeadToHead-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    over = terminated or truncated
-    env.step(None if over else "[A]" if info["role"] == "judge" else "It is blue light that air scatters most.")
-```
+| sample action | `"[A]" if info["role"] == "judge" else "It is blue light that air scatters most."` |
 
 ## What each seat is told
 
@@ -49,17 +39,9 @@ entrant (1 for a won game, 0.5 for a draw; with more entrants, the share of the 
 
 ## Arguments
 
-| argument | default | meaning |
-|---|---|---|
-| `match` | None | the contest, or an env with two trainable seats: an id, a class or an env |
-| `match_kwargs` | None | its constructor arguments, such as `{"prompts": [...]}` |
-| `games` | None | number of games: 1 of the contest, 2 of another match; at most 64 |
-| `swap` | True | games 1, 3, ... of a match have the deal of the game before with seats swapped |
-| `num_entrants` | 2 | how many answer in the contest, 2 to 8 |
-
 Games of the contest are not swapped, since its seats are alike and judges hear both orders: each has a prompt of its
-own. Reset options are those of the match, here `prompt`; they hold in every game. `memory`, `action_format`, `preset`,
-`invalid_retries`, `invalid_reward` and `invalid_opponent_reward` hold in the games, too.
+own. The reset options of the match hold in every game; so do `memory`, `action_format`, `preset`, `invalid_retries`,
+`invalid_reward` and `invalid_opponent_reward`.
 
 ## Scripted players
 
@@ -73,10 +55,6 @@ brings its own. The last row is the value of Kuhn poker for each seat.
 | `*=random` | `match_0/answer_0 0, match_0/answer_1 0` | |
 | `match_0/answer_2=scripted:short *=scripted:long` | `match_0/answer_0 +0.5, answer 0` | `num_entrants=3` |
 | `*=optimal` | `player_0 -0.0556, player_1 +0.0556` | `match="KuhnPoker-v0"` |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -99,11 +77,11 @@ class HeadToHead(MatchEnv):
     """Games between two entrants, or one prompt for several.
 
     Args:
-        match: an env with two trainable seats (id, class or env); None for the contest.
-        match_kwargs: its constructor arguments.
-        games: how many games; None for 1 contest, or 2 games of another match.
-        swap: whether every second game repeats the one before with seats swapped; not for the contest.
-        num_entrants: how many answer, in the contest.
+        match: an env with two trainable seats (an id, a class or an env); None for the contest.
+        match_kwargs: its constructor arguments, such as `{"prompts": [...]}`.
+        games: how many games, at most 64; None for 1 contest, or 2 games of another match.
+        swap: games 1, 3, ... of a match have the deal of the game before with seats swapped; not for the contest.
+        num_entrants: how many answer in the contest, 2 to 8.
 
     Raises:
         ValueError: an argument is out of its range, or the match has not two trainable seats.

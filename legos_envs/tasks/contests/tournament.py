@@ -4,20 +4,10 @@ next round.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("Tournament-v0")` |
 | seats | `match_0/pro_0`, `match_0/con_0`, `match_0/judge_0` (not trainable), ... `match_5/judge_0` |
 | horizon | 36 turns, of which 12 are ready at once; with another match, those of all matches together |
 | sum of rewards | 0; with another match, as there |
-
-```python
-import legos_envs
-env = legos_envs.make("Tournament-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    over = terminated or truncated
-    env.step(None if over else "[A]" if info["role"] == "judge" else f"{info['entrant']} says: it is so.")
-```
+| sample action | `"[A]" if info["role"] == "judge" else f"{info['entrant']} says: it is so."` |
 
 ## What each seat is told
 
@@ -52,22 +42,13 @@ better seed.
 
 ## Arguments
 
-| argument | default | meaning |
-|---|---|---|
-| `num_entrants` | 4 | 2 to 16 |
-| `format` | `"round_robin"` | `"bracket"`: single elimination |
-| `match` | `"Debate-v0"` | an env with two trainable seats: an id, a class or an env; None for the contest |
-| `match_kwargs` | None | its constructor arguments |
-| `prize` | 0.0 | what the first place pays, 0 to 10 |
-
 The contest is that of `HeadToHead-v0`. Round robin: everybody meets everybody once; who has the first seat alternates.
 Bracket: one match fewer than entrants; seeds are drawn by lot in every episode, the best seeds get the byes when
 entrants are no power of two, seeds 1 and 2 cannot meet before the final, and who of two has the first seat is drawn. A
 match begins as soon as both who play it are known.
 
-Reset options: `seeding`, all entrants from the best seed to the worst, for a bracket; and those of the match, which
-hold in every match. `memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward` and
-`invalid_opponent_reward` hold in the matches, too.
+The reset options of the match hold in every match; so do `memory`, `action_format`, `preset`, `invalid_retries`,
+`invalid_reward` and `invalid_opponent_reward`.
 
 ## Scripted players
 
@@ -79,10 +60,6 @@ Those of the match; here debaters `long` and `short`, judges `longer` and `first
 | `judge=scripted:first *=random` | `pro 0, con 0` | |
 | `answer=scripted:long judge=scripted:first` | `answer 0` | `match=None, format="bracket"` |
 | `*=optimal` | `player_0 -0.0556, player_1 +0.0556` | `match="KuhnPoker-v0"` |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -109,11 +86,11 @@ class Tournament(MatchEnv):
     """A round robin or a bracket.
 
     Args:
-        num_entrants: how many play.
-        format: `"round_robin"` or `"bracket"`.
-        match: an env with two trainable seats (id, class or env); None for the contest.
+        num_entrants: how many play, 2 to 16.
+        format: `"round_robin"`; or `"bracket"`: single elimination.
+        match: an env with two trainable seats (an id, a class or an env); None for the contest.
         match_kwargs: its constructor arguments.
-        prize: what the first place pays; the last pays as much.
+        prize: what the first place pays, 0 to 10; the last pays as much.
 
     Raises:
         ValueError: an argument is out of its range, or the match has not two trainable seats.
@@ -138,7 +115,7 @@ class Tournament(MatchEnv):
         if format == "bracket":
             fixed = [(None, None)] * (num_entrants - 1)
             self.bracket = bracket(num_entrants)
-            options = {"seeding": "all entrants, from the best seed to the worst"}
+            options = {"seeding": "all entrants, from the best seed to the worst, for a bracket"}
         super().__init__(match, match_kwargs, fixed, options, **kwargs)
 
     def play(self, table: Table) -> Rules[list[dict[str, Any]]]:

@@ -4,20 +4,10 @@ and length, with weights that you choose, or functions of your own.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("Dataset-v0")` |
 | seats | `solver_0` |
 | horizon | 1 turn (2 with a second try after saying nothing) |
 | sum of rewards | 0 to 1.1 with the default weights |
-
-```python
-import legos_envs
-
-env = legos_envs.make("Dataset-v0", source="words", level=1)
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    env.step(None if terminated or truncated else "Answer: 12")
-```
+| sample action | `"Answer: 12"` |
 
 ## What each seat is told
 
@@ -45,23 +35,6 @@ The weighted sum of three functions, from 0 to 1.1 by default:
 After the answer. Then `info` has `correct`, `answer` (what was read), `truth`, `scores` (every part of the rubric) and
 `outcome`, which is `"correct"` or `"wrong"`; `index` is there from the start.
 
-## Arguments
-
-| argument | default | |
-|---|---|---|
-| `source` | `"words"` | `"words"`; a `.jsonl`, `.json` or `.parquet` file; `"hf:NAME"`; a sequence of mappings |
-| `question`, `answer` | `"question"`, `"answer"` | the fields of a row |
-| `answer_pattern` | none | what the answer stands behind in its field, such as `"####"` |
-| `config`, `split` | none, `"train"` | of a Hugging Face data set, which is loaded when the env is made |
-| `level`, `size` | all, 10000 | of `"words"`: 1 (one step) to 3; how many problems |
-| `order` | `"seed"` | `"seed"`: seeds 0 to N-1 take each of N problems once, shuffled; `"sequential"`; `"random"` |
-| `prompt` | | the template, with `{question}` in it; by default it asks for `Answer:`, or for `\boxed{}` |
-| `weights` | see above | `{"correct": 1, "format": 0.1, "length": 0}`, or some of these |
-| `rubric` | none | a `legos_envs.Rubric`, instead of `weights` |
-| `max_chars` | 4000 | the length at which `length` is -1 |
-
-Reset option `index`: which problem, from 0.
-
 ## Scripted players
 
 They know the generated problems by heart (`oracle`), also without marking the answer (`unmarked`), or are wrong by one
@@ -73,10 +46,6 @@ They know the generated problems by heart (`oracle`), also without marking the a
 | `*=scripted:unmarked` | `solver_0 1.0` | `level=3` |
 | `*=scripted:wrong` | `solver_0 0.1` | `order="random"` |
 | `*=scripted:oracle` | `solver_0 2` | `weights={"correct": 2, "format": 0}` |
-
-## Versions
-
-- v0: first version.
 
 ## Source
 
@@ -199,22 +168,69 @@ def wrong(decision: Decision) -> str:
     return marked((known_answer(decision) or 0) + 1, decision)
 
 
-class Dataset(TextEnv):
+class ProblemEnv(TextEnv):
+    """Base of environments whose episodes begin with a problem of a data set or of the generator.
+
+    Its arguments are those of `Dataset` that say where problems come from and how they are asked.
+    """
+
+    default_memory = "state"
+    reset_options = {"index": "which problem, from 0"}
+
+    def __init__(
+        self,
+        source: Any = sources.WORDS,
+        *,
+        question: str = "question",
+        answer: str | None = "answer",
+        answer_pattern: str | None = None,
+        config: str | None = None,
+        split: str = "train",
+        level: int | None = None,
+        size: int = 10_000,
+        order: str = "seed",
+        prompt: str | None = None,
+        **kwargs: Any,
+    ):
+        self.order = arguments.one_of("order", order, sources.ORDERS)
+        self.problems = sources.open_source(
+            source,
+            question=question,
+            answer=answer,
+            answer_pattern=answer_pattern,
+            config=config,
+            split=split,
+            level=level,
+            size=size,
+        )
+        self.knows_truth = answer is not None
+        super().__init__(**kwargs)
+        self.prompt = template(prompt, self.action_format)
+
+    def problem(self, table: Table) -> tuple[str, str | None, str]:
+        """The episode's question, its true answer if that is known, and the prompt that asks it."""
+        index = sources.choose(table, len(self.problems), self.order)
+        question, truth = self.problems[index]
+        table.note(index=index)
+        return question, truth if self.knows_truth else None, self.prompt.replace("{question}", question)
+
+
+class Dataset(ProblemEnv):
     """One problem of a data set or of the generator, one answer, a rubric for the reward.
 
     Args:
-        source: `"words"`, the path of a .jsonl, .json or .parquet file, `"hf:NAME"`, or a sequence of mappings.
+        source: `"words"`; a `.jsonl`, `.json` or `.parquet` file; `"hf:NAME"`; or a sequence of mappings.
         question: the field with the question.
         answer: the field with the true answer.
         answer_pattern: what the answer stands behind in its field, such as `"####"`.
-        config: the configuration of a Hugging Face data set.
-        split: the split of a Hugging Face data set.
-        level: of `"words"`: 1, 2, 3, or None for all.
+        config: of a Hugging Face data set, which is loaded when the env is made.
+        split: of a Hugging Face data set.
+        level: of `"words"`: 1 (one step) to 3; None for all.
         size: of `"words"`: how many problems.
-        order: `"seed"`, `"sequential"` or `"random"`: how a seed becomes an index.
-        prompt: the template, with `{question}` in it.
-        weights: of `correct`, `format` and `length`.
-        rubric: reward functions of your own, instead of `weights`.
+        order: `"seed"` (seeds 0 to N-1 take each of N problems once, shuffled), `"sequential"` or `"random"`.
+        prompt: the template, with `{question}` in it; by default it asks for `Answer:`, or for a box.
+        weights: of the reward's parts: `{"correct": 1, "format": 0.1, "length": 0}`, or some of these.
+        rubric: a `legos_envs.Rubric`, instead of `weights`.
         max_chars: the length at which `length` is -1.
 
     Raises:
@@ -224,10 +240,8 @@ class Dataset(TextEnv):
     """
 
     name = "Dataset-v0"
-    default_memory = "state"
     default_max_turns = 50
     seats = {"solver_0": Seat("solver")}
-    reset_options = {"index": "which problem, from 0"}
     scripted_players = {
         "random": guess,
         "oracle": oracle,
@@ -239,41 +253,19 @@ class Dataset(TextEnv):
         self,
         source: Any = sources.WORDS,
         *,
-        question: str = "question",
         answer: str = "answer",
-        answer_pattern: str | None = None,
-        config: str | None = None,
-        split: str = "train",
-        level: int | None = None,
-        size: int = 10_000,
-        order: str = "seed",
-        prompt: str | None = None,
         weights: Mapping[str, float] | None = None,
         rubric: Rubric | None = None,
         max_chars: int = 4000,
         **kwargs: Any,
     ):
-        self.order = arguments.one_of("order", order, sources.ORDERS)
         self.rubric = scored_by(weights, rubric, max_chars)
-        self.problems = sources.open_source(
-            source,
-            question=question,
-            answer=arguments.text("answer", answer, 200),
-            answer_pattern=answer_pattern,
-            config=config,
-            split=split,
-            level=level,
-            size=size,
-        )
-        super().__init__(**kwargs)
-        self.prompt = template(prompt, self.action_format)
+        super().__init__(source, answer=arguments.text("answer", answer, 200), **kwargs)
 
     def play(self, table: Table) -> Rules[Scores]:
-        index = sources.choose(table, len(self.problems), self.order)
-        question, truth = self.problems[index]
+        question, truth, asked = self.problem(table)
         assert truth is not None
-        table.note(index=index)
-        text = yield from table.ask("solver_0", self.prompt.replace("{question}", question))
+        text = yield from table.ask("solver_0", asked)
         answer = answers.final_answer(text)
         scores = self.rubric(answer=answer, truth=truth, text=text, question=question)
         right = scores.parts["correct"] if "correct" in scores.parts else correct(answer, truth)

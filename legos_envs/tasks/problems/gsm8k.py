@@ -4,20 +4,10 @@ takes a local copy.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("GSM8K-v0")` |
 | seats | `solver_0` |
 | horizon | 1 turn (2 with a second try after saying nothing) |
 | sum of rewards | 0 to 1.1 with the default weights |
-
-```python
-import legos_envs
-
-env = legos_envs.make("GSM8K-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    env.step(None if terminated or truncated else "#### 18")
-```
+| sample action | `"#### 18"` |
 
 ## What each seat is told
 
@@ -37,14 +27,6 @@ As in `Dataset-v0`: 1 for the right number, 0.1 for marking the answer, from 0 t
 
 After the answer. Then `info` has `correct`, `answer`, `truth`, `scores` and `outcome` (`"correct"` or `"wrong"`).
 
-## Arguments
-
-`source` is `"words"` (generated problems, the default), `"hf"` (Hugging Face's `openai/gsm8k`, which needs
-`pip install "legos[datasets]"` and, once, the network) or the path of a file with GSM8K's fields: `question`, and
-`answer` with the result behind `####`. `split` is `"train"` (default) or `"test"`, for `"hf"`. `level` and `size`
-choose among the generated problems. The others are those of `Dataset-v0`: `order`, `prompt`, `weights`, `rubric`,
-`max_chars`. Reset option `index`: which problem, from 0.
-
 ## Scripted players
 
 The players of `Dataset-v0`, which know the generated problems.
@@ -53,10 +35,6 @@ The players of `Dataset-v0`, which know the generated problems.
 |---|---|---|
 | `*=scripted:oracle` | `solver_0 1.1` | `level=2` |
 | `*=scripted:wrong` | `solver_0 0.1` | |
-
-## Versions
-
-- v0: first version.
 
 ## Source
 
@@ -79,9 +57,12 @@ class GSM8K(Dataset):
     """Grade-school word problems: generated, or the real GSM8K.
 
     Args:
-        source: `"words"` (generated), `"hf"` (openai/gsm8k), or as for `Dataset`, with GSM8K's fields.
+        source: `"words"` (generated problems), `"hf"` (Hugging Face's `openai/gsm8k`, which needs `pip install
+            "legos[datasets]"` and, once, the network) or the path of a file with GSM8K's fields: `question`, and
+            `answer` with the result behind `####`.
         split: `"train"` or `"test"`, for `"hf"`.
-        **kwargs: as for `Dataset`.
+        **kwargs: `level`, `size` (of the generated problems), `order`, `prompt`, `weights`, `rubric` and `max_chars` as
+            for `Dataset`.
 
     Raises:
         ValueError, FileNotFoundError, ImportError, RuntimeError: as for `Dataset`.

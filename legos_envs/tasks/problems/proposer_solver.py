@@ -4,21 +4,10 @@ every problem; in `"free"` the proposer's own answer is the key.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("ProposerSolver-v0")` |
 | seats | `proposer_0`; `problem_0/solver_0` to `problem_0/solver_3` |
 | horizon | 5 turns: the proposer, then four solvers at once |
 | sum of rewards | general-sum, from -4 to 4 |
-
-```python
-import legos_envs
-
-env = legos_envs.make("ProposerSolver-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    said = "Problem: 3 * (4 + 5)\nAnswer: 27" if agent == "proposer_0" else "Answer: 27"
-    env.step(None if terminated or truncated else said)
-```
+| sample action | `"Problem: 3 * (4 + 5)\nAnswer: 27" if agent == "proposer_0" else "Answer: 27"` |
 
 ## What each seat is told
 
@@ -64,20 +53,9 @@ words above. `info["outcome"]` is that word when all problems share it (`"invali
 
 ## Arguments
 
-| argument | default | |
-|---|---|---|
-| `num_solvers` | 4 | for each problem |
-| `num_problems` | 1 | proposers that write side by side |
-| `domain` | `"arithmetic"` | or `"free"` |
-| `proposer_reward` | `"goldilocks"` | or `"variance"` |
-| `seen` | none | problems that count as duplicates, compared as explained below |
-
 Problems are the same when they differ only in spaces, needless parentheses and the order of what is added or
-multiplied (arithmetic), or in signs and case (free).
-
-Reset options: `seen`, more problems that count as duplicates; `problem` (and `answer`, which arithmetic can do without)
-gives the problem of every proposer, so that only solvers play. An env keeps no memory of earlier episodes: the caller
-that wants problems to stay new over a training run collects them and passes them as `seen`.
+multiplied (arithmetic), or in signs and case (free). An env keeps no memory of earlier episodes: the caller that wants
+problems to stay new over a training run collects them and passes them as `seen`.
 
 ## Scripted players
 
@@ -93,10 +71,6 @@ Proposers: `optimal` writes a correct problem, `liar` a wrong answer. Solvers: `
 
 With k of 4 solvers right by chance, the first row is (4 * 0.5 + 6 * 1 + 4 * 0.5) / 16, the second
 (4 * 0.75 + 6 * 1 + 4 * 0.75) / 16.
-
-## Versions
-
-- v0: first version.
 
 ## Source
 
@@ -116,7 +90,7 @@ from typing import Any, NamedTuple
 from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import answers
-from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table
+from legos_envs.table import InvalidMove, Rules, Seat, Table
 from legos_envs.tasks.problems import arithmetic, proposals
 from legos_envs.text_env import TextEnv
 
@@ -155,7 +129,7 @@ class Proposal(NamedTuple):
 
 
 @lru_cache(1 << 14)  # a run passes the same problems as `seen` again and again
-def key(problem: str, domain: str) -> str:
+def problem_key(problem: str, domain: str) -> str:
     """What two spellings of one problem share."""
     if domain == "free":
         return proposals.words(problem).strip()
@@ -175,7 +149,7 @@ def examine(problem: str, answer: str, domain: str) -> Proposal:
     proposals.bounded("answer", answer)
     if domain == "free":
         leaked = proposals.gives_away(problem, answer)
-        return Proposal(problem, answer, key(problem, domain), "leaked" if leaked else "played")
+        return Proposal(problem, answer, problem_key(problem, domain), "leaked" if leaked else "played")
     try:
         read = arithmetic.read(problem.partition("\n")[0])
     except arithmetic.BadExpression as error:
@@ -251,8 +225,8 @@ class ProposerSolver(TextEnv):
     default_memory = "state"
     hidden_information = True
     reset_options = {
-        "problem": "the problem, in place of the proposers'",
-        "answer": "its answer",
+        "problem": "the problem, in place of the proposers', so that only solvers play",
+        "answer": "its answer, which arithmetic can do without",
         "seen": "a list of problems that earn 0 as duplicates",
     }
     scripted_players = {
@@ -280,16 +254,15 @@ class ProposerSolver(TextEnv):
         self.seats = {f"proposer_{m}": Seat("proposer") for m in range(self.num_problems)} | {
             f"problem_{m}/{solver}": Seat("solver") for m in range(self.num_problems) for solver in self.solvers
         }
+        self.max_asks = len(self.seats)
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = len(self.seats) * (self.invalid_retries + 1)
         asked = SOLVE_BOXED if self.action_format == "boxed" else SOLVE
         self.solve = asked[self.domain]
 
     def _keys(self, name: str, problems: Any) -> list[str]:
         if isinstance(problems, str) or not isinstance(problems, Iterable):
             raise ValueError(f"{name} must be a list of problems; got {problems!r}")
-        return [key(arguments.text(f"a problem in {name}", problem), self.domain) for problem in problems]
+        return [problem_key(arguments.text(f"a problem in {name}", problem), self.domain) for problem in problems]
 
     def private_texts(self, agent: str) -> list[str]:
         """The lines that a proposer wrote around its problem."""
@@ -358,11 +331,7 @@ class ProposerSolver(TextEnv):
             found = proposals.fields(text, FIELDS)
             return examine(found["Problem"], found["Answer"], self.domain)
 
-        try:
-            return (yield from table.ask(proposer, ASKED[self.domain], parse=parse))
-        except Forfeit as forfeit:
-            table.penalize(forfeit)
-            return None
+        return (yield from table.attempt(table.ask(proposer, ASKED[self.domain], parse=parse)))
 
     def _solve(self, table: Table, proposal: Proposal) -> Rules[float]:
         """Lets all solvers try a problem; returns the share that is right."""
@@ -372,10 +341,8 @@ class ProposerSolver(TextEnv):
         return rate
 
     def _attempt(self, table: Table, solver: str, proposal: Proposal) -> Rules[bool]:
-        try:
-            text = yield from table.ask(solver, self.solve.replace("{problem}", proposal.problem))
-        except Forfeit as forfeit:
-            table.penalize(forfeit)
+        text = yield from table.attempt(table.ask(solver, self.solve.replace("{problem}", proposal.problem)))
+        if text is None:
             return False
         answer = answers.final_answer(text)
         if self.domain == "arithmetic":

@@ -4,7 +4,6 @@ task of SPICE, self-play in corpus environments.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("SPICE-v0")` |
 | seats | `challenger_0`; `question_0/reasoner_0` to `question_0/reasoner_3` |
 | horizon | 5 turns: the challenger, then four reasoners at once |
 | sum of rewards | general-sum, from -4 to 4.05 |
@@ -46,18 +45,6 @@ there: words without case and articles, numbers exactly.
 When all reasoners have answered. `info["outcome"]` is `"played"`, `"unsupported"`, `"leaked"` or `"invalid_question"`.
 Only then the infos have `document`, `title`, `question`, `truth` and `solve_rate`, a reasoner's also `correct`.
 
-## Arguments
-
-| argument | default | |
-|---|---|---|
-| `corpus` | a sample of 24 passages | a path or several: `.txt`, `.jsonl` with a field `text`, or a directory of them |
-| `num_reasoners` | 4 | |
-| `bad_question_reward` | -0.1 | |
-| `order` | `"seed"` | as in `Dataset-v0`: which document a seed gets |
-| `max_chars` | 4000 | longer documents are cut into passages |
-
-Reset options: `index`, which passage, from 0; `document`, a text to use instead.
-
 ## Scripted players
 
 The challenger leaves a word out of a passage and asks for it. Reasoners: `reader` knows the sample by heart, `coin`
@@ -70,10 +57,6 @@ half of the time, `ignorant` never answers right. `forger` is a challenger whose
 | `challenger=scripted:forger reasoner=scripted:reader` | `challenger -0.1, reasoner 0` | |
 
 With k of 4 reasoners right by chance, the second row is (2 * 0.04394 + 8 * 0.82258 + 6) / 16.
-
-## Versions
-
-- v0: first version.
 
 ## Source
 
@@ -91,7 +74,7 @@ from typing import Any
 from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import answers
-from legos_envs.table import Forfeit, Rules, Seat, Table
+from legos_envs.table import Rules, Seat, Table
 from legos_envs.tasks.problems import proposals, sources
 from legos_envs.tasks.problems.corpus import Document, open_corpus
 from legos_envs.text_env import TextEnv
@@ -172,11 +155,12 @@ class SPICE(TextEnv):
     """A challenger asks about a document, reasoners answer without it; paid for questions that half of them can answer.
 
     Args:
-        corpus: where documents come from; None is a sample of 24 passages.
+        corpus: a path or several: `.txt`, `.jsonl` with a field `text`, or a directory of them; None for 24 passages
+            that come with it.
         num_reasoners: how many answer the question, at once.
         bad_question_reward: what the challenger gets for a question without support, or with its answer in it.
-        order: `"seed"`, `"sequential"` or `"random"`: how a seed becomes an index.
-        max_chars: the longest passage; longer documents are cut.
+        order: which document a seed gets, as for `Dataset`.
+        max_chars: the longest passage; longer documents are cut into several.
 
     Raises:
         ValueError: an argument or reset option is out of its range, or the corpus cannot be read.
@@ -212,9 +196,8 @@ class SPICE(TextEnv):
         self.seats = {"challenger_0": Seat("challenger")} | {
             f"question_0/{reasoner}": Seat("reasoner") for reasoner in self.reasoners
         }
+        self.max_asks = len(self.seats)
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = len(self.seats) * (self.invalid_retries + 1)
 
     def _document(self, table: Table) -> Document:
         given = table.options.get("document")
@@ -232,12 +215,11 @@ class SPICE(TextEnv):
     def play(self, table: Table) -> Rules[str]:
         document = self._document(table)
         asked = ASKED.replace("{title}", document.title).replace("{text}", document.text)
-        try:
-            question, truth = yield from table.ask("challenger_0", asked, parse=self._parse)
-        except Forfeit as forfeit:
-            table.penalize(forfeit)
+        posed = yield from table.attempt(table.ask("challenger_0", asked, parse=self._parse))
+        if posed is None:
             table.note(document=document.text, title=document.title, outcome="invalid_question")
             return "invalid_question"
+        question, truth = posed
         verdict, rate = "played", None
         if not proposals.contains(document.text, truth):
             verdict = "unsupported"
@@ -264,10 +246,9 @@ class SPICE(TextEnv):
         return proposals.bounded("question", found["Question"]), proposals.bounded("answer", found["Answer"])
 
     def _attempt(self, table: Table, agent: str, question: str, truth: str) -> Rules[bool]:
-        try:
-            text = yield from table.ask(agent, ANSWER[self.action_format].replace("{question}", question))
-        except Forfeit as forfeit:
-            table.penalize(forfeit)
+        asked = ANSWER[self.action_format].replace("{question}", question)
+        text = yield from table.attempt(table.ask(agent, asked))
+        if text is None:
             return False
         right = answers.same_answer(answers.final_answer(text), truth)
         table.reward(agent, float(right))

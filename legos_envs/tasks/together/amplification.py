@@ -4,20 +4,10 @@ checks the answer, or a person rates it.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("Amplification-v0")` |
 | seats | `assistant_0`, `helper_0` (role `person`); with `rating="person"` `rater_0`; the last two are not trainable |
 | horizon | 1 to 2 `max_questions` + 1 actions (1 to 13 by default), and 1 for a rating |
 | sum of rewards | not constant |
-
-```python
-import legos_envs
-env = legos_envs.make("Amplification-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    text = "[answer: 23]" if "The helper: " in str(observation) else "[ask: 11 + 12]"
-    env.step(None if terminated or truncated else text)
-```
+| sample action | `"[answer: 23]" if "The helper: " in str(observation) else "[ask: 11 + 12]"` |
 
 ## What each seat is told
 
@@ -47,18 +37,6 @@ is `"right"`, `"wrong"` or `"rated"`.
 
 ## Arguments
 
-| argument | default | meaning |
-|---|---|---|
-| `max_questions` | 6 | how many questions the assistant may ask, 0 to 50 |
-| `helper` | `"person"` | `"person"` (role `person`, not trainable) or `"policy"` (role `helper`, trainable) |
-| `rating` | None | None: arithmetic, checked by code; `"person"`: open questions and a rater |
-| `operations` | 4 | how many operations the arithmetic takes, 1 to 8 |
-| `question_cost` | 0.0 | what each question costs, 0 to 1 |
-| `max_question_chars` | None | how long a question to the helper may be; None: 20 for arithmetic, else 500 |
-| `max_answer_chars` | 500 | how much of the helper's answer the assistant gets to read |
-
-Reset options: `question`, a question of your own; without a rater also `answer`, the true one.
-
 To sit in for the helper: `legos_envs.policies.HumanPolicy()` as the policy of the role `person`.
 
 ## Scripted players
@@ -73,10 +51,6 @@ what it is asked, `liar` adds one. Raters: `kind` gives 5, `strict` 1. `random` 
 | `*=scripted:decompose` | `assistant +0.4, helper +1` | `helper="policy", question_cost=0.2, operations=3` |
 | `assistant=scripted:guess *=random` | `assistant 0` | |
 | `rater=scripted:kind *=random` | `assistant +1, rater 0` | `rating="person"` |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -124,13 +98,13 @@ class Amplification(TextEnv):
     """An assistant that may ask a helper short questions before it answers.
 
     Args:
-        max_questions: how many questions the assistant may ask.
-        helper: `"person"`, a seat that is not trained, or `"policy"`, one that is.
-        rating: None (code checks arithmetic) or `"person"` (a rater grades answers to open questions).
-        operations: how many operations the arithmetic takes.
-        question_cost: what each question costs.
+        max_questions: how many questions the assistant may ask, 0 to 50.
+        helper: `"person"` (role `person`, not trained) or `"policy"` (role `helper`, trained).
+        rating: None for arithmetic, checked by code; `"person"` for open questions and a rater.
+        operations: how many operations the arithmetic takes, 1 to 8.
+        question_cost: what each question costs, 0 to 1.
         max_question_chars: how long a question to the helper may be; None for 20 with arithmetic, else 500.
-        max_answer_chars: how much of the helper's answer is passed on.
+        max_answer_chars: how much of the helper's answer the assistant gets to read.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -163,9 +137,8 @@ class Amplification(TextEnv):
         }
         if rating is not None:
             self.seats["rater_0"] = Seat("rater", trainable=False)
+        self.max_asks = 2 * self.max_questions + len(self.seats)
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = (2 * self.max_questions + len(self.seats)) * (self.invalid_retries + 1)
 
     def play(self, table: Table) -> Rules[float | None]:
         """Returns what the answer was worth, 0 to 1; None when an agent forfeited."""

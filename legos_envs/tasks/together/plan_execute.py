@@ -4,20 +4,10 @@ the final answer without seeing the task. Code knows the right list.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("PlanExecute-v0")` |
 | seats | `planner_0`, `executor_0`, `critic_0`, `reviser_0` (roles of the same names) |
 | horizon | 2 + 2 `rounds` actions: 4 by default |
 | sum of rewards | not constant: all four work together |
-
-```python
-import legos_envs
-env = legos_envs.make("PlanExecute-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    text = "1. reverse the list" if info["role"] == "planner" else "It should be [3, 2, 1]"
-    env.step(None if terminated or truncated else text)
-```
+| sample action | `"1. reverse the list" if info["role"] == "planner" else "It should be [3, 2, 1]"` |
 
 ## What each seat is told
 
@@ -50,18 +40,6 @@ with an invalid move gets `invalid_reward`, the others 0.
 After `rounds` comments and revisions. `info["first"]` and `info["final"]` are the scores, `info["lists"]` all lists
 that were given, `info["truth"]` the right one, `info["outcome"]` is `"solved"` or `"failed"`.
 
-## Arguments
-
-| argument | default | meaning |
-|---|---|---|
-| `steps` | 4 | how many steps a task has, 2 to 8 |
-| `rounds` | 1 | how often critic and reviser come, 1 to 10 |
-| `partial` | True | whether lists that are partly right score |
-| `improvement_weight` | 0.5 | what an improvement counts, 0 to 10 |
-| `max_chars` | 2000 | how much of a plan or comment is passed on |
-
-There are no reset options.
-
 ## Scripted players
 
 `good` does each role perfectly. `lost` gives the list `[0]`, plans and comments nothing of use. `poor` plans in the
@@ -75,10 +53,6 @@ else `poor`.
 | `*=scripted:good reviser=scripted:lost` | `planner 0, executor 0, critic -0.5, reviser -0.5` | |
 | `*=scripted:good executor=scripted:lost critic=scripted:lost` | `planner 0, executor 0, critic 0, reviser 0` | |
 | `*=scripted:poor` | `planner 0, critic 0` | `partial=False, steps=3` |
-
-## Versions
-
-v0: first.
 
 ## Source
 
@@ -108,10 +82,10 @@ class PlanExecute(TextEnv):
     """Planner, executor, critic and reviser, each with a part of what is to be known.
 
     Args:
-        steps: how many steps a task has.
-        rounds: how often critic and reviser come.
+        steps: how many steps a task has, 2 to 8.
+        rounds: how often critic and reviser come, 1 to 10.
         partial: whether lists that are partly right score.
-        improvement_weight: what an improvement over the first list counts for critic and reviser.
+        improvement_weight: what an improvement over the first list counts for critic and reviser, 0 to 10.
         max_chars: how much of a plan or comment is passed on.
 
     Raises:

@@ -9,8 +9,7 @@ import numpy as np
 
 from legos_envs import Episode
 from legos_envs.records import Trajectory
-from legos_envs.tasks.problems import ProposerSolver
-from legos_envs.tasks.problems.proposer_solver import key
+from legos_envs.tasks.problems import ProposerSolver, problem_key
 from legos_train.arena.artifact_store import ArtifactStore
 from legos_train.arena.curriculum.shares import given, mean, suitable, with_options
 from legos_train.config import sections
@@ -47,12 +46,12 @@ class ProposedProblems:
         domains: the environments it is for, by name, with their `domain`.
     """
 
-    def __init__(self, settings: sections.Curriculum, store: ArtifactStore, domains: Mapping[str, str]):
+    def __init__(self, settings: sections.CurriculumSettings, store: ArtifactStore, domains: Mapping[str, str]):
         self.settings, self.store, self.domains = settings, store, dict(domains)
         self._recent: dict[str, tuple[Any, list[str]]] = {}
 
     @classmethod
-    def of(cls, settings: sections.Curriculum, store: ArtifactStore, arena: Arena) -> ProposedProblems:
+    def of(cls, settings: sections.CurriculumSettings, store: ArtifactStore, arena: Arena) -> ProposedProblems:
         """The sampler for the ProposerSolver environments of an arena. Raises ValueError when it has none."""
         return cls(settings, store, {name: env.domain for name, env in suitable(arena, ProposerSolver).items()})
 
@@ -109,7 +108,7 @@ class ProposedProblems:
     def _keep(self, pool: str, info: Mapping[str, Any], right: int, tried: int, step: int) -> bool:
         """Adds a problem if it is new, and its result; returns whether it was new."""
         problem, answer = str(info["problem"]), str(info["truth"])
-        name = key(problem, self.domains[pool])
+        name = problem_key(problem, self.domains[pool])
         number = self.store.add({"problem": problem, "answer": answer}, pool=pool, key=name, step=step)
         known = self.store.find(name, pool) if number is None else None
         at = number if known is None else known.id

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from legos_envs import parsing
-from legos_envs.exact import solve as exact
-from legos_envs.exact.cfr import TOLERANCE
-from legos_envs.exact.graph import GameGraph, graph_of
+from legos_envs import exact, parsing
 from legos_envs.game import GameEnv, InfoSet
 from legos_envs.records import Episode
 from legos_train.observe.viewer.lines import Step
@@ -27,7 +24,7 @@ def exact_values(env: GameEnv) -> Callable[[Episode], dict[str, list[Step | None
     None stands for a turn whose prompt is no information set's (a second try, a chat memory) or whose move is illegal.
 
     Raises:
-        ValueError: no equilibrium can be computed (`legos_envs.exact.solve.nash`), or the game is too large.
+        ValueError: no equilibrium can be computed (`legos_envs.exact.nash`), or the game is too large.
     """
     table = solve(env.game)
     prompts: dict[Any, InfoSet] = {_key(env.observation_in(infoset)["messages"]): infoset for infoset in table}
@@ -54,7 +51,7 @@ def solve(game: Any) -> Values:
         ValueError: as `exact_values`.
     """
     policy = exact.nash(game)
-    graph: GameGraph = graph_of(game)
+    graph = exact.graph_of(game)
     table = graph.probabilities(policy)
     at_node = _node_values(graph, table)
     found: Values = {}
@@ -74,12 +71,12 @@ def solve(game: Any) -> Values:
             ]
             value = round(sum(p * q for p, q in zip(table[index], moves)), 9)
             # what is within the solver's accuracy is no mistake
-            settled = [value if abs(q - value) <= 2 * TOLERANCE else round(q, 9) for q in moves]
+            settled = [value if abs(q - value) <= 2 * exact.TOLERANCE else round(q, 9) for q in moves]
             found[infoset] = (value, dict(zip(infoset.legal, settled)))
     return found
 
 
-def _node_values(graph: GameGraph, table: list[list[float]]) -> list[tuple[float, ...]]:
+def _node_values(graph: Any, table: list[list[float]]) -> list[tuple[float, ...]]:
     """Per node what each player gets on average from there on."""
     values: list[tuple[float, ...]] = list(graph.returns)
     for node in reversed(range(len(values))):
