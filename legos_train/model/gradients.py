@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from legos_train.batch import Batch
 from legos_train.loss import LossSettings, metrics, objective
 from legos_train.model.lora import Weights
-from legos_train.model.policy import Policy
+from legos_train.model.policy import LoRAPolicy
 from legos_train.model.ranks import World
 from legos_train.model.recompute import Outcome
 
 
 def prepare(
-    policy: Policy,
+    policy: LoRAPolicy,
     batch: Batch,
     settings: LossSettings,
     *,
@@ -43,7 +43,7 @@ def prepare(
 
 
 def loss_and_grad(
-    policy: Policy,
+    policy: LoRAPolicy,
     batch: Batch,
     settings: LossSettings,
     *,

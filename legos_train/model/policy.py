@@ -1,6 +1,6 @@
 """The policy being trained: a base model shared with whoever loaded it, plus LoRA weights of its own.
 
-    policy = Policy(model, sections.LoRASettings(rank=16), seed=0)
+    policy = LoRAPolicy(model, sections.LoRASettings(rank=16), seed=0)
     loss, grads, numbers = loss_and_grad(policy, batch, LossSettings())
     policy.load(optimizer.apply_gradients(grads, policy.trainable()))
     policy.save("adapters/step_1")
@@ -42,7 +42,7 @@ FULL_ROW_VOCABULARY = 8192  # up to this size the reference cache keeps whole di
 MIN_PREFIX = 8  # a shorter shared prefix saves less than a second pass through the layers costs
 
 
-class Policy:
+class LoRAPolicy:
     """Base model + LoRA. `model` is any mlx-lm model; it is not changed and its arrays are not copied.
 
     `seed` alone decides the initial LoRA weights. `cache_bytes` bounds the cache of reference log-probabilities. On the
