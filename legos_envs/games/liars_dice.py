@@ -131,9 +131,6 @@ class LiarsDice(GameEnv):
         faces: of a die, 2 to 10.
         wild: dice that show the highest face count as any face.
         one_round: one round only, where bidder and caller get +1 and -1.
-
-    Raises:
-        ValueError: an argument or option is out of its range.
     """
 
     name = "LiarsDice-v0"

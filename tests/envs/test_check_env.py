@@ -56,7 +56,9 @@ def test_every_variant(id, options):
 
 
 def test_kuhn_match():
-    assert check_env("KuhnPoker-v0", episodes=20, skip=NOT_EVERYWHERE, num_rounds=3, raise_on_failure=True).us_per_turn > 0
+    assert (
+        check_env("KuhnPoker-v0", episodes=20, skip=NOT_EVERYWHERE, num_rounds=3, raise_on_failure=True).us_per_turn > 0
+    )
 
 
 # --- a naive env -----------------------------------------------------------------------------------------------------

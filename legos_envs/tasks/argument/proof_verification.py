@@ -90,9 +90,6 @@ class ProofVerification(TextEnv):
     Args:
         steps: how many steps the shortest known proof takes, 1 to 6.
         sneaky: how often the prover is told to deceive, 0 to 1; 0 for a game of honest provers.
-
-    Raises:
-        ValueError: an argument is out of its range.
     """
 
     name = "ProofVerification-v0"

@@ -119,9 +119,6 @@ class CodeGen(TextEnv):
         max_tests: how many of the tester's lines count, 1 to 20.
         seconds: how long one program may run, over all its calls, 0.05 to 30.
         sandbox: `"monty"`, or `"os"`: full Python behind bubblewrap or sandbox-exec (see `legos_envs.scoring`).
-
-    Raises:
-        ValueError: an argument is out of its range.
     """
 
     name = "CodeGen-v0"

@@ -102,9 +102,6 @@ class EnsembleVote(dataset.ProblemEnv):
         num_solvers: how many answer, at once; at least 2.
         penalty: what a solver outside the largest camp loses, at least 0.
         **kwargs: the others of `Dataset` but for its rubric; `answer` may be None, for problems without a known answer.
-
-    Raises:
-        ValueError, FileNotFoundError, ImportError, RuntimeError: as for `Dataset`.
     """
 
     name = "EnsembleVote-v0"

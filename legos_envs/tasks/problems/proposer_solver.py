@@ -216,9 +216,6 @@ class ProposerSolver(TextEnv):
         domain: `"arithmetic"` (expressions, worked out by code) or `"free"` (words; the proposer's answer is the key).
         proposer_reward: `"goldilocks"` or `"variance"`.
         seen: problems that earn 0 as duplicates.
-
-    Raises:
-        ValueError: an argument or reset option is out of its range.
     """
 
     name = "ProposerSolver-v0"

@@ -91,9 +91,6 @@ class SelfDistillation(dataset.ProblemEnv):
             `"both"`.
         **kwargs: the others of `Dataset` but for its rubric; `answer` may be None, for problems without a known answer,
             with `filter="verifier"`.
-
-    Raises:
-        ValueError, FileNotFoundError, ImportError, RuntimeError: as for `Dataset`.
     """
 
     name = "SelfDistillation-v0"

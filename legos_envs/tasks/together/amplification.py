@@ -105,9 +105,6 @@ class Amplification(TextEnv):
         question_cost: what each question costs, 0 to 1.
         max_question_chars: how long a question to the helper may be; None for 20 with arithmetic, else 500.
         max_answer_chars: how much of the helper's answer the assistant gets to read.
-
-    Raises:
-        ValueError: an argument is out of its range.
     """
 
     name = "Amplification-v0"

@@ -87,9 +87,6 @@ class PlanExecute(TextEnv):
         partial: whether lists that are partly right score.
         improvement_weight: what an improvement over the first list counts for critic and reviser, 0 to 10.
         max_chars: how much of a plan or comment is passed on.
-
-    Raises:
-        ValueError: an argument is out of its range.
     """
 
     name = "PlanExecute-v0"
