@@ -30,8 +30,7 @@ from legos_envs.game import Game
 from legos_envs.records import Episode, Trajectory
 from legos_envs.table import keyed_generator
 from legos_train import League
-from legos_train.config import sections as settings
-from legos_train.league import mark
+from legos_train.league import LeagueSettings, mark
 
 GAMES = {"biased_rps": ("MatrixGame-v0", {"game": "biased_rps"}), "kuhn": ("KuhnPoker-v0", {})}
 MODES = ("mirror", "fsp", "pfsp", "psro")
@@ -82,7 +81,7 @@ class Tabular:
 def train(game: Tabular, mode: str, seed: int, options: argparse.Namespace) -> dict[str, float]:
     """One run; its exploitabilities."""
     league = League(
-        settings.League(
+        LeagueSettings(
             mode=mode,
             snapshot_every=options.snapshot_every,
             pool=options.pool,

@@ -84,6 +84,7 @@ def ours(work: Path, given: argparse.Namespace) -> Found:
     """Trains with Legos; writes the prompts that it used to `work/prompts.json`."""
     from legos_train import Trainer
     from legos_train.config import from_dict
+    from legos_train.run import build
 
     config = from_dict(
         {
@@ -104,16 +105,16 @@ def ours(work: Path, given: argparse.Namespace) -> Found:
             "eval": {"every": 0, "games": 2},
         }
     )
-    trainer = Trainer(config)
+    trainer = Trainer(build(config))
     meter = Meter()
     prompts: dict[tuple[int, ...], str] = {}
     for _ in range(given.steps + 1):
         meter.mark(int(trainer.step()["action_tokens"]))
-        for episode in trainer.last_record.episodes if trainer.last_record else ():
+        for episode in trainer.last.episodes if trainer.last else ():
             turn = episode.trajectories["writer"].turns[0]
             prompts[tuple(turn.prompt_tokens or ())] = str(turn.observation[-1]["content"])
     found = meter.found()
-    trainer.close()
+    trainer.parts.close()
     (work / "prompts.json").write_text(json.dumps([[list(tokens), text] for tokens, text in prompts.items()]))
     return found | {"prompt_tokens": sorted({len(tokens) for tokens in prompts})}
 

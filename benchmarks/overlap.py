@@ -33,6 +33,7 @@ from benchmarks.continuation import save_noisy_model
 from inference.loading import prepare_mlx
 from legos_train import TrainConfig, Trainer
 from legos_train.config import from_dict
+from legos_train.run import build
 from legos_train.run.overlap import make_batch_generator, overlapped
 from legos_train.run.stopping import Stopping
 
@@ -84,14 +85,14 @@ def beside(model: Path, backend: str, seconds: float, *, learn: bool = True) -> 
     The generator always has batches waiting; its rate is over those that fit into the time one after another, at least
     one. They are counted afterwards, since a learner that holds the interpreter keeps them from being received.
     """
-    trainer = Trainer(config(model, 10**6, backend))
+    trainer = Trainer(build(config(model, 10**6, backend)))
     try:
-        trainer.take_in(trainer.play(1), 0)
+        trainer.assign_credit(trainer.play(1), 0)
         trainer.learn(1.0)
         batch, settings = trainer.batch, trainer.learner.settings(1)
         generator = make_batch_generator(trainer)
-        trainer.use(generator)
-        arena = trainer.arena
+        trainer.parts.sync.use(generator, trainer.parts.league)
+        arena = trainer.parts.arena
         for number in range(1, 200):
             arena.step = number
             generator.submit(number, arena.jobs(arena.get_batch()))
@@ -100,7 +101,7 @@ def beside(model: Path, backend: str, seconds: float, *, learn: bool = True) -> 
         gradients, began = 0, time.perf_counter()
         while (spent := time.perf_counter() - began) < seconds:
             if learn:
-                trainer.backend.forward_backward(batch, settings, 1)
+                trainer.parts.backend.forward_backward(batch, settings, 1)
                 gradients += 1
             else:
                 time.sleep(0.1)
@@ -113,7 +114,7 @@ def beside(model: Path, backend: str, seconds: float, *, learn: bool = True) -> 
             tokens, playing = tokens + _tokens(played.episodes), playing + played.seconds
         return {"tokens_per_second": tokens / max(playing, 1e-9), "gradients_per_second": gradients / spent}
     finally:
-        trainer.close()
+        trainer.parts.close()
 
 
 def _tokens(episodes: list[Any]) -> int:
@@ -123,21 +124,21 @@ def _tokens(episodes: list[Any]) -> int:
 
 def gradients_alone(model: Path, seconds: float) -> float:
     """The learner's gradients per second when nothing runs beside it."""
-    trainer = Trainer(config(model, 10**6, None))
+    trainer = Trainer(build(config(model, 10**6, None)))
     try:
         trainer.step()
         began, count, settings = time.perf_counter(), 0, trainer.learner.settings(1)
         while time.perf_counter() - began < seconds:
-            trainer.backend.forward_backward(trainer.batch, settings, 1)
+            trainer.parts.backend.forward_backward(trainer.batch, settings, 1)
             count += 1
         return count / (time.perf_counter() - began)
     finally:
-        trainer.close()
+        trainer.parts.close()
 
 
 def run(model: Path, backend: str | None, steps: int) -> Found:
     """Games per second of a run from its third step on, and the staleness of what it trained on."""
-    trainer, records, warm = Trainer(config(model, steps, backend)), [], 2
+    trainer, records, warm = Trainer(build(config(model, steps, backend))), [], 2
     with clocked() as total:
         try:
             with Stopping(quiet=True) as stopping:
@@ -148,7 +149,7 @@ def run(model: Path, backend: str | None, steps: int) -> Found:
                         began = time.perf_counter()
             spent = time.perf_counter() - began
         finally:
-            trainer.close()
+            trainer.parts.close()
     timed = records[warm:]
     return {
         "games_per_second": GAMES * len(timed) / spent,

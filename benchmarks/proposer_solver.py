@@ -2,7 +2,7 @@
 
     python -m benchmarks.proposer_solver --start hard --seeds 0 1 2 --json FILE
 
-Makes a small base model first (`legos_train.bootstrap.arithmetic`, kept in `--base`), on which most problems that it
+Makes a small base model first (`benchmarks.arithmetic_base`, kept in `--base`), on which most problems that it
 writes are too hard for it (`--start hard`) or too easy (`easy`). Then trains, and reports
 
 * the pass rate: the share of right solvers over the problems played. Before the first step it must lie outside of
@@ -24,11 +24,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.arithmetic_base import PROBLEMS, STARTS, make_base
 from legos_envs import Episode
 from legos_train import EpisodeRequest, TrainConfig, Trainer
-from legos_train.bootstrap.arithmetic import PROBLEMS, STARTS, make_base
 from legos_train.config import from_dict
 from legos_train.observe import sparkline
+from legos_train.run import build
 
 WINDOW = 10
 SETTINGS: dict[str, Any] = {
@@ -75,16 +76,16 @@ def accuracy(trainer: Trainer) -> np.ndarray:
         EpisodeRequest("ProposerSolver-v0", seed=i, options={"problem": p.text}, train_roles=())
         for i, p in enumerate(PROBLEMS)
     ]
-    episodes = asyncio.run(trainer.arena.generate_rollouts(requests))
-    trainer.drop_caches()
+    episodes = asyncio.run(trainer.parts.arena.generate_rollouts(requests))
+    trainer.parts.drop_caches()
     return np.array([episode.info["solve_rate"] for episode in episodes])
 
 
 def pass_rate(trainer: Trainer, count: int = 192) -> float:
     """The mean solve rate of problems that the current proposer writes, in evaluation episodes."""
     requests = [EpisodeRequest("ProposerSolver-v0", seed=10**6 + i, train_roles=()) for i in range(count)]
-    episodes = asyncio.run(trainer.arena.generate_rollouts(requests))
-    trainer.drop_caches()
+    episodes = asyncio.run(trainer.parts.arena.generate_rollouts(requests))
+    trainer.parts.drop_caches()
     rates = [e.trajectories["proposer_0"].info.get("solve_rate") for e in episodes]
     return float(np.mean([rate for rate in rates if rate is not None]))
 
@@ -98,8 +99,8 @@ def interval(before: np.ndarray, after: np.ndarray, draws: int = 10_000) -> tupl
 
 def run(config: TrainConfig) -> dict[str, Any]:
     """One training run, step by step."""
-    trainer = Trainer(config)
-    trainer.arena.add_sampler(Watcher())
+    trainer = Trainer(build(config))
+    trainer.parts.arena.add_sampler(Watcher())
     try:
         before, start = accuracy(trainer), pass_rate(trainer)
         began = time.process_time()
@@ -113,7 +114,7 @@ def run(config: TrainConfig) -> dict[str, Any]:
         seconds = time.process_time() - began
         after, end = accuracy(trainer), pass_rate(trainer)
     finally:
-        trainer.close()
+        trainer.parts.close()
     curve = np.array([r["pass_rate"] for r in records])
     means = [float(np.nanmean(curve[i : i + WINDOW])) for i in range(len(curve) - WINDOW + 1)]
     last = means[-(config.steps // 3) :]

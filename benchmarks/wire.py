@@ -101,12 +101,12 @@ class Live:
         """What is in use: requests, rows, pins of adapters, listeners, KV bytes, asyncio tasks, descriptors."""
 
         def inside(engine: Any) -> dict[str, int]:
-            arena, prefixes = engine._arena, engine._runner.prefixes
+            kv, prefixes = engine._kv, engine._runner.prefixes
             return {
                 "requests": len(engine._tickets),
                 "rows": len(engine._scheduler.rows),
                 "pins": sum(one.running for one in engine.adapters().values()),
-                "kv_bytes": arena.nbytes + prefixes.nbytes,
+                "kv_bytes": kv.nbytes + prefixes.nbytes,
             }
 
         async def look() -> dict[str, int]:

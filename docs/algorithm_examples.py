@@ -13,6 +13,7 @@ from legos_envs.records import Episode, Trajectory, Turn
 from legos_train import make_credit
 from legos_train.config import sections as settings
 from legos_train.credit import PerEnv, PerRole
+from legos_train.league import LeagueSettings
 
 Seat = tuple[str, list[tuple[str, float]]]
 """A role, and of each of its turns what it read and what it was paid after it."""
@@ -138,7 +139,7 @@ def league_example(mode: str) -> str:
     from legos_train.league.modes import Known
     from legos_train.league.payoffs import Against, Pairs
 
-    options = settings.League(mode=mode, opponents=("random",))  # type: ignore[arg-type]
+    options = LeagueSettings(mode=mode, opponents=("random",))  # type: ignore[arg-type]
     names = ["random"] if mode == "fixed" else ["step_0", "step_5", "step_10", "random"]
     against, pairs = Against(), Pairs()
     wins = {"step_0": 9, "step_5": 6, "step_10": 3, "random": 8}
@@ -179,7 +180,9 @@ def curriculum_example() -> str:
             at = store.add({"index": number}, pool="problems", key=str(number), step=1)
             if tried and at is not None:
                 store.record(at, right, tried, step=1)
-        sampler = LearnabilitySampler(settings.Curriculum(), store, {"problems": [str(i) for i in range(len(seen))]})
+        sampler = LearnabilitySampler(
+            settings.CurriculumSettings(), store, {"problems": [str(i) for i in range(len(seen))]}
+        )
         odds = sampler.odds("problems", step=1)
     said = [f"{right} of {tried}" if tried else "never tried" for right, tried in seen]
     rows = [[what, f"{one:.3f}" if one else "0: outside of the gate"] for what, one in zip(said, odds.tolist())]

@@ -10,7 +10,15 @@ from typing import NamedTuple
 
 
 class Facts(NamedTuple):
-    """Of one verb. `codes`: exit codes that mean something else than in `CODES`, or more."""
+    """Facts about one verb.
+
+    Attributes:
+        reads: files that it reads.
+        writes: files that it writes.
+        guides: links to guides.
+        variables: environment variables that it looks at.
+        codes: exit codes that differ from `CODES`, or are added to them.
+    """
 
     reads: str
     writes: str
@@ -26,10 +34,10 @@ CODES = {
     130: "ended by Ctrl-C",
 }
 VARIABLES = {
-    "LEGOS_API_KEY": "the key for servers of your own; the same name in `server.api_key_env` for training",
+    "LEGOS_API_KEY": "the key for your own servers; the same name in `server.api_key_env` for training",
     "OPENAI_API_KEY": "the key that goes to api.openai.com, and nowhere else",
     "OPENROUTER_API_KEY": "the key that goes to openrouter.ai, and nowhere else",
-    "LEGOS_BLAS": "matrix library on a Linux CPU: the path of a shared library; `off`: the one that MLX comes with",
+    "LEGOS_BLAS": "matrix library on a Linux CPU: path of a shared library, or `off` for the one that comes with MLX",
     "LEGOS_DATA": "folder of the leaderboard",
     "XDG_DATA_HOME": "without `LEGOS_DATA`, on Linux: the user's data directory (`~/.local/share`)",
     "HF_HOME": "where models and data sets from the hub are cached (`~/.cache/huggingface`)",
@@ -58,7 +66,7 @@ FACTS = {
         guides="[Training](../../training.md), [every algorithm](../algorithms/index.md), "
         "[the league](../../league.md), [curriculum](../../curriculum.md)",
         variables=(*MODELS, *ENDPOINTS, "WANDB_MODE", "WANDB_API_KEY", "MLX_HOSTFILE"),
-        codes={130: "ended by Ctrl-C; a checkpoint is kept and `--resume` goes on", **TERM},
+        codes={130: "ended by Ctrl-C; a checkpoint is kept, and `--resume` continues from it", **TERM},
     ),
     "eval": Facts(
         reads="model directories, adapters and runs that `-m` names; with `--out` the games that are there",
@@ -79,7 +87,7 @@ FACTS = {
         writes="nothing",
         guides="[Serving](../../serving.md), [the engine](../../engine.md)",
         variables=MODELS,
-        codes={0: "ended by Ctrl-C or SIGTERM, after what was running has finished"},
+        codes={0: "ended by Ctrl-C or SIGTERM, after running requests have finished"},
     ),
     "play": Facts(
         reads="model directories, adapters and runs that play",
@@ -96,6 +104,11 @@ FACTS = {
         variables=("BROWSER",),
         codes={0: "done; with `--watch`, ended by Ctrl-C"},
     ),
+    "report": Facts(
+        reads="`config.toml`, `metrics.jsonl`, `start.json`, `result.json` and `rollouts.jsonl` of each DIR",
+        writes="`report.html` and `figures/` in each DIR; of several runs `compare.html` in the first",
+        guides="[Looking at a run](../../look.md)",
+    ),
     "export": Facts(
         reads="`adapters.safetensors` and `adapter_config.json` of an adapter or a run; its `config.toml`; "
         "`rollouts.jsonl`",
@@ -107,7 +120,7 @@ FACTS = {
         reads="what is installed, and facts of the system",
         writes="nothing",
         guides="[Exporting, and `legos doctor`](../../export.md)",
-        codes={0: "always, also where a part could not be examined; the report says so"},
+        codes={0: "always, even if a part could not be examined; the report says so"},
     ),
     "bootstrap": Facts(
         reads="nothing but the registered environments",

@@ -17,20 +17,18 @@ from loss_examples import entropy_example, kl_example, loss_example, mask_exampl
 from page_parts import HEADS, code, docstring, link, sentence, settings, settings_table, table, toctree, write_pages
 
 from legos_train import TrainConfig
-from legos_train import loss as losses
 from legos_train.arena.curriculum import SAMPLERS
 from legos_train.config import sections
-from legos_train.config.train_config import GROUP_CREDIT
-from legos_train.credit import METHODS, SETTINGS, PerEnv, PerRole
-from legos_train.league import MODES
-from legos_train.loss import LOSSES
+from legos_train.credit import METHODS, CreditSettings, PerEnv, PerRole
+from legos_train.league import MODES, LeagueSettings
+from legos_train.loss import LOSSES, LossSettings, penalties, tokens
 from legos_train.rollout import filters
+from legos_train.settings import Section
 
 FOLDER = Path(__file__).parent / "_generated/algorithms"
 LEAGUE_COMMON = ("opponents", "latest", "snapshot_every", "pool", "start_from", "pool_from")
 LEAGUE_OWN = {"mirror": (), "fsp": LEAGUE_COMMON, "pfsp": ("pfsp_power", *LEAGUE_COMMON), "fixed": ("opponents",)}
 LEAGUE_OWN["psro"] = ("payoff_games", *LEAGUE_COMMON)
-CLIPPED = ("ppo", "gspo", "cispo")
 
 
 class Algorithm(NamedTuple):
@@ -40,7 +38,7 @@ class Algorithm(NamedTuple):
     kind: str
     about: tuple[Any, ...]
     """Classes or functions whose docstrings tell of it; the first begins the page."""
-    section: type[sections.Section]
+    section: type[Section]
     fields: tuple[str, ...]
     prefix: str
     """Where the fields stand in the settings, such as `credit`."""
@@ -87,9 +85,10 @@ def algorithms() -> Iterator[Algorithm]:
     """All of them, by kind."""
     for name, method in METHODS.items():
         fields = credit_fields(method)
-        note = (GROUPED if name in GROUP_CREDIT else "") + (ALONE if name == "hierarchical_grpo" else "")
+        tree = name == "hierarchical_grpo"
+        note = (GROUPED if tree or getattr(method, "groups", False) else "") + (ALONE if tree else "")
         yield Algorithm(
-            name, "credit", (method,), sections.Credit, fields, "credit", f"legos train --credit.name {name}",
+            name, "credit", (method,), CreditSettings, fields, "credit", f"legos train --credit.name {name}",
             example=partial(credit_example, name), note=f"{note}\n\nIn Python: `{signature(method)}`.".strip(),
         )  # fmt: skip
     toml = '[[env]]\nid = "KuhnPoker-v0"\n\n[[env]]\nid = "GSM8K-v0"\ncredit = "grpo"'
@@ -99,32 +98,33 @@ def algorithms() -> Iterator[Algorithm]:
     )  # fmt: skip
     toml = '[credit]\nname = "hierarchical_grpo"\nroot_peers = "batch"\n\n[credit.roles]\nproposer = "rae"'
     yield Algorithm(
-        "per_role", "credit", (PerRole,), sections.Credit, ("name", "roles"), "credit", toml, "toml",
+        "per_role", "credit", (PerRole,), CreditSettings, ("name", "roles"), "credit", toml, "toml",
         partial(credit_example, "per_role"),
     )  # fmt: skip
-    for name in LOSSES:
-        own = ("clip_low", "clip_high") if name in CLIPPED else ()
+    for name, row in LOSSES.items():
+        own = ("clip_low", "clip_high") if row.holds != "nothing" else ()
         more = {"gspo": " --loss.clip-low 3e-4 --loss.clip-high 4e-4", "sft": " --filter.keep winners --loss.kl 0"}
         yield Algorithm(
-            name, "loss", (getattr(losses, name),), sections.Loss, (*own, "aggregation", "constant", *LEFT_OUT), "loss",
+            name, "loss", (row.function,), LossSettings, (*own, "aggregation", "constant", *LEFT_OUT), "loss",
             f"legos train --loss.name {name}{more.get(name, '')}", example=partial(loss_example, name),
         )  # fmt: skip
     yield from corrections()
     for name, mode in MODES.items():
         opponents = " --league.opponents random optimal" if name == "fixed" else ""
         yield Algorithm(
-            name, "league", (mode,), sections.League, LEAGUE_OWN[name], "league",
+            name, "league", (mode,), LeagueSettings, LEAGUE_OWN[name], "league",
             f"legos train --league.mode {name}{opponents}", example=partial(league_example, name),
         )  # fmt: skip
     for name, maker in SAMPLERS.items():
         fields = ("share", "low", "high", "max_age", "capacity")
         env = {"proposed_problems": "ProposerSolver-v0", "learnability": "GSM8K-v0", "corpus": "SPICE-v0"}[name]
         yield Algorithm(
-            name, "curriculum", (cast(MethodType, maker).__self__,), sections.Curriculum, fields, "curriculum",
+            name, "curriculum", (cast(MethodType, maker).__self__,), sections.CurriculumSettings, fields, "curriculum",
             f"legos train --env {env} --curriculum.sampler {name}", example=curriculum_example,
         )  # fmt: skip
     yield Algorithm(
-        "keep", "filter", (filters.keep_best,), sections.Filter, tuple(sections.Filter.model_fields), "filter",
+        "keep", "filter", (filters.keep_best,), sections.FilterSettings, tuple(sections.FilterSettings.model_fields),
+        "filter",
         "legos train --filter.keep winners --loss.name sft", example=filter_example,
     )  # fmt: skip
 
@@ -140,20 +140,20 @@ ALONE = ' With `peers = "role"` or `root_peers = "batch"` no group is needed, an
 def corrections() -> Iterator[Algorithm]:
     """What is added to a loss."""
     yield Algorithm(
-        "truncate_ratio", "correction", (losses.truncated_weights,), sections.Loss, ("truncate_ratio",), "loss",
+        "truncate_ratio", "correction", (tokens.truncated_weights,), LossSettings, ("truncate_ratio",), "loss",
         "legos train --asynchronous.enabled --loss.truncate-ratio 2", example=truncation_example,
     )  # fmt: skip
     yield Algorithm(
-        "mask_ratio", "correction", (losses.inside,), sections.Loss, ("mask_ratio",), "loss",
+        "mask_ratio", "correction", (tokens.inside,), LossSettings, ("mask_ratio",), "loss",
         "legos train --asynchronous.enabled --loss.mask-ratio 0.5 2", example=mask_example,
     )  # fmt: skip
     yield Algorithm(
-        "kl", "correction", (losses.kl_exact, losses.kl_k3), sections.Loss,
+        "kl", "correction", (penalties.kl_exact, penalties.kl_k3), LossSettings,
         ("kl", "kl_end", "kl_schedule", "kl_estimator", "magnet_every"), "loss",
         "legos train --loss.kl 0.2 --loss.kl-end 0.05\nlegos train --loss.magnet-every 25", example=kl_example,
     )  # fmt: skip
     yield Algorithm(
-        "entropy", "correction", (losses.entropy, losses.entropy_within, losses.entropy_top), sections.Loss,
+        "entropy", "correction", (penalties.entropy, penalties.entropy_within, penalties.entropy_top), LossSettings,
         ("entropy", "entropy_over", "entropy_top"), "loss",
         "legos train --loss.entropy 0.01 --loss.entropy-over legal", example=entropy_example,
     )  # fmt: skip
@@ -162,8 +162,8 @@ def corrections() -> Iterator[Algorithm]:
 def credit_fields(method: type[Any]) -> tuple[str, ...]:
     """The settings of a credit method; an option that has none is for Python only."""
     options = {} if method.__init__ is object.__init__ else inspect.signature(method).parameters
-    fields = [SETTINGS.get(option, option) for option in options]
-    return tuple(field for field in fields if field in sections.Credit.model_fields)
+    fields = [option for option in options]
+    return tuple(field for field in fields if field in CreditSettings.model_fields)
 
 
 def signature(method: type[Any]) -> str:

@@ -19,6 +19,7 @@ from page_parts import Setting, code, sentence, settings, settings_table, table,
 from legos_train import TrainConfig
 from legos_train.cli.main import VERBS
 from legos_train.config import preset_names, sections
+from legos_train.settings import Section
 
 FOLDER = Path(__file__).parent / "_generated/commands"
 DEFAULT = re.compile(r"\s*\((?:(repeatable)(?:[;,] )?)?(?:default: (.*))?\)$")
@@ -66,10 +67,6 @@ def page(verb: str) -> str:
 def commands(verb: str) -> list[Command]:
     """The verb, and below it those of its own where it has them."""
     module: Any = importlib.import_module(VERBS[verb][0])
-    if verb == "train":
-        rows = [[f"`{one}`", *map(flags, split(what))] for one, what in module.FLAGS.items()]
-        short = "legos train [options] [--SECTION.SETTING VALUE ...]"
-        return [Command("train", module.DESCRIPTION, module.EXAMPLES, short, rows)]
     parser = module.make_parser()
     return [described(parser), *(described(inner) for inner in subparsers(parser))]
 
@@ -97,20 +94,24 @@ def synopsis(parser: argparse.ArgumentParser) -> str:
             word = value(action)
             words.append(f"[{word}]" if action.nargs in ("?", "*") else word)
     optional = any(action.option_strings and not action.required for action in shown(parser))
-    return " ".join([*words, *(["[options]"] if optional or subparsers(parser) else [])])
+    words += ["[options]"] if optional or subparsers(parser) else []
+    return " ".join([*words, *(["[--SECTION.SETTING VALUE ...]"] if parser.prog == "legos train" else [])])
 
 
 def value(action: argparse.Action) -> str:
     """What stands for the value of an option or argument."""
     word = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
     word = "|".join(map(str, action.choices)) if action.choices else word
+    if action.nargs == "?" and action.option_strings:
+        return f"[{word}]"
     return f"{word} ..." if action.nargs in ("+", "*") else word
 
 
 def shown(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """The options that stand in the table: all but `--help` and the verb's own verbs."""
+    """The options in the table: all but `--help`, the verb's own verbs and what is a setting."""
     for action in parser._actions:
-        if not isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
+        hidden = isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
+        if not hidden and action.help != argparse.SUPPRESS:
             yield action
 
 
@@ -181,7 +182,7 @@ def train_settings() -> Iterator[str]:
     nested = {
         name: field.annotation
         for name, field in TrainConfig.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, sections.Section)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
     }
     plain = [name for name in TrainConfig.model_fields if name not in {*nested, *TOML}]
     yield "### The run\n\n" + named(settings(TrainConfig, plain), "--")
@@ -192,7 +193,7 @@ def train_settings() -> Iterator[str]:
         yield f"### {name}, in TOML only\n\n{about} {shorter}\n\n{settings_table(settings(model))}"
 
 
-TOML: dict[str, tuple[str, type[sections.Section]]] = {
+TOML: dict[str, tuple[str, type[Section]]] = {
     "env": ("Of these the command line has `--env ID` and `--env ID=WEIGHT`.", sections.EnvEntry),
     "actors": ("Of these the command line has `--actor ROLE=MODEL`.", sections.ActorEntry),
 }

@@ -26,14 +26,13 @@ from mlx.utils import tree_unflatten
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
 from inference.types import AdapterError, AdapterInfo, UnknownAdapter
-from inference.wrapped import LORA, wrapped
 
 Pairs = dict[str, tuple[mx.array, mx.array]]
 """Layer path -> A (in, rank), B (rank, out) with the scale folded in."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedAdapter:
     """Adapter weights that were checked against a model's layers, evaluated and identified."""
 
     pairs: Pairs
@@ -46,7 +45,7 @@ Joint = tuple[np.ndarray, np.ndarray, Ranks]
 
 
 @dataclass(slots=True, eq=False)
-class Policy:
+class AdapterVersion:
     """One version of one adapter (or the base model, slot 0). `running` counts the requests pinned to it."""
 
     name: str | None
@@ -56,7 +55,7 @@ class Policy:
     rank: int = 0
     running: int = 0
     current: bool = True
-    after: Policy | None = None
+    after: AdapterVersion | None = None
 
     @property
     def blocked(self) -> bool:
@@ -164,7 +163,7 @@ class AdapterBank:
 
     def __init__(self, model: nn.Module, *, slots: int = 4, max_rank: int = 64) -> None:
         self.max_rank = max_rank
-        self.base = Policy(None, 0, "base", 0)
+        self.base = AdapterVersion(None, 0, "base", 0)
         self.shapes = linear_shapes(model)
         self.other = _other_layers(model)
         self._selection = _Selection(capacity=max(slots, 1))
@@ -174,55 +173,55 @@ class AdapterBank:
             if path in self.shapes
         }
         model.update_modules(tree_unflatten(list(self._layers.items())))
-        self._current: dict[str, Policy] = {}
-        self._used: dict[int, Policy] = {0: self.base}
+        self._current: dict[str, AdapterVersion] = {}
+        self._used: dict[int, AdapterVersion] = {0: self.base}
 
-    def prepare(self, weights: Mapping[str, mx.array], *, scale: float) -> Prepared:
+    def prepare(self, weights: Mapping[str, mx.array], *, scale: float) -> PreparedAdapter:
         """Check and evaluate the weights: most of the work of publishing. Any thread may do it, while others go on.
 
         Raises AdapterError when they do not fit or are not finite.
         """
         pairs = check_adapter(self.shapes, weights, scale=scale, max_rank=self.max_rank, other=self.other)
-        return Prepared(pairs, adapter_digest(weights, scale))
+        return PreparedAdapter(pairs, adapter_digest(weights, scale))
 
-    def publish(self, name: str, prepared: Prepared, *, version: int) -> Policy:
-        """Put the weights in a free slot, and make them the current version of the name. Returns the new policy."""
+    def install(self, name: str, prepared: PreparedAdapter, *, version: int) -> AdapterVersion:
+        """Put the weights in a free slot, make them the current version of the name, and return that version."""
         pairs = prepared.pairs
         slot = next(i for i in range(1, len(self._used) + 1) if i not in self._used)
-        policy = Policy(name, version, prepared.digest, slot, rank=max(a.shape[1] for a, _ in pairs.values()))
+        adapter = AdapterVersion(name, version, prepared.digest, slot, rank=max(a.shape[1] for a, _ in pairs.values()))
         for path, pair in pairs.items():
             self._layers[path].slots.weights[slot] = pair
         self._changed(slot)
-        self._used[slot] = policy
+        self._used[slot] = adapter
         old = self._current.get(name)
-        self._current[name] = policy
+        self._current[name] = adapter
         if old is not None:
             self._retire(old)
-        return policy
+        return adapter
 
     def unpublish(self, name: str) -> None:
         """Take a name away; requests that run under it finish. KeyError when there is no such name."""
         self._retire(self._current.pop(name))
 
-    def find(self, name: str | None) -> Policy:
+    def find(self, name: str | None) -> AdapterVersion:
         """The current version of a name; None is the base model. UnknownAdapter when it is not published."""
         if name is None:
             return self.base
-        policy = self._current.get(name)
-        if policy is None:
+        adapter = self._current.get(name)
+        if adapter is None:
             known = ", ".join(repr(n) for n in sorted(self._current)) or "none"
             raise UnknownAdapter(f"no adapter {name!r} is published (published: {known}); publish it first or use None")
-        return policy
+        return adapter
 
-    def release(self, policy: Policy, count: int = 1) -> None:
-        """`count` requests no longer use the policy."""
-        policy.running -= count
-        self._free(policy)
+    def release(self, adapter: AdapterVersion, count: int = 1) -> None:
+        """`count` requests no longer use the adapter."""
+        adapter.running -= count
+        self._free(adapter)
 
-    def select(self, policies: Sequence[Policy], fed: int) -> None:
-        """The policies of the rows of the next forward pass, in order, and how many tokens each is fed."""
-        self._selection.rows, self._selection.fed = len(policies), fed
-        slots = [policy.slot for policy in policies]
+    def select(self, adapters: Sequence[AdapterVersion], fed: int) -> None:
+        """The adapters of the rows of the next forward pass, in order, and how many tokens each is fed."""
+        self._selection.rows, self._selection.fed = len(adapters), fed
+        slots = [adapter.slot for adapter in adapters]
         if len(set(slots)) == 1:
             self._selection.uniform, self._selection.index = slots[0], None
         else:
@@ -234,17 +233,17 @@ class AdapterBank:
             name: AdapterInfo(name, p.version, p.digest, p.rank, p.running) for name, p in sorted(self._current.items())
         }
 
-    def _retire(self, policy: Policy) -> None:
-        policy.current = False
-        self._free(policy)
+    def _retire(self, adapter: AdapterVersion) -> None:
+        adapter.current = False
+        self._free(adapter)
 
-    def _free(self, policy: Policy) -> None:
-        if policy.slot == 0 or policy.current or policy.running > 0 or self._used.get(policy.slot) is not policy:
+    def _free(self, adapter: AdapterVersion) -> None:
+        if adapter.slot == 0 or adapter.current or adapter.running > 0 or self._used.get(adapter.slot) is not adapter:
             return
-        del self._used[policy.slot]
+        del self._used[adapter.slot]
         for layer in self._layers.values():
-            layer.slots.weights.pop(policy.slot, None)
-        self._changed(policy.slot)
+            layer.slots.weights.pop(adapter.slot, None)
+        self._changed(adapter.slot)
 
     def _changed(self, slot: int) -> None:
         while self._selection.capacity <= slot:
@@ -254,11 +253,29 @@ class AdapterBank:
             layer.slots.views.pop(slot, None)
 
 
+LORA, DORA = "mlx_lm.tuner.lora", "mlx_lm.tuner.dora"
+"""The modules of mlx-lm's adapter layers. Importing their classes would load mlx-lm's trainer and, where
+it is installed, wandb: most of a second for every process."""
+
+
+def base_layer(module: object, *, by: tuple[str, ...] = (LORA, DORA)) -> nn.Module | None:
+    """The layer that an adapter layer of mlx-lm wraps, or None for any other module.
+
+    Args:
+        module: any module.
+        by: the modules of mlx-lm whose classes count.
+    """
+    if not isinstance(module, nn.Module) or not any(kind.__module__ in by for kind in type(module).__mro__):
+        return None
+    inner = module.get("linear", module.get("embedding"))
+    return inner if isinstance(inner, nn.Module) else None
+
+
 def linear_shapes(model: nn.Module) -> dict[str, tuple[int, int]]:
     """Path -> (in, out) of every linear layer that an adapter may change, LoRA wrappers seen through."""
     shapes = {}
     for path, module in model.named_modules():
-        if isinstance(inner := wrapped(module, by=(LORA,)), (nn.Linear, nn.QuantizedLinear)):
+        if isinstance(inner := base_layer(module, by=(LORA,)), (nn.Linear, nn.QuantizedLinear)):
             shapes[path] = _linear_shape(inner)
         elif isinstance(module, (nn.Linear, nn.QuantizedLinear)) and not path.endswith(".linear"):
             shapes[path] = _linear_shape(module)

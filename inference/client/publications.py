@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from inference.client.packing import Packed
+from inference.client.packing import PackedAdapter
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
     """One version of one adapter, with all that is needed to publish it again."""
 
-    packed: Packed
+    packed: PackedAdapter
     version: int
 
 

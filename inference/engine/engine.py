@@ -9,6 +9,7 @@ Left out here: penalties, and grammars beyond a list of allowed answers.
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,12 +22,12 @@ import numpy.typing as npt
 from mlx import nn
 
 from inference import loading
-from inference.adapters import AdapterBank, Policy, Prepared
+from inference.adapters import AdapterBank, AdapterVersion, PreparedAdapter
 from inference.engine import scoring
 from inference.engine.checks import Checks
 from inference.engine.drawing import draw_all
-from inference.engine.runner import Logits, Runner
-from inference.engine.scheduler import Finished, Outcome, Row, Rules, Scheduler
+from inference.engine.model_runner import Logits, ModelRunner
+from inference.engine.scheduler import Finished, Outcome, Row, Scheduler
 from inference.forward import capacity_for
 from inference.types import (
     AdapterInfo,
@@ -45,7 +46,7 @@ _ROOM_AHEAD = 32
 @dataclass(slots=True)
 class _Ticket:
     request: Request
-    policy: Policy
+    adapter: AdapterVersion
     prompt_tokens: int
 
 
@@ -94,10 +95,12 @@ class Engine:
         self.eos_ids = frozenset(getattr(tokenizer, "eos_token_ids", None) or ())
         self.model = copy = loading.clone_structure(model)
         self._bank = AdapterBank(copy, slots=adapter_slots, max_rank=max_lora_rank)
-        self._runner = Runner(copy, self._bank, prefill_tokens=prefill_tokens, prefix_cache_bytes=prefix_cache_bytes)
+        self._runner = ModelRunner(
+            copy, self._bank, prefill_tokens=prefill_tokens, prefix_cache_bytes=prefix_cache_bytes
+        )
         self.vocab_size = self._runner.vocab
         self.context = context or loading.context_length(model)
-        self._arena = self._runner.arena()
+        self._kv = self._runner.new_kv()
         self._max_kv_bytes = max_kv_bytes
         self._scheduler = Scheduler(
             max_rows,
@@ -134,13 +137,15 @@ class Engine:
         is not published) and ContextOverflow when the prompt leaves no room in the context.
         """
         self._check_open()
-        policy = self._bank.find(request.adapter)
-        prompt = self._prompt(request.prompt, policy)
-        rules = self._fitting(self._checks.rules(request, len(prompt)), len(prompt))
+        adapter = self._bank.find(request.adapter)
+        prompt = self._prompt(request.prompt, adapter)
+        params = self._checks.sampling(request.sampling, len(prompt))
+        self._check_room(params.max_tokens, len(prompt))
+        seed = secrets.randbits(63) if request.sampling.seed is None else int(request.sampling.seed)
         request_id, self._next_id = self._next_id, self._next_id + 1
-        self._scheduler.add(request_id, policy, prompt, rules, int(request.seed), request.top_logprobs)
-        self._tickets[request_id] = _Ticket(request, policy, len(prompt))
-        policy.running += 1
+        self._scheduler.add(request_id, adapter, prompt, params, seed, request.sampling.top_logprobs)
+        self._tickets[request_id] = _Ticket(request, adapter, len(prompt))
+        adapter.running += 1
         if request.stream:
             self._streams[request_id] = 0
         return request_id
@@ -149,8 +154,8 @@ class Engine:
         """Advance every running request by one token; returns the completions that ended, by id."""
         self._check_open()
         done = self.settle()
-        if not self._scheduler.rows and self._arena.nbytes * 2 > self._max_kv_bytes:
-            self._arena.reset()  # one long prompt must not keep every later row long
+        if not self._scheduler.rows and self._kv.nbytes * 2 > self._max_kv_bytes:
+            self._kv.reset()  # one long prompt must not keep every later row long
         plan = self._scheduler.plan()
         if not self._scheduler.rows:
             return done
@@ -158,10 +163,10 @@ class Engine:
         try:
             # Room for some tokens more than this step needs: growing copies everything, so it should be rare.
             ahead = max(min(row.reach, row.pos + len(row.pending) + _ROOM_AHEAD) for row in self._scheduler.rows)
-            self._arena.reserve(len(self._scheduler.rows), ahead)
-            self._arena.copy(plan.copies)
-            self._runner.warm(self._arena, plan.admitted)
-            for rows, logits in self._runner.feed(self._arena, self._scheduler.rows):
+            self._kv.reserve(len(self._scheduler.rows), ahead)
+            self._kv.copy(plan.copies)
+            self._runner.warm(self._kv, plan.admitted)
+            for rows, logits in self._runner.feed(self._kv, self._scheduler.rows):
                 outcomes.update(draw_all(cast(Sequence[Row], rows), logits))
         except Exception as error:  # whatever the model raised: find whose fault it is and go on with the others
             return sorted(done + self._recover(error), key=lambda c: c.request_id)
@@ -222,7 +227,7 @@ class Engine:
             for c in self._deliver(self._scheduler.remove(set(self._tickets)))
         ]
         self._aborts.clear()
-        self._arena.reset()
+        self._kv.reset()
         self._runner.drop_caches()
         return done
 
@@ -233,7 +238,7 @@ class Engine:
 
     # Adapters
 
-    def prepare(self, weights: Mapping[str, mx.array], *, scale: float) -> Prepared:
+    def prepare(self, weights: Mapping[str, mx.array], *, scale: float) -> PreparedAdapter:
         """Check LoRA weights and work out their digest, so that `publish` need not: it then holds the engine briefly.
 
         Any thread may call it while the engine runs. Raises AdapterError as `publish` does.
@@ -243,7 +248,7 @@ class Engine:
     def publish(
         self,
         name: str,
-        weights: Mapping[str, mx.array] | Prepared,
+        weights: Mapping[str, mx.array] | PreparedAdapter,
         *,
         scale: float | None = None,
         version: int,
@@ -261,15 +266,15 @@ class Engine:
         self._check_open()
         if mode not in get_args(PublishMode):
             raise ValueError(f"mode must be one of {', '.join(get_args(PublishMode))}; got {mode!r}")
-        if isinstance(weights, Prepared) == (scale is not None):
+        if isinstance(weights, PreparedAdapter) == (scale is not None):
             raise ValueError(f"weights need a scale, and prepared weights have one; got {type(weights)}, scale={scale}")
-        prepared = weights if isinstance(weights, Prepared) else self.prepare(weights, scale=cast(float, scale))
+        prepared = weights if isinstance(weights, PreparedAdapter) else self.prepare(weights, scale=cast(float, scale))
         before = self._bank.published().get(name)
         old = None if before is None else self._bank.find(name)
-        new = self._bank.publish(name, prepared, version=version)
+        new = self._bank.install(name, prepared, version=version)
         if old is None:
             return new.digest
-        tickets = {i: ticket for i, ticket in self._tickets.items() if ticket.policy is old}
+        tickets = {i: ticket for i, ticket in self._tickets.items() if ticket.adapter is old}
         if mode == "wait":
             new.after = old
         elif mode == "abort":
@@ -278,7 +283,7 @@ class Engine:
             self._scheduler.transfer(old, new, old.version)
             new.running += len(tickets)
             for ticket in tickets.values():
-                ticket.policy = new
+                ticket.adapter = new
             self._bank.release(old, len(tickets))
         return new.digest
 
@@ -307,45 +312,45 @@ class Engine:
         self._check_open()
         if len(prompts) != len(continuations):
             raise ValueError(f"{len(prompts)} prompts but {len(continuations)} continuations; one for each is needed")
-        policy = self._bank.find(adapter)
+        version = self._bank.find(adapter)
         pairs = []
         for prompt, continuation in zip(prompts, continuations):
-            ids = self._prompt(prompt, policy)
+            ids = self._prompt(prompt, version)
             answer = self._checks.prompt(continuation, "continuation") if len(continuation) else ()
             if len(ids) + len(answer) > self.context:
                 raise ContextOverflow(
                     f"{len(ids)} prompt and {len(answer)} continuation tokens exceed the context of {self.context}"
                 )
             pairs.append((ids, answer))
-        return scoring.score(self._runner, pairs, policy, self._scheduler.max_rows)
+        return scoring.score(self._runner, pairs, version, self._scheduler.max_rows)
 
     def next_logits(self, prompts: Sequence[Sequence[int]], adapter: str | None = None) -> Logits:
         """Raw logits (n, V), float32, of the token after each prompt. May hold NaN: a canary for a new adapter."""
         self._check_open()
-        policy = self._bank.find(adapter)
-        checked = [self._prompt(prompt, policy) for prompt in prompts]
-        return scoring.next_logits(self._runner, checked, policy, self._scheduler.max_rows)
+        version = self._bank.find(adapter)
+        checked = [self._prompt(prompt, version) for prompt in prompts]
+        return scoring.next_logits(self._runner, checked, version, self._scheduler.max_rows)
 
     # Housekeeping
 
     def drop_caches(self) -> None:
-        """Return to the state of a new engine (no kept beginnings, arena unallocated), published adapters excepted.
+        """Return to the state of a new engine (no kept beginnings, no KV cache allocated), published adapters excepted.
 
         What follows then does not depend, bit for bit, on what went before. InferenceError while requests are here.
         """
         if self.busy:
             raise InferenceError("drop_caches needs an idle engine: run step() until busy is False, or abort first")
         self._runner.drop_caches()
-        self._arena.reset()
+        self._kv.reset()
 
     def close(self) -> None:
         """Let go of the model and of MLX's streams of this thread. A worker thread must call it before it ends."""
         if self._closed:
             return
         self._closed = True
-        self._arena.reset()
+        self._kv.reset()
         self._runner.drop_caches()
-        del self._runner, self._bank, self._arena, self.model
+        del self._runner, self._bank, self._kv, self.model
         mx.synchronize()
         if threading.current_thread() is not threading.main_thread():
             # Streams belong to threads; one that outlives its thread aborts the process at exit on Linux.
@@ -363,22 +368,21 @@ class Engine:
         if self._closed:
             raise InferenceError("this engine is closed")
 
-    def _prompt(self, prompt: Sequence[int], policy: Policy) -> tuple[int, ...]:
+    def _prompt(self, prompt: Sequence[int], adapter: AdapterVersion) -> tuple[int, ...]:
         if isinstance(prompt, tuple):
             try:
-                if self._scheduler.waits_for(policy, prompt):
+                if self._scheduler.waits_for(adapter, prompt):
                     return prompt  # checked when the request it will share a row with came
             except TypeError:
                 pass  # the check says what is wrong with it
         return self._checks.prompt(prompt)
 
-    def _fitting(self, rules: Rules, prompt_tokens: int) -> Rules:
-        if self._row_limit(prompt_tokens + rules.limit) < 1:
+    def _check_room(self, new_tokens: int, prompt_tokens: int) -> None:
+        if self._row_limit(prompt_tokens + new_tokens) < 1:
             raise ValueError(
-                f"{prompt_tokens} prompt and {rules.limit} new tokens need more keys and values than "
+                f"{prompt_tokens} prompt and {new_tokens} new tokens need more keys and values than "
                 f"max_kv_bytes={self._max_kv_bytes} holds; lower max_tokens or raise max_kv_bytes"
             )
-        return rules
 
     def _says(self, tokens: Sequence[int], stop: tuple[str, ...]) -> bool:
         """Whether the end of the text contains a stop text; every token writes at least one byte of it."""
@@ -399,13 +403,13 @@ class Engine:
             for request_id in ids.tolist():
                 ticket = self._tickets.pop(request_id)
                 if ticket.request.park and not parked and reason in ("stop", "length") and not row.switches:
-                    self._runner.park(self._arena, row, (*row.prompt, *row.tokens)[: row.pos])
+                    self._runner.park(self._kv, row, (*row.prompt, *row.tokens)[: row.pos])
                     parked = True
                 if request_id in self._streams:
-                    self._stream(request_id, row, ticket.request.top_logprobs)
+                    self._stream(request_id, row, ticket.request.sampling.top_logprobs)
                     del self._streams[request_id]
-                self._bank.release(ticket.policy)
-                wanted = ticket.request.top_logprobs
+                self._bank.release(ticket.adapter)
+                wanted = ticket.request.sampling.top_logprobs
                 completions.append(
                     Completion(
                         request_id,
@@ -413,8 +417,8 @@ class Engine:
                         row.logprobs.copy(),
                         sampled_logprobs.copy(),
                         reason,
-                        ticket.policy.name,
-                        ticket.policy.version,
+                        ticket.adapter.name,
+                        ticket.adapter.version,
                         ticket.prompt_tokens,
                         row.cached if request_id == row.leader else ticket.prompt_tokens,
                         error,
@@ -430,20 +434,20 @@ class Engine:
             for row in (*host.branches, host):
                 for request_id in row.request_ids():
                     if request_id in self._streams:
-                        self._stream(request_id, row, self._tickets[request_id].request.top_logprobs)
+                        self._stream(request_id, row, self._tickets[request_id].request.sampling.top_logprobs)
 
     def _stream(self, request_id: int, row: Row, wanted: int) -> None:
         seen = self._streams[request_id]
         if len(row.tokens) > seen:
             tops = [top[:wanted] for top in row.tops[seen:]] if wanted else None
-            self._deltas.append(Delta(request_id, row.tokens[seen:], row.logprobs[seen:], tops, row.policy.version))
+            self._deltas.append(Delta(request_id, row.tokens[seen:], row.logprobs[seen:], tops, row.adapter.version))
             self._streams[request_id] = len(row.tokens)
 
     def _fail(self, row: Row, error: str) -> list[Completion]:
         """End a row's requests; what waits on its slot is computed afresh, in a clean slot."""
         for branch in row.branches:
             branch.restart()
-        self._arena.scrub(row.slot)
+        self._kv.scrub(row.slot)
         return self._deliver(self._scheduler.fail(row), error)
 
     def _recover(self, error: Exception) -> list[Completion]:
@@ -458,14 +462,14 @@ class Engine:
             slot, row.slot = row.slot, 0
             for member in (row, *row.branches):
                 member.restart()
-            self._arena.reset()
+            self._kv.reset()
             try:
-                for _ in self._runner.feed(self._arena, [row]):
+                for _ in self._runner.feed(self._kv, [row]):
                     pass
             except Exception as own:
                 guilty.append((row, f"{type(own).__name__}: {own}"))
             row.slot = slot
-        self._arena.reset()
+        self._kv.reset()
         if not guilty and self._failed_steps > 1:
             guilty = [(row, f"{type(error).__name__}: {error}") for row in self._scheduler.rows]
         return [completion for row, text in guilty for completion in self._fail(row, text)]
@@ -476,4 +480,4 @@ def _versions(row: Row) -> list[int]:
     versions: list[int] = []
     for index, before in row.switches:
         versions += [before] * (index - len(versions))
-    return versions + [row.policy.version] * (len(row.tokens) - len(versions))
+    return versions + [row.adapter.version] * (len(row.tokens) - len(versions))

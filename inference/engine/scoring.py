@@ -1,4 +1,5 @@
-"""Teacher-forced evaluation: what the model thinks of given tokens. A scratch arena, so running rows are untouched."""
+"""Teacher-forced evaluation: what the model thinks of given tokens. It has a KV cache of its own, so running rows
+are untouched."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inference.adapters import Policy
-from inference.engine.runner import Logits, Runner
+from inference.adapters import AdapterVersion
+from inference.engine.model_runner import Logits, ModelRunner
 from inference.engine.sampling import log_normalisers
 from inference.engine.scheduler import Row
 
@@ -17,7 +18,7 @@ Ids = tuple[int, ...]
 _MAX_LOGITS = 1 << 25  # numbers in one (rows, L, V) block of logits: 128 MiB
 
 
-def next_logits(runner: Runner, prompts: Sequence[Ids], policy: Policy, max_rows: int) -> Logits:
+def next_logits(runner: ModelRunner, prompts: Sequence[Ids], adapter: AdapterVersion, max_rows: int) -> Logits:
     """Logits (n, V) after each prompt; equal prompts are computed once.
 
     Kept prefixes are not used: what was computed before would change the last bits, and a canary compares all of them.
@@ -26,64 +27,66 @@ def next_logits(runner: Runner, prompts: Sequence[Ids], policy: Policy, max_rows
     found: dict[Ids, Logits] = {}
     for start in range(0, len(distinct), max_rows):
         chunk = distinct[start : start + max_rows]
-        for row, logits in _prefill(runner, runner.arena(), chunk, policy, warm=False):
+        for row, logits in _prefill(runner, runner.new_kv(), chunk, adapter, warm=False):
             found[row.prompt] = logits
     return np.stack([found[p] for p in prompts]) if prompts else np.zeros((0, runner.vocab), np.float32)
 
 
 def score(
-    runner: Runner, pairs: Sequence[tuple[Ids, Ids]], policy: Policy, max_rows: int
+    runner: ModelRunner, pairs: Sequence[tuple[Ids, Ids]], adapter: AdapterVersion, max_rows: int
 ) -> list[npt.NDArray[np.float64]]:
     """Log-probability of each token of each continuation after its prompt, for (prompt, continuation) pairs."""
     if not runner.forward.batches:
-        return [_score_alone(runner, *pair, policy) for pair in pairs]
+        return [_score_alone(runner, *pair, adapter) for pair in pairs]
     by_prompt: dict[Ids, list[Ids]] = {}
     for prompt, continuation in dict.fromkeys(pairs):
         by_prompt.setdefault(prompt, []).append(continuation)
     distinct = sorted(by_prompt, key=lambda p: (len(p), p))
     found: dict[tuple[Ids, Ids], npt.NDArray[np.float64]] = {}
     for start in range(0, len(distinct), max_rows):
-        arena = runner.arena()
+        kv = runner.new_kv()
         rows: dict[Ids, Row] = {}
-        for row, logits in _prefill(runner, arena, distinct[start : start + max_rows], policy):
+        for row, logits in _prefill(runner, kv, distinct[start : start + max_rows], adapter):
             rows[row.prompt] = row
             norm = _finite(log_normalisers(logits[None]))[0]
             for continuation in by_prompt[row.prompt]:
                 first = [float(logits[continuation[0]]) - norm] if continuation else []
                 found[row.prompt, continuation] = np.array(first)
         longer = [(rows[p], c) for p in rows for c in by_prompt[p] if len(c) > 1]
-        for chunk, tails in _tails(runner, arena, longer, len(rows), max_rows):
+        for chunk, tails in _tails(runner, kv, longer, len(rows), max_rows):
             for (row, continuation), tail in zip(chunk, tails):
                 key = (row.prompt, continuation)
                 found[key] = np.concatenate([found[key], tail])
     return [found[pair].copy() for pair in pairs]
 
 
-def _score_alone(runner: Runner, prompt: Ids, continuation: Ids, policy: Policy) -> npt.NDArray[np.float64]:
+def _score_alone(
+    runner: ModelRunner, prompt: Ids, continuation: Ids, adapter: AdapterVersion
+) -> npt.NDArray[np.float64]:
     """One pair in one pass, for models whose rows cannot be copied."""
     if not continuation:
         return np.zeros(0)
     tokens = np.array([(*prompt, *continuation[:-1])], dtype=np.int32)
-    logits = runner.forward(runner.arena(), 0, [0], tokens, [policy])[0, len(prompt) - 1 :]
+    logits = runner.forward(runner.new_kv(), 0, [0], tokens, [adapter])[0, len(prompt) - 1 :]
     return _finite(logits[np.arange(len(continuation)), list(continuation)] - log_normalisers(logits))
 
 
 def _prefill(
-    runner: Runner, arena: Any, prompts: Sequence[Ids], policy: Policy, *, warm: bool = True
+    runner: ModelRunner, kv: Any, prompts: Sequence[Ids], adapter: AdapterVersion, *, warm: bool = True
 ) -> Iterator[tuple[Row, Logits]]:
-    """Rows in slots 0..n-1 of the arena with their prompts fed, and the logits (V,) after each."""
-    rows = [Row(p, policy, [], len(p), pending=p, slot=slot) for slot, p in enumerate(prompts)]
-    arena.reserve(len(rows), 0)
+    """Rows in slots 0..n-1 of the KV cache with their prompts fed, and the logits (V,) after each."""
+    rows = [Row(p, adapter, [], len(p), pending=p, slot=slot) for slot, p in enumerate(prompts)]
+    kv.reserve(len(rows), 0)
     if warm:
-        runner.warm(arena, rows)
-    for batch, logits in runner.feed(arena, rows):
+        runner.warm(kv, rows)
+    for batch, logits in runner.feed(kv, rows):
         for row, row_logits in zip(batch, logits):
             row.pos, row.pending = len(row.prompt), ()
             yield row, row_logits  # type: ignore[misc]
 
 
 def _tails(
-    runner: Runner, arena: Any, work: Sequence[tuple[Row, Ids]], base: int, max_rows: int
+    runner: ModelRunner, kv: Any, work: Sequence[tuple[Row, Ids]], base: int, max_rows: int
 ) -> Iterator[tuple[Sequence[tuple[Row, Ids]], list[npt.NDArray[np.float64]]]]:
     """Log-probabilities of all but the first continuation token, in chunks, on copies of the prompts' slots."""
     work = sorted(work, key=lambda item: len(item[1]))
@@ -92,13 +95,13 @@ def _tails(
         while count > 1 and count * len(work[count - 1][1]) * runner.vocab > _MAX_LOGITS:
             count -= 1
         chunk, work = work[:count], work[count:]
-        arena.reserve(base + count, 0)
-        arena.copy([(base + i, row.slot, row.pos) for i, (row, _) in enumerate(chunk)])
+        kv.reserve(base + count, 0)
+        kv.copy([(base + i, row.slot, row.pos) for i, (row, _) in enumerate(chunk)])
         width = max(len(c) for _, c in chunk) - 1
         tokens, targets = np.zeros((2, count, width), dtype=np.int32)
         for i, (_, c) in enumerate(chunk):
             tokens[i, : len(c) - 1], targets[i, : len(c) - 1] = c[:-1], c[1:]
-        logits = runner.forward(arena, base, [row.pos for row, _ in chunk], tokens, [row.policy for row, _ in chunk])
+        logits = runner.forward(kv, base, [row.pos for row, _ in chunk], tokens, [row.adapter for row, _ in chunk])
         picked = np.take_along_axis(logits, targets[..., None].astype(np.int64), axis=-1)[..., 0]
         values = picked - log_normalisers(logits.reshape(-1, logits.shape[-1])).reshape(picked.shape)
         yield chunk, [_finite(values[i, : len(c) - 1]) for i, (_, c) in enumerate(chunk)]

@@ -1,11 +1,7 @@
+from . import blocks as blocks
 from . import fastblas as fastblas
 from . import fastmath as fastmath
-from . import host_forward as host_forward
+from .choose import choose_forward as choose_forward
 from .kv import capacity_for as capacity_for
 from .mlx_forward import Forward as Forward
 from .mlx_forward import Logits as Logits
-from .mlx_forward import MlxForward as MlxForward
-from .mlx_forward import alike as alike
-from .mlx_forward import rounding as rounding
-from .mlx_forward import trial as trial
-from .solo_forward import SoloForward as SoloForward

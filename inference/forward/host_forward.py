@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 from mlx import nn
 
-from inference.adapters import AdaptedLinear, Policy, Ranks
+from inference.adapters import AdaptedLinear, AdapterVersion, Ranks
 from inference.forward import decoder
-from inference.forward.host_kv import HostArena
+from inference.forward.host_kv import HostKVCache
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -62,7 +62,7 @@ def fits(model: nn.Module) -> bool:
 
 
 class HostForward:
-    """A model's forward pass over a `HostArena`."""
+    """A model's forward pass over a `HostKVCache`."""
 
     batches = True
 
@@ -82,17 +82,17 @@ class HostForward:
         self.width = attention.k_proj.linear.weight.shape[0] // self.heads
         self.bytes_per_entry = 2 * 4 * self.heads * self.width * len(self._blocks)
 
-    def arena(self) -> HostArena:
-        """An empty arena of the right shape."""
-        return HostArena(len(self._blocks), self.heads, self.width)
+    def new_kv(self) -> HostKVCache:
+        """An empty KV cache of the right shape."""
+        return HostKVCache(len(self._blocks), self.heads, self.width)
 
     def __call__(
         self,
-        arena: HostArena,
+        kv: HostKVCache,
         low: int,
         offsets: Sequence[int],
         tokens: npt.NDArray[np.int32],
-        policies: Sequence[Policy],
+        adapters: Sequence[AdapterVersion],
         last: Sequence[int] | None = None,
         *,
         head: bool = True,
@@ -103,22 +103,22 @@ class HostForward:
         """
         rows, fed = tokens.shape
         starts = np.asarray(offsets, dtype=np.int64)
-        arena.reserve(low + rows, int(starts.max()) + fed)
-        every = _Fed(arena, low, starts, fed, np.broadcast_to(np.arange(fed), (rows, fed)), self._rotary, policies)
+        kv.reserve(low + rows, int(starts.max()) + fed)
+        every = _Fed(kv, low, starts, fed, np.broadcast_to(np.arange(fed), (rows, fed)), self._rotary, adapters)
         wanted = every
         if last is not None and fed > 1:
             picked = np.asarray(last, dtype=np.int64)[:, None]
-            wanted = _Fed(arena, low, starts, fed, picked, self._rotary, policies)
+            wanted = _Fed(kv, low, starts, fed, picked, self._rotary, adapters)
         x = self._embedding[tokens.reshape(-1)]
         with np.errstate(all="ignore"):  # whether logits are finite is for the caller to see
             for i, block in enumerate(self._blocks):
-                x = block(x, arena.keys[i], arena.values[i], every, every if i < len(self._blocks) - 1 else wanted)
+                x = block(x, kv.keys[i], kv.values[i], every, every if i < len(self._blocks) - 1 else wanted)
             x = self._norm(x)
             if head:
                 x = self.head(x, wanted.users)
         return x if last is not None else x.reshape(rows, fed, -1)
 
-    def logits(self, hidden: FloatArray, base: Policy) -> FloatArray:
+    def logits(self, hidden: FloatArray, base: AdapterVersion) -> FloatArray:
         """The base model's head alone: hidden states (n, H) -> (n, V)."""
         return self.head(hidden, _Users([base], len(hidden)))
 
@@ -131,8 +131,8 @@ class _Users:
     slots: the slot of each row (n * Q, 1). distinct: all that occur.
     """
 
-    def __init__(self, policies: Sequence[Policy], queries: int) -> None:
-        slots = [policy.slot for policy in policies]
+    def __init__(self, adapters: Sequence[AdapterVersion], queries: int) -> None:
+        slots = [adapter.slot for adapter in adapters]
         self.distinct = frozenset(slots)
         self.groups: list[tuple[int, Any]] = []
         self._others: dict[Ranks, npt.NDArray[np.bool_]] = {}
@@ -164,13 +164,13 @@ class _Fed:
 
     def __init__(
         self,
-        arena: HostArena,
+        kv: HostKVCache,
         low: int,
         starts: npt.NDArray[np.int64],
         fed: int,
         columns: npt.NDArray[np.int64],
         rotary: _Rotary,
-        policies: Sequence[Policy],
+        adapters: Sequence[AdapterVersion],
     ) -> None:
         self.low, self.starts, self.fed = low, starts, fed
         self.rows, self.queries = columns.shape
@@ -179,21 +179,21 @@ class _Fed:
         self.span = int(starts.max()) + fed
         self.flat = (np.arange(self.rows)[:, None] * fed + columns).reshape(-1) if self.queries != fed else None
         self.cos, self.sin = rotary(self.positions.reshape(-1))
-        self.users = _Users(policies, self.queries)
+        self.users = _Users(adapters, self.queries)
 
     def of(self, x: FloatArray) -> FloatArray:
         """x (n * L, H) at these positions, (n * Q, H)."""
         return x if self.flat is None else x[self.flat]
 
-    def store(self, arena: FloatArray, new: FloatArray) -> None:
+    def store(self, kv: FloatArray, new: FloatArray) -> None:
         """Put (n * L, heads, D) behind the valid entries of each slot."""
         new = new.reshape(self.rows, self.fed, *new.shape[1:])
         if self.even:
             start = int(self.starts[0])
-            arena[self.low : self.low + self.rows, :, start : start + self.fed] = new.swapaxes(1, 2)
+            kv[self.low : self.low + self.rows, :, start : start + self.fed] = new.swapaxes(1, 2)
         else:
             slots = np.arange(self.low, self.low + self.rows)[:, None]
-            arena[slots, :, self.starts[:, None] + np.arange(self.fed)] = new
+            kv[slots, :, self.starts[:, None] + np.arange(self.fed)] = new
 
 
 class _Block:

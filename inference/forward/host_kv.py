@@ -1,4 +1,4 @@
-"""The arena of `kv.py` in numpy, for the forward pass that runs in numpy (host_forward.py)."""
+"""The KV cache of `kv.py` in numpy, for the forward pass that runs in numpy (host_forward.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HostSnapshot = list[tuple[FloatArray, FloatArray]]
 """Per layer keys and values (kv_heads, entries, head_dim) of the beginning of a sequence."""
 
 
-class HostArena:
+class HostKVCache:
     """Slots for keys and values, (slots, kv_heads, length, head_dim) a layer; capacity grows on demand."""
 
     def __init__(self, layers: int, heads: int, width: int) -> None:

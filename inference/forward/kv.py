@@ -1,11 +1,11 @@
-"""Keys and values of many sequences in one arena: a slot per row, left aligned, each row with its own length.
+"""Keys and values of many sequences in one cache: a slot per row, left aligned, each row with its own length.
 
 Per layer two arrays (slots, kv_heads, length, head_dim). A forward pass works on a *frame*: consecutive slots, the
 number of valid entries of each, and how many tokens are fed. Entries beyond a row's position are stale or padding and
 are masked, so freeing a row costs nothing, and a batch whose rows differ in length needs no shifting.
 
-The items of `Arena.layers` have the interface of mlx-lm's `KVCache` (`offset`, `update_and_fetch`, `make_mask`), which
-is all that models with plain attention use.
+The items of `SlotKVCache.layers` have the interface of mlx-lm's `KVCache` (`offset`, `update_and_fetch`, `make_mask`),
+which is all that models with plain attention use.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Frame:
     positions: Any = None  # offsets (n,)
 
 
-class Arena:
+class SlotKVCache:
     """Slots for keys and values; capacity grows on demand, arrays appear at the first write."""
 
     def __init__(self, layers: int) -> None:
@@ -107,7 +107,7 @@ class Arena:
         """A copy of a slot's first entries that later writes do not touch. Evaluated."""
         # A layer that attends to another layer's keys stores nothing.
         nothing = mx.zeros((0,))
-        # `+ 0` makes new buffers: a view would keep the whole arena alive and forbid in-place writes to it.
+        # `+ 0` makes new buffers: a view would keep the whole kv alive and forbid in-place writes to it.
         kept = [
             (nothing, nothing)
             if layer.keys is None
@@ -152,18 +152,18 @@ class Arena:
 
 
 class LayerCache:
-    """One layer's keys and values, as a model's attention sees them during the arena's open frame."""
+    """One layer's keys and values, as a model's attention sees them during the KV cache's open frame."""
 
-    def __init__(self, arena: Arena) -> None:
-        self._arena = arena
+    def __init__(self, kv: SlotKVCache) -> None:
+        self._kv = kv
         self.keys: Any = None  # arrays once the model has shown their shape
         self.values: Any = None
 
     @property
     def _frame(self) -> Frame:
-        if self._arena.frame is None:
-            raise RuntimeError("no frame is open: call Arena.open before the model")
-        return self._arena.frame
+        if self._kv.frame is None:
+            raise RuntimeError("no frame is open: call SlotKVCache.open before the model")
+        return self._kv.frame
 
     @property
     def offset(self) -> Any:
@@ -202,9 +202,9 @@ class LayerCache:
         return mask & (entries > queries - window_size) if window_size else mask
 
     def allocate(self, keys: mx.array, values: mx.array) -> None:
-        """Create the arrays at the arena's capacity, once the shapes and types of keys and values are known."""
+        """Create the arrays at the KV cache's capacity, once the shapes and types of keys and values are known."""
         if self.keys is None:
-            slots, length = self._arena.slots, self._arena.length
+            slots, length = self._kv.slots, self._kv.length
             self.keys = mx.zeros((slots, keys.shape[1], length, keys.shape[3]), keys.dtype)
             self.values = mx.zeros((slots, values.shape[1], length, values.shape[3]), values.dtype)
 
@@ -220,7 +220,7 @@ class LayerCache:
 
 
 def capacity_for(entries: int) -> int:
-    """Entries per slot that an arena allocates in order to hold this many."""
+    """Entries per slot that a KV cache allocates in order to hold this many."""
     return power_of_two(entries, _LENGTH_STEP)
 
 

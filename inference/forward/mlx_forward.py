@@ -1,4 +1,4 @@
-"""Forward passes in MLX, over the arena of `kv.py`: the model's own call, or decoder.py where that is cheaper.
+"""Forward passes in MLX, over the KV cache of `kv.py`: the model's own call, or decoder.py where that is cheaper.
 
 `Forward` is what the runner asks of any of them. Everything is evaluated before it returns, so that an exception
 belongs to one batch.
@@ -10,7 +10,7 @@ an architecture applies to its logits are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 import mlx.core as mx
@@ -19,29 +19,13 @@ import numpy.typing as npt
 from mlx import nn
 from mlx_lm.models.cache import make_prompt_cache
 
-from inference.adapters import AdapterBank, Policy
+from inference.adapters import AdapterBank, AdapterVersion
 from inference.forward import decoder
-from inference.forward.kv import Arena
+from inference.forward.kv import SlotKVCache
 
 Logits = npt.NDArray[np.float32]
 Body = Callable[..., mx.array]
 _HALF = 5e-2  # allowed between two ways of computing in float16 or bfloat16, relative to the largest logit
-
-
-class AnyArena(Protocol):
-    """Keys and values by slot; see `kv.Arena`, `host_kv.HostArena` and `solo_forward.SoloArena`."""
-
-    slots: int
-    length: int
-
-    def reserve(self, slots: int, length: int) -> None: ...
-    def copy(self, moves: Iterable[tuple[int, int, int]]) -> None: ...
-    def snapshot(self, slot: int, entries: int) -> Any: ...
-    def restore(self, snapshot: Any, slots: Iterable[int], entries: int) -> None: ...
-    def scrub(self, slot: int) -> None: ...
-    def reset(self) -> None: ...
-    @property
-    def nbytes(self) -> int: ...
 
 
 class Forward(Protocol):
@@ -51,15 +35,15 @@ class Forward(Protocol):
     bytes_per_entry: int
     batches: bool
 
-    def arena(self) -> Any: ...
+    def new_kv(self) -> Any: ...
 
     def __call__(
         self,
-        arena: Any,
+        kv: Any,
         low: int,
         offsets: Sequence[int],
         tokens: npt.NDArray[np.int32],
-        policies: Sequence[Policy],
+        adapters: Sequence[AdapterVersion],
         last: Sequence[int] | None = None,
         *,
         head: bool = True,
@@ -82,17 +66,17 @@ class MlxForward:
         whole = rounding(model) < _HALF
         self.own_decoder = self.head is not None and whole and decoder.fits(model) and self._decoder_agrees()
 
-    def arena(self) -> Arena:
-        """An empty arena."""
-        return Arena(self._layers)
+    def new_kv(self) -> SlotKVCache:
+        """An empty KV cache."""
+        return SlotKVCache(self._layers)
 
     def __call__(
         self,
-        arena: Arena,
+        kv: SlotKVCache,
         low: int,
         offsets: Sequence[int],
         tokens: npt.NDArray[np.int32],
-        policies: Sequence[Policy],
+        adapters: Sequence[AdapterVersion],
         last: Sequence[int] | None = None,
         *,
         head: bool = True,
@@ -102,35 +86,35 @@ class MlxForward:
         Returns float32 logits (n, V) at positions `last` (n,), or (n, L, V) when it is None; without head, nothing
         (0,).
         """
-        self.bank.select(policies, tokens.shape[1])
-        cache = arena.open(low, offsets, tokens.shape[1])
+        self.bank.select(adapters, tokens.shape[1])
+        cache = kv.open(low, offsets, tokens.shape[1])
         inputs = mx.array(tokens)
         if self.own_decoder:
-            out = decoder.hidden_states(self.model.model, inputs, arena, last)
+            out = decoder.hidden_states(self.model.model, inputs, kv, last)
         else:
             out = (self._body or self.model)(inputs, cache=cache)
             if last is not None and tokens.shape[1] > 1:
                 out = out[mx.arange(len(last)), mx.array(list(last))][:, None]
         if not head:
-            mx.eval(arena.arrays())  # what only the logits need is never computed
+            mx.eval(kv.arrays())  # what only the logits need is never computed
             return np.zeros(0, np.float32)
         if self.head is not None:
             out = self.head(out)
         out = (out[:, 0] if last is not None else out).astype(mx.float32)
-        mx.eval(out, arena.arrays())
+        mx.eval(out, kv.arrays())
         return np.asarray(out)
 
     def _probe(self) -> tuple[int, int]:
         """Vocabulary size and bytes per stored entry; also finds the seam between body and head, if there is one."""
         tokens = np.zeros((1, 2), dtype=np.int32)
-        arena = self.arena()
-        full = self(arena, 0, [0], tokens, [self.bank.base])
-        vocab, entry_bytes = full.shape[-1], arena.nbytes // (arena.slots * arena.length)
+        kv = self.new_kv()
+        full = self(kv, 0, [0], tokens, [self.bank.base])
+        vocab, entry_bytes = full.shape[-1], kv.nbytes // (kv.slots * kv.length)
         found = _seam(self.model)
         if found is not None:
             self._body, self.head = found
             try:
-                apart: Logits | None = self(self.arena(), 0, [0], tokens, [self.bank.base])
+                apart: Logits | None = self(self.new_kv(), 0, [0], tokens, [self.bank.base])
             except (AttributeError, KeyError, TypeError, ValueError):
                 apart = None  # a body that is called in a way of its own
             if apart is None or apart.shape != full.shape or not alike([apart], [full], rounding(self.model)):
@@ -189,12 +173,12 @@ def _seam(model: nn.Module) -> tuple[Body, _Head] | None:
     return cast(Body, model["model"]), _Head(model, "model")
 
 
-def trial(forward: Forward, base: Policy) -> list[Logits]:
+def trial(forward: Forward, base: AdapterVersion) -> list[Logits]:
     """Logits for two rows of different lengths, in prefill and in decode."""
     tokens = np.random.default_rng(0).integers(0, min(forward.vocab, 1000), (2, 9), dtype=np.int32)
-    arena, found = forward.arena(), []
+    kv, found = forward.new_kv(), []
     for offsets, low, high, last in (([0, 0], 0, 6, [5, 3]), ([6, 4], 6, 8, None), ([8, 6], 8, 9, [0, 0])):
-        found.append(forward(arena, 0, offsets, tokens[:, low:high], [base] * 2, last))
+        found.append(forward(kv, 0, offsets, tokens[:, low:high], [base] * 2, last))
     return found
 
 

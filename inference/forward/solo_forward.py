@@ -15,12 +15,12 @@ import numpy.typing as npt
 from mlx import nn
 from mlx_lm.models.cache import make_prompt_cache
 
-from inference.adapters import AdapterBank, Policy
+from inference.adapters import AdapterBank, AdapterVersion
 from inference.forward.kv import capacity_for
 from inference.forward.mlx_forward import Logits
 
 
-class SoloArena:
+class SoloCaches:
     """A list of prompt caches, one a slot, and how many tokens each has seen."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -89,33 +89,33 @@ class SoloForward:
 
     def __init__(self, model: nn.Module, bank: AdapterBank) -> None:
         self.model, self.bank = model, bank
-        arena = self.arena()
-        out = self(arena, 0, [0], np.zeros((1, 2), dtype=np.int32), [bank.base])
+        kv = self.new_kv()
+        out = self(kv, 0, [0], np.zeros((1, 2), dtype=np.int32), [bank.base])
         self.vocab = out.shape[-1]
-        self.bytes_per_entry = max(1, sum(_bytes_per_entry(layer) for layer in arena.caches[0]))
+        self.bytes_per_entry = max(1, sum(_bytes_per_entry(layer) for layer in kv.caches[0]))
 
-    def arena(self) -> SoloArena:
-        """An empty arena."""
-        return SoloArena(self.model)
+    def new_kv(self) -> SoloCaches:
+        """An empty KV cache."""
+        return SoloCaches(self.model)
 
     def __call__(
         self,
-        arena: SoloArena,
+        kv: SoloCaches,
         low: int,
         offsets: Sequence[int],
         tokens: npt.NDArray[np.int32],
-        policies: Sequence[Policy],
+        adapters: Sequence[AdapterVersion],
         last: Sequence[int] | None = None,
         *,
         head: bool = True,
     ) -> Logits:
         """As `MlxForward`; without `last` all rows must be equally long."""
         found = []
-        for i, policy in enumerate(policies):
+        for i, adapter in enumerate(adapters):
             width = tokens.shape[1] if last is None else last[i] + 1  # padding would enter the state
-            self.bank.select([policy], width)
+            self.bank.select([adapter], width)
             slot, start = low + i, offsets[i]
-            cache = arena.at(slot, start)
+            cache = kv.at(slot, start)
             row = mx.array(tokens[i : i + 1, :width])
             if last is not None and (width > 1 or not head):
                 # Logits that are not evaluated are not computed: of a prompt only the last token pays for the head.
@@ -128,7 +128,7 @@ class SoloForward:
                 out = (out if last is None else out[-1]).astype(mx.float32)
                 mx.eval(out, [layer.state for layer in cache])
                 found.append(np.asarray(out))
-            arena.fed(slot, start + width)
+            kv.fed(slot, start + width)
         return np.stack(found) if head else np.zeros(0, np.float32)
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import json
 import re
-import struct
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +17,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from inference import loading
-from inference.adapters import Prepared
+from inference import loading, tensors
+from inference.adapters import PreparedAdapter
 from inference.engine import AsyncEngine, Engine
 from inference.server.metrics import Metrics
 from inference.server.protocol import ServerError
@@ -62,7 +60,7 @@ class Adapters:
         if not all(file.is_relative_to(root) for file in files):
             raise ServerError(404, "there is no such adapter below the adapter root")
 
-        def prepare(engine: Engine) -> Prepared:
+        def prepare(engine: Engine) -> PreparedAdapter:
             try:
                 adapter = loading.read_adapter(folder, max_rank=self.max_rank)  # `publish` knows the model's layers
             except AdapterError as error:  # clients need not learn where the root is
@@ -81,7 +79,7 @@ class Adapters:
             raise ServerError(400, "the header X-Content-SHA256 must have the SHA-256 of the body, in hexadecimal")
         size = scale if scale is not None else _scale_in(body)
 
-        def prepare(engine: Engine) -> Prepared:
+        def prepare(engine: Engine) -> PreparedAdapter:
             return engine.prepare(loading.adapter_tensors(body), scale=size)
 
         return await self._publish(name, prepare, version, mode)
@@ -95,7 +93,7 @@ class Adapters:
             del self.versions[name]
 
     async def _publish(
-        self, name: str, prepare: Callable[[Engine], Prepared], version: int | None, mode: PublishMode
+        self, name: str, prepare: Callable[[Engine], PreparedAdapter], version: int | None, mode: PublishMode
     ) -> dict[str, Any]:
         async with self._turn:
             if name not in self.versions and len(self.versions) >= self.most:
@@ -121,10 +119,10 @@ class Adapters:
             return {"adapter": name, "version": number, "digest": digest, "mode": mode, "seconds": spent}
 
 
-async def _aside(prepare: Callable[[Engine], Prepared], engine: Engine) -> Prepared:
+async def _aside(prepare: Callable[[Engine], PreparedAdapter], engine: Engine) -> PreparedAdapter:
     """Prepare an adapter in a thread of its own, while the engine goes on."""
 
-    def work() -> Prepared:
+    def work() -> PreparedAdapter:
         try:
             return prepare(engine)
         finally:
@@ -138,8 +136,6 @@ async def _aside(prepare: Callable[[Engine], Prepared], engine: Engine) -> Prepa
 def _scale_in(body: bytes) -> float:
     """The scale that the file's metadata names."""
     try:
-        (size,) = struct.unpack("<Q", body[:8])
-        head = json.loads(body[8 : 8 + min(size, 1 << 20)])
-        return float(head["__metadata__"]["scale"])
-    except (struct.error, ValueError, KeyError, TypeError, RecursionError):
+        return float(tensors.parse(body).metadata["scale"])
+    except (ValueError, KeyError, TypeError):
         raise ServerError(400, "give the adapter's scale: ?scale=NUMBER, or 'scale' in the file's metadata") from None

@@ -20,14 +20,14 @@ from starlette.exceptions import HTTPException
 from inference import loading
 from inference.engine import AsyncEngine, Engine
 from inference.server.adapter_store import Adapters
-from inference.server.generation import Choice, Generator, events, whole
+from inference.server.generation import Choice, CompletionHandler, events, whole
 from inference.server.guard import LOOPBACK, Guard, Limits
 from inference.server.metrics import Metrics
 from inference.server.protocol import (
     ChatRequest,
     CompletionRequest,
     LoadAdapter,
-    Sampling,
+    SamplingRequest,
     ServerError,
     TokenizeRequest,
     UnloadAdapter,
@@ -82,7 +82,7 @@ class Server:
         self.failure: BaseException | None = None
         self.info: dict[str, Any] = {}
         self._parts: dict[str, Any] = {}
-        self.generator: Generator | None = None
+        self.generator: CompletionHandler | None = None
         self.gate = asyncio.Event()  # shut while /pause?mode=wait lets finish what runs
         self.gate.set()
 
@@ -129,7 +129,7 @@ class Server:
             logger.error("the model could not be loaded: %s", error)
             return
         parts = self._parts
-        self.generator = Generator(
+        self.generator = CompletionHandler(
             self.engine, Conversations(parts["renderer"]), parts["tokenizer"], parts["context"], self.metrics
         )
         self.adapters.versions.update(dict.fromkeys(self.settings.adapters, 1))
@@ -157,7 +157,7 @@ class Server:
         self.draining = True
         await self.engine.close()
 
-    def open(self) -> Generator:
+    def open(self) -> CompletionHandler:
         """The generator. ServerError 503 while loading, draining or after a failed load."""
         if self.failure is not None:
             raise ServerError(503, "the model could not be loaded; see the server's log", "server_error")
@@ -254,7 +254,9 @@ def _errors(app: FastAPI) -> None:
 
 
 def _completions(app: FastAPI, server: Server) -> None:
-    async def answer(request: Request, body: Sampling, choices: list[Choice], generator: Generator) -> Response:
+    async def answer(
+        request: Request, body: SamplingRequest, choices: list[Choice], generator: CompletionHandler
+    ) -> Response:
         model = body.model or server.settings.model
         ids = await generator.submit(choices)
         if body.stream:
@@ -301,7 +303,7 @@ class _Events(StreamingResponse):
     has no `finally`.
     """
 
-    def __init__(self, generator: Generator, content: AsyncGenerator[bytes, None], ids: list[int]) -> None:
+    def __init__(self, generator: CompletionHandler, content: AsyncGenerator[bytes, None], ids: list[int]) -> None:
         super().__init__(content, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
         self._content, self._engine, self._ids = content, generator.engine, ids
 

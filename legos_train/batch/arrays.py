@@ -152,7 +152,7 @@ class Batch:
 
     def parts(self, max_tokens: int | None = None) -> Iterator[tuple[Batch, NDArray[np.int64]]]:
         """As `micro`, each part with the places of its sampled tokens among the M of this batch."""
-        chunks = row_chunks(self, max_tokens)
+        chunks = row_chunks(self.tokens, self.lengths, self.rows, self.cols, max_tokens)
         if len(chunks) == 1:
             yield self, np.arange(len(self))
             return

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from legos_train.batch.arrays import Batch
-
+Ints = NDArray[np.int32]
 PART_OVERHEAD = 512  # tokens whose computation costs about as much as one more forward and backward pass
 
 
-def row_chunks(batch: Batch, max_tokens: int | None) -> list[list[int]]:
+def row_chunks(tokens: Ints, lengths: Ints, rows: Ints, cols: Ints, max_tokens: int | None) -> list[list[int]]:
     """Row numbers of each part: families of rows that begin alike, then by length, each chunk within `max_tokens`.
 
     Raises ValueError if `max_tokens` is less than 1.
@@ -21,12 +17,12 @@ def row_chunks(batch: Batch, max_tokens: int | None) -> list[list[int]]:
     if max_tokens is not None and max_tokens < 1:
         raise ValueError(f"max_tokens must be at least 1, got {max_tokens!r}")
     chunks: list[list[int]] = []
-    for first, end, prefix in _families(batch):
-        rows = first + np.argsort(batch.lengths[first:end], kind="stable")
-        widths = batch.lengths[rows] - prefix
+    for first, end, prefix in _families(tokens, lengths, rows, cols):
+        order = first + np.argsort(lengths[first:end], kind="stable")
+        widths = lengths[order] - prefix
         ends = _cuts(widths, prefix + PART_OVERHEAD)
         chunks.append([])
-        for place, (row, width) in enumerate(zip(rows.tolist(), widths.tolist(), strict=True)):
+        for place, (row, width) in enumerate(zip(order.tolist(), widths.tolist(), strict=True)):
             # widths ascend: this row is the widest of its chunk
             full = max_tokens is not None and prefix + (len(chunks[-1]) + 1) * width > max_tokens
             if chunks[-1] and (full or place in ends):
@@ -35,14 +31,13 @@ def row_chunks(batch: Batch, max_tokens: int | None) -> list[list[int]]:
     return chunks
 
 
-def _families(batch: Batch) -> list[tuple[int, int, int]]:
+def _families(tokens: Ints, lengths: Ints, site_rows: Ints, site_cols: Ints) -> list[tuple[int, int, int]]:
     """Runs of rows (first, end, their shared prefix). Rows are sorted, so rows that begin alike stand together."""
-    tokens, lengths, count = batch.tokens, batch.lengths, batch.distinct_rows
-    width = tokens.shape[1]
+    count, width = tokens.shape
     same = (tokens[1:] == tokens[:-1]) & (np.arange(width) < np.minimum(lengths[1:], lengths[:-1])[:, None])
     common = np.append(same, np.zeros((len(same), 1), dtype=bool), axis=1).argmin(axis=1)  # row i with row i + 1
     limit = np.full(count, width, dtype=np.int64)
-    np.minimum.at(limit, batch.rows, batch.cols)  # a site must stay out of the prefix
+    np.minimum.at(limit, site_rows, site_cols)  # a site must stay out of the prefix
 
     def shared(first: int, end: int) -> int:
         return int(min(common[first : end - 1].min(initial=width), limit[first:end].min()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from random import Random
 from typing import Any, cast
@@ -16,13 +16,14 @@ from mlx.utils import tree_flatten
 from mlx_lm.models import qwen3
 
 from legos_train.bootstrap import texts
-from legos_train.bootstrap.meter import Report
 from legos_train.bootstrap.tokenizer import CONTEXT, ChatEncoder
-from legos_train.bootstrap.training_rows import PROMPT, RECALL, REPLY, RESULT, Batch, collate, make_row
+from legos_train.bootstrap.training_rows import PROMPT, RECALL, REPLY, RESULT, PretrainingBatch, collate, make_row
 from legos_train.loss import distribution
 from legos_train.model import site_hidden
 
 LEGALITY = 4.0
+Report = Callable[[int, int, dict[str, float]], None]
+"""Called with the step, the number of steps, and the loss by kind of token."""
 KIND_NAMES = {REPLY: "reply", RESULT: "result", PROMPT: "prompt", RECALL: "recall"}
 
 
@@ -71,7 +72,7 @@ def new_model(config: dict[str, Any], seed: int) -> qwen3.Model:
     return model
 
 
-def _hidden(model: qwen3.Model, batch: Batch) -> mx.array:
+def _hidden(model: qwen3.Model, batch: PretrainingBatch) -> mx.array:
     return mx.concatenate([site_hidden(model, cast(Any, part), part.prefix) for part in batch.parts])
 
 
@@ -85,7 +86,7 @@ class Readers(nn.Module):
         drawn = np.random.default_rng([seed, 2]).normal(0.0, 1.0 / math.sqrt(width), (places, width, width))
         self.readers = mx.array(drawn.astype(np.float32))
 
-    def hidden(self, batch: Batch) -> mx.array:
+    def hidden(self, batch: PretrainingBatch) -> mx.array:
         """(N, H) at the sites; where something is recalled, what its reader makes of it."""
         found = _hidden(self.model, batch)
         if not (batch.kinds > RECALL).any():
@@ -97,7 +98,7 @@ class Readers(nn.Module):
         return mx.concatenate([found[mx.array(plain)], read])[mx.array(back)]
 
 
-def batch_loss(model: qwen3.Model | Readers, batch: Batch) -> tuple[mx.array, mx.array]:
+def batch_loss(model: qwen3.Model | Readers, batch: PretrainingBatch) -> tuple[mx.array, mx.array]:
     """The weighted loss, a scalar, and KL(target || model) at each site (N,), in nats.
 
     In the loss, tokens of replies have a further term: -log of the probability that any token goes on with a legal

@@ -53,7 +53,7 @@ class Part(NamedTuple):
         return len(self.tokens)
 
 
-class Batch(NamedTuple):
+class PretrainingBatch(NamedTuple):
     """Parts, and the N sites of all of them in order.
 
     targets (N, K) token ids and probs (N, K) their probabilities, padded with 0; weights (N,); kinds (N,).
@@ -122,7 +122,7 @@ def make_row(dialogue: Dialogue, encoder: ChatEncoder, rng: Random, prompt_sites
     return Row(tokens[:limit], [site for site in sites if site[0] < limit])
 
 
-def collate(rows: Sequence[Row]) -> Batch:
+def collate(rows: Sequence[Row]) -> PretrainingBatch:
     """Rows to arrays, in parts of rows that begin alike (games begin with their rules), which then run once.
 
     Prompt sites in the common beginning are left out. Rows that begin like few others, or are much longer than those,
@@ -159,7 +159,7 @@ def collate(rows: Sequence[Row]) -> Batch:
     kinds = np.array([kind for _, _, kind in sites], np.int32)
     basic = np.minimum(kinds, RECALL)
     share = np.array(KIND_WEIGHTS) / np.maximum(np.bincount(basic, minlength=len(KIND_WEIGHTS)), 1)
-    return Batch(parts, targets, probs, share[basic].astype(np.float32), kinds)
+    return PretrainingBatch(parts, targets, probs, share[basic].astype(np.float32), kinds)
 
 
 def _part(group: Sequence[Row]) -> tuple[Part, list[Site]]:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from legos_train.cli.main import parser
+from legos_train.cli.arguments import Parser
 
 DESCRIPTION = """Remake the bundled model `tiny`: tokenizer, chat template and weights, by fixed steps and seeds.
 
-No data comes from outside: the texts are random play of every registered environment. The full recipe is
-1500 steps; fewer show that it works and make a worse model."""
+No outside data is used: the texts are random play in every registered environment. The full recipe takes
+1500 steps; with fewer it still works, but the model is worse."""
 EXAMPLES = """
-legos bootstrap my_tiny                   # the whole recipe
+legos bootstrap my_tiny                   # the full recipe
 legos bootstrap my_tiny --steps 20        # a quick look at what it makes
-legos train --model my_tiny --steps 20    # the new model is used like any other
+legos train --model my_tiny --steps 20    # use the new model like any other
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    p = parser("bootstrap", DESCRIPTION, EXAMPLES)
-    p.add_argument("out", type=Path, metavar="OUT", help="folder to write the model to; it must not hold one already")
+def make_parser() -> Parser:
+    p = Parser("bootstrap", DESCRIPTION, EXAMPLES)
+    p.add_argument("out", type=Path, metavar="OUT", help="folder to write the model to; it must not hold one yet")
     p.add_argument("--measure", action="store_true", help="OUT is a model: print how well it plays legally")
-    p.add_argument("--steps", type=int, metavar="N", help="pretraining steps (default: 1500)")
-    p.add_argument("--seed", type=int, default=0, metavar="S", help="of texts and weights (default: %(default)s)")
+    p.value("--steps", type=int, metavar="N", help="pretraining steps (default: 1500)")
+    p.value("--seed", type=int, default=0, metavar="S", help="seed of texts and weights")
     return p
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from legos_train.cli.main import parser
+from legos_train.cli.arguments import Parser
 
 DESCRIPTION = """Say what is installed here and how it is set up, for bug reports: versions, device, memory, extras.
 
@@ -18,8 +17,8 @@ legos doctor --json    # one JSON object, for scripts
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    p = parser("doctor", DESCRIPTION, EXAMPLES)
+def make_parser() -> Parser:
+    p = Parser("doctor", DESCRIPTION, EXAMPLES)
     p.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     return p
 

@@ -10,14 +10,12 @@ from typing import Any
 
 import legos_envs
 from legos_envs.registry import families, family_of
-from legos_train.cli import envs_check as cli_envs_check
-from legos_train.cli import envs_new as cli_envs_new
-from legos_train.cli import envs_show as cli_envs_show
-from legos_train.cli.main import layout, parser
+from legos_train.cli import envs_check, envs_new, envs_show
+from legos_train.cli.arguments import Parser
 
-DESCRIPTION = """List, show, check or begin environments. `legos envs list --help` and so on tell more of each.
+DESCRIPTION = """List, show, check or create environments. `legos envs list --help` (and so on) has the details of each.
 
-An environment is named by an id of `legos envs list` (KuhnPoker-v0), or by where its class is registered:
+Name an environment by its id in `legos envs list` (KuhnPoker-v0), or by where its class is registered:
 `module:Name-v0` or `file.py:Name-v0`."""
 EXAMPLES = """
 legos envs list
@@ -25,31 +23,33 @@ legos envs show KuhnPoker-v0
 legos envs check KuhnPoker-v0 --fuzz 1000
 legos envs new MyGame
 """
-LIST = """List the registered environments by family, with the number of seats and a sentence on each."""
+LIST = """List the registered environments by family, each with its number of seats and a one-line description."""
 LIST_EXAMPLES = """
 legos envs list
 legos envs list --json                   # with roles, for scripts
 legos envs list --namespace TextArena    # needs the extra `textarena`
 """
+VERBS: dict[str, tuple[Any, str]] = {
+    "show": (envs_show, "its page, arguments, options, seats and a first observation"),
+    "check": (envs_check, "run every conformance check"),
+    "new": (envs_new, "write a working environment and its test, to start from"),
+}
 
 
-def make_parser() -> argparse.ArgumentParser:
-    p = parser("envs", DESCRIPTION, EXAMPLES)
+def make_parser() -> Parser:
+    p = Parser("envs", DESCRIPTION, EXAMPLES)
     verbs = p.add_subparsers(dest="verb", required=True, metavar="{list,show,check,new}")
-    listing = verbs.add_parser("list", help="all registered environments", **layout(LIST, LIST_EXAMPLES))
-    listing.add_argument(
+    listing = verbs.add_parser("list", help="all registered environments", description=LIST, examples=LIST_EXAMPLES)
+    listing.value(
         "--namespace",
         default=legos_envs.registry.NAMESPACE,
         metavar="NAME",
-        help="whose environments; TextArena for those of the extra `textarena` (default: %(default)s)",
+        help="namespace to list; TextArena's games need the extra `textarena`",
     )
     listing.add_argument("--json", action="store_true", help="print a JSON list instead of text")
-    for module, word, what in (
-        (cli_envs_show, "show", "its page, arguments, options, seats and a first observation"),
-        (cli_envs_check, "check", "run every conformance check"),
-        (cli_envs_new, "new", "write a working environment and its test, to begin from"),
-    ):
-        module.add_arguments(verbs.add_parser(word, help=what, **layout(module.DESCRIPTION, module.EXAMPLES)))
+    for name, (module, help) in VERBS.items():
+        inner = verbs.add_parser(name, help=help, description=module.DESCRIPTION, examples=module.EXAMPLES)
+        module.add_arguments(inner)
     return p
 
 
@@ -58,8 +58,7 @@ def run(arguments: Sequence[str]) -> int:
     options = p.parse_args(arguments)
     if options.verb == "list":
         return _list(options)
-    module = {"show": cli_envs_show, "check": cli_envs_check, "new": cli_envs_new}[options.verb]
-    code: int = module.run(p, options)
+    code: int = VERBS[options.verb][0].run(p, options)
     return code
 
 

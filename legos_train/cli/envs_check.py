@@ -7,12 +7,13 @@ import sys
 from typing import Any
 
 import legos_envs
+from legos_train.cli.arguments import ENV, Parser
 from legos_train.config import parse_assignments
 
 DESCRIPTION = """Run every conformance check on an environment, or on all of them.
 
-It plays many games at random and looks at PettingZoo's rules, determinism by seed, pickling and more; a table says
-what failed, passed or was skipped. The exit code is 1 when a check failed."""
+It plays many random games and checks PettingZoo's rules, determinism by seed, pickling and more; a table shows
+what failed, passed or was skipped. The exit code is 1 if any check failed."""
 EXAMPLES = """
 legos envs check KuhnPoker-v0 --fuzz 1000                  # with 1000 hostile actions
 legos envs check examples/haggle.py:Haggle-v0              # one of your own
@@ -20,34 +21,23 @@ legos envs check --all --episodes 20                       # all of them, as a t
 """
 
 
-def add_arguments(p: argparse.ArgumentParser) -> None:
-    p.add_argument("env", nargs="?", metavar="ENV", help="an id, module:Name-v0 or file.py:Name-v0")
+def add_arguments(p: Parser) -> None:
+    p.add_argument("env", nargs="?", metavar="ENV", help=ENV)
     p.add_argument("--all", action="store_true", help="every environment of the namespace legos, instead of ENV")
-    p.add_argument("--episodes", type=int, default=200, metavar="N", help="games of random play (default: %(default)s)")
-    p.add_argument(
-        "--fuzz",
-        type=int,
-        default=0,
-        metavar="N",
-        help="throw N hostile actions at it too (default: %(default)s)",
-    )
-    p.add_argument(
-        "--arg", action="append", default=[], metavar="NAME=VALUE", help="constructor argument of the env (repeatable)"
-    )
+    p.number("--episodes", help="games of random play", default=200, least=1)
+    p.number("--fuzz", help="also try N hostile actions", default=0)
+    p.env_arguments()
 
 
-def run(p: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+def run(p: Parser, options: argparse.Namespace) -> int:
     if bool(options.env) == options.all:
         p.error("check takes an environment id, or --all")
-    for name in ("episodes", "fuzz"):
-        if getattr(options, name) < (name == "episodes"):
-            p.error(f"--{name} must be at least {int(name == 'episodes')}, got {getattr(options, name)}")
     kwargs = parse_assignments(options.arg, "--arg")
     return _all(options, kwargs) if options.all else _one(options, kwargs)
 
 
 def _one(options: argparse.Namespace, kwargs: dict[str, Any]) -> int:
-    legos_envs.make(options.env, **kwargs).close()  # what cannot be made would fail every check with the same words
+    legos_envs.make(options.env, **kwargs).close()  # if it cannot be made, say so once
     report, thrown = _checked(options.env, options, kwargs)
     print(report)
     if thrown is not None:

@@ -1,4 +1,4 @@
-"""`legos envs new MyGame`: a working environment and its test, to begin from."""
+"""`legos envs new MyGame`: a working environment and its test, to start from."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import legos_envs
+from legos_train.cli.arguments import Parser
 
 NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,39}")
 
@@ -72,39 +73,39 @@ def test_who_finds_the_number_is_paid():
 '''
 
 
-DESCRIPTION = """Write a working environment and its test, to begin from.
+DESCRIPTION = """Write a working environment and its test, to start from.
 
-It says afterwards how to check, test and play it. Nothing that exists is overwritten."""
+It then prints how to check, test and play it. No existing file is overwritten."""
 EXAMPLES = """
 legos envs new MyGame                  # my_game.py and test_my_game.py, here
 legos envs new MyGame --dir games      # the same in games/
 """
 
 
-def add_arguments(p: argparse.ArgumentParser) -> None:
-    p.add_argument("name", metavar="NAME", help="of the class, such as MyGame; the id is then MyGame-v0")
-    p.add_argument(
+def add_arguments(p: Parser) -> None:
+    p.add_argument("name", metavar="NAME", help="name of the class, such as MyGame; the id is then MyGame-v0")
+    p.value(
         "--dir", type=Path, default=Path("."), metavar="DIR", help="folder to write to, made if missing (default: here)"
     )
 
 
-def run(p: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+def run(p: Parser, options: argparse.Namespace) -> int:
     name, folder = options.name, options.dir
     if not NAME.fullmatch(name) or keyword.iskeyword(name):
         p.error(f"the name must be a class name such as MyGame (letters and digits, 40 at most); got {name!r}")
     if f"{name}-v0" in legos_envs.registered():
-        p.error(f"{name}-v0 is registered already; take another name")
+        p.error(f"{name}-v0 is already registered; choose another name")
     module = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
     files = {folder / f"{module}.py": ENVIRONMENT, folder / f"test_{module}.py": TEST}
     if there := [str(file) for file in files if file.exists()]:
-        p.error(f"{' and '.join(there)} exist already; nothing was written")
+        p.error(f"{' and '.join(there)} already exist; nothing was written")
     folder.mkdir(parents=True, exist_ok=True)
     for file, template in files.items():
         file.write_text(template.format(name=name, module=module), encoding="utf-8")
         print(f"wrote {file}")
     path = folder / f"{module}.py"
     print(
-        f"\nNow change the rules, and see what is left to do:\n"
+        f"\nNow change the rules, then check, test and play your game:\n"
         f"  legos envs check {path}:{name}-v0\n  pytest {folder / f'test_{module}.py'}\n"
         f"  legos play {path}:{name}-v0"
     )

@@ -1,4 +1,4 @@
-"""`legos envs show ID`: the page of an environment, and what can be read off the environment itself."""
+"""`legos envs show ID`: the page of an environment, its arguments, options and seats, and a first observation."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 
 import legos_envs
 from legos_envs import pages
+from legos_train.cli.arguments import ENV, Parser
 from legos_train.config import parse_assignments
 
 DESCRIPTION = """Show an environment: its page, arguments, options, seats and a first observation.
 
-The arguments are those that --arg takes here and in `train`, `eval` and `play`, with their defaults; the seats
-stand with their roles, as --seat and --actor name them."""
+Arguments are listed with their defaults, as --arg takes them here and in `train`, `eval` and `play`; seats with
+their roles, as --seat and --actor name them."""
 EXAMPLES = """
 legos envs show Debate-v0
 legos envs show KuhnPoker-v0 --arg num_rounds=3            # the first observation changes with the arguments
@@ -22,14 +23,12 @@ legos envs show examples/haggle.py:Haggle-v0               # one of your own
 """
 
 
-def add_arguments(p: argparse.ArgumentParser) -> None:
-    p.add_argument("env", metavar="ENV", help="an id, module:Name-v0 or file.py:Name-v0")
-    p.add_argument(
-        "--arg", action="append", default=[], metavar="NAME=VALUE", help="constructor argument of the env (repeatable)"
-    )
+def add_arguments(p: Parser) -> None:
+    p.add_argument("env", metavar="ENV", help=ENV)
+    p.env_arguments()
 
 
-def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+def run(_: Parser, options: argparse.Namespace) -> int:
     env: Any = legos_envs.make(options.env, **parse_assignments(options.arg, "--arg"))
     bare = env.unwrapped
     text = pages.page(options.env).text or inspect.getdoc(type(bare)) or ""

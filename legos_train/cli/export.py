@@ -8,11 +8,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from legos_train.cli.main import parser
+from legos_train.cli.arguments import Parser
 from legos_train.config import parse_assignments
 from legos_train.errors import ExportError
 
-DESCRIPTION = """Write something that other tools read. Nothing leaves this machine, unless hub is given --push.
+DESCRIPTION = """Write what other tools read. Nothing leaves this machine, except with hub --push.
 
   peft       ADAPTER_OR_RUN OUT  an adapter for PEFT and vLLM (a run: runs/x, @last, @best, @step_40)
   mlx        PEFT_DIR OUT        a PEFT adapter in mlx-lm's layout, for legos and mlx-lm
@@ -30,28 +30,22 @@ legos export verifiers KuhnPoker-v0 kuhn_verifiers                # an environme
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    p = parser("export", DESCRIPTION, EXAMPLES)
-    p.add_argument("format", choices=("peft", "mlx", "hub", "parquet", "jsonl", "verifiers"), help="what is written")
-    p.add_argument("source", metavar="SOURCE", help="what is exported, see above")
+def make_parser() -> Parser:
+    p = Parser("export", DESCRIPTION, EXAMPLES)
+    p.add_argument("format", choices=("peft", "mlx", "hub", "parquet", "jsonl", "verifiers"), help="what to write")
+    p.add_argument("source", metavar="SOURCE", help="what to export, see above")
     p.add_argument("out", type=Path, metavar="OUT", help="the folder to write, new or empty; or the file, new")
-    p.add_argument(
+    p.value(
         "--base-model",
         metavar="ORG/NAME",
         help="peft, hub: the repository of the original weights (default: the model of the run, if it is one)",
     )
     p.add_argument("--by", choices=("turn", "episode"), help="parquet, jsonl: what a row is (default: turn)")
-    p.add_argument("--license", metavar="NAME", help="hub: the license that the card names (default: none)")
+    p.add_argument("--license", metavar="NAME", help="hub: license named on the card (default: none)")
     p.add_argument("--push", metavar="REPO", help="hub: also upload the folder to this repository")
-    p.add_argument("--public", action="store_true", help="hub: the repository that --push makes is public")
-    p.add_argument(
-        "--arg",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="verifiers: constructor argument of the env (repeatable)",
-    )
-    p.add_argument("--overwrite", action="store_true", help="write even if OUT is there: its files are replaced")
+    p.add_argument("--public", action="store_true", help="hub: make the repository of --push public")
+    p.env_arguments("verifiers: constructor argument of the env")
+    p.add_argument("--overwrite", action="store_true", help="replace files that OUT already has")
     return p
 
 
@@ -65,8 +59,8 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _check(p: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Options that the format does not know are mistakes, not noise."""
+def _check(p: Parser, options: argparse.Namespace) -> None:
+    """Refuses options that the format does not take."""
     known = {
         "base_model": ("peft", "hub"),
         "by": ("parquet", "jsonl"),

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
-import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 from legos_train.errors import Stopped
 
@@ -123,18 +120,11 @@ def _usage(arguments: Sequence[str]) -> int:
     return 0 if asked else 2
 
 
-def parser(verb: str, description: str, examples: str = "") -> argparse.ArgumentParser:
-    """The parser of a verb, with its layout; see `layout`."""
-    return argparse.ArgumentParser(prog=f"legos {verb}", **layout(description, examples))
-
-
-def layout(description: str, examples: str) -> dict[str, Any]:
-    """What a parser is made with: a text that keeps its line breaks, and command lines that are shown at the end."""
-    return {
-        "description": description,
-        "epilog": "examples:\n" + textwrap.indent(examples.strip(), "  ") if examples else None,
-        "formatter_class": argparse.RawDescriptionHelpFormatter,
-    }
+def launch() -> int:
+    """`main` for a rank that `mlx.launch` started: without a verb it trains."""
+    arguments = sys.argv[1:]
+    known = arguments[:1] and (arguments[0] in VERBS or arguments[0] in ("-h", "--help", "-V", "--version"))
+    return main(arguments if known else ["train", *arguments])
 
 
 if __name__ == "__main__":

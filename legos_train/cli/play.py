@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import importlib
 import secrets
@@ -17,8 +16,8 @@ from typing import Any
 import legos_envs
 from inference import InferenceError
 from legos_envs import Episode
-from legos_train.cli.main import parser
-from legos_train.cli.play_table import Left, Table
+from legos_train.cli.arguments import ENV, Parser
+from legos_train.cli.play_table import Left, PlaySession
 from legos_train.config import parse_assignments
 from legos_train.evaluation import outcomes
 from legos_train.observe import plain_text
@@ -28,53 +27,38 @@ WIDEST, LONGEST = 100, 600
 """Columns of text at most; characters of an answer that is shown when the game is over."""
 DESCRIPTION = """Play in the terminal, against any policy.
 
-Answer with an action such as [bet], or with text; a line of text that ends with a backslash goes on in the next.
-? tells what else can be typed, /undo takes back a typo. Ctrl-C leaves.
+Answer with an action such as [bet], or with text; end a line with a backslash to continue on the next.
+Type ? for help and /undo to take back a typo. Ctrl-C leaves.
 
-You take the first trained seat, unless --seat puts you elsewhere (`--seat judge=human`)."""
+You play the first trained seat unless --seat puts you elsewhere (`--seat judge=human`)."""
 EXAMPLES = """
 legos play KuhnPoker-v0 --opponent optimal            # you against an equilibrium, no model needed
-legos play TicTacToe-v0 --seat player_1=human         # random play begins
+legos play TicTacToe-v0 --seat player_1=human         # random play moves first
 legos play Debate-v0 --seat judge=human               # any seat, by agent or role
 legos play KuhnPoker-v0 --opponent runs/kuhn@best     # against a run
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    p = parser("play", DESCRIPTION, EXAMPLES)
-    p.add_argument(
-        "env",
-        nargs="?",
-        default="KuhnPoker-v0",
-        metavar="ENV",
-        help="an id, module:Name-v0 or file.py:Name-v0 (default: %(default)s)",
-    )
+def make_parser() -> Parser:
+    p = Parser("play", DESCRIPTION, EXAMPLES)
+    p.add_argument("env", nargs="?", default="KuhnPoker-v0", metavar="ENV", help=f"{ENV} (default: %(default)s)")
     p.add_argument(
         "--seat",
         action="append",
         default=[],
         metavar="NAME=POLICY",
-        help="who takes an agent's or role's seat (repeatable): human, random, optimal, scripted:NAME, tiny, a model "
-        "directory, runs/x@best, an endpoint http://HOST:PORT/v1#MODEL",
+        help="who takes the seat of an agent or role (repeatable): human, random, optimal, scripted:NAME, tiny, a "
+        "model directory, runs/x@best, an endpoint http://HOST:PORT/v1#MODEL",
     )
-    p.add_argument(
-        "--opponent",
-        default="random",
-        metavar="POLICY",
-        help="who takes all other seats, judges too (default: %(default)s)",
-    )
-    p.add_argument("--seed", type=int, metavar="S", help="deal the episode of this seed again (default: a new one)")
-    p.add_argument(
-        "--arg", action="append", default=[], metavar="NAME=VALUE", help="constructor argument of the env (repeatable)"
-    )
+    p.value("--opponent", default="random", metavar="POLICY", help="who takes all other seats, including judges")
+    p.number("--seed", metavar="S", help="replay the deal of this seed (default: a new one)")
+    p.env_arguments()
     return p
 
 
 def run(arguments: Sequence[str]) -> int:
     p = make_parser()
     options = p.parse_args(arguments)
-    if options.seed is not None and options.seed < 0:
-        p.error(f"--seed must be at least 0, got {options.seed}")
     env: Any = legos_envs.make(options.env, **parse_assignments(options.arg, "--arg"))
     env.reset(seed=0)
     roles = {agent: info.get("role", agent) for agent, info in env.infos.items()}
@@ -98,7 +82,7 @@ def _run(env: Any, who: dict[str, str], options: Any) -> int:
         players = {agent: None if policy == "human" else cast.player(policy) for agent, policy in who.items()}
         seed = secrets.randbits(31) if options.seed is None else options.seed
         people = [agent for agent, policy in who.items() if policy == "human"]
-        table = Table(env, players, seed, write=_write, pass_on=_hand_over if _at_a_terminal() else None)
+        table = PlaySession(env, players, seed, write=_write, pass_on=_hand_over if _at_a_terminal() else None)
         others = ", ".join(f"{agent} is {policy}" for agent, policy in who.items() if policy != "human")
         print(f"You are {' and '.join(people)}{'; ' if others else ''}{others}. Type ? for help, /undo after a typo.\n")
         # asyncio's own handler would only ask the game to end, and the question to the person would stay
@@ -149,7 +133,7 @@ def _hand_over(agent: str) -> None:
     print("\x1b[2J\x1b[3J\x1b[H", end="", flush=True)
 
 
-async def _games(table: Table, who: dict[str, str], cast: words.Cast) -> int:
+async def _games(table: PlaySession, who: dict[str, str], cast: words.Cast) -> int:
     """Plays, shows the result and, to somebody at a terminal, offers to take the last entry back even then.
 
     Returns the exit code: 1 where a player could not answer and nobody wanted to wait for it.
@@ -174,7 +158,7 @@ async def _games(table: Table, who: dict[str, str], cast: words.Cast) -> int:
             return 0
 
 
-def _show_result(table: Table, episode: Episode, who: dict[str, str]) -> None:
+def _show_result(table: PlaySession, episode: Episode, who: dict[str, str]) -> None:
     for said in table.since():
         text = said.text.strip()
         print()
@@ -190,7 +174,7 @@ def _show_result(table: Table, episode: Episode, who: dict[str, str]) -> None:
     print(f"outcome: {episode.outcome or 'ended'}{_verdict(table, episode, who)} (seed {table.seed})")
 
 
-def _verdict(table: Table, episode: Episode, who: dict[str, str]) -> str:
+def _verdict(table: PlaySession, episode: Episode, who: dict[str, str]) -> str:
     """Whether the person has won, where one plays and what one side wins the others lose."""
     people = [agent for agent, policy in who.items() if policy == "human" and episode.trajectories[agent].trainable]
     if len(people) != 1 or not getattr(table.env.unwrapped, "zero_sum", False):

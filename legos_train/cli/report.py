@@ -1,23 +1,22 @@
-"""`legos report`: writes the report of a run again, also of one that goes on; several runs are compared."""
+"""`legos report`: rewrites the report of a run, finished or not; several runs are compared."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from legos_train.cli.main import parser
+from legos_train.cli.arguments import Parser
 
-DESCRIPTION = """Write DIR/report.html and DIR/figures/*.svg from the files of a run, finished or not.
-With several runs also compare.html, into the first."""
+DESCRIPTION = """Rewrite DIR/report.html and DIR/figures/*.svg from the files of a run, finished or not.
+Given several runs, also write compare.html into the first."""
 EXAMPLES = """
 legos report runs/kuhn
-legos report runs/kuhn runs/kuhn_fsp --png      # and compare them
+legos report runs/kuhn runs/kuhn_fsp --png      # both, and a comparison
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    p = parser("report", DESCRIPTION, EXAMPLES)
+def make_parser() -> Parser:
+    p = Parser("report", DESCRIPTION, EXAMPLES)
     p.add_argument("dir", nargs="+", type=Path, metavar="DIR", help="a run directory")
     p.add_argument(
         "--png", action="store_true", help="also figures/*.png (needs Chromium or Chrome, or the extra `png`)"

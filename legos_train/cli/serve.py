@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from legos_train.cli.main import parser
+from legos_train.cli.arguments import Parser
 from legos_train.errors import PolicyError
 from legos_train.export import unpack
 from legos_train.players import words
@@ -21,9 +21,9 @@ class Refused(ValueError):
     """The server cannot be started in this way."""
 
 
-DESCRIPTION = """Serve a model over HTTP, with OpenAI's API and adapters that are swapped while it runs.
+DESCRIPTION = """Serve a model over HTTP with OpenAI's API; adapters can be swapped while it runs.
 
-On this machine alone (the default) no key is asked for. Another --host needs --api-key-file. There is no TLS."""
+By default it listens on this machine only and needs no key. Any other --host needs --api-key-file. There is no TLS."""
 EXAMPLES = """
 legos serve                                                             # the bundled model at http://127.0.0.1:8000/v1
 legos serve --adapter kuhn=runs/kuhn --adapter best=runs/kuhn@best      # results of a run, as two more models
@@ -31,61 +31,47 @@ legos serve --host 0.0.0.0 --allowed-host gpu.lan --api-key-file keys.txt   # fo
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    p = parser("serve", DESCRIPTION, EXAMPLES)
+def make_parser() -> Parser:
+    p = Parser("serve", DESCRIPTION, EXAMPLES)
 
-    def number(flag: str, default: int, what: str) -> None:
-        p.add_argument(flag, type=int, default=default, metavar="N", help=f"{what} (default: %(default)s)")
+    def number(flag: str, default: int, help: str) -> None:
+        p.value(flag, type=int, default=default, metavar="N", help=help)
 
-    p.add_argument(
+    p.value(
         "--model",
-        help="`tiny`, a directory in mlx-lm's layout, or a hub name (default: what the adapters are for, else tiny)",
+        metavar="MODEL",
+        help="`tiny`, a directory in mlx-lm's layout, or a hub name (default: the model of the adapters, else tiny)",
     )
-    p.add_argument(
+    p.repeated(
         "--adapter",
-        action="append",
-        default=[],
         metavar="NAME=PATH",
-        help="publish an adapter directory or a run (runs/x, runs/x@best, runs/x@step_40) as the model NAME "
-        "(repeatable)",
+        help="publish an adapter directory or a run (runs/x, runs/x@best, runs/x@step_40) as the model NAME",
     )
-    p.add_argument(
-        "--adapter-root",
-        type=Path,
-        metavar="DIR",
-        help="clients may load adapters by path from below DIR (default: from nowhere)",
+    p.value(
+        "--adapter-root", type=Path, metavar="DIR", help="let clients load adapters below DIR by path (default: none)"
     )
-    number("--max-adapters", 8, "most adapters at once")
-    number("--max-lora-rank", 64, "largest rank of an adapter")
-    p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    number("--port", 8000, "port to listen on")
-    p.add_argument(
-        "--allowed-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="accept requests that call this machine NAME in their Host header, too (repeatable)",
-    )
-    p.add_argument(
+    number("--max-adapters", 8, "most adapters at a time")
+    number("--max-lora-rank", 64, "highest rank of an adapter")
+    p.value("--host", metavar="HOST", default="127.0.0.1", help="address to listen on")
+    p.number("--port", help="port to listen on", default=8000, most=65535)
+    p.repeated("--allowed-host", metavar="NAME", help="also accept requests whose Host header is NAME")
+    p.value(
         "--api-key-file",
         type=Path,
         metavar="FILE",
-        help="one key of 16 or more characters a line; clients need one of them (default: no key)",
+        help="API keys of at least 16 characters, one per line; clients must send one of them (default: no key)",
     )
-    number("--max-queue", 512, "completions that may wait or run before others are answered with 429")
-    number("--max-rows", 64, "sequences decoded at once")
+    number("--max-queue", 512, "completions that may wait or run before others get status 429")
+    number("--max-rows", 64, "sequences decoded at a time")
     number("--max-kv-mib", 4096, "MiB for keys and values of running sequences")
-    number("--prefix-cache-mib", 256, "MiB for beginnings of prompts that are kept")
+    number("--prefix-cache-mib", 256, "MiB for cached prompt prefixes")
     number("--threads", 1, "threads of the matrix library on a CPU")
-    number("--drain-seconds", 30, "how long running requests may go on after SIGTERM")
+    number("--drain-seconds", 30, "how long running requests may continue after SIGTERM")
     return p
 
 
 def run(arguments: Sequence[str]) -> int:
-    p = make_parser()
-    options = p.parse_args(arguments)
-    if not 0 <= options.port < 1 << 16:
-        p.error(f"--port must be from 0 to 65535, got {options.port}")
+    options = make_parser().parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="legos-serve-") as folder:
         return _serve(options, Path(folder))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from legos_train.cli.arguments import Parser
 from legos_train.config import (
     TrainConfig,
     from_dict,
@@ -26,66 +27,65 @@ legos train                                            # the bundled model on Ku
 legos train --env Nim-v0 --steps 40                    # another game
 legos train --env KuhnPoker-v0 --credit.name rae       # another credit method
 legos train --preset proposer_solver --smoke           # a task's settings, small; without --smoke for a real model
-legos train --resume --run-dir runs/kuhn               # go on with a run
+legos train --resume --run-dir runs/kuhn               # continue a run
 """
-FLAGS = {
-    "--env ID": "the environment; several times for several, ID=2 draws one twice as often (default: KuhnPoker-v0)",
-    "--arg NAME=VALUE": "a constructor argument of the environment (repeatable)",
-    "--actor ROLE=MODEL": "who answers for a role: policy, base, random, a run directory, an endpoint (repeatable)",
-    "--preset NAME": "settings of a task, see the list of presets",
-    "--smoke": "with --preset: a small run of `tiny` that shows that everything fits together",
-    "--config FILE.toml": "settings from a file, on top of the preset",
-    "--server URL": "generate on `legos serve`; several, separated by commas (--server.urls)",
-    "--wandb PROJECT": "log to Weights & Biases too (--logs.wandb)",
-    "--trackio PROJECT": "log to trackio too (--logs.trackio)",
-    "--watch [PORT]": "show episodes in the browser while training, this machine only; without PORT: a free one",
-    "--resume": "go on with --run-dir from its newest checkpoint",
-    "--dry-run": "print the settings with an estimate of memory and time; train nothing",
-}
-"""What the command line takes besides the settings."""
 SETTINGS = """Below are all settings, by section. Each is also a key of a TOML file for --config: --optim.lr 1e-4
 is `lr = 1e-4` in the table [optim], and None is "none"."""
-ALIASES = {"--server": "--server.urls", "--wandb": "--logs.wandb", "--trackio": "--logs.trackio"}
+ALIASES = {"server": "--server.urls", "wandb": "--logs.wandb", "trackio": "--logs.trackio", "run_dir": "--run-dir"}
+"""Options that are settings by another name; `--run-dir` is read here too, because `--resume` looks into it."""
+
+
+def make_parser() -> Parser:
+    """The options besides the settings; what it does not know is for tyro, which knows the settings."""
+    p = Parser("train", DESCRIPTION, EXAMPLES, usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False)
+    p.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="the environment; several may be given, ID=2 draws one twice as often (repeatable; default: KuhnPoker-v0)",
+    )
+    p.env_arguments("constructor argument of the environment")
+    p.repeated(
+        "--actor",
+        metavar="ROLE=MODEL",
+        help="who plays a role: policy, base, random, a run directory, an endpoint",
+    )
+    p.repeated("--preset", metavar="NAME", help="settings for a task, see the list of presets")
+    p.add_argument("--smoke", action="store_true", help="with --preset: a small run of `tiny`, to see that all works")
+    p.repeated("--config", metavar="FILE.toml", help="settings from a file, on top of the preset")
+    p.value("--server", metavar="URL", help="generate on `legos serve`; separate several by commas (--server.urls)")
+    p.value("--wandb", metavar="PROJECT", help="also log to Weights & Biases (--logs.wandb)")
+    p.value("--trackio", metavar="PROJECT", help="also log to trackio (--logs.trackio)")
+    p.add_argument(
+        "--watch",
+        nargs="?",
+        type=int,
+        const=0,
+        metavar="PORT",
+        help="show episodes in the browser while training, on this machine only (default: a free port)",
+    )
+    p.add_argument("--resume", action="store_true", help="continue the run in --run-dir from its newest checkpoint")
+    p.add_argument(
+        "--dry-run", action="store_true", help="print the settings with an estimate of memory and time; train nothing"
+    )
+    p.add_argument("--run-dir", "--run_dir", help=argparse.SUPPRESS)
+    return p
 
 
 def help_text() -> str:
     """What stands above the settings in `legos train --help`."""
-    flags = "\n".join(f"{flag:20} {what}" for flag, what in FLAGS.items())
     presets = textwrap.fill(f"presets: {', '.join(preset_names())}", 100, subsequent_indent="  ")
-    examples = textwrap.indent(EXAMPLES.strip(), "  ")
-    return f"{DESCRIPTION}\n\nexamples:\n{examples}\n\n{flags}\n\n{presets}\n\n{SETTINGS}"
+    return f"{make_parser().format_help().strip()}\n\n{presets}\n\n{SETTINGS}"
 
 
 def run(arguments: Sequence[str]) -> int:
-    rest = [
-        f"{ALIASES.get(a.partition('=')[0], a.partition('=')[0])}{''.join(a.partition('=')[1:])}" for a in arguments
-    ]
-    resume, dry_run, smoke = (take_flag(rest, flag) for flag in ("--resume", "--dry-run", "--smoke"))
-    watch = _take_watch(rest)
-    names, files = take_values(rest, "--preset"), take_values(rest, "--config")
-    if smoke and not names:
-        raise ConfigError("--smoke is a small run of a preset: give --preset NAME too")
-    data: dict[str, Any] = {}
-    for name in names:
-        data = merged(data, preset(name, smoke=smoke))
-    for file in files:
-        data = merged(data, read_toml(Path(file)))
-    kept = _run_dir(rest)
-    if resume and not data and kept and (kept / "config.toml").exists():
-        data = read_toml(kept / "config.toml")
-    if envs := take_values(rest, "--env"):
-        data["env"] = [_env(word) for word in envs]
-        if names or files:
-            data.pop("env_args", None)
-    if assignments := take_values(rest, "--arg"):
-        data["env_args"] = {**data.get("env_args", {}), **parse_assignments(assignments, "--arg")}
-    for word in take_values(rest, "--actor"):
-        role, sign, model = word.partition("=")
-        if not sign or not role or not model:
-            raise ConfigError(f"--actor takes ROLE=MODEL, got {word!r}")
-        data["actors"] = merged(data.get("actors", {}), {role: {"model": model}})
-    config = parse(rest, from_dict(data, files[-1] if files else "settings"))
-    if dry_run:
+    options, rest = make_parser().parse_known_args(arguments)
+    for name, flag in ALIASES.items():
+        if (value := getattr(options, name)) is not None:
+            rest += [flag, value]
+    config = parse(rest, from_dict(settings(options), options.config[-1] if options.config else "settings"))
+    if options.dry_run:
         from legos_train.run import estimate
 
         print(to_toml(config))
@@ -93,8 +93,33 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     from legos_train.run import train
 
-    train(config=config, resume=resume, watch=watch)
+    train(config=config, resume=options.resume, watch=options.watch)
     return 0
+
+
+def settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings of presets, files, a resumed run and the options above, as plain values."""
+    if options.smoke and not options.preset:
+        raise ConfigError("--smoke is a small run of a preset: give --preset NAME too")
+    data: dict[str, Any] = {}
+    for name in options.preset:
+        data = merged(data, preset(name, smoke=options.smoke))
+    for file in options.config:
+        data = merged(data, read_toml(Path(file)))
+    if options.resume and not data and options.run_dir and (file := Path(options.run_dir) / "config.toml").exists():
+        data = read_toml(file)
+    if options.env:
+        data["env"] = [_env(word) for word in options.env]
+        if options.preset or options.config:
+            data.pop("env_args", None)
+    if options.arg:
+        data["env_args"] = {**data.get("env_args", {}), **parse_assignments(options.arg, "--arg")}
+    for word in options.actor:
+        role, sign, model = word.partition("=")
+        if not sign or not role or not model:
+            raise ConfigError(f"--actor takes ROLE=MODEL, got {word!r}")
+        data["actors"] = merged(data.get("actors", {}), {role: {"model": model}})
+    return data
 
 
 def _env(word: str) -> dict[str, Any]:
@@ -119,50 +144,3 @@ def parse(arguments: Sequence[str], base: TrainConfig) -> TrainConfig:
         default=base,
     )
     return from_dict(parsed.plain(), "command line")
-
-
-def take_flag(arguments: list[str], flag: str) -> bool:
-    """Whether a flag is there; it is taken out."""
-    found = flag in arguments
-    while flag in arguments:
-        arguments.remove(flag)
-    return found
-
-
-def take_values(arguments: list[str], flag: str) -> list[str]:
-    """The values of every `FLAG VALUE` and `FLAG=VALUE`, which are taken out; exits with 2 when a value is missing."""
-    found: list[str] = []
-    i = 0
-    while i < len(arguments):
-        name, sign, value = arguments[i].partition("=")
-        if name != flag:
-            i += 1
-        elif sign:
-            found.append(value)
-            del arguments[i]
-        elif i + 1 < len(arguments):
-            found.append(arguments[i + 1])
-            del arguments[i : i + 2]
-        else:
-            print(f"legos train: {flag} takes a value", file=sys.stderr)
-            raise SystemExit(2)
-    return found
-
-
-def _take_watch(arguments: list[str]) -> int | None:
-    """The port of `--watch [PORT]`, 0 for any; None when it is not there."""
-    for i, argument in enumerate(arguments):
-        name, sign, value = argument.partition("=")
-        if name == "--watch":
-            following = arguments[i + 1] if i + 1 < len(arguments) and not sign else value
-            del arguments[i : i + 1 + (not sign and following.isdecimal())]
-            return int(following) if following.isdecimal() else 0
-    return None
-
-
-def _run_dir(arguments: Sequence[str]) -> Path | None:
-    values = take_values([a.replace("--run_dir", "--run-dir") for a in arguments], "--run-dir")
-    return Path(values[-1]) if values else None
-
-
-__all__ = ["ConfigError", "parse", "run"]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import sys
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from legos_train.cli.main import parser
+from legos_train.cli.arguments import Parser
 
-DESCRIPTION = """Look at the episodes of a run or an evaluation: who saw what, every token, rewards and credit.
+DESCRIPTION = """Browse the episodes of a run or an evaluation: who saw what, every token, rewards and credit.
 
-Reads DIR/rollouts.jsonl, writes DIR/view.html, one file that needs no network, and opens it in the browser.
-DIR is the directory of a run (runs/NAME) or what `legos eval --out DIR` wrote."""
+Reads DIR/rollouts.jsonl, writes DIR/view.html (one file that needs no network) and opens it in the browser.
+DIR is a run directory (runs/NAME) or the --out of `legos eval`."""
 EXAMPLES = """
 legos view runs/kuhn                     # writes runs/kuhn/view.html and opens it
 legos view runs/kuhn --no-open           # only writes it
@@ -23,41 +22,29 @@ legos view runs/kuhn --terminal          # the last episode, turn by turn, in th
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    p = parser("view", DESCRIPTION, EXAMPLES)
+def make_parser() -> Parser:
+    p = Parser("view", DESCRIPTION, EXAMPLES)
     p.add_argument("dir", nargs="+", type=Path, metavar="DIR", help="a run or an evaluation; several are compared")
-    p.add_argument("--no-open", action="store_true", help="only write the page (or, with --watch, only serve it)")
-    p.add_argument(
-        "--last",
-        type=int,
-        default=5000,
-        metavar="N",
-        help="the newest N of each; 0: all (default: %(default)s)",
-    )
+    p.add_argument("--no-open", action="store_true", help="do not open a browser")
+    p.number("--last", help="show the newest N episodes of each; 0: all", default=5000)
     p.add_argument(
         "--watch", action="store_true", help="serve the page on this machine while a run goes on; new episodes appear"
     )
-    p.add_argument("--port", type=int, default=0, metavar="P", help="port of --watch (default: a free one)")
+    p.number("--port", help="port of --watch (default: a free one)", default=0, most=65535, metavar="P")
     p.add_argument("--terminal", action="store_true", help="replay one episode turn by turn in the terminal")
-    p.add_argument(
-        "--episode", type=int, metavar="N", help="which one --terminal replays: its line in the log (default: the last)"
-    )
+    p.value("--episode", type=int, metavar="N", help="line in the log of the episode to replay (default: the last)")
     return p
 
 
 def run(arguments: Sequence[str]) -> int:
     p = make_parser()
     options = p.parse_args(arguments)
-    if options.last < 0:
-        p.error(f"--last must be at least 0, got {options.last}")
-    if not 0 <= options.port <= 65535:
-        p.error(f"--port must be from 0 to 65535, got {options.port}")
     if options.terminal and options.watch:
-        p.error("--terminal and --watch exclude each other")
+        p.error("--terminal and --watch cannot be combined")
     if options.terminal and len(options.dir) > 1:
-        p.error("--terminal replays an episode of one DIR")
+        p.error("--terminal takes a single DIR")
     if options.episode is not None and not options.terminal:
-        p.error("--episode goes with --terminal")
+        p.error("--episode needs --terminal")
     newest = options.last or None
     if options.terminal:
         from legos_train.observe.viewer import read_log, replay
@@ -78,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
 
         print(f"wrote {write_comparison(options.dir)}, the curves of these runs beside each other")
     if not options.no_open and not webbrowser.open(path.resolve().as_uri()):
-        print("no browser found here; open the file yourself (--no-open only writes)")
+        print("no browser found; open the file yourself (--no-open skips this)")
     return 0
 
 

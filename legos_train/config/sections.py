@@ -2,45 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-
-class Section(BaseModel):
-    """Base of all settings. TOML has no null: the text "none" stands for it where a setting may be None."""
-
-    model_config = ConfigDict(extra="forbid", validate_assignment=True, frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nulls(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        optional = {name for name, field in cls.model_fields.items() if type(None) in get_args(field.annotation)}
-        return {k: None if v == "none" and k in optional else v for k, v in data.items()}
-
-    def plain(self) -> dict[str, Any]:
-        """The settings as values that TOML can hold; what is None by default and still None is left out."""
-        out: dict[str, Any] = {}
-        for name, field in type(self).model_fields.items():
-            value = _plain(getattr(self, name))
-            if value is not None:
-                out[name] = value
-            elif field.default is not None:
-                out[name] = "none"
-        return out
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Section):
-        return value.plain()
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    return str(value) if isinstance(value, Path) else value
+from legos_train.settings import Section
 
 
 class EnvEntry(Section):
@@ -82,7 +48,7 @@ class ActorEntry(Section):
     """Whether the role may be trained on; off: it plays, and its actions never enter a batch."""
 
 
-class Lora(Section):
+class LoRASettings(Section):
     """LoRA (arXiv 2106.09685) on all linear layers."""
 
     rank: int = Field(16, ge=1, le=512)
@@ -91,7 +57,7 @@ class Lora(Section):
     """What the product B A is multiplied with (mlx-lm's `scale`, PEFT's alpha / rank)."""
 
 
-class Sampling(Section):
+class SamplingSettings(Section):
     """How actions are sampled during training."""
 
     temperature: float = Field(1.0, ge=0)
@@ -102,7 +68,7 @@ class Sampling(Section):
     """Most tokens of one action; by default 12 with the bundled model, which only names a move, else 512."""
 
 
-class Optim(Section):
+class OptimSettings(Section):
     """AdamW (arXiv 1711.05101) and its schedule."""
 
     lr: float = Field(2e-4, gt=0)
@@ -132,79 +98,7 @@ class Optim(Section):
     """Recompute each block in the backward pass instead of keeping what it computed: less memory, more time."""
 
 
-class Loss(Section):
-    """The objective at every sampled token."""
-
-    name: Literal["ppo", "importance_sampling", "gspo", "cispo", "sft"] = "ppo"
-    """`sft`: the log-likelihood of the actions of episodes that pass `filter` (training on survivors)."""
-    clip_low: float = Field(0.2, gt=0, le=1)
-    """`ppo`, `gspo`, `cispo`: the probability ratio is clipped at 1 minus this."""
-    clip_high: float = Field(0.2, gt=0)
-    """The same at 1 plus this."""
-    aggregation: Literal["token", "sequence", "constant"] = "sequence"
-    """What the sum over tokens is divided by: tokens; tokens of each turn, then turns; or turns times `constant`."""
-    constant: float = Field(1.0, gt=0)
-    """`aggregation = "constant"`: what the sum over a turn's tokens is divided by."""
-    truncate_ratio: float | None = Field(None, gt=0)
-    """Truncated importance sampling: the weight exp(logp at the start of the step - logp of the sampler) of a token,
-    cut off at this value, corrects for stale samples. None: no correction beyond the loss's own ratio."""
-    mask_ratio: tuple[float, float] | None = None
-    """Sequence mask (IcePop's rule on whole turns): turns whose geometric mean ratio lies outside are left out."""
-    mask_truncated: bool = False
-    """Leave out actions that were cut by the token limit."""
-    skip_forced: float = Field(0.0, ge=0, lt=1)
-    """Leave out the tokens at the end of an action that the sampler gave a probability above 1 minus this."""
-    entropy: float = Field(0.0, ge=0)
-    """Weight of the entropy bonus."""
-    entropy_over: Literal["all", "legal", "top"] = "all"
-    """Entropy over the whole vocabulary, over the tokens that begin or continue a legal action, or over the
-    `entropy_top` likeliest tokens, renormalised."""
-    entropy_top: int = Field(16, ge=2)
-    """`entropy_over = "top"`: how many tokens the bonus goes over."""
-    kl: float = Field(0.2, ge=0)
-    """Weight of the KL divergence to the reference, at the first step."""
-    kl_end: float | None = Field(0.05, ge=0)
-    """The same at the last step; none keeps `kl`."""
-    kl_schedule: Literal["geometric", "linear"] = "geometric"
-    """How the weight goes from `kl` to `kl_end`."""
-    kl_estimator: Literal["auto", "exact", "k3"] = "auto"
-    """Whole-vocabulary KL at every visited token, or the k3 estimate from the sampled one; auto: by vocabulary size."""
-    magnet_every: int = Field(0, ge=0)
-    """Every so many steps the reference becomes the current policy (a moving magnet); 0: always the base model."""
-
-
-class Credit(Section):
-    """Who gets credit for an outcome."""
-
-    name: Literal[
-        "rae", "grpo", "hierarchical_grpo", "same_prompt", "constant",
-        "rloo", "per_role_norm", "turn_level", "agent_turn", "gigpo", "maxrl", "reinforce",
-    ] = "same_prompt"  # fmt: skip
-    """The credit method; the docs have a page of each."""
-    roles: dict[str, str] = Field(default_factory=dict)
-    """Methods of single roles, instead of `name`: a table `[credit.roles]`, `proposer = "rae"`."""
-    decay: float = Field(0.95, ge=0, lt=1)
-    """Decay of RAE's moving baseline."""
-    gamma: float = Field(1.0, gt=0, le=1)
-    """Discount by turns from the end."""
-    pseudo_count: float = Field(2.0, ge=0)
-    """`same_prompt`: how many games the role's RAE baseline counts for."""
-    std: bool = False
-    """`grpo`, `hierarchical_grpo`, `agent_turn`, `gigpo`: divide by the group's standard deviation."""
-    per_role: bool = True
-    """`grpo`: compare within a role; off, all trained seats of the group together (a joint mean)."""
-    singleton: Literal["zero", "rae"] = "rae"
-    """Group credit: the advantage of an agent without peers."""
-    peers: Literal["table", "role"] = "table"
-    """`hierarchical_grpo`: compare agents of one role at one table, or also at the tables beside it, as tournaments
-    need, where every place of a match may be alone with its role."""
-    root_peers: Literal["group", "batch"] = "group"
-    """`hierarchical_grpo`: who the agents at the root are compared with."""
-    step_weight: float = Field(1.0, ge=0)
-    """`gigpo`: weight of the step advantage beside the episode's."""
-
-
-class Filter(Section):
+class FilterSettings(Section):
     """Which episodes are trained on."""
 
     draws: float = Field(0.0, ge=0, le=1)
@@ -216,31 +110,7 @@ class Filter(Section):
     only trajectories with a return above 0. What `loss.name = "sft"` is usually run with."""
 
 
-class League(Section):
-    """Who the learner plays against."""
-
-    mode: Literal["mirror", "fsp", "pfsp", "psro", "fixed"] = "mirror"
-    """`mirror`: itself in all seats. `fsp`: uniform over snapshots of itself; `pfsp`: weighted by how hard they are;
-    `psro`: the meta-Nash of the payoff matrix; `fixed`: only `opponents`."""
-    opponents: tuple[str, ...] = ()
-    """Players beside the snapshots: `random`, `optimal`, `scripted:NAME`, `base`, a run directory, an endpoint."""
-    latest: float = Field(0.2, ge=0, le=1)
-    """Share of episodes against the latest policy, by mirror play."""
-    snapshot_every: int = Field(5, ge=1)
-    """Optimiser steps between snapshots for the pool."""
-    pool: int = Field(25, ge=1)
-    """Most snapshots kept; the oldest goes first, with `psro` the one with the least weight."""
-    start_from: int = Field(0, ge=0)
-    """Step of the first snapshot; mirror play before."""
-    pfsp_power: float = Field(2.0, gt=0)
-    """`pfsp`: an opponent's weight is (1 - win rate against it) to this power."""
-    payoff_games: int = Field(64, ge=2)
-    """`psro`: games per pair of the pool to fill the payoff matrix."""
-    pool_from: Path | None = None
-    """Fill the pool from the checkpoints of another run."""
-
-
-class Async(Section):
+class AsyncSettings(Section):
     """Generation and training at the same time."""
 
     enabled: bool = False
@@ -256,7 +126,7 @@ class Async(Section):
     """At a publish, running requests finish on the weights they began with, or go on with the new ones."""
 
 
-class Replay(Section):
+class ReplaySettings(Section):
     """Training on episodes more than once."""
 
     reuse: int = Field(1, ge=1)
@@ -267,7 +137,7 @@ class Replay(Section):
     """Batches kept."""
 
 
-class Curriculum(Section):
+class CurriculumSettings(Section):
     """An artifact store between episodes: problems, corpus passages, anything a task sampler passes to `reset`."""
 
     sampler: str | None = None
@@ -284,7 +154,7 @@ class Curriculum(Section):
     """Most artifacts kept; the least learnable goes first."""
 
 
-class Monitor(Section):
+class MonitorSettings(Section):
     """Watches for collapse; every limit can be switched off with none."""
 
     action: Literal["warn", "raise_kl", "inject_opponents", "rollback", "stop"] = "warn"
@@ -309,7 +179,7 @@ class Monitor(Section):
     """`raise_kl`: what the KL weight is multiplied with."""
 
 
-class Average(Section):
+class AverageSettings(Section):
     """The weight average that is published at the end, and evaluated beside the last weights."""
 
     kind: Literal["ema", "uniform", "none"] = "ema"
@@ -320,7 +190,7 @@ class Average(Section):
     """`uniform`: share of the run that is left out."""
 
 
-class Evaluation(Section):
+class EvaluationSettings(Section):
     """Measurements while training, on fixed seeds."""
 
     every: int = Field(10, ge=0)
@@ -329,7 +199,7 @@ class Evaluation(Section):
     """Games against random play, where no exact value can be computed."""
 
 
-class Checkpoint(Section):
+class CheckpointSettings(Section):
     """What `--resume` goes on from."""
 
     every: int = Field(50, ge=0)
@@ -338,7 +208,7 @@ class Checkpoint(Section):
     """How many checkpoints are kept; the newest stay."""
 
 
-class Logs(Section):
+class LogSettings(Section):
     """What is written besides metrics.jsonl."""
 
     rollouts: int = Field(8, ge=0)
@@ -356,7 +226,7 @@ class Logs(Section):
     (`json`); auto: the dashboard on a terminal, JSON elsewhere, plain lines in a notebook."""
 
 
-class Server(Section):
+class ServerSettings(Section):
     """Generation by `legos serve` in other terminals or on other machines."""
 
     urls: tuple[str, ...] = ()

@@ -9,35 +9,39 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from tyro.conf import Suppress
 
+from inference.text import RENDERERS
 from legos_train.config.sections import (
     ActorEntry,
-    Async,
-    Average,
-    Checkpoint,
-    Credit,
-    Curriculum,
+    AsyncSettings,
+    AverageSettings,
+    CheckpointSettings,
+    CurriculumSettings,
     EnvEntry,
-    Evaluation,
-    Filter,
-    League,
-    Logs,
-    Lora,
-    Loss,
-    Monitor,
-    Optim,
-    Replay,
-    Sampling,
-    Section,
-    Server,
+    EvaluationSettings,
+    FilterSettings,
+    LogSettings,
+    LoRASettings,
+    MonitorSettings,
+    OptimSettings,
+    ReplaySettings,
+    SamplingSettings,
+    ServerSettings,
 )
+from legos_train.credit import METHODS, CreditSettings
 from legos_train.errors import ConfigError
+from legos_train.league import LeagueSettings
+from legos_train.loss import LossSettings
+from legos_train.settings import Section
 
-GROUP_CREDIT = ("grpo", "hierarchical_grpo", "rloo", "agent_turn", "gigpo", "maxrl")
+if TYPE_CHECKING:
+    RendererName = str
+else:
+    RendererName = Literal["auto", *RENDERERS]
 
 
 class TrainConfig(Section):
@@ -53,7 +57,7 @@ class TrainConfig(Section):
     """`tiny`, a model directory in mlx-lm's layout, or a hub name."""
     init_adapter: Path | None = None
     """Adapter weights to start from: an adapter directory or a run directory."""
-    renderer: Literal["auto", "chatml", "qwen3", "llama3", "deepseek", "plain"] = "auto"
+    renderer: RendererName = "auto"
     """How conversations become tokens; `auto` takes the model's own chat template."""
     train_roles: tuple[str, ...] = ()
     """Roles whose actions are trained on; empty: every seat that the environment declares trainable."""
@@ -75,22 +79,22 @@ class TrainConfig(Section):
     """Most padded tokens in one forward and backward pass."""
     context: int = Field(4096, ge=16)
     """Most tokens of a prompt and its action; a seat that overflows has made an invalid move."""
-    lora: Lora = Lora()
-    sampling: Sampling = Sampling()
-    optim: Optim = Optim()
-    loss: Loss = Loss()
-    credit: Credit = Credit()
-    filter: Filter = Filter()
-    league: League = League()
-    asynchronous: Async = Async()
-    replay: Replay = Replay()
-    curriculum: Curriculum = Curriculum()
-    monitor: Monitor = Monitor()
-    average: Average = Average()
-    eval: Evaluation = Evaluation()
-    checkpoint: Checkpoint = Checkpoint()
-    logs: Logs = Logs()
-    server: Server = Server()
+    lora: LoRASettings = LoRASettings()
+    sampling: SamplingSettings = SamplingSettings()
+    optim: OptimSettings = OptimSettings()
+    loss: LossSettings = LossSettings()
+    credit: CreditSettings = CreditSettings()
+    filter: FilterSettings = FilterSettings()
+    league: LeagueSettings = LeagueSettings()
+    asynchronous: AsyncSettings = AsyncSettings()
+    replay: ReplaySettings = ReplaySettings()
+    curriculum: CurriculumSettings = CurriculumSettings()
+    monitor: MonitorSettings = MonitorSettings()
+    average: AverageSettings = AverageSettings()
+    eval: EvaluationSettings = EvaluationSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    logs: LogSettings = LogSettings()
+    server: ServerSettings = ServerSettings()
 
     @field_validator("credit", "loss", mode="before")
     @classmethod
@@ -118,10 +122,6 @@ class TrainConfig(Section):
             raise ValueError("env_args is for runs with one environment; with several, give args in each table [[env]]")
         if self.asynchronous.enabled and self.server.urls:
             raise ValueError("asynchronous.enabled and server.urls exclude each other: servers generate on their own")
-        if self.loss.name == "sft" and (self.loss.truncate_ratio is not None or self.loss.mask_ratio is not None):
-            raise ValueError(
-                "loss.truncate_ratio and mask_ratio correct for who sampled; loss.name = 'sft' does not ask"
-            )
         if self.monitor.action == "raise_kl" and not self.loss.kl:
             raise ValueError("monitor.action = 'raise_kl' multiplies loss.kl, which is 0: give it a value")
         self._check_credit()
@@ -132,17 +132,15 @@ class TrainConfig(Section):
     @property
     def credit_names(self) -> set[str]:
         """All credit methods that the run uses."""
-        return {self.credit.name, *self.credit.roles.values(), *(e.credit for e in self.env if e.credit)}
+        return self.credit.names | {entry.credit for entry in self.env if entry.credit}
 
     def _check_credit(self) -> None:
         """Names are known, and every option that was changed is one that some method of the run takes."""
-        from legos_train.credit import METHODS, SETTINGS, credit_options
-
-        used: set[str] = {"name", "roles"}
+        used = {"name", "roles"}
         for name in sorted(self.credit_names):
             if name not in METHODS:
                 raise ValueError(f"unknown credit method {name!r}; there are {', '.join(METHODS)}")
-            used |= {SETTINGS.get(option, option) for option in credit_options(self.credit, name)}
+            used |= set(self.credit.options(name))
         for name, field in type(self.credit).model_fields.items():
             value = getattr(self.credit, name)
             if name not in used and value != field.get_default(call_default_factory=True):
@@ -176,10 +174,8 @@ class TrainConfig(Section):
         """Episodes per group: `group_size`, or 8 when a method compares the episodes of a group, else 1."""
         if self.group_size is not None:
             return self.group_size
-        names = self.credit_names & set(GROUP_CREDIT)
-        if self.credit.root_peers == "batch" or self.credit.peers == "role":
-            names -= {"hierarchical_grpo"}  # peers are found within the batch or the episode
-        return 8 if names else 1
+        grouped = any(getattr(self.credit.make(name), "groups", False) for name in self.credit_names)
+        return 8 if grouped else 1
 
     @property
     def action_tokens(self) -> int:

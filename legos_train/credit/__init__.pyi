@@ -1,9 +1,7 @@
 from .assigner import Advantages as Advantages
 from .assigner import CreditAssigner as CreditAssigner
+from .credit_settings import CreditSettings as CreditSettings
 from .methods import METHODS as METHODS
-from .methods import SETTINGS as SETTINGS
-from .methods import credit_options as credit_options
-from .methods import from_settings as from_settings
 from .methods import make_credit as make_credit
 from .per_env import PerEnv as PerEnv
 from .per_role import PerRole as PerRole

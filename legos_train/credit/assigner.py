@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,24 @@ from numpy.typing import NDArray
 from legos_envs.records import Episode, Trajectory, Turn
 
 Advantages = dict[str, NDArray[np.float64]]
+METHODS: dict[str, type[Any]] = {}
+"""The credit methods by name; see `method`."""
+
+Kind = TypeVar("Kind", bound=type[Any])
+
+
+def method(kind: Kind) -> Kind:
+    """Marks a class as the credit method `kind.name`: settings, help and docs find it by that."""
+    METHODS[kind.name] = kind
+    return kind
 
 
 @runtime_checkable
 class CreditAssigner(Protocol):
-    """Turns finished episodes into one advantage per turn. A trainer reads nothing else."""
+    """Turns finished episodes into one advantage per turn. A trainer reads nothing else.
+
+    An assigner that compares the episodes of a group says so by `groups = True`.
+    """
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
         """One dict per episode: agent -> advantages (turns,). Only trainable agents that had a turn are in it.

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from legos_envs.records import Episode
-from legos_train.credit.assigner import Advantages, Stateless, trained
+from legos_train.credit.assigner import Advantages, Stateless, method, trained
 
 
+@method
 class ConstantCredit(Stateless):
     r"""The same number for every turn, whatever came of it: plain imitation of what was played.
 

@@ -16,10 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legos_envs.records import Episode
-from legos_train.credit.assigner import Advantages, check_unit, group_of, moments, prompt_key, returns_to_go, trained
+from legos_train.credit.assigner import (
+    Advantages,
+    check_unit,
+    group_of,
+    method,
+    moments,
+    prompt_key,
+    returns_to_go,
+    trained,
+)
 from legos_train.credit.group import GRPOCredit
 
 
+@method
 class GiGPOCredit(GRPOCredit):
     r"""The advantage of `grpo`, plus the same over the turns of the group that read the same.
 
@@ -51,6 +61,7 @@ class GiGPOCredit(GRPOCredit):
     """
 
     name = "gigpo"
+    groups = True
 
     def __init__(
         self,
@@ -58,7 +69,7 @@ class GiGPOCredit(GRPOCredit):
         step_weight: float = 1.0,
         gamma: float = 1.0,
         std: bool = False,
-        singleton: str = "zero",
+        singleton: str = "rae",
         decay: float = 0.95,
     ) -> None:
         super().__init__(std=std, singleton=singleton, decay=decay)

@@ -16,9 +16,10 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from legos_envs.records import Episode, Trajectory
-from legos_train.credit.assigner import Advantages, Stateless, group_of, mean, trained
+from legos_train.credit.assigner import Advantages, Stateless, group_of, mean, method, trained
 
 
+@method
 class MaxRLCredit(Stateless):
     r"""Reward in units of the role's mean reward in the group: rare successes weigh more.
 
@@ -38,6 +39,7 @@ class MaxRLCredit(Stateless):
     """
 
     name = "maxrl"
+    groups = True
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
         """See `CreditAssigner.assign`. Raises ValueError for an episode without a group."""

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from legos_envs.records import Episode
-from legos_train.credit.assigner import Advantages, check_method, check_unit, mean, trained, turn_discounts
+from legos_train.credit.assigner import Advantages, check_method, check_unit, mean, method, trained, turn_discounts
 
 Key = tuple[str, str]  # (env id, role)
 
@@ -63,6 +63,7 @@ class Baselines:
         self._count = {(env_id, role): int(count) for env_id, role, _, count in state}
 
 
+@method
 class RAECredit:
     r"""Return minus a moving average of what the role has earned so far in its environment.
 

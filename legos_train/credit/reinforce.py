@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from legos_envs.records import Episode
-from legos_train.credit.assigner import Advantages, Stateless, check_unit, trained, turn_discounts
+from legos_train.credit.assigner import Advantages, Stateless, check_unit, method, trained, turn_discounts
 
 
+@method
 class ReinforceCredit(Stateless):
     r"""The return itself, without any baseline.
 

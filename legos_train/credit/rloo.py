@@ -12,10 +12,11 @@ import math
 from collections.abc import Hashable, Sequence
 
 from legos_envs.records import Episode, Trajectory
-from legos_train.credit.assigner import group_of
+from legos_train.credit.assigner import group_of, method
 from legos_train.credit.group import PeerCredit
 
 
+@method
 class RLOOCredit(PeerCredit):
     r"""Return minus the mean return of the role in the other episodes of the group (leave-one-out).
 
@@ -42,8 +43,9 @@ class RLOOCredit(PeerCredit):
     """
 
     name = "rloo"
+    groups = True
 
-    def __init__(self, *, singleton: str = "zero", decay: float = 0.95) -> None:
+    def __init__(self, *, singleton: str = "rae", decay: float = 0.95) -> None:
         super().__init__(singleton=singleton, decay=decay)
 
     def peers(self, index: int, episode: Episode, trajectory: Trajectory) -> Hashable:

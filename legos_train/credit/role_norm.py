@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legos_envs.records import Episode, Trajectory
-from legos_train.credit.assigner import Advantages, Stateless, check_unit, moments, returns_to_go, trained
+from legos_train.credit.assigner import Advantages, Stateless, check_unit, method, moments, returns_to_go, trained
 from legos_train.credit.rae import Key
 
 
@@ -44,6 +44,7 @@ class _RoleNorm(Stateless):
         return out
 
 
+@method
 class PerRoleNormCredit(_RoleNorm):
     r"""Return, with mean 0 and standard deviation 1 over the trajectories of its role in the batch.
 
@@ -70,6 +71,7 @@ class PerRoleNormCredit(_RoleNorm):
         return np.array([trajectory.total])
 
 
+@method
 class TurnLevelCredit(_RoleNorm):
     r"""What came after a turn, with mean 0 and standard deviation 1 over the turns of its role in the batch.
 

@@ -21,6 +21,7 @@ from legos_train.credit.assigner import (
     check_method,
     check_unit,
     mean,
+    method,
     prompt_key,
     returns_to_go,
     trained,
@@ -29,6 +30,7 @@ from legos_train.credit.assigner import (
 from legos_train.credit.rae import Baselines, Key
 
 
+@method
 class SamePromptCredit:
     r"""What a turn earned, minus the mean of the same prompt in other episodes of the batch.
 
@@ -50,7 +52,7 @@ class SamePromptCredit:
     the prompt in place of the input; shrunk to the baseline of SPIRAL, arXiv 2506.24119.
 
     Args:
-        k: pseudo-counts of the role's baseline, at least 0 (0: the prompt's mean alone).
+        pseudo_count: weight of the role's baseline, at least 0 (0: the prompt's mean alone).
         gamma: in [0, 1].
         decay: of the role's baseline; each trajectory folds the mean target of its turns into it, after the batch.
         target: `"to_go"` credits a turn with `r_t + gamma * r_{t+1} + ...`, `"return"` with gamma to the
@@ -62,10 +64,12 @@ class SamePromptCredit:
 
     name = "same_prompt"
 
-    def __init__(self, k: float = 4.0, gamma: float = 1.0, decay: float = 0.95, target: str = "to_go") -> None:
-        if not 0.0 <= k < math.inf:
-            raise ValueError(f"k must be at least 0 and finite, got {k!r}")
-        self.k = k
+    def __init__(
+        self, pseudo_count: float = 2.0, gamma: float = 1.0, decay: float = 0.95, target: str = "to_go"
+    ) -> None:
+        if not 0.0 <= pseudo_count < math.inf:
+            raise ValueError(f"pseudo_count must be at least 0 and finite, got {pseudo_count!r}")
+        self.pseudo_count = pseudo_count
         self.gamma = check_unit("gamma", gamma)
         self.target = check_choice("target", target, ("to_go", "return"))
         self.baselines = Baselines(decay)
@@ -109,10 +113,10 @@ class SamePromptCredit:
 
     def _baseline(self, total: float, count: int, own: list[float], prior: float) -> float:
         others = count - len(own)
-        weight = others + self.k
+        weight = others + self.pseudo_count
         if not others or not weight:
             return prior
-        return (total - math.fsum(own) + self.k * prior) / weight
+        return (total - math.fsum(own) + self.pseudo_count * prior) / weight
 
     def state_dict(self) -> dict[str, Any]:
         return {"method": self.name, "baselines": self.baselines.state_dict()}

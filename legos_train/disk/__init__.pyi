@@ -1,10 +1,9 @@
 from . import checkpoint as checkpoint
 from . import checkpoint_files as checkpoint_files
 from . import fsops as fsops
-from . import tensor_file as tensor_file
-from . import tensors as tensors
 from .adapter_files import save_adapter as save_adapter
 from .crash import crashpoint as crashpoint
 from .metrics_file import MetricsFile as MetricsFile
+from .metrics_file import as_json as as_json
 from .run_directory import RunDirectory as RunDirectory
 from .run_directory import new_run_directory as new_run_directory

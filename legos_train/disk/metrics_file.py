@@ -73,7 +73,7 @@ class MetricsFile:
         row = dict(record)
         if self._resumed_from is not None:
             row["resumed_from"] = self._resumed_from
-        data = (json.dumps(_finite(row)) + "\n").encode()
+        data = (as_json(row) + "\n").encode()
         if self._torn:
             self._take_back()
         try:
@@ -116,8 +116,12 @@ def _row(line: bytes) -> dict[str, Any] | None:
     return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
 
 
+def as_json(value: Any) -> str:
+    """A value as one line of JSON; numbers that are not finite become null, because JSON has no NaN."""
+    return json.dumps(_finite(value))
+
+
 def _finite(value: Any) -> Any:
-    """JSON has no NaN: non-finite numbers become null."""
     if isinstance(value, dict):
         return {k: _finite(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

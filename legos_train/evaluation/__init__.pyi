@@ -1,10 +1,7 @@
 from . import crossplay as crossplay
 from . import exactly as exactly
-from . import games as games
 from . import leaderboard as leaderboard
-from . import options as options
 from . import outcomes as outcomes
-from . import summary as summary
+from .during_training import Course as Course
 from .during_training import Measurer as Measurer
-from .journal import Journal as Journal
-from .setting import Setting as Setting
+from .session import Session as Session

@@ -6,20 +6,26 @@ results, with intervals from resampling seeds; OpenSkill is rated game by game, 
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import combinations, permutations
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from legos_envs.scoring import bradley_terry, openskill_ratings
-from legos_train.evaluation.games import Pairing, Record
+from legos_train.evaluation.games import Game, Pairing, Record
 from legos_train.evaluation.outcomes import TIE
+from legos_train.evaluation.session import Played, Session
+
+if TYPE_CHECKING:
+    from legos_train.evaluation.leaderboard import Leaderboard
 
 RESAMPLES = 200
 
 
-class Met(NamedTuple):
+class Meeting(NamedTuple):
     """A game between two entrants: `score` is what the first got, 1 for a win, 0.5 for a draw, 0 for a loss."""
 
     key: str
@@ -30,41 +36,109 @@ class Met(NamedTuple):
     seed: int
 
 
-def meetings(played: Iterable[tuple[Pairing, Sequence[Record]]], label: Any) -> list[Met]:
-    """The results of pairings; where a policy plays alone, those of comparing returns on the same seed.
+def tournament(session: Session, policies: Sequence[str], board: Leaderboard | None) -> dict[str, Any]:
+    """Plays all pairs of policies in every env of a session.
 
-    Args:
-        played: pairings with their records.
-        label: its `name(word)` makes an entrant's name, its `env(pairing)` an env's.
+    Returns:
+        `standings` of these games, `rows` by pairing, `setting`, how many games `failed`, and what the `leaderboard`
+        made of them.
     """
-    found: list[Met] = []
+    options = session.options
+    schedule: list[tuple[Pairing, list[Game]]] = []
+    for title in session.envs:
+        for pairing in pairings(session, title, policies):
+            # where more than two sides sit, a pair meets in two pairings
+            count = options.games if len(pairing.sides) <= 2 else max(1, options.games // 2)
+            schedule.append((pairing, list(pairing.games(count, options.seed))))
+    with session.playing(schedule) as (_, journal, played, rows, failed):
+        games = meetings(session, played)
+        results = {
+            **standings(games, [entrant(session, name) for name in policies], options.seed),
+            "rows": rows,
+            "failed": failed,
+            "setting": session.facts(),
+        }
+        if board is not None:
+            results["leaderboard"] = {"file": str(board.path), "new_games": board.add(games), "games": len(games)}
+        journal.write_results(results)
+    return results
+
+
+def pairings(session: Session, title: str, policies: Sequence[str]) -> Iterator[Pairing]:
+    """The pairings of an env.
+
+    All pairs; where more than two sides sit, each policy also alone against all others; where one does, each policy by
+    itself.
+    """
+    ordered = sorted(policies)  # equal games have equal keys, whoever is named first
+    sides = len(session.pairing(title, policies[0], policies[0]).sides)
+    if sides == 1:
+        yield from (session.pairing(title, name, name) for name in ordered)
+    else:
+        pairs = combinations(ordered, 2) if sides == 2 else permutations(ordered, 2)
+        yield from (session.pairing(title, first, second) for first, second in pairs)
+
+
+def entrant(session: Session, word: str) -> str:
+    """A policy's name in ratings: with what else decides how it plays where that is not the default.
+
+    Equal names mean equal players, also in other tournaments.
+    """
+    usual = {"temperature": 1.0, "renderer": "auto"}
+    facts = [f"{k} {v}" for k, v in session.identity(word).items() if v is not None and v != usual.get(k)]
+    return f"{word} ({', '.join(facts)})" if facts else word
+
+
+def standings(games: Sequence[Meeting], names: Sequence[str], seed: int) -> dict[str, Any]:
+    """What a list of games shows: `ratings`, `payoffs`, `meta_nash`, `openskill`, and `notes` on what is missing."""
+    present = [name for name in names if any(name in (one.first, one.second) for one in games)]
+    notes = [f"{name} has no counted game" for name in names if name not in present]
+    matrix = payoffs(games, present)
+    mixture, no_mixture = equilibrium(matrix, present) if present else (None, None)
+    skills, no_skills = online(games)
+    notes += [note for note in (no_mixture, no_skills) if note]
+    return {
+        "ratings": ratings(games, seed),
+        "payoffs": {"names": present, "matrix": [[None if np.isnan(v) else float(v) for v in line] for line in matrix]},
+        "meta_nash": mixture,
+        "openskill": skills,
+        "envs": sorted({one.env for one in games}),
+        "notes": notes,
+    }
+
+
+def meetings(session: Session, played: Played) -> list[Meeting]:
+    """The results of pairings; where a policy plays alone, those of comparing returns on the same seed."""
+    found: list[Meeting] = []
     alone: dict[str, list[tuple[str, dict[Any, Record]]]] = defaultdict(list)
     for pairing, records in played:
-        env = label.env(pairing)
+        args = ", ".join(f"{name}={json.dumps(value)}" for name, value in sorted(pairing.args.items()))
+        env = f"{pairing.env} ({args})" if args else pairing.env
         if len(pairing.sides) > 1:
-            first, second = label.name(pairing.policy), label.name(pairing.opponent)
+            first, second = entrant(session, pairing.policy), entrant(session, pairing.opponent)
             found += [
-                Met(r["key"], env, first, second, r["score"], r["seed"]) for r in records if r["score"] is not None
+                Meeting(r["key"], env, first, second, r["score"], r["seed"]) for r in records if r["score"] is not None
             ]
         else:
             scored = {(r["seed"], r["sample"]): r for r in records if "unscored" not in r["outcomes"].values()}
-            alone[env].append((label.name(pairing.policy), scored))
+            alone[env].append((entrant(session, pairing.policy), scored))
     for env, entrants in alone.items():
         for i, (first, one) in enumerate(entrants):
             for second, other in entrants[i + 1 :]:
                 for where in [where for where in one if where in other]:
                     margin = sum(one[where]["returns"].values()) - sum(other[where]["returns"].values())
                     score = 0.5 if abs(margin) <= TIE else float(margin > 0)
-                    found.append(Met(f"{one[where]['key']}|{other[where]['key']}", env, first, second, score, where[0]))
+                    key = f"{one[where]['key']}|{other[where]['key']}"
+                    found.append(Meeting(key, env, first, second, score, where[0]))
     return sorted(found, key=lambda one: one.seed)  # pairs take turns, as online ratings want it
 
 
-def payoffs(met: Sequence[Met], names: Sequence[str]) -> np.ndarray:
+def payoffs(games: Sequence[Meeting], names: Sequence[str]) -> np.ndarray:
     """(N, N) what each row entrant gets from each column entrant, from -1 to 1: wins minus losses, each env counting
     the same. NaN where two never met; 0 on the diagonal."""
     where = {name: i for i, name in enumerate(names)}
     by_env: dict[tuple[int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for one in met:
+    for one in games:
         by_env[where[one.first], where[one.second]][one.env].append(2 * one.score - 1)
         by_env[where[one.second], where[one.first]][one.env].append(1 - 2 * one.score)
     table = np.full((len(names), len(names)), np.nan)
@@ -74,25 +148,27 @@ def payoffs(met: Sequence[Met], names: Sequence[str]) -> np.ndarray:
     return table
 
 
-def ratings(met: Sequence[Met], seed: int, resamples: int = RESAMPLES) -> dict[str, dict[str, float | list[float]]]:
+def ratings(
+    games: Sequence[Meeting], seed: int, resamples: int = RESAMPLES
+) -> dict[str, dict[str, float | list[float]]]:
     """Bradley-Terry ratings on Elo's scale around 1500, best first.
 
     Results are weighted so that all envs have as many games in sum. `ci95` are percentiles over fits to resampled
     seeds, env by env: games on one seed are drawn together.
 
     Args:
-        met: all results.
+        games: all results.
         seed: of the resamples.
 
     Returns:
         By name: `elo`, `ci95`, `games`, `score` (the share of its games won, draws half).
     """
-    if not met:
+    if not games:
         return {}
-    names = list(dict.fromkeys(name for one in met for name in (one.first, one.second)))
-    pairs = sorted({(one.first, one.second) for one in met})
-    sums, counts = _clusters(met, pairs)
-    per_env = {env: len(met) / len(counts) / float(table.sum()) for env, table in counts.items()}
+    names = list(dict.fromkeys(name for one in games for name in (one.first, one.second)))
+    pairs = sorted({(one.first, one.second) for one in games})
+    sums, counts = _clusters(games, pairs)
+    per_env = {env: len(games) / len(counts) / float(table.sum()) for env, table in counts.items()}
 
     def fit(draw: dict[str, np.ndarray]) -> dict[str, float]:
         won = sum(per_env[env] * (draw[env] @ sums[env]) for env in sums)
@@ -108,30 +184,30 @@ def ratings(met: Sequence[Met], seed: int, resamples: int = RESAMPLES) -> dict[s
         again = fit({env: rng.multinomial(len(t), np.full(len(t), 1 / len(t))) for env, t in counts.items()})
         for name, value in again.items():
             drawn[name].append(value)
-    games = {
-        name: [o.score if o.first == name else 1 - o.score for o in met if name in (o.first, o.second)]
+    scores = {
+        name: [o.score if o.first == name else 1 - o.score for o in games if name in (o.first, o.second)]
         for name in names
     }
     return {
         name: {
             "elo": best[name],
             "ci95": [float(end) for end in np.quantile(drawn[name] or [best[name]], [0.025, 0.975])],
-            "games": len(games[name]),
-            "score": float(np.mean(games[name])),
+            "games": len(scores[name]),
+            "score": float(np.mean(scores[name])),
         }
         for name in sorted(names, key=lambda name: -best[name])
     }
 
 
 def _clusters(
-    met: Sequence[Met], pairs: Sequence[tuple[str, str]]
+    games: Sequence[Meeting], pairs: Sequence[tuple[str, str]]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """By env, (seeds, pairs) sums of scores and numbers of games."""
     column = {pair: k for k, pair in enumerate(pairs)}
     sums: dict[str, np.ndarray] = {}
     counts: dict[str, np.ndarray] = {}
-    for env in dict.fromkeys(one.env for one in met):
-        here = [one for one in met if one.env == env]
+    for env in dict.fromkeys(one.env for one in games):
+        here = [one for one in games if one.env == env]
         lines = {number: i for i, number in enumerate(dict.fromkeys(one.seed for one in here))}
         sums[env], counts[env] = np.zeros((2, len(lines), len(pairs)))
         for one in here:
@@ -153,10 +229,10 @@ def equilibrium(table: np.ndarray, names: Sequence[str]) -> tuple[dict[str, floa
         return None, 'no meta-Nash: it needs scipy: pip install "legos[tasks]"'
 
 
-def online(met: Sequence[Met]) -> tuple[dict[str, dict[str, float]] | None, str | None]:
+def online(games: Sequence[Meeting]) -> tuple[dict[str, dict[str, float]] | None, str | None]:
     """OpenSkill ratings, game by game in the order given, or why there are none."""
     try:
-        found = openskill_ratings({one.first: one.score, one.second: 1 - one.score} for one in met)
+        found = openskill_ratings({one.first: one.score, one.second: 1 - one.score} for one in games)
     except ImportError as error:
         return None, str(error)
     return {name: {"mu": s.mu, "sigma": s.sigma, "ordinal": s.ordinal} for name, s in found.items()}, None

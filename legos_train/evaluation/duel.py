@@ -42,7 +42,7 @@ def head_to_head(
         seats: the sides: single seats, or the seats that the policy takes together.
         policy: who plays them, by agent if there are several.
         opponent: who takes the other sides.
-        others: who plays the seats that are in nobody's competition, such as judges, as in `Play.players`.
+        others: who plays the seats that are in nobody's competition, such as judges, as in `Job.players`.
 
     Returns:
         The row of `legos eval`, see `summary.row`.
@@ -50,7 +50,7 @@ def head_to_head(
     Raises:
         NothingScored: no seed was scored in every seat.
     """
-    from legos_train.rollout import Play
+    from legos_train.rollout import Job
 
     sides = tuple((side,) if isinstance(side, str) else tuple(side) for side in seats)
     agents = [agent for side in sides for agent in side]
@@ -59,7 +59,7 @@ def head_to_head(
     rest = {"*": opponent, **(others or {}), **dict.fromkeys(agents, opponent)}
     mine = [{**rest, **{agent: players[agent] for agent in side}} for side in sides]
     episodes = rollouts.run(
-        [Play(env_id, game.seed, mine[game.side], options or {}, salt=game.salt) for game in schedule]
+        [Job(env_id, game.seed, mine[game.side], options=options or {}, salt=game.salt) for game in schedule]
     )
     records = []
     for game, episode in zip(schedule, episodes, strict=True):

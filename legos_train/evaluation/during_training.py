@@ -14,14 +14,12 @@ from legos_envs import InfoSet, exact
 from legos_envs.policies import RandomPolicy
 from legos_train.arena import Arena, EnvSlot
 from legos_train.evaluation.duel import NothingScored, head_to_head
-from legos_train.evaluation.exactly import exact_metrics, solvable
+from legos_train.evaluation.exactly import MANY_POSITIONS, exact_metrics, solvable
 from legos_train.evaluation.outcomes import OUTCOMES, sides_of
 from legos_train.players import ModelPlayer, Roster, actors
 from legos_train.rollout import Rollouts
 
 HIGHER_IS_BETTER = {"nash_conv": False, "no_loss": True, "optimal_move": True, "vs_random": True, "return": True}
-MANY_POSITIONS = 500
-"""Games with more information sets than this are evaluated before the first step and after the last only."""
 
 
 @dataclass(slots=True)

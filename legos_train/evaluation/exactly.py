@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +12,17 @@ from pettingzoo import AECEnv
 
 from legos_envs import GameEnv, InfoSet, exact, parsing
 from legos_envs.game import Game
+from legos_train.evaluation.games import Pairing
 
 if TYPE_CHECKING:
     from legos_train.players import ModelPlayer
 
-Table = Mapping[InfoSet, Mapping[str, float]]
+PolicyTable = Mapping[InfoSet, Mapping[str, float]]
 """The probability of every legal move, in every information set."""
 NOTHING = 1e-12
 MOST_REGRETS = 20
+MANY_POSITIONS = 500
+"""With more information sets than this `legos eval` says that it takes long, and training evaluates less often."""
 
 
 def action_probabilities(
@@ -68,7 +71,7 @@ def exact_metrics(
     return {**policy_metrics(env, probabilities), "illegal": float(np.mean(list(leftover.values())))}
 
 
-def policy_metrics(env: GameEnv, policy: Table) -> dict[str, float]:
+def policy_metrics(env: GameEnv, policy: PolicyTable) -> dict[str, float]:
     """The exact numbers of a policy given as probabilities per information set.
 
     `nash_conv`: what both players together could gain by deviating (0 at an equilibrium). For games of perfect
@@ -83,7 +86,7 @@ def policy_metrics(env: GameEnv, policy: Table) -> dict[str, float]:
     return numbers
 
 
-def report(env: GameEnv, policy: Table) -> dict[str, Any]:
+def report(env: GameEnv, policy: PolicyTable) -> dict[str, Any]:
     """`policy_metrics`; by seat `value` (the return when all play the policy) and `best_response` (the return of who
     plays the best answer to it from that seat); the sum of `regrets`, and those information sets that have most."""
     seats = env.possible_agents
@@ -106,7 +109,7 @@ def report(env: GameEnv, policy: Table) -> dict[str, Any]:
     }
 
 
-def value_against(game: Game, policy: Table, opponent: Table, player: int) -> float:
+def value_against(game: Game, policy: PolicyTable, opponent: PolicyTable, player: int) -> float:
     """What `player` gets on average by `policy` when everybody else plays `opponent`."""
     graph = exact.graph_of(game)
     own, other = graph.probabilities(policy.__getitem__), graph.probabilities(opponent.__getitem__)
@@ -125,7 +128,7 @@ class Regret:
     best: str
 
 
-def regrets(game: Game, policy: Table) -> dict[InfoSet, Regret]:
+def regrets(game: Game, policy: PolicyTable) -> dict[InfoSet, Regret]:
     """The regret of every information set. Zinkevich et al. 2007, "Regret Minimization in Games with Incomplete
     Information", equation 7; by their theorem 3 the sum bounds NashConv, and it is 0 only at an equilibrium."""
     graph = exact.graph_of(game)
@@ -184,3 +187,60 @@ def code_table(env: Any, name: str) -> dict[InfoSet, Mapping[str, float]] | None
         return {info: solution(info) for info in infos}
     script = scripted.get(name.removeprefix("scripted:")) if name.startswith("scripted:") else None
     return None if script is None else {info: script(info) for info in infos}
+
+
+class ExactResults:
+    """The exact numbers of pairings, for `legos eval`. The probabilities of each policy are computed once.
+
+    Args:
+        player: makes the player of a policy, given an env's id and arguments and the policy's name.
+        note: called with a line for people before something that takes long.
+    """
+
+    def __init__(self, player: Callable[[str, Any, str], Any], note: Callable[[str], None]):
+        self.player, self.note = player, note
+        self._tables: dict[tuple[str, str], tuple[PolicyTable | None, float | None]] = {}
+        self._reports: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def of(self, pairing: Pairing, env: Any) -> dict[str, Any]:
+        """`{"exact": ...}`; nothing where the game cannot be solved or the policy's probabilities are not known.
+
+        Args:
+            env: of the pairing, unwrapped.
+        """
+        if not solvable(env):
+            return {}
+        policy, illegal = self._table(pairing, env, pairing.policy)
+        if policy is None:
+            return {}
+        key = pairing.title, pairing.policy
+        if key not in self._reports:
+            self._reports[key] = report(env, policy) | ({} if illegal is None else {"illegal": illegal})
+        found = dict(self._reports[key])
+        if pairing.opponent != pairing.policy and len(pairing.sides) > 1:
+            opponent, _ = self._table(pairing, env, pairing.opponent)
+            if opponent is not None:
+                found["against_opponent"] = {
+                    seat: value_against(env.game, policy, opponent, player)
+                    for player, seat in enumerate(env.possible_agents)
+                }
+        return {"exact": found}
+
+    def _table(self, pairing: Pairing, env: Any, word: str) -> tuple[PolicyTable | None, float | None]:
+        """The probabilities of a policy, and how much of them goes to illegal answers (None: code gives none)."""
+        key = pairing.title, word
+        if key not in self._tables:
+            self._tables[key] = self._ask(pairing, env, word)
+        return self._tables[key]
+
+    def _ask(self, pairing: Pairing, env: Any, word: str) -> tuple[PolicyTable | None, float | None]:
+        if (known := code_table(env, word)) is not None:
+            return known, None
+        player = self.player(pairing.env, pairing.args, word)
+        if not hasattr(player, "renderer"):
+            return None, None
+        infos = exact.info_sets(env.game)
+        if len(infos) > MANY_POSITIONS:
+            self.note(f"exact numbers: asking {word} about {len(infos)} positions of {pairing.title} (--no-exact: not)")
+        probabilities, leftover = action_probabilities(env, [player] * env.game.num_players, infos)
+        return probabilities, sum(leftover.values()) / len(leftover)

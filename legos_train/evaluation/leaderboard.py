@@ -12,9 +12,10 @@ import sys
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from legos_envs.scoring import openskill_ratings
-from legos_train.evaluation.crossplay import Met
+from legos_train.evaluation.crossplay import Meeting, standings
 
 FORMAT = 1
 SCHEMA = (
@@ -67,7 +68,7 @@ class Leaderboard:
     def _open(self) -> sqlite3.Connection:
         return sqlite3.connect(self.path, timeout=30)
 
-    def add(self, met: Iterable[Met]) -> int:
+    def add(self, games: Iterable[Meeting]) -> int:
         """Counts games that are not there yet and rates them in their order; returns how many those were.
 
         All or nothing: another process that adds at the same time waits.
@@ -76,7 +77,7 @@ class Leaderboard:
             db.execute("BEGIN IMMEDIATE")
             before = db.total_changes
             db.executemany(
-                "INSERT OR IGNORE INTO games (key, env, first, second, score, seed) VALUES (?, ?, ?, ?, ?, ?)", met
+                "INSERT OR IGNORE INTO games (key, env, first, second, score, seed) VALUES (?, ?, ?, ?, ?, ?)", games
             )
             new = db.total_changes - before
             self._rate(db)
@@ -94,11 +95,18 @@ class Leaderboard:
         db.executemany("INSERT OR REPLACE INTO skills VALUES (?, ?, ?)", [(name, *s) for name, s in rated.items()])
         db.execute("UPDATE games SET rated = 1 WHERE NOT rated")
 
-    def games(self) -> list[Met]:
+    def standings(self, seed: int) -> dict[str, Any]:
+        """`crossplay.standings` of all games, with the OpenSkill ratings that each tournament updated."""
+        games = self.games()
+        names = list(dict.fromkeys(name for one in games for name in (one.first, one.second)))
+        facts = {"file": str(self.path), "games": len(games)}
+        return {**standings(games, names, seed), "openskill": self.skills() or None, "leaderboard": facts}
+
+    def games(self) -> list[Meeting]:
         """All games, in the order in which they were counted."""
         with closing(self._open()) as db:
             rows = db.execute("SELECT key, env, first, second, score, seed FROM games ORDER BY number")
-            return [Met(*row) for row in rows]
+            return [Meeting(*row) for row in rows]
 
     def skills(self) -> dict[str, dict[str, float]]:
         """OpenSkill's `mu`, `sigma` and `ordinal` by name."""

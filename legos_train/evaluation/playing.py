@@ -14,8 +14,9 @@ from legos_train.evaluation.exactly import solvable
 from legos_train.evaluation.games import Game, Pairing, record
 from legos_train.evaluation.journal import Journal, line_of
 from legos_train.evaluation.outcomes import outcome_of
+from legos_train.observe import ProgressLine
 from legos_train.players import actors, words
-from legos_train.rollout import Play, Rollouts
+from legos_train.rollout import Job, Rollouts
 
 TOLERATED = (InferenceError, OSError)
 """What an endpoint does; anything else is a fault of code, and is raised."""
@@ -30,7 +31,7 @@ class Stage:
         concurrency: games under way at once.
         retries: how often games that failed are played again.
         judging: the temperature of judges.
-        report: called again and again with the numbers of finished, wanted and lost games.
+        report: shows how many games are finished, wanted and lost.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Stage:
         concurrency: int = 256,
         retries: int = 1,
         judging: float = 0.0,
-        report: Callable[[int, int, int], None] | None = None,
+        report: ProgressLine | None = None,
     ):
         self.cast, self.journal, self.retries, self.report = cast, journal, retries, report
         self.judging = judging
@@ -72,7 +73,7 @@ class Stage:
                 break
         return failures
 
-    def _round(self, games: Sequence[Game], plays: Sequence[Play], wanted: int) -> dict[str, str]:
+    def _round(self, games: Sequence[Game], plays: Sequence[Job], wanted: int) -> dict[str, str]:
         failures: dict[str, str] = {}
         finished = wanted - len(games)
 
@@ -88,7 +89,8 @@ class Stage:
 
         for _ in self.rollouts.stream(plays, done, failed):
             if self.report is not None:
-                self.report(finished, wanted, len(failures))
+                lost = f"; {len(failures)} lost to failing endpoints" if failures else ""
+                self.report(finished, wanted, lost)
         return failures
 
     def _keep(self, game: Game, episode: Episode, declared: Mapping[str, bool]) -> None:
@@ -134,7 +136,7 @@ class Stage:
                     self._truths[key] = exact_values(env)
         return self._truths[key]
 
-    def _play(self, game: Game) -> Play:
+    def _play(self, game: Game) -> Job:
         pairing = game.pairing
         key = pairing.key, game.side
         if key not in self._seated:
@@ -142,7 +144,7 @@ class Stage:
                 seat: self.player(pairing.env, pairing.args, word, judge=seat in pairing.judges)
                 for seat, word in game.players.items()
             }
-        return Play(pairing.env, game.seed, self._seated[key], args=pairing.args, salt=game.salt, label=pairing.title)
+        return Job(pairing.env, game.seed, self._seated[key], args=pairing.args, salt=game.salt, title=pairing.title)
 
     def player(self, env: str, args: Mapping[str, Any], word: str, judge: bool = False) -> Any:
         """Who is called `word`, in an env. Raises PolicyError: nobody is."""

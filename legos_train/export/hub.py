@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from inference import tensors
 from legos_train.disk import fsops
 from legos_train.errors import ExportError, PolicyError
 from legos_train.export import peft
@@ -150,18 +151,13 @@ def push(folder: Path, repo: str, *, private: bool = True) -> str:
 
 def _checked(source: Path) -> bytes:
     """The file of weights, after a look at them: a damaged one must not be published."""
-    from legos_train.disk import tensor_file
-
-    matrices, _, _ = tensor_file.read(source)
-    if bad := sorted(name for name, matrix in matrices.items() if not matrix.finite):
+    if bad := sorted(name for name, matrix in peft.read_matrices(source).tensors.items() if not matrix.finite):
         raise ExportError(f"{bad[0]} holds NaN or infinity; nothing was exported")
     return source.read_bytes()
 
 
 def _forget_paths(folder: Path, config: Mapping[str, Any]) -> None:
     """The PEFT file carries mlx-lm's config: here the one that is published beside it."""
-    from legos_train.disk import tensor_file
-
-    matrices, _, metadata = tensor_file.read(folder / peft.PEFT_WEIGHTS)
+    matrices, metadata, _ = peft.read_matrices(folder / peft.PEFT_WEIGHTS)
     metadata["mlx_lm_config"] = json.dumps(config, indent=2, sort_keys=True) + "\n"
-    fsops.write_bytes(folder / peft.PEFT_WEIGHTS, tensor_file.render(matrices, metadata))
+    fsops.write_bytes(folder / peft.PEFT_WEIGHTS, tensors.render(matrices, metadata))

@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from legos_train.disk import tensor_file
+from inference import tensors
+from legos_train.disk import fsops
 from legos_train.errors import ExportError
 from legos_train.export.folder import fresh_folder
 
@@ -38,7 +39,7 @@ _PLAIN = {
 }  # fmt: skip
 """What PEFT's config may say of LoRA that needs nothing but A, B and a scale: where it is, how it began."""
 
-Layers = dict[str, tuple[tensor_file.Matrix, tensor_file.Matrix]]
+Layers = dict[str, tuple[tensors.Tensor, tensors.Tensor]]
 """Layer path -> A (in, r), B (r, out), as mlx-lm has them."""
 
 
@@ -63,8 +64,8 @@ def to_peft(adapter: Path, out: Path, base_model: str, *, overwrite: bool = Fals
     rank, scale = parameters.get("rank"), parameters.get("scale")
     if not isinstance(rank, int) or rank < 1 or not isinstance(scale, int | float) or not math.isfinite(scale):
         raise ExportError(f"{adapter / CONFIG}: needs rank >= 1 and a finite scale, got {rank!r} and {scale!r}")
-    tensors, header, _ = tensor_file.read(adapter / WEIGHTS)
-    layers = _pairs(tensors, adapter / WEIGHTS, rank)
+    file = read_matrices(adapter / WEIGHTS)
+    layers = _pairs(file.tensors, adapter / WEIGHTS, rank)
     numbers = {int(found[1]) for path in layers if (found := _LAYER.fullmatch(path))}
     alpha = scale * rank
     written = {
@@ -88,10 +89,10 @@ def to_peft(adapter: Path, out: Path, base_model: str, *, overwrite: bool = Fals
     for path, (a, b) in layers.items():
         matrices[f"base_model.model.{path}.lora_A.weight"] = a.transposed
         matrices[f"base_model.model.{path}.lora_B.weight"] = b.transposed
-    metadata = {"format": "pt", "mlx_lm_config": config_text, "mlx_lm_header": header}
+    metadata = {"format": "pt", "mlx_lm_config": config_text, "mlx_lm_header": file.header}
     fresh_folder(out, overwrite=overwrite)
-    _write(out / PEFT_WEIGHTS, tensor_file.render(matrices, metadata))
-    _write(out / CONFIG, (json.dumps(written, indent=2, sort_keys=True) + "\n").encode())
+    fsops.write_bytes(out / PEFT_WEIGHTS, tensors.render(matrices, metadata))
+    fsops.write_bytes(out / CONFIG, (json.dumps(written, indent=2, sort_keys=True) + "\n").encode())
     return sorted(layers)
 
 
@@ -119,8 +120,8 @@ def to_mlx(peft: Path, out: Path, *, overwrite: bool = False) -> list[str]:
     rank, alpha = config.get("r"), config.get("lora_alpha")
     if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float) or not math.isfinite(alpha):
         raise ExportError(f"{peft / CONFIG}: needs r >= 1 and a finite lora_alpha, got {rank!r} and {alpha!r}")
-    tensors, _, metadata = tensor_file.read(peft / PEFT_WEIGHTS)
-    renamed = {_mlx_name(name, peft / PEFT_WEIGHTS): matrix.transposed for name, matrix in tensors.items()}
+    matrices, metadata, _ = read_matrices(peft / PEFT_WEIGHTS)
+    renamed = {_mlx_name(name, peft / PEFT_WEIGHTS): matrix.transposed for name, matrix in matrices.items()}
     layers = _pairs(renamed, peft / PEFT_WEIGHTS, rank)
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
     text = _own_config(metadata.get("mlx_lm_config"), rank, scale)
@@ -132,9 +133,9 @@ def to_mlx(peft: Path, out: Path, *, overwrite: bool = False) -> list[str]:
             made["model"] = config["base_model_name_or_path"]
         text = json.dumps(made, indent=2, sort_keys=True) + "\n"
     fresh_folder(out, overwrite=overwrite)
-    data = tensor_file.render_as(renamed, metadata.get("mlx_lm_header", ""))
-    _write(out / WEIGHTS, data or tensor_file.render(renamed, {"format": "mlx"}))
-    _write(out / CONFIG, text.encode())
+    data = tensors.render(renamed, {"format": "mlx"}, header=metadata.get("mlx_lm_header", ""))
+    fsops.write_bytes(out / WEIGHTS, data)
+    fsops.write_bytes(out / CONFIG, text.encode())
     return sorted(layers)
 
 
@@ -174,12 +175,34 @@ def read_config(path: Path) -> tuple[dict[str, Any], str]:
     return config, text
 
 
-def _pairs(tensors: Mapping[str, tensor_file.Matrix], file: Path, rank: int) -> Layers:
+def read_matrices(path: Path) -> tensors.TensorFile:
+    """A file of LoRA matrices.
+
+    Raises:
+        ExportError: the file is missing, damaged, or holds something other than matrices of floating-point numbers.
+    """
+    try:
+        file = tensors.parse(path.read_bytes())
+    except FileNotFoundError:
+        raise ExportError(f"{str(path)!r} does not exist") from None
+    except ValueError as error:
+        raise ExportError(f"{str(path)!r} is damaged: {error}") from None
+    for name, (kind, values) in file.tensors.items():
+        if kind not in ("F32", "F16", "BF16"):
+            raise ExportError(f"{str(path)!r}: {name} is {kind}; accepted are F32, F16, BF16")
+        if values.ndim != 2:
+            raise ExportError(
+                f"{str(path)!r}: {name} has shape {values.shape}; a matrix is needed (experts have no mapping)"
+            )
+    return file
+
+
+def _pairs(matrices: Mapping[str, tensors.Tensor], file: Path, rank: int) -> Layers:
     """The tensors by layer, checked: names, partners, ranks, finite values."""
-    if not tensors:
+    if not matrices:
         raise ExportError(f"{str(file)!r} holds no tensors")
     layers: Layers = {}
-    for name in sorted(tensors):
+    for name in sorted(matrices):
         path, _, leaf = name.rpartition(".")
         if leaf == "m":
             raise ExportError(f"{file.name}: {name} is a DoRA magnitude; only LoRA can be exported")
@@ -190,17 +213,17 @@ def _pairs(tensors: Mapping[str, tensor_file.Matrix], file: Path, rank: int) -> 
                 f"{file.name}: {path!r} is no linear layer of a block (model.layers.N....); adapters on embeddings, on "
                 "the output head or on models built otherwise have no mapping here"
             )
-        if not tensors[name].finite:
+        if not matrices[name].finite:
             raise ExportError(f"{file.name}: {name} holds NaN or infinity; nothing was exported")
         if leaf == "lora_a":
-            partner = tensors.get(f"{path}.lora_b")
+            partner = matrices.get(f"{path}.lora_b")
             if partner is None:
                 raise ExportError(f"{file.name}: {name} has no partner {path}.lora_b")
-            ranks = tensors[name].bits.shape[1], partner.bits.shape[0]
+            ranks = matrices[name].values.shape[1], partner.values.shape[0]
             if ranks != (rank, rank):
                 raise ExportError(f"{file.name}: {path} has ranks {ranks} (A, B), but {CONFIG} says {rank}")
-            layers[path] = tensors[name], partner
-        elif f"{path}.lora_a" not in tensors:
+            layers[path] = matrices[name], partner
+        elif f"{path}.lora_a" not in matrices:
             raise ExportError(f"{file.name}: {name} has no partner {path}.lora_a")
     return layers
 
@@ -223,9 +246,3 @@ def _own_config(text: str | None, rank: int, scale: float) -> str | None:
     except (ValueError, KeyError, TypeError):
         return None
     return text if same else None
-
-
-def _write(path: Path, data: bytes) -> None:
-    from legos_train.disk import fsops
-
-    fsops.write_bytes(path, data)

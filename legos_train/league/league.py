@@ -6,22 +6,17 @@ import importlib.util
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from legos_envs.records import Episode
 from legos_envs.scoring import Skill, openskill_ratings
-from legos_train.config import sections as settings
+from legos_train.league.league_settings import LeagueSettings
 from legos_train.league.modes import Mixture, mixtures
 from legos_train.league.nash import require_scipy
 from legos_train.league.payoffs import Against, Pairs
-from legos_train.league.pool import misfit, snapshots_for
 from legos_train.league.seating import check_seats, draw, seat, sides_of
 from legos_train.rollout import filters
-
-if TYPE_CHECKING:
-    import mlx.core as mx
 
 LEARNER = "learner"
 """What the learner is called in ratings."""
@@ -38,7 +33,7 @@ class League:
 
     Attributes:
         pool: names of the snapshots, oldest first.
-        weights: their LoRA weights by name. Not part of `state_dict`; the trainer saves and restores them.
+        weights: references to their weights by name. Not part of `state_dict`; the run saves and restores them.
         ratings: OpenSkill (mu, sigma) by name, the learner's under `LEARNER`. Empty when openskill is not installed.
 
     Raises:
@@ -46,7 +41,7 @@ class League:
         ImportError: `psro` without scipy.
     """
 
-    def __init__(self, settings: settings.League, seed: int, symmetric: bool = False):
+    def __init__(self, settings: LeagueSettings, seed: int, symmetric: bool = False):
         self.settings, self.seed, self.symmetric = settings, seed, symmetric
         opponents = settings.opponents
         if settings.mode == "fixed" and not opponents:
@@ -56,7 +51,7 @@ class League:
         if settings.mode == "psro":
             require_scipy()
         self.pool: list[str] = []
-        self.weights: dict[str, dict[str, mx.array]] = {}
+        self.weights: dict[str, Any] = {}
         self.ratings: dict[str, Skill] = {}
         self.against, self.pairs = Against(), Pairs()
         self._mixtures: tuple[Mixture, Mixture] | None = None
@@ -75,21 +70,21 @@ class League:
             return False
         return (step - self.settings.start_from) % self.settings.snapshot_every == 0
 
-    def add(self, name: str, weights: dict[str, mx.array]) -> list[str]:
+    def add(self, name: str, weights: Any) -> list[str]:
         """Puts a snapshot into the pool and returns the names of those that had to leave it.
 
         It begins with the learner's rating. With `psro` the member with the least meta-weight leaves, else, and among
         equals, the oldest.
 
+        Args:
+            name: of the member.
+            weights: a reference to weights that do not change; the league only keeps it.
+
         Raises:
-            ValueError: the name is taken, or the weights do not fit those in the pool.
+            ValueError: the name is taken.
         """
         if name in self.members or name == LEARNER:
             raise ValueError(f"there is a member called {name!r} already; members are {self.members}")
-        for other in self.weights.values():
-            if problem := misfit(weights, other):
-                raise ValueError(f"the snapshot {name!r} does not fit the pool: {problem}; use the same lora.rank")
-            break
         evicted = []
         while len(self.pool) >= self.settings.pool:
             shares = self.mixture() if self.settings.mode == "psro" else {}
@@ -207,7 +202,9 @@ class League:
         has weight 0 until its games are recorded); for side 0 or 1, or by default the mean of both.
         """
         if self._mixtures is None:
-            self._mixtures = mixtures(self.settings, self.members, self.against, self.pairs, self.symmetric)
+            self._mixtures = mixtures(
+                self.settings.mode, self.settings.pfsp_power, self.members, self.against, self.pairs, self.symmetric
+            )
         first, second = self._mixtures
         if side is not None:
             return dict(self._mixtures[side])
@@ -223,28 +220,6 @@ class League:
             out["rating"], out["rating_sigma"] = self.ratings[LEARNER]
         return out
 
-    def fill_from(
-        self, run_dir: Path, like: Mapping[str, mx.array] | None = None, scale: float | None = None
-    ) -> list[str]:
-        """Fills the pool with snapshots of another run, evenly over its course; returns their names.
-
-        Args:
-            run_dir: see `legos_train.league.pool.read_run`.
-            like: this run's weights, to be told early when ranks or layers differ.
-            scale: this run's `lora.scale`; where the other run had another one its weights are made to mean the same.
-
-        Raises:
-            ValueError: nothing is there, it does not fit, or the mode keeps no pool.
-        """
-        if self.settings.mode in ("mirror", "fixed"):
-            raise ValueError(
-                f'league.pool_from fills a pool, which mode "{self.settings.mode}" has not; use fsp or psro'
-            )
-        chosen = snapshots_for(Path(run_dir), self.settings.pool - len(self.pool), like, scale)
-        for name, weights in chosen.items():
-            self.add(name, weights)
-        return list(chosen)
-
     def state_dict(self) -> dict[str, Any]:
         """Everything but the weights, as JSON values."""
         return {
@@ -254,9 +229,7 @@ class League:
             "ratings": {name: list(skill) for name, skill in self.ratings.items()},
         }
 
-    def load_state_dict(
-        self, state: Mapping[str, Any], weights: Mapping[str, dict[str, mx.array]] | None = None
-    ) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], weights: Mapping[str, Any] | None = None) -> None:
         """The opposite of `state_dict`; `weights` by name become those of the pool.
 
         Raises:

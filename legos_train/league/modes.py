@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from legos_train.config import sections as settings
 from legos_train.league.nash import meta_nash, role_nash
 from legos_train.league.payoffs import Against, Pairs
 
@@ -16,7 +15,8 @@ Mixture = dict[str, float]
 class Known(NamedTuple):
     """What a mode goes by."""
 
-    options: settings.League
+    power: float
+    """`league.pfsp_power`."""
     members: Sequence[str]
     against: Against
     pairs: Pairs
@@ -71,7 +71,7 @@ def pfsp(known: Known) -> tuple[Mixture, Mixture]:
     Source: Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent reinforcement learning", Nature
     575.
     """
-    power = known.options.pfsp_power
+    power = known.power
     return _both(known.members, [(1 - known.against.win_rate(name)) ** power for name in known.members])
 
 
@@ -122,7 +122,7 @@ MODES: dict[str, Callable[[Known], tuple[Mixture, Mixture]]] = {
 
 
 def mixtures(
-    options: settings.League, members: Sequence[str], against: Against, pairs: Pairs, symmetric: bool
+    mode: str, power: float, members: Sequence[str], against: Against, pairs: Pairs, symmetric: bool
 ) -> tuple[Mixture, Mixture]:
     """Who is drawn for the first and for the second side. Both empty without members.
 
@@ -131,7 +131,7 @@ def mixtures(
     """
     if not members:
         return {}, {}
-    return MODES[options.mode](Known(options, members, against, pairs, symmetric))
+    return MODES[mode](Known(power, members, against, pairs, symmetric))
 
 
 def _both(members: Sequence[str], raw: Sequence[float]) -> tuple[Mixture, Mixture]:

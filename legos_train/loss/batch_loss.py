@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from legos_train.batch import Batch
 from legos_train.loss.loss_settings import LossSettings
 from legos_train.loss.penalties import bonus, distribution, entropy, entropy_top, kl_exact, kl_k3, token_logprobs
-from legos_train.loss.tokens import cispo, gspo, importance_sampling, inside, ppo, sft, truncated_weights, turn_means
+from legos_train.loss.tokens import Samples, inside, truncated_weights, turn_means
 
 
 def objective(
@@ -17,15 +17,24 @@ def objective(
 ) -> tuple[mx.array, dict[str, mx.array]]:
     """The loss of a batch (a scalar) from logits (K, V) at its sites, and numbers to log.
 
-    `reference`: log-probabilities of the reference policy, (K, V) at the sites, or (M,) at the sampled tokens, which is
-    enough for `kl="k3"`. Where the settings compare the start of the optimiser step with the sampler, a batch without
-    `start_logprobs` says that this is the start. The dict has `new` (M,), the policy's log-probabilities, and scalars
-    that add up over the parts of `Batch.micro` to the mean over sampled tokens: `kl`, `entropy` of the whole
-    distribution, and `entropy_bonus`, over what the bonus is for, when there is one. Raises ValueError when the
-    settings ask for a KL and the reference is missing or has another shape.
+    Where the settings compare the start of the optimiser step with the sampler, a batch without `start_logprobs` says
+    that this is the start.
+
+    Args:
+        logits: (K, V).
+        reference: log-probabilities of the reference policy, (K, V) at the sites, or (M,) at the sampled tokens, which
+            suffices for `kl_estimator="k3"`.
+
+    Returns:
+        The loss, and a dict: `new` (M,), the policy's log-probabilities, and scalars that add up over the parts of
+        `Batch.micro` to the mean over sampled tokens: `kl`, `entropy` of the whole distribution, and `entropy_bonus`,
+        over what the bonus is for, when there is one.
+
+    Raises:
+        ValueError: the settings ask for a KL and the reference is missing or has another shape.
     """
-    if settings.kl_weight and reference is None:
-        raise ValueError(f"kl_weight is {settings.kl_weight} but there is no reference to measure the KL from")
+    if settings.kl and reference is None:
+        raise ValueError(f"kl is {settings.kl} but there is no reference to measure the KL from")
     logprobs, probs = distribution(logits if logits.dtype == mx.float64 else logits.astype(mx.float32))
     position, target = mx.array(batch.position), mx.array(batch.target)
     new = token_logprobs(logprobs, position, target)
@@ -38,29 +47,29 @@ def objective(
 
     loss = mx.sum(mx.array(weights) * _policy_loss(new, gap, stays, batch, settings))
     seen: dict[str, mx.array] = {"new": new}
-    if reference is not None and settings.kl == "exact":
+    if reference is not None and settings.kl_estimator == "exact":
         if reference.shape != logprobs.shape:
             raise ValueError(
                 f"the exact KL needs reference log-probabilities of shape {logprobs.shape}, got {reference.shape}; "
-                "use kl='k3' with a reference that keeps only those of the sampled tokens"
+                "use kl_estimator='k3' with a reference that keeps only those of the sampled tokens"
             )
         per_site = kl_exact(logprobs, probs, reference)
-        loss = loss + settings.kl_weight * mx.sum(site_weights * per_site)
+        loss = loss + settings.kl * mx.sum(site_weights * per_site)
         seen["kl"] = mx.sum(site_share * per_site)
     elif reference is not None:
         per_token = kl_k3(new, token_logprobs(reference, position, target) if reference.ndim == 2 else reference)
-        loss = loss + settings.kl_weight * mx.sum(mx.array(weights) * per_token)
+        loss = loss + settings.kl * mx.sum(mx.array(weights) * per_token)
         seen["kl"] = mx.sum(per_token) / (batch.total_tokens or 1)
     per_site = entropy(logprobs, probs)
     seen["entropy"] = mx.sum(site_share * per_site)
-    if settings.entropy_weight and settings.entropy_over == "legal":
+    if settings.entropy and settings.entropy_over == "legal":
         table = (logprobs, probs, batch.position, batch.legal, batch.legal_sets)
-        loss = loss - settings.entropy_weight * bonus(*table, weights)
+        loss = loss - settings.entropy * bonus(*table, weights)
         seen["entropy_bonus"] = bonus(*table, np.full(len(batch), 1.0 / (batch.total_tokens or 1)))
-    elif settings.entropy_weight:
+    elif settings.entropy:
         if settings.entropy_over == "top":
             per_site = entropy_top(logprobs, settings.entropy_top)
-        loss = loss - settings.entropy_weight * mx.sum(site_weights * per_site)
+        loss = loss - settings.entropy * mx.sum(site_weights * per_site)
         seen["entropy_bonus"] = mx.sum(site_share * per_site)
     return loss, seen
 
@@ -84,7 +93,7 @@ def correction(gap: NDArray[np.float64], batch: Batch, settings: LossSettings) -
     """Truncated importance weights (M,), one per token, with gspo one per turn as its ratio is; ones without."""
     if settings.truncate_ratio is None:
         return np.ones(len(batch))
-    if settings.loss == "gspo":
+    if settings.token_loss.by_turn:
         gap = turn_means(gap, batch.sequence, batch.sequence_length)
     return truncated_weights(gap, settings.truncate_ratio)
 
@@ -92,8 +101,6 @@ def correction(gap: NDArray[np.float64], batch: Batch, settings: LossSettings) -
 def _policy_loss(
     new: mx.array, gap: NDArray[np.float64], stays: NDArray[np.float32], batch: Batch, settings: LossSettings
 ) -> mx.array:
-    if settings.loss == "sft":
-        return sft(new)
     old, advantages = mx.array(batch.old_logprobs), mx.array(batch.advantages)
     if settings.truncate_ratio is not None:  # the losses are linear in the advantage, with weights above 0
         old = mx.stop_gradient(new) if batch.start_logprobs is None else mx.array(batch.start_logprobs)
@@ -101,11 +108,4 @@ def _policy_loss(
     if not stays.all():  # a ratio that overflows would not be finite even with weight 0
         old = mx.where(mx.array(stays > 0), old, mx.stop_gradient(new))
     low, high = settings.clip_low, settings.clip_high
-    if settings.loss == "ppo":
-        return ppo(new, old, advantages, low, high)
-    if settings.loss == "cispo":
-        return cispo(new, old, advantages, low, high)
-    if settings.loss == "gspo":
-        lengths = batch.sequence_length
-        return gspo(new, old, advantages, batch.sequence, clip_low=low, clip_high=high, lengths=lengths)
-    return importance_sampling(new, old, advantages)
+    return settings.token_loss(Samples(new, old, advantages, low, high, batch.sequence, batch.sequence_length))

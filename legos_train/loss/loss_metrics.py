@@ -39,13 +39,13 @@ def metrics(
     gap = new.astype(np.float64) - batch.old_logprobs
     off = start_gap(new, batch, settings)
     own = gap - off if settings.truncate_ratio is not None else gap
-    if settings.loss == "gspo":
+    if settings.token_loss.by_turn:
         own = turn_means(own, batch.sequence, batch.sequence_length)
     stays = kept(off, batch, settings) > 0
     with np.errstate(over="ignore", invalid="ignore"):  # a ratio may overflow: it is logged as inf or nan
         ratio, sampled = np.exp(own), np.exp(gap)
         held = _held(ratio, advantages, settings)
-        learns = stays if settings.loss == "sft" else stays & (advantages != 0.0)
+        learns = stays if settings.token_loss.imitates else stays & (advantages != 0.0)
         out = {
             "ratio_min": ratio.min(),
             "ratio_max": ratio.max(),
@@ -54,7 +54,7 @@ def metrics(
             "effective_sample_size": sampled.sum() ** 2 / (len(batch) * (sampled**2).sum()),
             "advantage_mean": advantages.mean(),
             "advantage_abs_mean": np.abs(advantages).mean(),
-            "live_share": (learns if settings.loss == "cispo" else learns & ~held).mean(),
+            "live_share": (learns & ~held if settings.token_loss.holds == "pushed" else learns).mean(),
         }
     if settings.mask_ratio is not None:
         turns = len(np.unique(batch.sequence))
@@ -73,9 +73,9 @@ def metrics(
 def _held(ratio: NDArray, advantages: NDArray, settings: LossSettings) -> NDArray[np.bool_]:
     """Where a clip acts, (M,)."""
     above, below = ratio > 1 + settings.clip_high, ratio < 1 - settings.clip_low
-    if settings.loss in ("ppo", "gspo"):
+    if settings.token_loss.holds == "pushed":
         return ((advantages > 0) & above) | ((advantages < 0) & below)
-    return above | below if settings.loss == "cispo" else np.zeros(len(ratio), dtype=bool)
+    return above | below if settings.token_loss.holds == "outside" else np.zeros(len(ratio), dtype=bool)
 
 
 def _staleness(version: NDArray[np.int32], policy_version: int) -> dict[str, Any]:

@@ -2,75 +2,88 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-LOSSES = ("importance_sampling", "ppo", "cispo", "gspo", "sft")
-CHOICES = {
-    "loss": LOSSES,
-    "aggregation": ("token", "sequence", "constant"),
-    "kl": ("exact", "k3"),
-    "entropy_over": ("all", "legal", "top"),
-}
+from pydantic import Field, model_validator
+
+from legos_train.loss.tokens import LOSSES, TokenLoss
+from legos_train.settings import Section
+
+if TYPE_CHECKING:
+    LossName = str
+else:
+    LossName = Literal[tuple(LOSSES)]
 
 
-@dataclass(frozen=True, slots=True)
-class LossSettings:
-    """`aggregation` and `constant` as in `Batch.token_weights`. Raises ValueError for values out of range.
+class LossSettings(Section):
+    """The objective at every sampled token."""
 
-    clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high].
-    kl_weight, entropy_weight: in nats of loss per nat.
-    kl: `"exact"` or `"k3"`.
-    entropy_over: the bonus is the entropy of the whole distribution (`"all"`), of the tokens that begin or continue a
-        legal action (`"legal"`, see `Batch.legal`) or of the `entropy_top` likeliest tokens (`"top"`), renormalised.
-    truncate_ratio: samples from other weights or another engine are corrected by the weight
-        `min(exp(start - old), truncate_ratio)`, and the loss's own ratio is measured from `start`.
-    mask_ratio: turns whose geometric mean of `exp(start - old)` lies outside [low, high] are left out of the loss. What
-        the others weigh stays as it was, so that a batch with one turn left does not take a full step on it.
-    mask_truncated, skip_forced: for `batch.pack`, which is where such tokens are left out.
-    """
-
-    loss: str = "ppo"
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    aggregation: str = "token"
-    constant: float = 1.0
-    kl_weight: float = 0.0
-    kl: str = "exact"
-    entropy_weight: float = 0.0
-    entropy_over: str = "all"
-    entropy_top: int = 16
-    truncate_ratio: float | None = None
+    name: LossName = "ppo"
+    """`sft`: the log-likelihood of the actions of episodes that pass `filter` (training on survivors)."""
+    clip_low: float = Field(0.2, gt=0, le=1)
+    """`ppo`, `gspo`, `cispo`: the probability ratio is clipped at 1 minus this."""
+    clip_high: float = Field(0.2, gt=0)
+    """The same at 1 plus this."""
+    aggregation: Literal["token", "sequence", "constant"] = "sequence"
+    """What the sum over tokens is divided by: tokens; tokens of each turn, then turns; or turns times `constant`."""
+    constant: float = Field(1.0, gt=0)
+    """`aggregation = "constant"`: what the sum over a turn's tokens is divided by."""
+    truncate_ratio: float | None = Field(None, gt=0)
+    """Truncated importance sampling: the weight exp(logp at the start of the step - logp of the sampler) of a token,
+    cut off at this value, corrects for stale samples. None: no correction beyond the loss's own ratio."""
     mask_ratio: tuple[float, float] | None = None
+    """Sequence mask (IcePop's rule on whole turns): turns whose geometric mean ratio lies outside are left out."""
     mask_truncated: bool = False
-    skip_forced: float = 0.0
+    """Leave out actions that were cut by the token limit."""
+    skip_forced: float = Field(0.0, ge=0, lt=1)
+    """Leave out the tokens at the end of an action that the sampler gave a probability above 1 minus this."""
+    entropy: float = Field(0.0, ge=0)
+    """Weight of the entropy bonus."""
+    entropy_over: Literal["all", "legal", "top"] = "all"
+    """Entropy over the whole vocabulary, over the tokens that begin or continue a legal action, or over the
+    `entropy_top` likeliest tokens, renormalised."""
+    entropy_top: int = Field(16, ge=2)
+    """`entropy_over = "top"`: how many tokens the bonus goes over."""
+    kl: float = Field(0.2, ge=0)
+    """Weight of the KL divergence to the reference, at the first step."""
+    kl_end: float | None = Field(0.05, ge=0)
+    """The same at the last step; none keeps `kl`."""
+    kl_schedule: Literal["geometric", "linear"] = "geometric"
+    """How the weight goes from `kl` to `kl_end`."""
+    kl_estimator: Literal["auto", "exact", "k3"] = "auto"
+    """Whole-vocabulary KL at every visited token, or the k3 estimate from the sampled one; auto: by vocabulary size."""
+    magnet_every: int = Field(0, ge=0)
+    """Every so many steps the reference becomes the current policy (a moving magnet); 0: always the base model."""
 
-    def __post_init__(self) -> None:
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}; got {getattr(self, name)!r}")
-        if not 0.0 <= self.clip_low <= 1.0 or not self.clip_high >= 0.0:
-            raise ValueError(
-                f"clip_low must be in [0, 1] and clip_high at least 0, got {self.clip_low} and {self.clip_high}"
-            )
-        if not self.constant > 0.0:
-            raise ValueError(f"constant must be positive, got {self.constant}")
-        if not self.kl_weight >= 0.0:
-            raise ValueError(f"kl_weight must be at least 0, got {self.kl_weight}")
-        if not self.entropy_weight >= 0.0:
-            raise ValueError(f"entropy_weight must be at least 0, got {self.entropy_weight}")
-        if self.entropy_top < 2:
-            raise ValueError(f"entropy_top must be at least 2, one token has no entropy; got {self.entropy_top}")
-        if self.truncate_ratio is not None and not self.truncate_ratio > 0.0:
-            raise ValueError(f"truncate_ratio must be positive or None, got {self.truncate_ratio}")
+    @model_validator(mode="after")
+    def _consistent(self) -> LossSettings:
         if self.mask_ratio is not None and not 0.0 <= self.mask_ratio[0] <= 1.0 <= self.mask_ratio[1]:
             raise ValueError(f"mask_ratio must be (low, high) with 0 <= low <= 1 <= high, got {self.mask_ratio}")
-        if not 0.0 <= self.skip_forced < 1.0:
-            raise ValueError(f"skip_forced must be at least 0 and below 1, got {self.skip_forced}")
-        if self.loss == "sft" and self.needs_start:
+        if LOSSES[self.name].imitates and self.needs_start:
             name = "mask_ratio" if self.truncate_ratio is None else "truncate_ratio"
-            raise ValueError(f"{name} corrects for who sampled the tokens, which loss='sft' does not ask; use None")
+            raise ValueError(f"{name} corrects for who sampled the tokens, which {self.name!r} does not ask; use none")
+        return self
 
     @property
     def needs_start(self) -> bool:
         """Whether the loss compares the policy at the start of the optimiser step with the sampler."""
         return self.truncate_ratio is not None or self.mask_ratio is not None
+
+    @property
+    def token_loss(self) -> TokenLoss:
+        """The row of `LOSSES` that `name` names."""
+        return LOSSES[self.name]
+
+    def kl_weight(self, step: int, steps: int) -> float:
+        """The weight of the KL at step 1 ... `steps`: from `kl` to `kl_end`, linearly where one of them is zero."""
+        if self.kl_end is None:
+            return self.kl
+        done = (step - 1) / max(steps - 1, 1)
+        if self.kl_schedule == "geometric" and self.kl and self.kl_end:
+            return float(self.kl * (self.kl_end / self.kl) ** done)
+        return self.kl + (self.kl_end - self.kl) * done
+
+    def fixed(self, kl: float, *, exact: bool) -> LossSettings:
+        """The settings of a single step: the KL weight as it is then, and `exact` in place of the estimator `auto`."""
+        estimator = ("exact" if exact else "k3") if self.kl_estimator == "auto" else self.kl_estimator
+        return self.model_copy(update={"kl": kl, "kl_end": None, "kl_estimator": estimator})

@@ -2,15 +2,72 @@
 
 from __future__ import annotations
 
-import mlx.core as mx
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
-from inference.forward import fastmath
+if TYPE_CHECKING:
+    import mlx.core as mx
 
 Floats = NDArray[np.float64]
 
 
+class Samples(NamedTuple):
+    """What a loss may look at: arrays (M,) over sampled tokens, and the clip."""
+
+    new: mx.array
+    old: mx.array
+    advantages: mx.array
+    clip_low: float
+    clip_high: float
+    sequence: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLoss:
+    """A row of `LOSSES`: the loss (M,) of each token, and what else has to know about it.
+
+    Attributes:
+        function: takes the fields of `Samples` that its parameters name; its docstring is the page in the docs.
+        holds: which ratios the clip holds: none; those that their advantage pushes further, which then have no
+            gradient; or all outside of it, whose gradient is bounded.
+        by_turn: whether all tokens of a turn share one ratio.
+        imitates: whether advantages and the sampler's probabilities play no part.
+    """
+
+    function: Callable[..., mx.array]
+    holds: Literal["nothing", "pushed", "outside"] = "nothing"
+    by_turn: bool = False
+    imitates: bool = False
+
+    def __call__(self, samples: Samples) -> mx.array:
+        """The loss of each token, (M,)."""
+        return self.function(**{name: getattr(samples, name) for name in inspect.signature(self.function).parameters})
+
+
+LOSSES: dict[str, TokenLoss] = {}
+"""The losses by name. Importing this file loads no MLX, so that settings and help can be read without it."""
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def loss(
+    holds: Literal["nothing", "pushed", "outside"] = "nothing", *, by_turn: bool = False, imitates: bool = False
+) -> Callable[[Function], Function]:
+    """Marks a function as the loss of its name, see `TokenLoss`: settings, help and docs find it by that."""
+
+    def declare(function: Function) -> Function:
+        LOSSES[function.__name__] = TokenLoss(function, holds, by_turn, imitates)
+        return function
+
+    return declare
+
+
+@loss()
 def importance_sampling(new: mx.array, old: mx.array, advantages: mx.array) -> mx.array:
     r"""The advantage, times how much likelier the token has become since it was sampled.
 
@@ -30,9 +87,12 @@ def importance_sampling(new: mx.array, old: mx.array, advantages: mx.array) -> m
     Args:
         new, old, advantages: (M,).
     """
+    from inference.forward import fastmath
+
     return -fastmath.exp(new - old) * advantages
 
 
+@loss("pushed")
 def ppo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, clip_high: float) -> mx.array:
     r"""The advantage times the probability ratio, clipped: no gradient from a token that was moved far enough already.
 
@@ -55,9 +115,12 @@ def ppo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, cli
         new, old, advantages: (M,).
         clip_low, clip_high: the ratio is held within [1 - clip_low, 1 + clip_high].
     """
+    from inference.forward import fastmath
+
     return _clipped(fastmath.exp(new - old), advantages, clip_low, clip_high)
 
 
+@loss("outside")
 def cispo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, clip_high: float) -> mx.array:
     r"""The log-likelihood, weighted by advantage and clipped ratio: a clipped token keeps a bounded gradient.
 
@@ -77,10 +140,15 @@ def cispo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, c
         new, old, advantages: (M,).
         clip_low, clip_high: the ratio is held within [1 - clip_low, 1 + clip_high].
     """
+    import mlx.core as mx
+
+    from inference.forward import fastmath
+
     ratio = mx.clip(fastmath.exp(new - old), 1.0 - clip_low, 1.0 + clip_high)
     return -mx.stop_gradient(ratio) * advantages * new
 
 
+@loss(imitates=True)
 def sft(new: mx.array) -> mx.array:
     r"""The negative log-likelihood of what was said. Advantages play no part.
 
@@ -102,6 +170,7 @@ def sft(new: mx.array) -> mx.array:
     return -new
 
 
+@loss("pushed", by_turn=True)
 def gspo(
     new: mx.array,
     old: mx.array,
@@ -132,6 +201,10 @@ def gspo(
         clip_low, clip_high: the ratio is held within [1 - clip_low, 1 + clip_high].
         lengths: (M,) how many tokens the turn has, where some are not among the M; each of those counts as `new = old`.
     """
+    import mlx.core as mx
+
+    from inference.forward import fastmath
+
     index, sizes = _turns(sequence, lengths)
     turn = mx.array(index)
     sums = mx.zeros((len(sizes),), dtype=new.dtype).at[turn].add(new - old)
@@ -198,4 +271,6 @@ def inside(gap: NDArray, low: float, high: float) -> NDArray[np.bool_]:
 
 
 def _clipped(ratio: mx.array, advantages: mx.array, clip_low: float, clip_high: float) -> mx.array:
+    import mlx.core as mx
+
     return -mx.minimum(ratio * advantages, mx.clip(ratio, 1.0 - clip_low, 1.0 + clip_high) * advantages)

@@ -1,36 +1,74 @@
-"""What stands between the training loop and the arrays: `TrainerBackend`, and its implementation on MLX."""
+"""What a trainer needs of whatever holds the weights: `TrainerBackend`. `mlx_backend.py` implements it on MLX.
+
+Weights leave a backend as references only, so the next backend, on another library or another machine, is a new file
+and nothing in `run/` or `league/` changes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
-
-import mlx.core as mx
-import mlx.optimizers as optim
-from mlx import nn
+from typing import Any, Protocol
 
 from legos_train.batch import Batch
-from legos_train.config import TrainConfig
 from legos_train.loss import LossSettings
-from legos_train.model.lora import LoRASettings
-from legos_train.model.policy import Policy, Weights, clip_grads, loss_and_grad, prepare
+from legos_train.rollout import Publisher
 
-if TYPE_CHECKING:
-    from legos_train.model.ranks import World
-    from legos_train.rollout import Publisher
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a backend can do beside policy gradients; a config that needs more is refused before the first step."""
+
+    exact_kl: bool = True
+    """KL over whole distributions (`loss.kl_estimator = "exact"`), not only from sampled tokens."""
+    entropy: bool = True
+    """An entropy bonus (`loss.entropy`)."""
+    weight_average: bool = True
+    """Averages of weights over steps (`average.kind`)."""
+    own_weights: bool = True
+    """Weights from files (`init_adapter`, `league.pool_from`), and a reference that moves (`loss.magnet_every`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A reference to weights that no longer change. Only the backend that made it looks inside.
+
+    Attributes:
+        version: optimiser steps in the weights.
+        content: arrays, or a path on a server, as the backend keeps them.
+    """
+
+    version: int
+    content: Any = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BackendState:
+    """What a checkpoint keeps of a backend: groups of tensors, a file each, and numbers as JSON has them."""
+
+    tensors: dict[str, Any]
+    numbers: dict[str, Any]
 
 
 class TrainerBackend(Protocol):
-    """Weights that can be trained, kept and published: what the learner and the loop around it ask for.
+    """Weights that are trained, averaged, kept and published."""
 
-    `trainable` gives named arrays that can be added and scaled (MLX arrays, in `MLXBackend`).
-    """
+    capabilities: Capabilities
+    vocabulary: int
+    """How many tokens the model knows."""
+
+    # --- learning ----------------------------------------------------------------------------------------------------
+
+    def prepare(self, batch: Batch, settings: LossSettings) -> Batch:
+        """The batch with the log-probabilities of the policy as it is, for losses that correct for stale samples."""
+        ...
 
     def forward_backward(self, batch: Batch, settings: LossSettings, version: int) -> dict[str, Any]:
-        """Computes the gradient of a batch and keeps it; returns numbers to log.
+        """Computes the gradient of a batch and keeps it.
 
-        Among them `loss`, `grad_norm` and `finite` (1.0 or 0.0: the gradient is not to be used).
+        Returns:
+            Numbers to log, among them `loss`, `grad_norm` and `finite` (0.0: the gradient is not to be used).
         """
         ...
 
@@ -38,160 +76,78 @@ class TrainerBackend(Protocol):
         """One optimiser update with the gradient kept, which is then gone."""
         ...
 
-    def save(self, folder: Path, facts: Mapping[str, Any]) -> None:
-        """Writes the adapter in mlx-lm's layout."""
-        ...
-
-    def publish(self, target: Publisher, name: str, version: int) -> None:
-        """Gives the current weights to whatever plays, under an adapter name."""
-        ...
-
-    def prepare(self, batch: Batch, settings: LossSettings) -> Batch:
-        """The batch with the log-probabilities of the policy as it is, for losses that correct for stale samples."""
-        ...
-
-    def trainable(self) -> Weights:
-        """The weights being trained, by mlx-lm's names."""
-        ...
-
-    def load(self, weights: Mapping[str, Any]) -> None:
-        """Replaces all of them; ValueError where they do not fit."""
-        ...
-
-    def anchor(self, weights: Mapping[str, Any] | None) -> None:
+    def anchor(self, reference: Snapshot | None) -> None:
         """What the KL penalty is measured against from now on; None: the base model."""
         ...
 
-    def forget_moments(self) -> None:
-        """The optimiser begins anew."""
+    def fold_average(self, step: int) -> None:
+        """Takes the weights after `step` into their average, as `average` in the config says."""
+        ...
+
+    # --- references --------------------------------------------------------------------------------------------------
+
+    def snapshot(self, version: int) -> Snapshot:
+        """The weights as they are now."""
+        ...
+
+    def average(self, version: int) -> Snapshot:
+        """The weight average so far; the weights as they are now where there is none."""
+        ...
+
+    def distance(self, before: Snapshot) -> float:
+        """The largest absolute change of any weight since `before`; 0.0 means that nothing has moved."""
+        ...
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Replaces the weights; the optimiser begins anew, since its moments belong to the weights given up."""
+        ...
+
+    def publish(self, target: Publisher, name: str, snapshot: Snapshot) -> None:
+        """Gives a snapshot to whatever plays, as the adapter `name`."""
         ...
 
     def drop_caches(self) -> None:
         """Forgets what was computed before, so that what follows depends on the state alone."""
         ...
 
-    def arrays(self) -> dict[str, Weights]:
-        """All arrays of the state, by the name of the checkpoint file they belong in."""
+    def fingerprint(self) -> bytes:
+        """The weights as bytes that are equal only where the weights are, for ranks to compare."""
         ...
 
-    def restore(self, arrays: Mapping[str, Weights]) -> None:
-        """Comes back to `arrays()`, bit for bit; ValueError where they are of something else."""
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def read(self, path: Path) -> Snapshot:
+        """Weights from an adapter, a run or a checkpoint directory.
+
+        Raises:
+            ConfigError: they do not fit this run's; the message says how.
+        """
         ...
 
-
-class MLXBackend:
-    """LoRA weights on an MLX model, AdamW, one process or several (`world`, see distributed.py)."""
-
-    def __init__(self, model: nn.Module, config: TrainConfig, world: World | None = None):
-        self.config, self.world = config, world
-        settings = LoRASettings(rank=config.lora.rank, scale=config.lora.scale)
-        self.policy = Policy(model, settings, seed=config.seed, checkpoint_layers=config.optim.checkpoint_layers)
-        self._grads: Weights | None = None
-        self.forget_moments()
-
-    def forward_backward(self, batch: Batch, settings: LossSettings, version: int) -> dict[str, Any]:
-        """See `TrainerBackend`."""
-        _, grads, numbers = loss_and_grad(
-            self.policy,
-            batch,
-            settings,
-            max_tokens=self.config.max_batch_tokens,
-            policy_version=version,
-            world=self.world,
-        )
-        self._grads = grads
-        return numbers
-
-    def prepare(self, batch: Batch, settings: LossSettings) -> Batch:
-        """See `TrainerBackend`."""
-        return prepare(self.policy, batch, settings, max_tokens=self.config.max_batch_tokens, world=self.world)
-
-    def optim_step(self, lr: float) -> None:
-        """See `TrainerBackend`. The gradient is clipped to `optim.grad_clip` first.
+    def read_run(self, path: Path, most: int) -> dict[str, Snapshot]:
+        """At most `most` snapshots of another run by name, evenly over its course, the newest among them.
 
         Raises:
-            RuntimeError: no gradient was computed since the last update.
+            ValueError: there are none, or they do not fit this run's.
         """
-        if self._grads is None:
-            raise RuntimeError("optim_step needs a gradient: call forward_backward first")
-        clipped, _ = clip_grads(self._grads, self.config.optim.grad_clip)
-        self._grads = None
-        self.optimizer.learning_rate = lr
-        self.policy.load(self.optimizer.apply_gradients(clipped, self.policy.trainable()))
-        mx.eval(self.policy.trainable(), self.optimizer.state)
+        ...
 
-    def save(self, folder: Path, facts: Mapping[str, Any]) -> None:
-        """See `TrainerBackend`; `facts` stand under `legos` in `adapter_config.json`."""
-        self.policy.save(folder, {"legos": dict(facts)})
+    def write(self, snapshot: Snapshot, folder: Path, facts: Mapping[str, Any]) -> None:
+        """Writes an adapter in mlx-lm's layout; `facts` stand under `legos` in `adapter_config.json`."""
+        ...
 
-    def publish(self, target: Publisher, name: str, version: int) -> None:
-        """See `TrainerBackend`."""
-        target.publish(name, self.policy.trainable(), version)
+    def save_state(self) -> BackendState:
+        """Everything that what comes next depends on."""
+        ...
 
-    def trainable(self) -> Weights:
-        """See `TrainerBackend`."""
-        return self.policy.trainable()
+    def load_state(self, state: BackendState) -> None:
+        """Comes back to `save_state()`, bit for bit; ValueError where it is of something else."""
+        ...
 
-    def load(self, weights: Mapping[str, Any]) -> None:
-        """See `TrainerBackend`."""
-        self.policy.load(weights)
+    def pack(self, snapshot: Snapshot) -> Any:
+        """A snapshot as a group of tensors for a checkpoint."""
+        ...
 
-    def anchor(self, weights: Mapping[str, Any] | None) -> None:
-        """See `TrainerBackend`."""
-        self.policy.anchor(weights)
-
-    def drop_caches(self) -> None:
-        """See `TrainerBackend`."""
-        self.policy.clear()
-
-    def forget_moments(self) -> None:
-        """The optimiser begins anew: its moments belong to weights that were given up."""
-        o = self.config.optim
-        self.optimizer = optim.AdamW(  # `init` of one that was used keeps its moments
-            learning_rate=o.lr,
-            betas=[o.beta1, o.beta2],
-            eps=o.eps,
-            weight_decay=o.weight_decay,
-            bias_correction=True,
-        )
-        self.optimizer.init(self.policy.trainable())
-        mx.eval(self.policy.trainable(), self.optimizer.state)
-
-    # --- state -------------------------------------------------------------------------------------------------------
-
-    def arrays(self) -> dict[str, Weights]:
-        """All arrays of the state, by the name of the checkpoint file they belong in."""
-        return {"adapter": self.policy.trainable(), "optimizer": _flat(self.optimizer.state)}
-
-    def restore(self, arrays: Mapping[str, Weights]) -> None:
-        """Comes back to `arrays()`, bit for bit.
-
-        Raises:
-            ValueError: they are of another optimiser or other weights.
-        """
-        self.policy.load(arrays["adapter"])
-        if set(_flat(self.optimizer.state)) != set(arrays["optimizer"]):
-            raise ValueError("the optimiser state of the checkpoint is of another optimiser or other weights")
-        self.optimizer.state = _nested(arrays["optimizer"])
-
-
-def _flat(state: Mapping[str, Any]) -> Weights:
-    """The optimiser's state as named arrays: `WEIGHT/moment`, and its own numbers such as `step`."""
-    flat: Weights = {}
-    for name, value in state.items():
-        flat.update(
-            {f"{name}/{part}": array for part, array in value.items()} if isinstance(value, dict) else {name: value}
-        )
-    return flat
-
-
-def _nested(flat: Mapping[str, mx.array]) -> dict[str, Any]:
-    """The opposite of `_flat`. MLX's own `tree_unflatten` would split the weights' names at their dots."""
-    state: dict[str, Any] = {}
-    for key, array in flat.items():
-        name, slash, part = key.partition("/")
-        if slash:
-            state.setdefault(name, {})[part] = array
-        else:
-            state[key] = array
-    return state
+    def unpack(self, tensors: Any, version: int) -> Snapshot:
+        """The opposite of `pack`."""
+        ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -11,17 +11,14 @@ from numpy.typing import NDArray
 
 from legos_train.batch import Batch
 from legos_train.loss import LossSettings, metrics, objective
+from legos_train.model.lora import Weights
+from legos_train.model.policy import LoRAPolicy
+from legos_train.model.ranks import World
 from legos_train.model.recompute import Outcome
-
-if TYPE_CHECKING:
-    from legos_train.model.policy import Policy
-    from legos_train.model.ranks import World
-
-Weights = dict[str, mx.array]
 
 
 def prepare(
-    policy: Policy,
+    policy: LoRAPolicy,
     batch: Batch,
     settings: LossSettings,
     *,
@@ -46,7 +43,7 @@ def prepare(
 
 
 def loss_and_grad(
-    policy: Policy,
+    policy: LoRAPolicy,
     batch: Batch,
     settings: LossSettings,
     *,
@@ -76,7 +73,7 @@ def loss_and_grad(
     order: list[NDArray[np.int64]] = []
     mine, own = (batch, np.arange(len(batch))) if world is None else world.part(batch)
     for part, places in mine.parts(max_tokens) if len(mine) else ():
-        reference = policy.reference(part, full=settings.kl == "exact") if settings.kl_weight else None
+        reference = policy.reference(part, full=settings.kl_estimator == "exact") if settings.kl else None
 
         def compute(logits: mx.array, part: Batch = part, reference: mx.array | None = reference) -> Outcome:
             return objective(logits, part, settings, reference)

@@ -1,4 +1,4 @@
-"""One optimiser step: schedules, guards, minibatches, weight averages.
+"""One optimiser step: schedules, guards, minibatches.
 
 What hurts users most is training that silently does nothing, so that is an error here: a gradient of exactly zero under
 non-zero advantages, and an adapter that a step leaves unchanged.
@@ -6,18 +6,16 @@ non-zero advantages, and an adapter that a step leaves unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import mlx.core as mx
 import numpy as np
 
 from legos_train.batch import Batch
 from legos_train.config import TrainConfig
 from legos_train.errors import TrainingError
 from legos_train.loss import LossSettings
-from legos_train.model.backend import TrainerBackend
-from legos_train.model.policy import FULL_ROW_VOCABULARY, Weights
+from legos_train.model.backend import BackendState, TrainerBackend
+from legos_train.model.policy import FULL_ROW_VOCABULARY
 
 CERTAIN = 1e-4
 """A log-probability nearer to 0 than this may be exactly 0, with a gradient of exactly 0, in another implementation."""
@@ -26,21 +24,19 @@ VANISHED = 1e-6
 
 
 class Learner:
-    """The policy being trained and its averages; `step` counts optimiser steps done (the policy version).
+    """Optimiser steps on a backend.
 
-    `kl_factor` multiplies the scheduled KL weight; the collapse monitor raises it. `vocabulary`: how many tokens the
-    model knows.
+    Attributes:
+        step: optimiser steps done, which is the policy version.
+        skipped: updates in a row that were not finite.
+        kl_factor: multiplies the scheduled KL weight; the collapse monitor raises it.
     """
 
-    def __init__(self, backend: TrainerBackend, config: TrainConfig, vocabulary: int):
-        self.config, self.backend, self.vocabulary = config, backend, vocabulary
+    def __init__(self, backend: TrainerBackend, config: TrainConfig):
+        self.config, self.backend = config, backend
         self.step = 0
         self.skipped = 0
         self.kl_factor = 1.0
-        self._average: Weights = {name: mx.zeros_like(w) for name, w in backend.trainable().items()}
-        self._average_weight = 0.0
-        self._magnet: Weights | None = None
-        mx.eval(self._average)
 
     # --- schedules ---------------------------------------------------------------------------------------------------
 
@@ -51,36 +47,12 @@ class Learner:
         return o.lr * (1 - (1 - o.lr_end) * done) * min(1.0, step / (o.warmup + 1))
 
     def kl_weight(self, step: int) -> float:
-        """From `kl` to `kl_end`, geometrically or linearly (always so when one of them is zero)."""
-        first, last = self.config.loss.kl, self.config.loss.kl_end
-        if last is None:
-            return first * self.kl_factor
-        done = (step - 1) / max(self.config.steps - 1, 1)
-        geometric = self.config.loss.kl_schedule == "geometric" and first and last
-        weight = first * (last / first) ** done if geometric else first + (last - first) * done
-        return weight * self.kl_factor
+        """The scheduled weight, times `kl_factor`."""
+        return self.config.loss.kl_weight(step, self.config.steps) * self.kl_factor
 
     def settings(self, step: int) -> LossSettings:
-        loss = self.config.loss
-        kl = loss.kl_estimator
-        if kl == "auto":
-            kl = "exact" if self.vocabulary <= FULL_ROW_VOCABULARY else "k3"
-        return LossSettings(
-            loss=loss.name,
-            clip_low=loss.clip_low,
-            clip_high=loss.clip_high,
-            aggregation=loss.aggregation,
-            constant=loss.constant,
-            kl_weight=self.kl_weight(step),
-            kl=kl,
-            entropy_weight=loss.entropy,
-            entropy_over=loss.entropy_over,
-            entropy_top=loss.entropy_top,
-            truncate_ratio=loss.truncate_ratio,
-            mask_ratio=loss.mask_ratio,
-            mask_truncated=loss.mask_truncated,
-            skip_forced=loss.skip_forced,
-        )
+        """The loss of a step."""
+        return self.config.loss.fixed(self.kl_weight(step), exact=self.backend.vocabulary <= FULL_ROW_VOCABULARY)
 
     # --- one step ----------------------------------------------------------------------------------------------------
 
@@ -93,9 +65,7 @@ class Learner:
         """
         config, step = self.config, self.step + 1
         settings = self.settings(step)
-        before = self.backend.trainable()
-        if not before:
-            raise TrainingError(f"step {step}: no LoRA weight is trainable (all are frozen): nothing would be learned")
+        before = self.backend.snapshot(self.step)
         numbers: dict[str, Any] = {}
         updates = idle = skipped = 0
         steepest = 0.0
@@ -124,7 +94,7 @@ class Learner:
                 self.skipped = 0
                 steepest = max(steepest, seen["grad_norm"])
                 updates += 1
-        change = adapter_change(before, self.backend.trainable())
+        change = self.backend.distance(before)
         if updates and change == 0.0 and steepest > VANISHED and self.learning_rate(step) > 0:
             raise TrainingError(
                 f"step {step}: the adapter did not change after {updates} update(s) with learning rate "
@@ -132,20 +102,19 @@ class Learner:
             )
         self.finish(step)
         numbers.update(
-            lr=self.learning_rate(step), kl_weight=settings.kl_weight, adapter_change=change, updates=updates, idle=idle
+            lr=self.learning_rate(step), kl_weight=settings.kl, adapter_change=change, updates=updates, idle=idle
         )
         numbers["skipped"] = skipped
         numbers.setdefault("kl", 0.0)
         return numbers
 
     def finish(self, step: int) -> None:
-        """Counts a step, whether it could train or not; averages and the magnet move on."""
+        """Counts a step, whether it could train or not; the average and the magnet move on."""
         self.step = step
-        self._fold_average()
+        self.backend.fold_average(step)
         every = self.config.loss.magnet_every
         if every and step % every == 0:
-            self._magnet = dict(self.backend.trainable())
-            self.backend.anchor(self._magnet)
+            self.backend.anchor(self.backend.snapshot(step))
 
     def _skip(self, step: int) -> None:
         self.skipped += 1
@@ -155,66 +124,21 @@ class Learner:
                 "the last checkpoint is intact. Try a smaller learning rate"
             )
 
-    # --- averages ----------------------------------------------------------------------------------------------------
-
-    def _fold_average(self) -> None:
-        kind, current = self.config.average.kind, self.backend.trainable()
-        if kind == "none":
-            return
-        if kind == "uniform":
-            if self.step <= self.config.average.start * self.config.steps:
-                return
-            keep = self._average_weight / (self._average_weight + 1)
-            self._average_weight += 1
-        else:
-            keep = self.config.average.decay
-            self._average_weight = keep * self._average_weight + (1 - keep)
-        self._average = {name: keep * a + (1 - keep) * current[name] for name, a in self._average.items()}
-        mx.eval(self._average)
-
-    def average(self) -> Weights:
-        """The weight average so far; the current weights where there is none."""
-        if self.config.average.kind == "none" or not self._average_weight:
-            return self.backend.trainable()
-        if self.config.average.kind == "uniform":
-            return dict(self._average)
-        return {name: a / self._average_weight for name, a in self._average.items()}
-
     # --- state -------------------------------------------------------------------------------------------------------
 
-    def arrays(self) -> dict[str, Weights]:
-        """All arrays of the state, by the name of the checkpoint file they belong in."""
-        out = {**self.backend.arrays(), "average": dict(self._average)}
-        if self._magnet is not None:
-            out["magnet"] = dict(self._magnet)
-        return out
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Groups of tensors by the name of the checkpoint file they belong in, and numbers as JSON has them."""
+        kept = self.backend.save_state()
+        own = {"step": self.step, "skipped": self.skipped, "kl_factor": self.kl_factor}
+        return kept.tensors, {**own, **kept.numbers}
 
-    def state(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "skipped": self.skipped,
-            "average_weight": self._average_weight,
-            "kl_factor": self.kl_factor,
-        }
-
-    def restore(self, arrays: Mapping[str, Weights], state: Mapping[str, Any]) -> None:
-        """Comes back to `arrays()` and `state()`, bit for bit."""
+    def restore(self, tensors: dict[str, Any], numbers: dict[str, Any]) -> None:
+        """Comes back to `state()`, bit for bit."""
         try:
-            self.backend.restore(arrays)
+            self.backend.load_state(BackendState(tensors, numbers))
         except ValueError as error:
             raise TrainingError(str(error)) from error
-        self._average = dict(arrays["average"])
-        self.step, self.skipped, self._average_weight = state["step"], state["skipped"], state["average_weight"]
-        self.kl_factor = state["kl_factor"]
-        if "magnet" in arrays:
-            self._magnet = dict(arrays["magnet"])
-            self.backend.anchor(self._magnet)
-
-
-def adapter_change(before: Mapping[str, mx.array], after: Mapping[str, mx.array]) -> float:
-    """The largest absolute change of any weight."""
-    changes = mx.stack([mx.max(mx.abs(after[name] - value)) for name, value in before.items()])
-    return float(np.asarray(mx.max(changes)))
+        self.step, self.skipped, self.kl_factor = numbers["step"], numbers["skipped"], numbers["kl_factor"]
 
 
 def _mix(*numbers: int) -> int:

@@ -8,33 +8,16 @@ what is saved here loads there. Dropout is left out: it would make the trained p
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_unflatten
 
+from legos_train.config import sections
 
-@dataclass(frozen=True, slots=True)
-class LoRASettings:
-    """`rank` at least 1; `scale` multiplies the low-rank product. `keys`: names of the linear layers inside a block to
-    adapt, such as `"self_attn.q_proj"`; None adapts all of them. `num_layers`: how many blocks, counted from the last;
-    None is all.
-    """
-
-    rank: int = 16
-    scale: float = 8.0
-    keys: tuple[str, ...] | None = None
-    num_layers: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ValueError(f"rank must be at least 1, got {self.rank}")
-        if not self.scale > 0:
-            raise ValueError(f"scale must be positive, got {self.scale}")
-        if self.num_layers is not None and self.num_layers < 1:
-            raise ValueError(f"num_layers must be at least 1 or None for all, got {self.num_layers}")
+Weights = dict[str, mx.array]
+"""LoRA weights by mlx-lm's names, such as `model.layers.0.self_attn.q_proj.lora_a`."""
 
 
 class Switch:
@@ -46,7 +29,7 @@ class Switch:
 class LoRALinear(nn.Module):
     """A linear layer (quantized or not) plus a low-rank term in float32. x (..., in) -> (..., out)."""
 
-    def __init__(self, linear: nn.Module, settings: LoRASettings, key: mx.array, switch: Switch) -> None:
+    def __init__(self, linear: nn.Module, settings: sections.LoRASettings, key: mx.array, switch: Switch) -> None:
         super().__init__()
         inputs, outputs = linear_shape(linear)
         bound = 1.0 / math.sqrt(inputs)
@@ -96,32 +79,21 @@ def share(value: Any, memo: dict[int, Any] | None = None) -> Any:
     return value
 
 
-def add_lora(model: nn.Module, settings: LoRASettings, seed: int, switch: Switch) -> list[str]:
-    """Put LoRA layers into the blocks of `model`, freeze all else, and return the adapted names inside a block.
+def add_lora(model: nn.Module, settings: sections.LoRASettings, seed: int, switch: Switch) -> list[str]:
+    """Puts LoRA layers on all linear layers of the blocks and freezes all else; returns their names inside a block.
 
-    The start depends on `seed` only. Raises ValueError when a key names no linear layer.
+    The start depends on `seed` only.
     """
     model.freeze()
-    blocks = model.layers
-    first = 0 if settings.num_layers is None else max(len(blocks) - settings.num_layers, 0)
     targets = [
-        (index, name, module)
-        for index, block in enumerate(blocks)
-        if index >= first
+        (block, name, module)
+        for block in model.layers
         for name, module in sorted(block.named_modules())
-        if isinstance(module, nn.Linear | nn.QuantizedLinear) and (settings.keys is None or name in settings.keys)
+        if isinstance(module, nn.Linear | nn.QuantizedLinear)
     ]
-    found = sorted({name for _, name, _ in targets})
-    if missing := sorted(set(settings.keys or ()) - set(found)):
-        linear = sorted(
-            {n for b in blocks for n, m in b.named_modules() if isinstance(m, nn.Linear | nn.QuantizedLinear)}
-        )
-        raise ValueError(
-            f"no linear layer is called {', '.join(missing)}; a block of this model has {', '.join(linear)}"
-        )
     keys = mx.random.split(mx.random.key(seed), max(len(targets), 2))
-    for place, (index, name, module) in enumerate(targets):
-        layer = LoRALinear(module, settings, keys[place], switch)
+    for (block, name, module), key in zip(targets, keys):
+        layer = LoRALinear(module, settings, key, switch)
         layer.linear.freeze()
-        blocks[index].update_modules(tree_unflatten([(name, layer)]))
-    return found
+        block.update_modules(tree_unflatten([(name, layer)]))
+    return sorted({name for _, name, _ in targets})

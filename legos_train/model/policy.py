@@ -1,6 +1,6 @@
 """The policy being trained: a base model shared with whoever loaded it, plus LoRA weights of its own.
 
-    policy = Policy(model, LoRASettings(rank=16), seed=0)
+    policy = LoRAPolicy(model, sections.LoRASettings(rank=16), seed=0)
     loss, grads, numbers = loss_and_grad(policy, batch, LossSettings())
     policy.load(optimizer.apply_gradients(grads, policy.trainable()))
     policy.save("adapters/step_1")
@@ -28,23 +28,21 @@ from numpy.typing import NDArray
 
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
+from legos_train.config import sections
 from legos_train.disk import save_adapter
 from legos_train.loss import distribution
 from legos_train.model import recompute
 from legos_train.model.decoder import site_hidden
-from legos_train.model.gradients import Weights, clip_grads, grad_norm, loss_and_grad, prepare
 from legos_train.model.logprob_cache import LogprobCache
-from legos_train.model.lora import LoRASettings, Switch, add_lora, share
+from legos_train.model.lora import Switch, Weights, add_lora, share
 from legos_train.model.recompute import Outcome
 from legos_train.model.shared_prefix import has_plain_cache, hidden_states
-
-__all__ = ["FULL_ROW_VOCABULARY", "Policy", "Weights", "clip_grads", "grad_norm", "loss_and_grad", "prepare"]
 
 FULL_ROW_VOCABULARY = 8192  # up to this size the reference cache keeps whole distributions
 MIN_PREFIX = 8  # a shorter shared prefix saves less than a second pass through the layers costs
 
 
-class Policy:
+class LoRAPolicy:
     """Base model + LoRA. `model` is any mlx-lm model; it is not changed and its arrays are not copied.
 
     `seed` alone decides the initial LoRA weights. `cache_bytes` bounds the cache of reference log-probabilities. On the
@@ -56,7 +54,7 @@ class Policy:
     def __init__(
         self,
         model: nn.Module,
-        lora: LoRASettings | None = None,
+        lora: sections.LoRASettings | None = None,
         *,
         seed: int = 0,
         cache_bytes: int = 256 << 20,
@@ -64,7 +62,7 @@ class Policy:
     ) -> None:
         if mx.default_device().type == mx.DeviceType.cpu:
             mx.disable_compile()
-        self.lora = lora or LoRASettings()
+        self.lora = lora or sections.LoRASettings()
         self._switch = Switch()
         self.model = share(model)
         self.keys = add_lora(self.model, self.lora, seed, self._switch)
@@ -84,10 +82,15 @@ class Policy:
 
         Raises ValueError, and changes nothing, for a wrong name or shape or a value that is not finite.
         """
-        checked = self._checked(weights)
+        checked = self.check(weights)
         self.model.update(tree_unflatten(list(checked.items())))
 
-    def _checked(self, weights: Mapping[str, mx.array]) -> Weights:
+    def check(self, weights: Mapping[str, mx.array]) -> Weights:
+        """The weights in the order and type of the policy's own.
+
+        Raises:
+            ValueError: a name or shape is wrong, or a value is not finite.
+        """
         own = self.trainable()
         if missing := sorted(set(own) - set(weights)):
             raise ValueError(f"{len(missing)} LoRA weights are missing, such as {missing[0]!r}")
@@ -103,11 +106,22 @@ class Policy:
             raise ValueError(f"{len(bad)} LoRA weights have values that are not finite, such as {bad[0]!r}")
         return out
 
-    def save(self, folder: str | os.PathLike[str], extra_config: Mapping[str, Any] | None = None) -> None:
-        """Write an adapter that `mlx_lm.load(base, adapter_path=folder)` reads; both files change in one step."""
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        extra_config: Mapping[str, Any] | None = None,
+        weights: Weights | None = None,
+    ) -> None:
+        """Writes an adapter that `mlx_lm.load(base, adapter_path=folder)` reads; both files change in one step.
+
+        Args:
+            folder: made when missing.
+            extra_config: more keys of `adapter_config.json`.
+            weights: what to write instead of the weights as they are now.
+        """
         config = {
             "fine_tune_type": "lora",
-            "num_layers": self.lora.num_layers or len(self.model.layers),
+            "num_layers": len(self.model.layers),
             "lora_parameters": {
                 "rank": self.lora.rank,
                 "scale": self.lora.scale,
@@ -116,7 +130,7 @@ class Policy:
             },
             **(extra_config or {}),
         }
-        save_adapter(folder, self.trainable(), config)
+        save_adapter(folder, self.trainable() if weights is None else weights, config)
 
     def forward(self, batch: Batch) -> mx.array:
         """Logits (K, V) at the sites of the batch."""
@@ -177,7 +191,7 @@ class Policy:
 
     def anchor(self, weights: Mapping[str, mx.array] | None) -> None:
         """Measure KL from these LoRA weights on (a moving reference); None, as at first: from the base model."""
-        self._anchor = None if weights is None else self._checked(weights)
+        self._anchor = None if weights is None else self.check(weights)
         self.clear()
 
     def anchor_weights(self) -> Weights | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Literal
 
-from legos_train.disk.metrics_file import _finite
+from legos_train.disk import as_json
 from legos_train.observe.dashboard_text import clock, memory, milliseconds, number, shown, sparkline
 from legos_train.observe.eval_numbers import interval, results
 
@@ -107,7 +107,7 @@ class Progress:
         self._times.append((step, time.monotonic()))
         self._remember(record)
         if self.mode == "json":
-            print(json.dumps(_finite(dict(record))), flush=True)
+            print(as_json(dict(record)), flush=True)
         elif self.live is not None:
             self.live.update(self.panel(record))
         elif step == self.start + 1 or step % self.every == 0 or step == self.steps:

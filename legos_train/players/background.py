@@ -6,7 +6,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Awaitable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -76,3 +76,13 @@ class Background:
 
 async def _await(awaitable: Awaitable[T]) -> T:
     return await awaitable
+
+
+def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The coroutine's result, in a notebook too, where an event loop is running already."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()

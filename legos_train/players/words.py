@@ -226,10 +226,9 @@ def read_weights(where: Path) -> tuple[dict[str, Any], float, int]:
 
         found = read_adapter(where)
         return found.weights, found.scale, int(found.config.get("legos", {}).get("step", 0))
-    from legos_train.config import sections
     from legos_train.disk import checkpoint
 
-    scale = run_settings(where.parents[1]).get("lora", {}).get("scale", sections.Lora().scale)
+    scale = run_settings(where.parents[1])["lora"]["scale"]
     return checkpoint.read(where).arrays["adapter"], float(scale), int(where.name.removeprefix("step_"))
 
 

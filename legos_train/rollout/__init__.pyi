@@ -6,5 +6,4 @@ from .generator import Publisher as Publisher
 from .generator import env_maker as env_maker
 from .jobs import Job as Job
 from .jobs import mark as mark
-from .rollouts import Play as Play
 from .rollouts import Rollouts as Rollouts

@@ -14,6 +14,7 @@ import numpy as np
 
 from legos_envs.records import Episode, Trajectory
 from legos_envs.table import keyed_generator
+from legos_train.rollout.jobs import NOT_FINITE
 
 R = TypeVar("R")
 
@@ -140,3 +141,8 @@ def _reseeded(request: R, attempt: int) -> R:
         raise ValueError(f"a request needs its seed before it can be played again; got seed {seed!r}")
     fresh = int(keyed_generator(seed, f"draw_retry/{attempt}").integers(2**31))
     return dataclasses.replace(request, seed=fresh)  # type: ignore[type-var]
+
+
+def is_not_finite(episode: Episode) -> bool:
+    """Whether a reward was not finite, so that the episode was left out of training."""
+    return any(t.info.get("untrained") == NOT_FINITE for t in episode.trajectories.values())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Generator as Steps
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, Protocol
 
 from pettingzoo import AECEnv
@@ -19,7 +20,7 @@ from inference.text import Renderer
 from legos_envs import Episode
 from legos_train.players import RemoteEngine, Roster, actors
 from legos_train.rollout.jobs import Job, mark
-from legos_train.rollout.rollouts import Play, Rollouts
+from legos_train.rollout.rollouts import Rollouts
 
 MakeEnv = Callable[..., AECEnv]
 
@@ -97,11 +98,12 @@ class LocalGenerator:
             mark(episode, jobs[index], declared)
             out[index] = episode
 
-        return self.rollouts.stream([self._play(job) for job in jobs], done)
+        return self.rollouts.stream([self._seated(job) for job in jobs], done)
 
-    def _play(self, job: Job) -> Play:
-        players = self.roster.players(job.players, job.label, lambda: self.make_env(job.label, **job.args))
-        return Play(job.label, job.seed, players, job.options, job.args, job.group, job.salt, job.label)
+    def _seated(self, job: Job) -> Job:
+        """The job with the players that its actors stand for."""
+        players = self.roster.players(job.players, job.env, lambda: self.make_env(job.env, **job.args))
+        return replace(job, players=players, title=job.env)
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
         """See `Publisher.publish`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from legos_envs.records import Episode, Trajectory
@@ -15,24 +15,34 @@ NOT_FINITE = "a reward was not finite"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One episode to play, with nothing left open: env, seed, and who plays.
+    """One episode to play, with nothing left open.
 
-    `label` is the env's name in the arena, `args` its constructor arguments. `players` by agent, else role, else
-    `"*untrained"` for seats that the env does not train, else `"*"`. `train_roles`: None means every role.
+    Attributes:
+        env: the env's name in the arena, or an id.
+        seed: of the episode.
+        players: who plays: by agent, else role, else `"*untrained"` for seats that the env does not train, else `"*"`.
+            Actors in training; a generator seats the players that they stand for.
+        args: constructor arguments.
+        options: passed to `reset`.
+        group: episodes of one group are compared with one another.
+        salt: tells episodes of one seed apart.
+        train_roles: the roles that are trained on; None: every role.
+        title: the `env_id` of the record; None: the env's own.
     """
 
-    label: str
+    env: str
     seed: int
-    players: Mapping[str, Actor]
-    args: Mapping[str, Any]
-    options: Mapping[str, Any]
+    players: Mapping[str, Any]
+    args: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     group: int | str | None = None
     salt: int = 0
     train_roles: tuple[str, ...] | None = None
+    title: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "label": self.label,
+            "env": self.env,
             "seed": self.seed,
             "players": {key: actor.to_json() for key, actor in self.players.items()},
             "args": dict(self.args),

@@ -16,34 +16,18 @@ from pettingzoo import AECEnv
 from inference import Completion, ContextOverflow, Request
 from legos_envs import Decision, Episode, Runner
 from legos_train.players import Background, Engines, ModelPlayer, Player, actors
+from legos_train.rollout.jobs import Job
 
 if TYPE_CHECKING:  # policies of code and endpoints need no tokenizer
     from inference.text import Conversation
 
 
 @dataclass(slots=True)
-class Play:
-    """One episode to play. `players` by agent, else role, else `"*untrained"` (seats that are not trained), else `"*"`.
-
-    `env`: what `make_env` is called with. `label`: the `env_id` of the record, if it is not the env's own name.
-    """
-
-    env: str
-    seed: int
-    players: Mapping[str, Player]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    args: Mapping[str, Any] = field(default_factory=dict)
-    group: int | str | None = None
-    salt: int = 0
-    label: str | None = None
-
-
-@dataclass(slots=True)
-class Live:
+class LiveEpisode:
     """An episode being played: its runner, the conversations of its model seats, which seats the env trains."""
 
     index: int
-    request: Play
+    job: Job
     runner: Runner
     declared: dict[str, bool]
     conversations: dict[str, Conversation] = field(default_factory=dict)
@@ -67,8 +51,8 @@ class Rollouts:
         self._background: Background | None = None
         self._reported = 0
 
-    def run(self, requests: Sequence[Play], on_done: Callable[[int], None] | None = None) -> list[Episode]:
-        """Plays all requests; the episodes come back in their order.
+    def run(self, jobs: Sequence[Job], on_done: Callable[[int], None] | None = None) -> list[Episode]:
+        """Plays all jobs; the episodes come back in their order.
 
         Args:
             on_done: called with the number of finished episodes whenever it has grown.
@@ -78,31 +62,31 @@ class Rollouts:
         def done(index: int, episode: Episode, declared: Mapping[str, bool]) -> None:
             episodes[index] = episode
 
-        for _ in self.stream(requests, done):
+        for _ in self.stream(jobs, done):
             if on_done and episodes and self._grown(len(episodes)):
                 on_done(len(episodes))
         self._reported = 0
-        return [episodes[index] for index in range(len(requests))]
+        return [episodes[index] for index in range(len(jobs))]
 
     def _grown(self, count: int) -> bool:
         grown, self._reported = count > self._reported, count
         return grown
 
-    def stream(self, requests: Sequence[Play], done: Done, failed: Failed | None = None) -> Generator[None]:
-        """Plays all requests, giving control back after every engine step (an engine may be published to there).
+    def stream(self, jobs: Sequence[Job], done: Done, failed: Failed | None = None) -> Generator[None]:
+        """Plays all jobs, giving control back after every engine step (an engine may be published to there).
 
         Args:
             done: called with index, episode and agent -> declared trainable, as episodes end.
             failed: called with index and error when a policy or an engine failed on an episode, which is then given up;
                 without it the error is raised.
         """
-        flying: dict[tuple[int, int], tuple[Live, Decision, ModelPlayer, tuple[int, ...]]] = {}
+        flying: dict[tuple[int, int], tuple[LiveEpisode, Decision, ModelPlayer, tuple[int, ...]]] = {}
         engines: dict[int, Engines] = {}
-        queue = list(enumerate(requests))[::-1]
-        ready: dict[int, Live] = {}  # by index: two answers of one episode may come in one step
-        live: dict[int, Live] = {}
+        queue = list(enumerate(jobs))[::-1]
+        ready: dict[int, LiveEpisode] = {}  # by index: two answers of one episode may come in one step
+        live: dict[int, LiveEpisode] = {}
 
-        def give_up(game: Live, error: Exception) -> None:
+        def give_up(game: LiveEpisode, error: Exception) -> None:
             if failed is None:
                 raise error
             if live.pop(game.index, None) is not None:
@@ -115,8 +99,8 @@ class Rollouts:
         try:
             while queue or live:
                 while queue and len(live) < self.concurrency:
-                    index, request = queue.pop()
-                    ready[index] = live[index] = self._begin(index, request)
+                    index, job = queue.pop()
+                    ready[index] = live[index] = self._begin(index, job)
                 for game in list(ready.values()):
                     if game.index not in live:
                         continue
@@ -128,7 +112,7 @@ class Rollouts:
                         continue
                     if game.runner.done:
                         del live[game.index]
-                        self._idle[_env_key(game.request)].append(game.runner.env)
+                        self._idle[_env_key(game.job)].append(game.runner.env)
                         done(game.index, game.runner.episode, game.declared)
                 ready = {}
                 waiting = self._background.pending if self._background else 0
@@ -166,16 +150,16 @@ class Rollouts:
             self._background.close()
             self._background = None
 
-    def _begin(self, index: int, request: Play) -> Live:
-        idle = self._idle.setdefault(_env_key(request), [])
-        env = idle.pop() if idle else self.make_env(request.env, **request.args)
-        runner = Runner(env, request.seed, request.options, group=request.group, salt=request.salt)
-        if request.label is not None:
-            runner.episode.env_id = request.label
+    def _begin(self, index: int, job: Job) -> LiveEpisode:
+        idle = self._idle.setdefault(_env_key(job), [])
+        env = idle.pop() if idle else self.make_env(job.env, **job.args)
+        runner = Runner(env, job.seed, job.options, group=job.group, salt=job.salt)
+        if job.title is not None:
+            runner.episode.env_id = job.title
         declared = {agent: t.trainable for agent, t in runner.episode.trajectories.items()}
-        return Live(index, request, runner, declared)
+        return LiveEpisode(index, job, runner, declared)
 
-    def _advance(self, game: Live, engines: dict[int, Engines]) -> list[tuple[Any, Any]]:
+    def _advance(self, game: LiveEpisode, engines: dict[int, Engines]) -> list[tuple[Any, Any]]:
         """Answers every scripted seat that can act and submits every model seat; returns what was submitted."""
         submitted: list[tuple[Any, Any]] = []
         moved = True
@@ -222,25 +206,15 @@ class Rollouts:
         if room < 1:
             return None
         try:
-            number = player.engine.submit(
-                Request(
-                    prompt,
-                    room,
-                    player.temperature,
-                    player.top_p,
-                    seed=decision.seed,
-                    stop_ids=player.renderer.stop_ids,
-                    adapter=player.adapter,
-                )
-            )
+            number = player.engine.submit(Request(prompt, player.sampling(room, decision.seed), player.adapter))
         except ContextOverflow:
             return None
         return id(player.engine), number
 
     @staticmethod
     def _answer(
-        completion: Completion, game: Live, decision: Decision, player: ModelPlayer, prompt: tuple[int, ...]
-    ) -> Live:
+        completion: Completion, game: LiveEpisode, decision: Decision, player: ModelPlayer, prompt: tuple[int, ...]
+    ) -> LiveEpisode:
         if completion.finish_reason == "error":
             raise RuntimeError(f"the engine failed on {decision.agent!r}: {completion.error}")
         game.conversations[decision.agent].record(completion.tokens)
@@ -257,17 +231,17 @@ class Rollouts:
         return game
 
 
-def _player(game: Live, decision: Decision) -> Player:
+def _player(game: LiveEpisode, decision: Decision) -> Player:
     player: Player | None = actors.seated(
-        game.request.players, decision.agent, decision.role, game.declared.get(decision.agent, True)
+        game.job.players, decision.agent, decision.role, game.declared.get(decision.agent, True)
     )
     if player is None:
         raise KeyError(
             f"nobody plays {decision.agent!r} (role {decision.role!r}); players are given for "
-            f"{sorted(game.request.players)}"
+            f"{sorted(game.job.players)}"
         )
     return player
 
 
-def _env_key(request: Play) -> str:
-    return f"{request.env} {sorted(request.args.items())!r}" if request.args else request.env
+def _env_key(job: Job) -> str:
+    return f"{job.env} {sorted(job.args.items())!r}" if job.args else job.env

@@ -19,7 +19,7 @@ from legos_train.rollout.jobs import Job
 
 
 @dataclass(slots=True)
-class Play:
+class JobBatch:
     """Jobs to play, under a number that comes back with their episodes."""
 
     number: int
@@ -39,7 +39,7 @@ class Publish:
 
 @dataclass(slots=True)
 class Played:
-    """The answer to `Play`, or the error that ended it. `seconds`: how long playing took."""
+    """The answer to a `JobBatch`, or the error that ended it. `seconds`: how long playing took."""
 
     number: int
     episodes: list[Episode] = field(default_factory=list)
@@ -48,14 +48,14 @@ class Played:
     error: BaseException | str | None = None
 
 
-Message = Play | Publish | None
+Message = JobBatch | Publish | None
 
 
 def serve_jobs(
     generator: LocalGenerator, inbox: queue.Queue[Message], send: Callable[[Played], None], clock: Callable[[], float]
 ) -> None:
     """Works until the inbox gives None."""
-    waiting: list[Play] = []
+    waiting: list[JobBatch] = []
     while True:
         message = waiting.pop(0) if waiting else inbox.get()
         if message is None:

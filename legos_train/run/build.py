@@ -1,21 +1,98 @@
-"""From settings to the objects of a run: arena, credit, league, task samplers."""
+"""From settings to the parts of a run, in one call."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
-from legos_train.arena import Arena, EnvSlot
+from inference import Engine, load
+from inference.forward import fastblas
+from inference.text import Renderer
+from legos_train.arena import Arena, EnvSlot, make_sampler
 from legos_train.config import TrainConfig, sections
-from legos_train.credit import CreditAssigner, PerEnv, PerRole, from_settings
+from legos_train.credit import CreditAssigner, PerEnv, PerRole
 from legos_train.errors import ConfigError
+from legos_train.evaluation import Measurer
 from legos_train.league import League
-from legos_train.players import Actor, actors
+from legos_train.model import Capabilities, Learner, MLXBackend, TrainerBackend, World
+from legos_train.players import Actor, RemoteEngine, actors
+from legos_train.rollout import Generator, LocalGenerator
+from legos_train.run.monitor import CollapseMonitor
+from legos_train.run.parts import Parts
+from legos_train.run.replay import ReplayBuffer
+from legos_train.run.shared import SharedGenerator
+from legos_train.run.weight_sync import WeightSync, member_version
 
-if TYPE_CHECKING:
-    from legos_train.model import TrainerBackend
-    from legos_train.players import RemoteEngine
+
+def build(
+    config: TrainConfig,
+    arena: Arena | None = None,
+    world: World | None = None,
+    *,
+    backend: TrainerBackend | None = None,
+    fresh: bool = True,
+) -> Parts:
+    """All parts of a run.
+
+    Args:
+        config: the run.
+        arena: the user's, or one made from the config.
+        world: all ranks, when there are several.
+        backend: holds the weights; by default MLX in this process.
+        fresh: off where a checkpoint will be loaded: runs that this one began from are not looked for again.
+
+    Raises:
+        ConfigError: the settings do not fit the envs, the model, the backend or each other.
+    """
+    if world is not None and config.asynchronous.enabled:
+        raise ConfigError("asynchronous.enabled must be off with several ranks: each of them plays and trains")
+    arena = arena_of(config, arena)
+    model, tokenizer, _ = load(config.model)
+    fastblas.set_threads(config.threads)
+    engine = Engine(model, tokenizer, max_rows=config.max_rows)
+    renderer = Renderer(tokenizer, config.renderer)
+    backend = MLXBackend(model, config, world) if backend is None else backend
+    check_capabilities(config, backend.capabilities)
+    learner = Learner(backend, config)
+    if fresh and config.init_adapter is not None:
+        backend.load(backend.read(config.init_adapter))
+    credit = make_credit(config, arena)
+    arena.league = make_league(config, arena, backend, fill=fresh)
+
+    def generator(engine: Engine | RemoteEngine) -> Generator:
+        own = LocalGenerator(
+            engine,
+            renderer,
+            {name: slot.make for name, slot in arena.envs.items()},
+            scale=config.lora.scale,
+            context=config.context,
+            concurrency=config.batch_size,
+            check=lambda: parts.check(),  # noqa: PLW0108 - the loop sets it later
+        )
+        return own if world is None else SharedGenerator(own, world, one_target=isinstance(engine, RemoteEngine))
+
+    measurer = Measurer(arena, engine, renderer, config.context, config.eval.games, config.seed)
+    sync = WeightSync(learner, engine, generator(engine))
+    arena.generator = sync.local
+    if config.server.urls:
+        sync.generator = arena.generator = generator(remote_engine(config, tokenizer, backend.vocabulary))
+    parts = Parts(
+        config=config,
+        arena=arena,
+        base=model,
+        engine=engine,
+        renderer=renderer,
+        backend=backend,
+        learner=learner,
+        credit=credit,
+        replay=ReplayBuffer(config.replay),
+        monitor=CollapseMonitor(config.monitor),
+        measurer=measurer,
+        sync=sync,
+        league=arena.league,
+        world=world,
+    )
+    return parts
 
 
 def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
@@ -47,8 +124,6 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
             arena.add_actor(_actor(role, given, arena))
     _check_roles(config, arena)
     if config.curriculum.sampler and not arena.samplers:
-        from legos_train.arena.curriculum import make_sampler
-
         arena.add_sampler(make_sampler(config.curriculum, arena))
     return arena
 
@@ -94,7 +169,7 @@ def _check_roles(config: TrainConfig, arena: Arena) -> None:
 def _check_sampling(config: TrainConfig, arena: Arena, slot: EnvSlot, agent: str) -> None:
     """Ratios and KL are of the policy at temperature 1; samples of another distribution would bias them unseen."""
     actor = actors.seated(arena.players(slot), agent, slot.seats[agent][0], True)
-    if config.loss.name != "sft" and (actor.temperature != 1.0 or actor.top_p != 1.0):
+    if not config.loss.token_loss.imitates and (actor.temperature != 1.0 or actor.top_p != 1.0):
         raise ConfigError(
             f"{slot.name}: {slot.seats[agent][0]!r} is trained but sampled at temperature {actor.temperature} and "
             f"top_p {actor.top_p}. A policy gradient needs 1 and 1 (only loss.name = 'sft' does not)"
@@ -105,17 +180,22 @@ def make_credit(config: TrainConfig, arena: Arena) -> CreditAssigner:
     """The arena's own credit assigner, or the run's method; roles and envs may name methods of their own."""
     if arena.credit is not None:
         return arena.credit
-    default = from_settings(config.credit)
+    default = config.credit.make()
     if config.credit.roles:
-        default = PerRole(default, {r: from_settings(config.credit, name) for r, name in config.credit.roles.items()})
-    own = {s.name: from_settings(config.credit, s.credit) for s in arena.envs.values() if s.credit}
+        default = PerRole(default, {r: config.credit.make(name) for r, name in config.credit.roles.items()})
+    own = {s.name: config.credit.make(s.credit) for s in arena.envs.values() if s.credit}
     return PerEnv(default, own) if own else default
 
 
-def make_league(config: TrainConfig, arena: Arena, like: Mapping[str, Any] | None) -> League | None:
+def make_league(config: TrainConfig, arena: Arena, backend: TrainerBackend, *, fill: bool) -> League | None:
     """The run's league, or None for mirror play.
 
-    `like`: the run's weights, which those of `league.pool_from` must fit; None: the pool will come from a checkpoint.
+    Args:
+        fill: put the snapshots of `league.pool_from` into the pool; off where the pool will come from a checkpoint.
+
+    Raises:
+        ConfigError: an env has fewer than two seats that are trained.
+        ValueError: `league.pool_from` has nothing that fits.
     """
     if config.league.mode == "mirror":
         return None
@@ -129,29 +209,30 @@ def make_league(config: TrainConfig, arena: Arena, like: Mapping[str, Any] | Non
             )
     symmetric = all(len({slot.seats[agent][0] for agent in slot.trained}) == 1 for slot in slots)
     league = League(config.league, config.seed, symmetric)
-    if like is not None and config.league.pool_from is not None:
-        league.fill_from(config.league.pool_from, like, config.lora.scale)
+    if fill and config.league.pool_from is not None:
+        for name, weights in backend.read_run(config.league.pool_from, config.league.pool).items():
+            league.add(name, replace(weights, version=member_version(name)))
     return league
 
 
-def warm_start(backend: TrainerBackend, config: TrainConfig, path: Path) -> None:
-    """Begins from an adapter, a run or a checkpoint.
+def check_capabilities(config: TrainConfig, able: Capabilities) -> None:
+    """Refuses a config that needs what the backend cannot do.
 
     Raises:
-        ConfigError: its weights do not fit this run's.
+        ConfigError: names the setting and what to write instead.
     """
-    from legos_train.players import words
-
-    folder = path if (path / "adapter_config.json").exists() else words.locate(str(path))[1]
-    found, scale, _ = words.read_weights(folder or path)
-    factor = scale / config.lora.scale  # the product B A is scaled; B alone takes the difference
-    weights = {n: w * factor if n.endswith("lora_b") and factor != 1 else w for n, w in found.items()}
-    try:
-        backend.load(weights)
-    except ValueError as error:
-        raise ConfigError(
-            f"init_adapter {str(path)!r} does not fit this run's adapter: {error}; set lora.rank as it was there"
-        ) from error
+    loss, average = config.loss, config.average.kind
+    wanted = {
+        "loss.kl_estimator = 'exact' needs whole distributions; use 'k3'": loss.kl_estimator == "exact"
+        and not able.exact_kl,
+        "loss.entropy needs whole distributions; use 0": loss.entropy > 0 and not able.entropy,
+        f"average.kind = {average!r} needs the weights; use 'none'": average != "none" and not able.weight_average,
+        "init_adapter, league.pool_from and loss.magnet_every need own weights; leave them out": not able.own_weights
+        and (config.init_adapter is not None or config.league.pool_from is not None or loss.magnet_every > 0),
+    }
+    for what, lacking in wanted.items():
+        if lacking:
+            raise ConfigError(f"this backend cannot do it: {what}")
 
 
 def remote_engine(config: TrainConfig, tokenizer: Any, vocabulary: int) -> RemoteEngine:
@@ -160,8 +241,6 @@ def remote_engine(config: TrainConfig, tokenizer: Any, vocabulary: int) -> Remot
     Raises:
         RuntimeError: one of them cannot be reached, or has another model, tokenizer or chat template.
     """
-    from legos_train.players import RemoteEngine
-
     engine = RemoteEngine(config.server.urls, config.server.api_key_env)
     try:
         engine.check(identity_of(config.model, tokenizer, vocabulary))

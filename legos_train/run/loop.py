@@ -14,11 +14,9 @@ from __future__ import annotations
 
 import json
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -29,54 +27,28 @@ from legos_train.disk import MetricsFile, RunDirectory, checkpoint, crashpoint, 
 from legos_train.errors import ConfigError, RunError, Stopped
 from legos_train.model import World, joined
 from legos_train.observe import Progress, Result, eval_numbers, trackers
+from legos_train.players import actors
+from legos_train.run import state
+from legos_train.run.build import build
+from legos_train.run.evaluate import evaluate
+from legos_train.run.live_viewer import LiveViewer
 from legos_train.run.report_facts import facts_of
 from legos_train.run.rollout_log import RolloutLog
 from legos_train.run.stopping import Stopping
-from legos_train.run.trainer import POLICY, Trainer
+from legos_train.run.trainer import Trainer
 
 OnStep = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How a run is gone through, as opposed to what it is: the arguments of `train` that are no settings."""
+class RunOptions:
+    """Run options: the arguments of `train` that are no settings."""
 
     resume: bool = False
     quiet: bool = False
     on_step: OnStep | None = None
     watch: int | None = None
     world: World | None = None
-
-
-class Watch:
-    """The live viewer of a run, on a thread, from the first episodes in its log on."""
-
-    def __init__(self, path: Path, port: int | None):
-        self.path, self.port = path, port
-        self._server: ThreadingHTTPServer | None = None
-
-    def begin(self, say: Callable[[str], None]) -> None:
-        """Starts serving if that was asked for and has not begun; `say` is told the address."""
-        if self.port is None or self._server is not None or not (self.path / "rollouts.jsonl").exists():
-            return
-        from legos_train.observe.viewer import serve
-
-        try:
-            self._server = serve([self.path], self.port)
-        except OSError as error:  # a run does not end because nobody can watch it
-            say(f"cannot be watched on port {self.port}: {error.strerror}; `legos view {self.path} --watch` can")
-            self.port = None
-            return
-        threading.Thread(target=self._server.serve_forever, name="legos-watch", daemon=True).start()
-        say(f"watch it at http://127.0.0.1:{self._server.server_port}/")
-
-    def __enter__(self) -> Watch:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
 
 
 def train(
@@ -120,29 +92,29 @@ def train(
             raise ConfigError("envs are given in the arena and in the config; give them in one of the two")
         config = config.model_copy(update={"env": tuple(slot.entry() for slot in arena.envs.values())})
     with joined() as world:
-        manner = Manner(resume, quiet, on_step, watch, world)
-        return _begin(config, arena, manner) if world is None or not world.rank else _follow(config, arena, manner)
+        options = RunOptions(resume, quiet, on_step, watch, world)
+        return _begin(config, arena, options) if world is None or not world.rank else _follow(config, arena, options)
 
 
-def _begin(config: TrainConfig, arena: Arena | None, manner: Manner) -> Result:
+def _begin(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Result:
     """The run of a process on its own, or of rank 0, with its directory."""
     path = config.run_dir or new_run_directory(Path("runs"), config.title, config.model, config.seed)
     with RunDirectory(path) as run:
-        if run.started and not manner.resume:
+        if run.started and not options.resume:
             raise RunError(f"{str(path)!r} already holds a run; --resume goes on with it, or give another --run-dir")
         if run.started:
             _check_same(config, load_toml(path / "config.toml"))
         finished = _finished(run, config)
-        if manner.world is not None:
-            manner.world.share(json.dumps({"path": str(path), "finished": finished}).encode())
+        if options.world is not None:
+            options.world.share(json.dumps({"path": str(path), "finished": finished}).encode())
             if not finished:
-                _agree(config, manner.world)
+                _agree(config, options.world)
         if finished:
-            if not manner.quiet:
+            if not options.quiet:
                 Progress("", config.steps, mode=config.logs.progress).note(f"{path} is finished; nothing to do")
             return _read_result(path)
         with Stopping() as stopping:
-            return _run(config, arena, run, manner, stopping)
+            return _run(config, arena, run, options, stopping)
 
 
 def _finished(run: RunDirectory, config: TrainConfig) -> bool:
@@ -153,18 +125,18 @@ def _finished(run: RunDirectory, config: TrainConfig) -> bool:
     return result.stopped is not None or result.steps >= config.steps
 
 
-def _follow(config: TrainConfig, arena: Arena | None, manner: Manner) -> Result:
+def _follow(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Result:
     """The run of a rank above 0: what it writes goes nowhere."""
-    assert manner.world is not None
-    told = json.loads(manner.world.share(b""))
+    assert options.world is not None
+    told = json.loads(options.world.share(b""))
     path = Path(told["path"])
     if told["finished"]:
         return _read_result(path) if path.exists() else Result(path, config.steps, 0.0)
-    _agree(config, manner.world)
-    config = config.model_copy(update={"logs": sections.Logs(rollouts=0)})
+    _agree(config, options.world)
+    config = config.model_copy(update={"logs": sections.LogSettings(rollouts=0)})
     with tempfile.TemporaryDirectory(prefix="legos-rank-") as folder, Stopping(quiet=True) as stopping:
         with RunDirectory(Path(folder)) as run:
-            result = _run(config, arena, run, replace(manner, quiet=True, watch=None), stopping)
+            result = _run(config, arena, run, replace(options, quiet=True, watch=None), stopping)
         return replace(result, run_dir=path)
 
 
@@ -173,9 +145,12 @@ def _agree(config: TrainConfig, world: World) -> None:
     world.agree("the config", json.dumps(plain, sort_keys=True).encode())
 
 
-def _run(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Manner, stopping: Stopping) -> Result:
+def _run(
+    config: TrainConfig, arena: Arena | None, run: RunDirectory, options: RunOptions, stopping: Stopping
+) -> Result:
     began = time.perf_counter()
-    trainer, start = _trainer(config, arena, run, manner)
+    trainer, start = _trainer(config, arena, run, options)
+    parts = trainer.parts
     try:
         # A directory holds a run from here on: not before, so that a start with a wrong setting can be tried again.
         fsops.write_text(run.path / "config.toml", to_toml(config.model_copy(update={"run_dir": None})))
@@ -184,35 +159,38 @@ def _run(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Ma
         stopping.check()
         crashpoint("loop.resumed")
         at = start or None
-        file, log = MetricsFile(run.path / "metrics.jsonl", at), RolloutLog(run.path, at, config.logs, trainer.renderer)
+        file, log = (
+            MetricsFile(run.path / "metrics.jsonl", at),
+            RolloutLog(run.path, at, config.logs, trainer.parts.renderer),
+        )
 
         def keep() -> None:
             file.sync()
             log.sync()
-            trainer.save_checkpoint(run.path / "checkpoints")
+            state.save(trainer.parts, run.path / "checkpoints")
             crashpoint("loop.checkpointed")
 
         title = f"{config.title} with {config.model}, {config.credit.name} + {config.loss.name}, seed {config.seed}"
         with (
-            Progress(title, config.steps, start, quiet=manner.quiet, mode=config.logs.progress) as progress,
+            Progress(title, config.steps, start, quiet=options.quiet, mode=config.logs.progress) as progress,
             trackers(config, run.path) as track,
-            Watch(run.path, manner.watch) as watch,
+            LiveViewer(run.path, options.watch) as watch,
         ):
             progress.note(f"{title}; run directory {run.path}")
-            if manner.resume and not start:
+            if options.resume and not start:
                 progress.note("no checkpoint to resume from: the run begins at step 0")
             first = _first_numbers(trainer, run, start, progress)
             progress.before(first)
-            trainer.check, written = stopping.check, start
-            if manner.world is not None:
-                trainer.check = manner.world.checked(stopping.check)
+            parts.check, written = stopping.check, start
+            if options.world is not None:
+                parts.check = options.world.checked(stopping.check)
             try:
                 for record in _steps(trainer, start, stopping):
                     number = record["step"]
-                    last = number == config.steps or trainer.stop_reason is not None
-                    often = config.eval.every and number % config.eval.every == 0 and trainer.evaluates_often
+                    last = number == config.steps or trainer.parts.stop_reason is not None
+                    often = config.eval.every and number % config.eval.every == 0 and parts.measurer.often
                     if last or often:
-                        record["eval"] = trainer.evaluate()
+                        record["eval"] = evaluate(trainer.parts)
                     crashpoint("loop.evaluated")
                     log.write(trainer, record, last)
                     file.write(record)
@@ -221,8 +199,8 @@ def _run(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Ma
                     progress.update(record)
                     track(record)
                     watch.begin(progress.note)
-                    if manner.on_step:
-                        manner.on_step(record)
+                    if options.on_step:
+                        options.on_step(record)
                     every = config.checkpoint.every
                     if last or (every and number % every == 0):
                         keep()
@@ -239,38 +217,38 @@ def _run(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Ma
                 raise
             file.close()
             log.close()
-            if trainer.stop_reason:
-                progress.note(f"stopped after step {trainer.learner.step}: {trainer.stop_reason}")
+            if trainer.parts.stop_reason:
+                progress.note(f"stopped after step {trainer.learner.step}: {trainer.parts.stop_reason}")
         crashpoint("loop.finishing")
-        if manner.world is not None and manner.world.rank:
+        if options.world is not None and options.world.rank:
             return Result(run.path, trainer.learner.step, time.perf_counter() - began, first)
-        result = _finish(trainer, run, first, time.perf_counter() - began, manner.quiet)
+        result = _finish(trainer, run, first, time.perf_counter() - began, options.quiet)
         crashpoint("loop.finished")
         return result
     finally:
-        trainer.close()
+        trainer.parts.close()
 
 
-def _trainer(config: TrainConfig, arena: Arena | None, run: RunDirectory, manner: Manner) -> tuple[Trainer, int]:
+def _trainer(config: TrainConfig, arena: Arena | None, run: RunDirectory, options: RunOptions) -> tuple[Trainer, int]:
     """The trainer as it goes on, and how many steps it has done."""
     root = run.path / "checkpoints"
-    if manner.resume and root.is_dir() and checkpoint.steps(root):
-        trainer = Trainer(config, arena, manner.world, fresh=False)
+    if options.resume and root.is_dir() and checkpoint.steps(root):
+        trainer = Trainer(build(config, arena, options.world, fresh=False))
         try:
-            if start := trainer.resume(root):
+            if start := state.restore(trainer.parts, root):
                 return trainer, start
         except BaseException:
-            trainer.close()
+            trainer.parts.close()
             raise
-        trainer.close()  # every checkpoint is damaged: from the beginning, with what it began from
-        return Trainer(config, arena, manner.world), 0
-    trainer = Trainer(config, arena, manner.world)
-    return trainer, trainer.resume(root) if manner.resume else 0
+        trainer.parts.close()  # every checkpoint is damaged: from the beginning, with what it began from
+        return Trainer(build(config, arena, options.world)), 0
+    trainer = Trainer(build(config, arena, options.world))
+    return trainer, state.restore(trainer.parts, root) if options.resume else 0
 
 
 def _steps(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dict[str, Any]]:
     """The metrics records of steps start + 1 ... as they are done."""
-    if trainer.stop_reason is not None:  # the monitor had ended the run before it was killed
+    if trainer.parts.stop_reason is not None:  # the monitor had ended the run before it was killed
         return
     if trainer.config.asynchronous.enabled:
         from legos_train.run.overlap import overlapped
@@ -290,9 +268,9 @@ def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Pr
         return kept
     if start:
         return {}
-    numbers = trainer.measure(POLICY)
+    numbers = trainer.parts.measurer.measure(actors.POLICY)
     run.write_json("start.json", numbers)
-    trainer.drop_caches()
+    trainer.parts.drop_caches()
     progress.note(
         "before training: "
         + "  ".join(f"{k} {eval_numbers.shown(numbers, k, 3)}" for k in eval_numbers.results(numbers))
@@ -303,33 +281,37 @@ def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Pr
 def _finish(trainer: Trainer, run: RunDirectory, first: dict[str, float], seconds: float, quiet: bool) -> Result:
     from legos_train.observe.report import print_table, write_report
 
-    config, backend = trainer.config, trainer.backend
-    evaluation = trainer.evaluate()
+    config, parts, backend, step = trainer.config, trainer.parts, trainer.parts.backend, trainer.learner.step
+    evaluation = evaluate(parts)
     last = {k: v for k, v in evaluation.items() if not k.endswith("_average")}
     average = {k.removesuffix("_average"): v for k, v in evaluation.items() if k.endswith("_average")}
     published = "average" if average else "last"
-    facts = {"env": config.title, "base_model": config.model, "step": trainer.learner.step}
-    current = backend.trainable()
-    backend.save(run.path / "last", {**facts, "weights": "last"})
+    facts = {"env": config.title, "base_model": config.model, "step": step}
+    backend.write(backend.snapshot(step), run.path / "last", {**facts, "weights": "last"})
     best: dict[str, float] = {}
-    if trainer.best is not None:
-        top = trainer.best
+    if (top := parts.best) is not None:
         best = {**top.numbers, "step": top.step}
-        backend.load(top.weights)
-        backend.save(run.path / "best", {**facts, "step": top.step, "weights": f"best ({top.kind})"})
-    backend.load(trainer.learner.average() if published == "average" else current)
-    backend.save(run.path / "adapter", {**facts, "weights": published})
-    backend.load(current)
+        backend.write(top.weights, run.path / "best", {**facts, "step": top.step, "weights": f"best ({top.kind})"})
+    weights = backend.average(step) if published == "average" else backend.snapshot(step)
+    backend.write(weights, run.path / "adapter", {**facts, "weights": published})
     records = MetricsFile.read(run.path / "metrics.jsonl")
     spent = sum(r["seconds"] for r in records)
     result = Result(
-        run.path, trainer.learner.step, max(seconds, spent), first, last, average, best, published, trainer.stop_reason
+        run.path,
+        trainer.learner.step,
+        max(seconds, spent),
+        first,
+        last,
+        average,
+        best,
+        published,
+        trainer.parts.stop_reason,
     )
-    write_report(run.path, config, result, records, facts_of(trainer))
+    write_report(run.path, config, result, records, facts_of(trainer.parts))
     run.write_json(
         "result.json",
         {"steps": result.steps, "seconds": result.seconds, "start": first, "last": last, "average": average}
-        | {"best": best, "published": published, "stopped": trainer.stop_reason},
+        | {"best": best, "published": published, "stopped": trainer.parts.stop_reason},
     )
     if not quiet:
         print_table(result, config.logs.progress)

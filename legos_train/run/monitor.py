@@ -69,7 +69,7 @@ class _Watch:
 class CollapseMonitor:
     """Decides from the metrics records of a run's steps when a limit is crossed."""
 
-    def __init__(self, settings: sections.Monitor):
+    def __init__(self, settings: sections.MonitorSettings):
         self.settings = settings
         self._watches = {name: _Watch(deque(maxlen=settings.window)) for name in ("role_gap", *RECORD_KEYS)}
 

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import mlx.core as mx
 
@@ -27,13 +27,13 @@ from inference.text import Renderer
 from legos_envs import Episode
 from legos_envs.records import episode_from_json
 from legos_train.arena import Arena
+from legos_train.config import TrainConfig
 from legos_train.disk import crashpoint
 from legos_train.errors import ConfigError, TrainingError
 from legos_train.rollout import Job, LocalGenerator, serving_jobs
-
-if TYPE_CHECKING:
-    from legos_train.run.stopping import Stopping
-    from legos_train.run.trainer import Trainer
+from legos_train.run.parts import Parts
+from legos_train.run.stopping import Stopping
+from legos_train.run.trainer import Trainer
 
 START_SECONDS = 120.0
 
@@ -61,10 +61,10 @@ class BatchGenerator(Protocol):
 class ThreadGenerator:
     """Plays in a thread of this process, on an engine of its own over the same base weights."""
 
-    def __init__(self, trainer: Trainer):
+    def __init__(self, parts: Parts):
         self._inbox: queue.Queue[serving_jobs.Message] = queue.Queue()
         self._out: queue.Queue[serving_jobs.Played] = queue.Queue()
-        self._trainer = trainer
+        self._parts = parts
         self._thread = threading.Thread(target=self._work, name="legos-generator", daemon=True)
         self._thread.start()
 
@@ -80,12 +80,12 @@ class ThreadGenerator:
                 generator.close()
 
     def _generator(self) -> LocalGenerator:
-        trainer, config = self._trainer, self._trainer.config
-        engine = Engine(trainer.base, trainer.engine.tokenizer, max_rows=config.max_rows)
+        parts, config = self._parts, self._parts.config
+        engine = Engine(parts.base, parts.engine.tokenizer, max_rows=config.max_rows)
         return LocalGenerator(
             engine,
             Renderer(engine.tokenizer, config.renderer),
-            {name: slot.make for name, slot in trainer.arena.envs.items()},
+            {name: slot.make for name, slot in parts.arena.envs.items()},
             scale=config.lora.scale,
             context=config.context,
             concurrency=config.batch_size,
@@ -93,7 +93,7 @@ class ThreadGenerator:
         )
 
     def submit(self, number: int, jobs: Sequence[Job]) -> None:
-        self._inbox.put(serving_jobs.Play(number, list(jobs), self._trainer.config.filter.draw_retries))
+        self._inbox.put(serving_jobs.JobBatch(number, list(jobs), self._parts.config.filter.draw_retries))
 
     def collect(self, timeout: float) -> serving_jobs.Played | None:
         try:
@@ -119,8 +119,7 @@ class ThreadGenerator:
 class ProcessGenerator:
     """Plays in a process of its own, `legos_train.run.worker`."""
 
-    def __init__(self, trainer: Trainer):
-        config = trainer.config
+    def __init__(self, config: TrainConfig):
         self._folder = Path(tempfile.mkdtemp(prefix="legos-weights-"))
         self._count = 0
         self._retries = config.filter.draw_retries
@@ -211,13 +210,13 @@ class ProcessGenerator:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def make_batch_generator(trainer: Trainer) -> ThreadGenerator | ProcessGenerator:
+def make_batch_generator(parts: Parts) -> ThreadGenerator | ProcessGenerator:
     """As `asynchronous.backend` says; auto: a process on CPU and CUDA, a thread on Metal.
 
     Raises:
         ConfigError: the run cannot be generated elsewhere.
     """
-    arena, config = trainer.arena, trainer.config
+    arena, config = parts.arena, parts.config
     kind = type(arena)
     if kind.generate_rollouts is not Arena.generate_rollouts:
         raise ConfigError(f"{kind.__name__}.generate_rollouts is overridden: asynchronous.enabled must be off")
@@ -226,47 +225,42 @@ def make_batch_generator(trainer: Trainer) -> ThreadGenerator | ProcessGenerator
     chosen = config.asynchronous.backend
     if chosen == "auto":
         metal = mx.default_device().type == mx.DeviceType.gpu and mx.metal.is_available()
-        chosen = "thread" if metal or not _by_name(trainer) else "process"
-    if chosen == "process" and not _by_name(trainer):
+        chosen = "thread" if metal or not _by_name(parts) else "process"
+    if chosen == "process" and not _by_name(parts):
         raise ConfigError(
             "asynchronous.backend = 'process' needs envs and actors that another process can make from their names; "
             "this arena holds Python objects: use 'thread'"
         )
-    return ThreadGenerator(trainer) if chosen == "thread" else ProcessGenerator(trainer)
+    return ThreadGenerator(parts) if chosen == "thread" else ProcessGenerator(config)
 
 
-def _by_name(trainer: Trainer) -> bool:
-    named = {entry.label for entry in trainer.config.envs} == set(trainer.arena.envs)
-    return named and trainer.arena.from_config and all(isinstance(a.model, str) for a in trainer.arena.actors.values())
+def _by_name(parts: Parts) -> bool:
+    named = {entry.label for entry in parts.config.envs} == set(parts.arena.envs)
+    return named and parts.arena.from_config and all(isinstance(a.model, str) for a in parts.arena.actors.values())
 
 
 def overlapped(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dict[str, Any]]:
     """The metrics records of the steps after `start`, with generation running ahead."""
-    config, arena = trainer.config, trainer.arena
+    config, parts, arena = trainer.config, trainer.parts, trainer.parts.arena
     settings = config.asynchronous
     ahead = min(settings.queue, settings.max_off_policy_steps)
-    generator = make_batch_generator(trainer)
-    trainer.use(generator)
+    generator = make_batch_generator(parts)
+    parts.sync.use(generator, parts.league)
     submitted = collected = start
     spoiled = 0  # batches of which every episode was too old
     retired: list[tuple[int, str]] = []  # last batch that may need it, snapshot
-    trainer.retire = lambda name: retired.append((submitted, name))  # type: ignore[method-assign]
+    parts.sync.retire = lambda name: retired.append((submitted, name))
     while trainer.learner.step < config.steps:
         step = trainer.learner.step + 1
         stopping.check()
-        if not trainer.replay.due(step - 1):
+        if not parts.replay.due(step - 1):
             yield trainer.learn(0.0)
-            if trainer.stop_reason is not None:
+            if parts.stop_reason is not None:
                 return
             continue
         while submitted < collected + 1 + ahead and submitted < config.steps + spoiled:
             submitted += 1
-            arena.step = submitted
-            trainer.fill_payoffs()
-            requests = arena.get_batch()
-            if not requests:
-                raise TrainingError(f"step {submitted}: get_batch returned no episodes to play")
-            generator.submit(submitted, arena.jobs(requests))
+            generator.submit(submitted, arena.jobs(trainer.next_requests(submitted)))
         crashpoint("loop.step_begun")
         began = time.perf_counter()
         played = generator.collect(0.2)
@@ -287,12 +281,12 @@ def overlapped(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dic
             continue
         trainer.redrawn = played.redrawn
         oldest = max(staleness(episode, trainer.learner.step) for episode in fresh)
-        trainer.take_in(fresh, trainer.learner.step - oldest)
+        trainer.assign_credit(fresh, trainer.learner.step - oldest)
         record = trainer.learn(waited, played.seconds)
         record["dropped"]["stale_episodes"] = stale
         record["seconds_generate"] = played.seconds
         yield record
-        if trainer.stop_reason is not None:
+        if parts.stop_reason is not None:
             return
 
 

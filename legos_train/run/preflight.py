@@ -11,6 +11,9 @@ from mlx.utils import tree_flatten
 
 from legos_train.batch import pack
 from legos_train.config import TrainConfig
+from legos_train.model import MLXBackend
+from legos_train.run.build import build
+from legos_train.run.trainer import Trainer
 
 SAMPLE = 64
 
@@ -20,26 +23,26 @@ def estimate(config: TrainConfig) -> str:
 
     Small games repeat their prompts, and what is equal is computed once, so the estimate is an upper bound.
     """
-    from legos_train.run.trainer import Trainer
-
     size = min(config.batch_size, max(SAMPLE, config.grouped))
     size -= size % config.grouped
     small = config.model_copy(update={"batch_size": size})
     mx.reset_peak_memory()
-    trainer = Trainer(small)
+    parts = build(small)
+    trainer, backend = Trainer(parts), parts.backend
+    assert isinstance(backend, MLXBackend)
     try:
-        base = _bytes(trainer.backend.policy.model) - _nbytes(trainer.backend.trainable())
-        state = sum(_nbytes(group) for group in trainer.learner.arrays().values())
+        weights = backend.policy.trainable()
+        base = _bytes(backend.policy.model) - _nbytes(weights)
+        state = sum(_nbytes(group) for group in backend.save_state().tensors.values())
         began = time.perf_counter()
         episodes = trainer.play(1)
         played = time.perf_counter()
-        batch = pack(episodes, trainer.credit.assign(episodes), max_tokens=config.context, policy_version=0)
-        trainer.learner.update(batch)
+        batch = pack(episodes, parts.credit.assign(episodes), max_tokens=config.context, policy_version=0)
+        parts.learner.update(batch)
         learned = time.perf_counter()
         scale = config.batch_size / size
         seconds = (learned - began) * scale * config.steps
         turns = [len(t.prompt_tokens or ()) for e in episodes for x in e.trajectories.values() for t in x.turns]
-        weights = trainer.backend.trainable()
         return "\n".join(
             [
                 f"base model      {_mib(base)}",
@@ -52,7 +55,7 @@ def estimate(config: TrainConfig) -> str:
             ]
         )
     finally:
-        trainer.close()
+        parts.close()
 
 
 def _nbytes(arrays: dict[str, mx.array]) -> int:

@@ -19,7 +19,7 @@ from legos_train.credit import Advantages
 
 
 @dataclass(slots=True)
-class Record:
+class ReplayBatch:
     """A batch of episodes: all of them, those kept for training with their advantages, and the version that began it.
 
     `numbers`: what stores and samplers had to say about it, `left_out`: how much the filters took out, for the log.
@@ -41,14 +41,14 @@ class ReplayBuffer:
     is trained on again instead of waiting for a fresh one.
     """
 
-    def __init__(self, settings: sections.Replay):
+    def __init__(self, settings: sections.ReplaySettings):
         self.settings = settings
-        self.records: list[Record] = []
+        self.records: list[ReplayBatch] = []
 
     def __len__(self) -> int:
         return len(self.records)
 
-    def add(self, record: Record) -> None:
+    def add(self, record: ReplayBatch) -> None:
         """Takes in a batch; beyond `capacity` the oldest leaves."""
         self.records.append(record)
         del self.records[: -self.settings.capacity]
@@ -57,10 +57,10 @@ class ReplayBuffer:
         """Whether a fresh batch has to be generated for the next step."""
         return not any(self._usable(record, version) for record in self.records)
 
-    def take(self, version: int) -> tuple[list[Record], dict[str, int]]:
-        """The record to train on at a policy version, and how many episodes were dropped for which reason.
+    def take(self, version: int) -> tuple[ReplayBatch, dict[str, int]]:
+        """The batch to train on at a policy version, and how many episodes were dropped for which reason.
 
-        The least used, and of these the newest. Dropped before use: records older than `max_staleness`.
+        The least used, and of these the newest. Dropped before use: batches older than `max_staleness`.
 
         Raises:
             LookupError: none is usable.
@@ -73,9 +73,9 @@ class ReplayBuffer:
         chosen.uses += 1
         self.records = [r for r in self.records if r.uses < self.settings.reuse]
         dropped = sum(len(r.kept) for r in old)
-        return [chosen], ({"replay_stale": dropped} if dropped else {})
+        return chosen, ({"replay_stale": dropped} if dropped else {})
 
-    def _usable(self, record: Record, version: int) -> bool:
+    def _usable(self, record: ReplayBatch, version: int) -> bool:
         return record.uses < self.settings.reuse and version - record.version <= self.settings.max_staleness
 
     def dump(self) -> bytes:
@@ -86,7 +86,7 @@ class ReplayBuffer:
         self.records = [_from_json(json.loads(line)) for line in data.splitlines()]
 
 
-def _to_json(record: Record) -> dict[str, Any]:
+def _to_json(record: ReplayBatch) -> dict[str, Any]:
     places = {id(episode): place for place, episode in enumerate(record.episodes)}
     return {
         "episodes": [episode_to_json(episode) for episode in record.episodes],
@@ -99,8 +99,8 @@ def _to_json(record: Record) -> dict[str, Any]:
     }
 
 
-def _from_json(data: dict[str, Any]) -> Record:
+def _from_json(data: dict[str, Any]) -> ReplayBatch:
     episodes = [episode_from_json(episode) for episode in data["episodes"]]
     advantages = [{a: np.array(v, dtype=np.float64) for a, v in one.items()} for one in data["advantages"]]
     kept = [episodes[place] for place in data["kept"]]
-    return Record(episodes, kept, advantages, data["version"], data["numbers"], data["left_out"], data["uses"])
+    return ReplayBatch(episodes, kept, advantages, data["version"], data["numbers"], data["left_out"], data["uses"])

@@ -6,40 +6,40 @@ Kept as `figures/data.json`, so that a report can be written again without the m
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from legos_train.run.trainer import Trainer
+from legos_train.league import League
+from legos_train.run.parts import Parts
 
 MANY_ROWS = 60
 """Games with more information sets have no table of their policy."""
 
 
-def facts_of(trainer: Trainer) -> dict[str, Any]:
+def facts_of(parts: Parts) -> dict[str, Any]:
     """`strategy` and `league` as JSON values; each only where there is something to say."""
-    found = {"strategy": _strategy(trainer), "league": _league(trainer)}
+    found = {"strategy": _strategy(parts), "league": _league(parts.league)}
     return {name: value for name, value in found.items() if value}
 
 
-def _strategy(trainer: Trainer) -> dict[str, Any]:
+def _strategy(parts: Parts) -> dict[str, Any]:
     """Action probabilities before and after, in every information set of a small game."""
     from legos_train.evaluation import exactly
 
-    infos = None if len(trainer.arena.envs) > 1 else trainer.course.info_sets
-    if infos is None or len(infos) > MANY_ROWS:
+    measurer, (course, *more) = parts.measurer, parts.measurer.courses.values()
+    infos = course.info_sets
+    if more or infos is None or len(infos) > MANY_ROWS:
         return {}
     columns = {}
     for name, adapter in (("before", None), ("last", "policy"), ("average", "average")):
-        if adapter is None or adapter in trainer.engine.adapters():
-            players = [trainer.player(agent, adapter) for agent in trainer.roles]
-            columns[name], _ = exactly.action_probabilities(trainer.env, players, infos)  # type: ignore[arg-type]
+        if adapter is None or adapter in parts.engine.adapters():
+            players = [measurer.player(course, agent, adapter) for agent in course.slot.seats]
+            columns[name], _ = exactly.action_probabilities(course.env, players, infos)  # type: ignore[arg-type]
     rows = [[info.view, move, [columns[name][info][move] for name in columns]] for info in infos for move in info.legal]
     return {"columns": list(columns), "rows": rows}
 
 
-def _league(trainer: Trainer) -> dict[str, Any]:
+def _league(league: League | None) -> dict[str, Any]:
     """Members with games, win rates by seat and ratings; the payoffs between members where they were played."""
-    league = trainer.league
     if league is None or not league.members:
         return {}
     members = [name for name in league.members if name in league.against.scores]

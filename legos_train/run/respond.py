@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from legos_train.run.monitor import Alarm
-    from legos_train.run.trainer import Trainer
+from legos_train.league import League, LeagueSettings
+from legos_train.run.monitor import Alarm
+from legos_train.run.parts import Parts
 
 
-def respond(trainer: Trainer, alarm: Alarm) -> dict[str, Any]:
+def respond(parts: Parts, alarm: Alarm) -> dict[str, Any]:
     """Acts on an alarm as configured; returns what to log: the alarm and what was done.
 
     `warn`: nothing. `raise_kl`: the KL weight is multiplied by `kl_factor`. `inject_opponents`: `random` joins the
@@ -18,42 +18,38 @@ def respond(trainer: Trainer, alarm: Alarm) -> dict[str, Any]:
     """
     done = "none"
     if alarm.action == "raise_kl":
-        trainer.learner.kl_factor *= trainer.config.monitor.kl_factor
-        done = f"KL weight now {trainer.learner.kl_weight(trainer.learner.step + 1):.3g}"
+        parts.learner.kl_factor *= parts.config.monitor.kl_factor
+        done = f"KL weight now {parts.learner.kl_weight(parts.learner.step + 1):.3g}"
     elif alarm.action == "inject_opponents":
-        done = _inject(trainer)
+        done = _inject(parts)
     elif alarm.action == "rollback":
-        if trainer.best is None:
+        if parts.best is None:
             done = "nothing measured yet to go back to"
         else:
-            trainer.backend.load(trainer.best.weights)
-            trainer.backend.forget_moments()
-            trainer.drop_caches()
-            trainer.republish()
-            trainer.monitor.reset()
-            done = f"weights of step {trainer.best.step} are back"
+            parts.backend.load(parts.best.weights)
+            parts.drop_caches()
+            parts.sync.policy()
+            parts.monitor.reset()
+            done = f"weights of step {parts.best.step} are back"
     elif alarm.action == "stop":
-        trainer.stop_reason = alarm.text
+        parts.stop_reason = alarm.text
         done = "stopping"
     return {"name": alarm.name, "value": alarm.value, "limit": alarm.limit, "text": alarm.text, "done": done}
 
 
-def _inject(trainer: Trainer) -> str:
-    from legos_train.config import sections
-    from legos_train.league import League
-
-    slots = [slot for slot in trainer.arena.envs.values() if len(trainer.arena.live(slot)) < 2]
+def _inject(parts: Parts) -> str:
+    slots = [slot for slot in parts.arena.envs.values() if len(parts.arena.live(slot)) < 2]
     if slots:
         return f"{slots[0].name} has fewer than two trained seats: there is no seat for an opponent"
-    if trainer.league is None:
+    if parts.league is None:
         never = 10**9  # no snapshots: only random play is wanted
-        start = trainer.learner.step
-        settings = sections.League(
+        start = parts.learner.step
+        settings = LeagueSettings(
             mode="fsp", opponents=("random",), latest=0.5, snapshot_every=never, start_from=start, pool=1
         )
-        trainer.league = trainer.arena.league = League(settings, trainer.config.seed)
+        parts.use_league(League(settings, parts.config.seed))
         return "half of the episodes are now against random play"
-    if "random" not in trainer.league.members:
-        trainer.league.join("random")
+    if "random" not in parts.league.members:
+        parts.league.join("random")
         return "random play has joined the league"
     return "random play is in the league already"

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 class RolloutLog:
     """Writes `logs.rollouts` episodes, evenly over the batch, every `logs.rollouts_every` steps, first and last too."""
 
-    def __init__(self, run: Path, resumed_from: int | None, settings: sections.Logs, renderer: Renderer):
+    def __init__(self, run: Path, resumed_from: int | None, settings: sections.LogSettings, renderer: Renderer):
         self.settings, self.renderer = settings, renderer
         self._truths: dict[str, Any] = {}
         self._file = MetricsFile(run / "rollouts.jsonl", resumed_from, marks=False) if settings.rollouts else None
 
     def write(self, trainer: Trainer, record: Mapping[str, Any], last: bool) -> None:
         """The sample of the step just done, if it is one that is kept."""
-        step, batch = int(record["step"]), trainer.last_record
+        step, batch = int(record["step"]), trainer.last
         wanted = step == 1 or last or step % self.settings.rollouts_every == 0
         if self._file is None or batch is None or not wanted:
             return
@@ -61,7 +61,7 @@ class RolloutLog:
 
     def _exact(self, trainer: Trainer, episode: Episode) -> dict[str, Any] | None:
         """What each move was worth, in games that can be solved quickly."""
-        course = trainer.measurer.courses.get(episode.env_id)
+        course = trainer.parts.measurer.courses.get(episode.env_id)
         if course is None or course.info_sets is None or episode.options:
             return None
         if episode.env_id not in self._truths:

@@ -2,81 +2,71 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from legos_train.config import sections as settings
 from legos_train.disk import checkpoint
-from legos_train.league import League
-
-if TYPE_CHECKING:
-    from legos_train.run.trainer import Trainer
+from legos_train.league import League, LeagueSettings
+from legos_train.run.parts import Best, Parts
+from legos_train.run.shared import shared_checkpoint
+from legos_train.run.weight_sync import member_version
 
 LEAGUE = "league_"
 
 
-@dataclass(slots=True)
-class Best:
-    """The best weights measured so far: after which step, the last ones or the average, and their numbers."""
-
-    step: int
-    kind: str
-    numbers: dict[str, float]
-    weights: dict[str, Any]
-
-
-def save(trainer: Trainer, root: Path) -> None:
+def save(parts: Parts, root: Path) -> None:
     """Writes `root/step_N`, and drops caches, here as after a resume. Of several ranks only the first writes."""
-    if trainer.world is None or not trainer.world.rank:
-        arrays, state = _state(trainer)
-        files = {"replay.jsonl": trainer.replay.dump()}
-        checkpoint.save(root, trainer.learner.step, arrays, state, trainer.config.checkpoint.keep, files=files)
-    trainer.drop_caches()
+    if parts.world is None or not parts.world.rank:
+        tensors, state = _state(parts)
+        files = {"replay.jsonl": parts.replay.dump()}
+        checkpoint.save(root, parts.learner.step, tensors, state, parts.config.checkpoint.keep, files=files)
+    parts.drop_caches()
 
 
-def _state(trainer: Trainer) -> tuple[dict[str, Any], dict[str, Any]]:
-    arrays: dict[str, Any] = trainer.learner.arrays()
-    best, league = trainer.best, trainer.league
+def _state(parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
+    tensors, learner = parts.learner.state()
+    best, league = parts.best, parts.league
     if best is not None:
-        arrays["best"] = best.weights
+        tensors["best"] = parts.backend.pack(best.weights)
     if league is not None:
-        arrays |= {f"{LEAGUE}{name}": weights for name, weights in league.weights.items()}
-    return arrays, {
-        "learner": trainer.learner.state(),
-        "credit": trainer.credit.state_dict(),
+        tensors |= {f"{LEAGUE}{name}": parts.backend.pack(weights) for name, weights in league.weights.items()}
+    return tensors, {
+        "learner": learner,
+        "credit": parts.credit.state_dict(),
         "best": None if best is None else {"step": best.step, "kind": best.kind, "numbers": best.numbers},
-        "arena": trainer.arena.state_dict(),
-        "monitor": trainer.monitor.state_dict(),
-        "stop_reason": trainer.stop_reason,
+        "arena": parts.arena.state_dict(),
+        "monitor": parts.monitor.state_dict(),
+        "stop_reason": parts.stop_reason,
         "league": league.state_dict() if league is not None else None,
         "league_settings": league.settings.plain() if league is not None else None,
     }
 
 
-def restore(trainer: Trainer, root: Path) -> int:
+def restore(parts: Parts, root: Path) -> int:
     """Comes back to the newest whole checkpoint, on all ranks; returns its step, 0 when there is none."""
-    found = None if trainer.world is not None and trainer.world.rank else checkpoint.load_newest(root)
-    if trainer.world is not None:
-        from legos_train.run.shared import shared_checkpoint
-
-        found = shared_checkpoint(trainer.world, found)
-    if found is None:
+    loaded = None if parts.world is not None and parts.world.rank else checkpoint.load_newest(root)
+    if parts.world is not None:
+        loaded = shared_checkpoint(parts.world, loaded)
+    if loaded is None:
         return 0
-    arrays, state, files = found.arrays, found.state, found.files
-    trainer.learner.restore(arrays, state["learner"])
-    trainer.credit.load_state_dict(state["credit"])
-    trainer.arena.load_state_dict(state["arena"])
-    trainer.monitor.load_state_dict(state["monitor"])
-    trainer.stop_reason = state["stop_reason"]
-    trainer.replay.load(files["replay.jsonl"])
+    tensors, state = loaded.arrays, loaded.state
+    parts.learner.restore(tensors, state["learner"])
+    parts.credit.load_state_dict(state["credit"])
+    parts.arena.load_state_dict(state["arena"])
+    parts.monitor.load_state_dict(state["monitor"])
+    parts.stop_reason = state["stop_reason"]
+    parts.replay.load(loaded.files["replay.jsonl"])
     if state["league"] is not None:
-        if trainer.league is None:  # the monitor had put it in
-            trainer.league = trainer.arena.league = League(trainer.config.league, trainer.config.seed)
-        trainer.league.settings = settings.League(**state["league_settings"])
-        kept = {name.removeprefix(LEAGUE): w for name, w in arrays.items() if name.startswith(LEAGUE)}
-        trainer.league.load_state_dict(state["league"], kept)
+        league = parts.league
+        if league is None:  # the monitor had put it in
+            league = League(parts.config.league, parts.config.seed)
+            parts.use_league(league)
+        league.settings = LeagueSettings(**state["league_settings"])
+        names = {key.removeprefix(LEAGUE): key for key in tensors if key.startswith(LEAGUE)}
+        pool = {name: parts.backend.unpack(tensors[key], member_version(name)) for name, key in names.items()}
+        league.load_state_dict(state["league"], pool)
     if state["best"] is not None:
-        trainer.best = Best(**state["best"], weights=arrays["best"])
-    trainer.publish_all()
-    return trainer.learner.step
+        best = state["best"]
+        parts.best = Best(**best, weights=parts.backend.unpack(tensors["best"], best["step"]))
+    parts.sync.everything(parts.league)
+    return parts.learner.step

@@ -49,7 +49,7 @@ def read(lines: TextIO, inbox: queue.Queue[serving_jobs.Message]) -> None:
             data = json.loads(line)
             if "jobs" in data:
                 inbox.put(
-                    serving_jobs.Play(data["number"], [Job.from_json(job) for job in data["jobs"]], data["retries"])
+                    serving_jobs.JobBatch(data["number"], [Job.from_json(job) for job in data["jobs"]], data["retries"])
                 )
             elif data.get("path") is None:
                 inbox.put(serving_jobs.Publish(data["name"], None))

@@ -199,17 +199,16 @@ def test_a_server_takes_runs_as_adapters_and_the_model_that_they_are_for(
     import numpy as np
 
     import inference.server.app as app
-    import inference.server.running as running
     from inference import read_adapter
 
     seen: list[app.Settings] = []
-    monkeypatch.setattr(app, "create_app", seen.append)
-    monkeypatch.setattr(running, "serve", lambda *args: 0)
+    monkeypatch.setattr("inference.server.create_app", seen.append)
+    monkeypatch.setattr("inference.server.serve", lambda *args: 0)
     assert main(["serve", "--adapter", f"kuhn={run_dir}", "--adapter", f"best={run_dir}@best"]) == 0
     assert seen[0].model == "tiny" and seen[0].adapters == {"kuhn": run_dir / "adapter", "best": run_dir / "best"}
     assert main(["serve", "--model", "other", "--adapter", f"kuhn={run_dir}"]) == 0
     assert seen[1].model == "other" and "adapters for tiny are served over other" in capsys.readouterr().err
-    monkeypatch.setattr(running, "serve", lambda *args: kept.append(read_adapter(seen[-1].adapters["k"])) or 0)
+    monkeypatch.setattr("inference.server.serve", lambda *args: kept.append(read_adapter(seen[-1].adapters["k"])) or 0)
     kept: list[Any] = []
     assert main(["serve", "--adapter", f"k={run_dir}@step_2"]) == 0
     last = read_adapter(run_dir / "last").weights

@@ -73,7 +73,7 @@ def test_a_server_that_cannot_be_reached_is_no_traceback(
     def train(**_: object) -> None:
         raise ServerUnavailable("no endpoint is usable")
 
-    monkeypatch.setattr("legos_train.train", train)
+    monkeypatch.setattr("legos_train.run.train", train)
     assert cli.main(["train", "--server", "http://127.0.0.1:9"]) == 1
     assert capsys.readouterr().err == "error: no endpoint is usable\n"
 

@@ -7,7 +7,7 @@ import pytest
 
 import legos_envs
 from legos_envs import exact
-from legos_train.evaluation.exactly import Table, code_table, regrets, report, value_against
+from legos_train.evaluation.exactly import PolicyTable, code_table, regrets, report, value_against
 
 
 @pytest.fixture(scope="module")
@@ -17,13 +17,13 @@ def kuhn() -> legos_envs.GameEnv:
     return env
 
 
-def table(env: legos_envs.GameEnv, name: str) -> Table:
+def table(env: legos_envs.GameEnv, name: str) -> PolicyTable:
     found = code_table(env, name)
     assert found is not None
     return found
 
 
-def some(env: legos_envs.GameEnv, seed: int) -> Table:
+def some(env: legos_envs.GameEnv, seed: int) -> PolicyTable:
     rng = np.random.default_rng(seed)
     return {
         info: dict(zip(info.legal, rng.dirichlet([0.5] * len(info.legal)).tolist()))

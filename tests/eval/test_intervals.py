@@ -20,7 +20,7 @@ from legos_train.evaluation.intervals import (
     student,
 )
 from legos_train.evaluation.summary import by_seed
-from legos_train.rollout import Play, Rollouts
+from legos_train.rollout import Job, Rollouts
 
 
 def test_identical_policies_differ_by_nothing_in_95_of_100_evaluations() -> None:
@@ -30,7 +30,7 @@ def test_identical_policies_differ_by_nothing_in_95_of_100_evaluations() -> None
     replications, seeds = 400, 12
     policy, opponent = RandomPolicy(), RandomPolicy()
     plays = [
-        Play("KuhnPoker-v0", 1000 + n, {f"player_{side}": policy, f"player_{1 - side}": opponent}, salt=side)
+        Job("KuhnPoker-v0", 1000 + n, {f"player_{side}": policy, f"player_{1 - side}": opponent}, salt=side)
         for n in range(replications * seeds)
         for side in (0, 1)
     ]

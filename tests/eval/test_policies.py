@@ -18,7 +18,7 @@ from legos_train.cli.main import main
 from legos_train.config import from_dict
 from legos_train.errors import PolicyError
 from legos_train.evaluation.outcomes import OUTCOMES
-from legos_train.evaluation.setting import told_roles, trained_args
+from legos_train.evaluation.session import prompted_roles, trained_args
 from legos_train.players.words import Cast, fingerprint, is_code, locate, read_weights
 from legos_train.run.build import arena_of
 
@@ -292,6 +292,6 @@ def test_what_a_run_was_told_in_training_is_remembered(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(
         '[[env]]\nid = "Debate-v0"\nargs = {rounds = 1}\n[actors.pro]\nsystem_prompt = "Be brief."\n[actors.con]\n'
     )
-    assert told_roles(f"{tmp_path}@best") == ["pro"] and told_roles("random") == []
+    assert prompted_roles(f"{tmp_path}@best") == ["pro"] and prompted_roles("random") == []
     assert trained_args(str(tmp_path), "Debate-v0") == {"rounds": 1}
     assert trained_args(str(tmp_path), "KuhnPoker-v0") is None is trained_args("tiny", "KuhnPoker-v0")

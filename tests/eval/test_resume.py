@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from legos_train.cli.main import main
-from legos_train.evaluation import Journal
-from legos_train.evaluation.journal import LOG, JournalError
+from legos_train.evaluation.journal import LOG, Journal, JournalError
 from legos_train.observe.viewer import read_log
 
 GAME = ["eval", "KuhnPoker-v0", "-m", "random", "--opponent", "scripted:last", "--json"]

@@ -13,7 +13,7 @@ import pytest
 from legos_envs.scoring.ratings import bradley_terry
 from legos_train.cli.main import main
 from legos_train.cli.tournament import lines
-from legos_train.evaluation.crossplay import Met, online, payoffs, ratings
+from legos_train.evaluation.crossplay import Meeting, online, payoffs, ratings
 from legos_train.evaluation.leaderboard import Leaderboard, LeaderboardError
 
 from .stub import chat, error, legal, serving
@@ -96,8 +96,8 @@ def test_a_leaderboard_is_no_other_file(tmp_path: Path) -> None:
 
 def test_envs_count_the_same_however_many_games_they_have() -> None:
     """`a` wins 30 of 40 in one env and 2 of 8 in the other: level, though it has won most of its games."""
-    met = [Met(f"x{n}", "X", "a", "b", float(n % 4 != 0), n) for n in range(40)]
-    met += [Met(f"y{n}", "Y", "a", "b", float(n % 4 == 0), n) for n in range(8)]
+    met = [Meeting(f"x{n}", "X", "a", "b", float(n % 4 != 0), n) for n in range(40)]
+    met += [Meeting(f"y{n}", "Y", "a", "b", float(n % 4 == 0), n) for n in range(8)]
     found = ratings(met, seed=0)
     assert found["a"]["elo"] == pytest.approx(found["b"]["elo"], abs=1e-6)
     assert payoffs(met, ["a", "b"])[0, 1] == pytest.approx(0)
@@ -119,7 +119,7 @@ def test_intervals_of_ratings_cover_the_truth() -> None:
     covered = []
     for number in range(40):
         rng = np.random.default_rng(number)
-        met = [Met(str(n), "X", "a", "b", float(rng.random() < 0.64), n) for n in range(150)]
+        met = [Meeting(str(n), "X", "a", "b", float(rng.random() < 0.64), n) for n in range(150)]
         low, high = ratings(met, number, resamples=50)["a"]["ci95"]  # type: ignore[misc]
         covered.append(low <= 1550 <= high)
     assert np.mean(covered) > 0.86

@@ -237,7 +237,7 @@ def test_a_damaged_file_is_named(cut: int, tmp_path: Path) -> None:
     adapter = by_trainer(tmp_path / "adapter", tensors(), config())
     file = adapter / "adapters.safetensors"
     file.write_bytes(file.read_bytes()[:cut])
-    with pytest.raises(ExportError, match="no whole safetensors file"):
+    with pytest.raises(ExportError, match="damaged"):
         to_peft(adapter, tmp_path / "peft", "org/name")
 
 

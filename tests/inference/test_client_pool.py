@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from asking import change, query
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live import LiveServer, serving, wait_until
@@ -27,13 +27,13 @@ from inference import (
     ServerUnavailable,
 )
 from inference.client.interface import ChatReply, ServerInfo
-from inference.client.packing import Packed
+from inference.client.packing import PackedAdapter
 from inference.client.publications import Publication, Publications
 from inference.client.retry import Retry
 from inference.types import PublishMode
 
 QUICK = Retry(attempts=8, first=0.002, most=0.02)
-PACKED = {version: Packed(b"", 1.0, "", f"digest {version}") for version in range(1000)}
+PACKED = {version: PackedAdapter(b"", 1.0, "", f"digest {version}") for version in range(1000)}
 
 
 class Fake:
@@ -80,13 +80,18 @@ class Fake:
         raise NotImplementedError
 
     async def publish(
-        self, name: str, weights: Mapping[str, Any] | Packed, scale: float, version: int, mode: PublishMode = "pin"
+        self,
+        name: str,
+        weights: Mapping[str, Any] | PackedAdapter,
+        scale: float,
+        version: int,
+        mode: PublishMode = "pin",
     ) -> str:
         self._there()
         await asyncio.sleep(0)
         if self.refuses:
             raise RequestRefused(400, f"{self.url} refuses")
-        assert isinstance(weights, Packed)
+        assert isinstance(weights, PackedAdapter)
         self.adapters[name] = AdapterInfo(name, version, weights.digest, 1, 0)
         return weights.digest
 
@@ -126,8 +131,8 @@ def by(completion: Completion) -> str:
     return str(completion.error)
 
 
-ASK = Request((1,))
-PRO = Request((1,), adapter="pro")
+ASK = query((1,))
+PRO = query((1,), adapter="pro")
 
 
 # --- who answers -----------------------------------------------------------------------------------------------------
@@ -514,7 +519,7 @@ def pair(random_model_dir: Path) -> Iterator[list[LiveServer]]:
 def test_a_server_dies_under_load_and_nothing_is_lost_and_it_catches_up(
     pair: list[LiveServer], random_model_dir: Path, make_adapter: Callable[..., Any]
 ) -> None:
-    first = [replace(LONG, max_tokens=30 + i % 40, seed=i, adapter="pro" if i % 2 else None) for i in range(48)]
+    first = [change(LONG, max_tokens=30 + i % 40, seed=i, adapter="pro" if i % 2 else None) for i in range(48)]
     with Engine.load(random_model_dir) as engine:
         engine.publish("pro", make_adapter(1), scale=1.0, version=1)
         expected = [completion.tokens for completion in engine.generate(first)]
@@ -531,11 +536,11 @@ def test_a_server_dies_under_load_and_nothing_is_lost_and_it_catches_up(
             digest = await pool.publish("pro", make_adapter(2), 1.0, 2)
             await asyncio.to_thread(pair[1].restart)
             while not pool.status()[1].usable:
-                assert (await pool.complete(replace(LONG, max_tokens=2, adapter="pro"))).policy_version == 2
+                assert (await pool.complete(change(LONG, max_tokens=2, adapter="pro"))).policy_version == 2
             infos = [await client.info() for client in clients]
             assert [info.adapters["pro"].digest for info in infos] == [digest, digest]
             served = [s.served for s in pool.status()]
-            found = [await pool.complete(replace(LONG, max_tokens=4, adapter="pro", seed=i)) for i in range(6)]
+            found = [await pool.complete(change(LONG, max_tokens=4, adapter="pro", seed=i)) for i in range(6)]
             assert {completion.policy_version for completion in found} == {2}
             assert [s.served - before for s, before in zip(pool.status(), served)] == [3, 3]
             await pool.unpublish("pro")

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 CHECK = """
 import numpy as np
 {before}
-from inference import fastblas
+from inference.forward import fastblas
 status = fastblas.enable()
 import mlx.core as mx
 a = np.random.default_rng(0).standard_normal((65, 33)).astype(np.float32)

@@ -120,7 +120,7 @@ def test_layers_of_mlx_lms_adapters_are_seen_through() -> None:
     from mlx_lm.tuner.dora import DoRAEmbedding, DoRALinear
     from mlx_lm.tuner.lora import LoRAEmbedding, LoRALinear, LoRASwitchLinear
 
-    from inference.wrapped import LORA, wrapped
+    from inference.adapters import LORA, base_layer
 
     linear, embedding, expert = nn.Linear(4, 4), nn.Embedding(4, 4), SwitchLinear(4, 4, 2)
     for layer, inner in [
@@ -130,6 +130,6 @@ def test_layers_of_mlx_lms_adapters_are_seen_through() -> None:
         (DoRALinear.from_base(linear), linear),
         (DoRAEmbedding.from_base(embedding), embedding),
     ]:
-        assert wrapped(layer) is inner
-    assert wrapped(linear) is None and wrapped("linear") is None
-    assert wrapped(DoRALinear.from_base(linear), by=(LORA,)) is None
+        assert base_layer(layer) is inner
+    assert base_layer(linear) is None and base_layer("linear") is None
+    assert base_layer(DoRALinear.from_base(linear), by=(LORA,)) is None

@@ -16,13 +16,15 @@ import mlx_lm
 import numpy as np
 import pytest
 import zoo
+from asking import query
 from mlx import nn
 from test_engine import PROMPTS, forward_logprobs
 from test_zoo import with_lora
 
-from inference import Engine, Request, loading
+from inference import Engine, loading
 from legos_train import TrainConfig, Trainer, train
 from legos_train.config import from_dict
+from legos_train.run import build
 from legos_train.run.trainer import POLICY
 
 ON_CPU = mx.default_device().type == mx.DeviceType.cpu
@@ -75,7 +77,7 @@ def test_it_serves_with_adapters(folder: Path) -> None:
             engine.publish(name, weights, scale=1.0, version=seed)
             models[name] = with_lora(base, weights, 4, 1.0)
         requests = [
-            Request(PROMPTS[i % 4], 6, seed=i, adapter=(None, "a", "b")[i % 3], stop_ids=frozenset()) for i in range(8)
+            query(PROMPTS[i % 4], 6, seed=i, adapter=(None, "a", "b")[i % 3], stop_ids=frozenset()) for i in range(8)
         ]
         for completion, request in zip(engine.generate(requests), requests):
             expected = forward_logprobs(models[request.adapter], request.prompt, completion.tokens)
@@ -83,22 +85,22 @@ def test_it_serves_with_adapters(folder: Path) -> None:
 
 
 def test_two_training_steps_are_published(folder: Path, tmp_path: Path) -> None:
-    trainer = Trainer(config(folder))
+    trainer = Trainer(build(config(folder)))
     try:
-        before = trainer.engine.adapters()[POLICY]
-        start = {name: np.array(w) for name, w in trainer.backend.policy.trainable().items()}
+        before = trainer.parts.engine.adapters()[POLICY]
+        start = {name: np.array(w) for name, w in trainer.parts.backend.policy.trainable().items()}
         records = [trainer.step() for _ in range(2)]
-        after = trainer.engine.adapters()[POLICY]
+        after = trainer.parts.engine.adapters()[POLICY]
         assert (before.version, after.version) == (0, 2) and before.digest != after.digest
         # 3e-6 on a CPU. In bfloat16 a logit near 8 is known to 0.03.
         assert max(r["mismatch_max"] for r in records) < (1e-4 if ON_CPU else 0.3)
-        trained = trainer.backend.policy.trainable()
+        trained = trainer.parts.backend.policy.trainable()
         assert max(float(np.abs(np.array(w) - start[name]).max()) for name, w in trained.items()) > 1e-3
-        trainer.backend.policy.save(tmp_path / "adapter")
-        served = trainer.engine.next_logits(PROMPTS, POLICY)
-        untrained = trainer.engine.next_logits(PROMPTS)
+        trainer.parts.backend.policy.save(tmp_path / "adapter")
+        served = trainer.parts.engine.next_logits(PROMPTS, POLICY)
+        untrained = trainer.parts.engine.next_logits(PROMPTS)
     finally:
-        trainer.close()
+        trainer.parts.close()
     model = plain(folder, tmp_path / "adapter")
     expected = np.stack([np.array(model(mx.array([p]))[0, -1].astype(mx.float32)) for p in PROMPTS])
     assert np.abs(served - expected).max() < (1e-3 if ON_CPU else 0.3)

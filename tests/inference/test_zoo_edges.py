@@ -9,13 +9,14 @@ import mlx_lm.tuner.utils
 import numpy as np
 import pytest
 import zoo
+from asking import query
 from mlx_lm.models import qwen2
 from test_engine import close
 from test_zoo import ON_CPU, PATHS, PROMPTS, case, check, jobs, path, run
 
-from inference import AdapterError, Engine, Request, UnsupportedModel, clone_structure
-from inference.engine import runner
-from inference.forward.kv import Arena
+from inference import AdapterError, Engine, UnsupportedModel, clone_structure
+from inference.forward import choose
+from inference.forward.kv import SlotKVCache
 from inference.loading import context_length
 
 
@@ -36,7 +37,7 @@ def test_a_model_that_takes_no_uneven_rows_is_run_row_by_row(monkeypatch: pytest
     """Gemma 2 adds the mask along the wrong axis for more than one row: wrong numbers, not an error."""
     with case("gemma2") as made:
         assert path(made) == "row by row"
-    monkeypatch.setattr(runner, "alike", lambda *_: True)
+    monkeypatch.setattr(choose, "alike", lambda *_: True)
     with case("gemma2") as made, pytest.raises(AssertionError):
         assert path(made) == "mlx"
         check(made, 1.0)
@@ -72,15 +73,15 @@ def test_prompts_of_different_lengths_in_one_pass(name: str) -> None:
     """Padding enters no state and no expert; all three join in the same step, each under another adapter."""
     with case(name, prefill_tokens=2048, prefix_cache_bytes=0) as made:
         requests = [
-            Request(prompt, 3, seed=i, stop_ids=frozenset(), adapter=(None, "a", "b")[i])
+            query(prompt, 3, seed=i, stop_ids=frozenset(), adapter=(None, "a", "b")[i])
             for i, prompt in enumerate((PROMPTS[0], PROMPTS[1], PROMPTS[1][5:]))
         ]
         fed = []
         forward = made.engine._runner.forward
 
-        def watched(arena: Any, low: int, offsets: Any, tokens: Any, *rest: Any, **options: Any) -> Any:
+        def watched(kv: Any, low: int, offsets: Any, tokens: Any, *rest: Any, **options: Any) -> Any:
             fed.append(tokens.shape)
-            return forward(arena, low, offsets, tokens, *rest, **options)
+            return forward(kv, low, offsets, tokens, *rest, **options)
 
         watched.batches = forward.batches  # type: ignore[attr-defined]
         made.engine._runner.forward = watched  # type: ignore[assignment]
@@ -110,13 +111,13 @@ def test_a_step_that_fails_leaves_no_state_behind(name: str, monkeypatch: pytest
 def test_a_slot_says_how_much_it_has_seen() -> None:
     with case("mamba2") as made:
         forward = made.engine._runner.forward
-        arena, base = forward.arena(), made.engine._bank.base
-        forward(arena, 0, [0], np.array([[1, 2, 3]], dtype=np.int32), [base], [2])
-        arena.copy([(4, 0, 3)])
+        kv, base = forward.new_kv(), made.engine._bank.base
+        forward(kv, 0, [0], np.array([[1, 2, 3]], dtype=np.int32), [base], [2])
+        kv.copy([(4, 0, 3)])
         with pytest.raises(RuntimeError, match="slot 0 has seen None tokens, not the 3"):
-            forward(arena, 0, [3], np.array([[4]], dtype=np.int32), [base], [0])
+            forward(kv, 0, [3], np.array([[4]], dtype=np.int32), [base], [0])
         with pytest.raises(RuntimeError, match="slot 4 has seen 3 tokens, not the 2"):
-            forward(arena, 4, [2], np.array([[4]], dtype=np.int32), [base], [0])
+            forward(kv, 4, [2], np.array([[4]], dtype=np.int32), [base], [0])
 
 
 @pytest.mark.parametrize("name", ["gemma3_text", "mamba2"])
@@ -124,7 +125,7 @@ def test_memory_is_planned_by_what_a_token_costs(name: str) -> None:
     """Not by the 256 entries that mlx-lm's caches take at once, which refused long prompts on small budgets."""
     with case(name, max_kv_bytes=1 << 18) as made:
         assert made.engine._runner.bytes_per_entry <= 1024
-        [completion] = made.engine.generate([Request(PROMPTS[1], 100, stop_ids=frozenset())])
+        [completion] = made.engine.generate([query(PROMPTS[1], 100, stop_ids=frozenset())])
         assert len(completion.tokens) == 100
 
 
@@ -176,11 +177,11 @@ def test_rows_are_told_apart_in_flattened_input_or_not_at_all() -> None:
 
 def test_a_layer_that_stores_nothing_is_left_out_of_copies_and_snapshots() -> None:
     """Some designs attend to another layer's keys; which layers do is not known before the first write."""
-    arena, other = Arena(2), Arena(2)
+    kv, other = SlotKVCache(2), SlotKVCache(2)
     fed = mx.random.normal((1, 2, 5, 4), key=mx.random.key(0))
-    arena.open(0, [0], 5)[1].update_and_fetch(fed, fed * 2)
-    arena.copy([(2, 0, 5)])
-    other.restore(arena.snapshot(2, 4), [1], 3)
+    kv.open(0, [0], 5)[1].update_and_fetch(fed, fed * 2)
+    kv.copy([(2, 0, 5)])
+    other.restore(kv.snapshot(2, 4), [1], 3)
     assert other.layers[0].keys is None
     assert mx.array_equal(other.layers[1].keys[1, :, :3], fed[0, :, :3])
     assert mx.array_equal(other.layers[1].values[1, :, :3], fed[0, :, :3] * 2)

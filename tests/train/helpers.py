@@ -8,6 +8,7 @@ from typing import Any
 
 from legos_train import TrainConfig
 from legos_train.config import from_dict
+from legos_train.loss import LossSettings
 
 
 def small(run_dir: Path | None = None, **changes: Any) -> TrainConfig:
@@ -22,6 +23,11 @@ def small(run_dir: Path | None = None, **changes: Any) -> TrainConfig:
         "checkpoint": {"every": 0},
     }
     return from_dict({**settings, **changes})
+
+
+def plain_loss(**changes: Any) -> LossSettings:
+    """A loss over tokens without a KL penalty, which is then what a test adds."""
+    return LossSettings(**{"aggregation": "token", "kl": 0.0, "kl_estimator": "exact", **changes})
 
 
 def digest(path: Path) -> str:

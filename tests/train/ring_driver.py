@@ -17,11 +17,11 @@ import mlx.core as mx
 import numpy as np
 
 from legos_train import Trainer, TrainingError, train
-from legos_train.loss import LossSettings
 from legos_train.model import World, joined
-from legos_train.model.gradients import prepare
-from legos_train.model.policy import grad_norm, loss_and_grad
+from legos_train.model.gradients import grad_norm, loss_and_grad, prepare
 from legos_train.model.rank_watch import RankLost
+from legos_train.run import build
+from tests.train.helpers import plain_loss
 
 from .helpers import small
 
@@ -32,18 +32,18 @@ class Broken(Exception):
 
 def gradients(world: World) -> dict[str, Any]:
     """How far the sum over the ranks is from the gradient of one process, by case, and every rank's share."""
-    trainer, found = Trainer(small(steps=2, batch_size=48)), {}
+    trainer, found = Trainer(build(small(steps=2, batch_size=48))), {}
     try:
         trainer.step()
         trainer.step()  # from now on both factors of LoRA have a gradient
-        policy, whole = trainer.backend.policy, trainer.batch
+        policy, whole = trainer.parts.backend.policy, trainer.batch
         for name, batch, settings in (
             ("ppo", whole, {}),
             ("gspo", whole, {"loss": "gspo"}),
             ("corrected", whole, {"truncate_ratio": 2.0}),
             ("one turn", whole.select(whole.sequence == whole.sequence[0]), {}),
         ):
-            chosen = LossSettings(kl_weight=0.1, entropy_weight=0.01, **settings)
+            chosen = plain_loss(kl=0.1, entropy=0.01, **settings)
             alone, together = prepare(policy, batch, chosen), prepare(policy, batch, chosen, world=world)
             _, own, numbers = loss_and_grad(policy, alone, chosen)
             _, ours, summed = loss_and_grad(policy, together, chosen, world=world)
@@ -57,7 +57,7 @@ def gradients(world: World) -> dict[str, Any]:
                 "shares": [int(data) for data in world.gather(str(len(world.part(batch)[0])).encode())],
             }
     finally:
-        trainer.close()
+        trainer.parts.close()
     return found
 
 

@@ -10,6 +10,7 @@ import pytest
 import legos_envs
 from legos_envs.policies import RandomPolicy
 from legos_train import Actor, Arena, ConfigError, EpisodeRequest, Trainer, train
+from legos_train.run import build
 
 from .helpers import small
 
@@ -34,7 +35,7 @@ def test_only_what_the_live_policy_said_is_trained(tmp_path: Path) -> None:
     arena = Arena()
     arena.add_env("nim", "Nim-v0")
     arena.add_actor(Actor("player_1", model=RandomPolicy()))
-    trainer = Trainer(small(batch_size=8), arena)
+    trainer = Trainer(build(small(batch_size=8), arena))
     try:
         requests = [EpisodeRequest("nim")] * 3 + [EpisodeRequest("nim", train_roles=())] * 2
         episodes = asyncio.run(arena.generate_rollouts(requests))
@@ -45,10 +46,10 @@ def test_only_what_the_live_policy_said_is_trained(tmp_path: Path) -> None:
         assert episodes[3].trajectories["player_0"].info["untrained"] == "role not trained"
         record = trainer.step()
         assert record["updates"] == 1
-        trained = [a for e in trainer.last_record.kept for a, t in e.trajectories.items() if t.trainable]  # type: ignore[union-attr]
+        trained = [a for e in trainer.last.kept for a, t in e.trajectories.items() if t.trainable]  # type: ignore[union-attr]
         assert set(trained) == {"player_0"}
     finally:
-        trainer.close()
+        trainer.parts.close()
 
 
 def test_get_batch_of_a_user_decides_what_is_played(tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_get_batch_of_a_user_decides_what_is_played(tmp_path: Path) -> None:
 
     arena = Mine()
     arena.add_env("nim", legos_envs.make("Nim-v0"))
-    trainer = Trainer(small(batch_size=8, credit={"name": "grpo"}, group_size=1), arena)
+    trainer = Trainer(build(small(batch_size=8, credit={"name": "grpo"}, group_size=1), arena))
     try:
         episodes = trainer.play(1)
         assert len(episodes) == 8 and len({e.seed for e in episodes}) == 2
@@ -67,7 +68,7 @@ def test_get_batch_of_a_user_decides_what_is_played(tmp_path: Path) -> None:
         assert [e.seed for e in trainer.play(1)] == [e.seed for e in episodes], "a step draws the same each time"
         assert trainer.step()["updates"] == 1
     finally:
-        trainer.close()
+        trainer.parts.close()
 
 
 def test_an_arena_alone_plays_with_the_base_model() -> None:
@@ -81,16 +82,16 @@ def test_an_arena_alone_plays_with_the_base_model() -> None:
 
 
 def test_a_judge_without_an_entry_is_the_base_at_temperature_0_and_never_trained() -> None:
-    trainer = Trainer(small(env="Debate-v0", batch_size=2, sampling={"max_tokens": 8}))
+    trainer = Trainer(build(small(env="Debate-v0", batch_size=2, sampling={"max_tokens": 8})))
     try:
-        slot = trainer.arena.slot("Debate-v0")
-        actor = trainer.arena.players(slot)["*untrained"]
+        slot = trainer.parts.arena.slot("Debate-v0")
+        actor = trainer.parts.arena.players(slot)["*untrained"]
         assert (actor.model, actor.temperature, actor.trainable) == ("base", 0.0, False)
         (episode, _) = trainer.play(1)
         judges = [t for t in episode.trajectories.values() if t.role == "judge"]
         assert judges and all(t.info["player"] == "base" and not t.trainable for t in judges)
     finally:
-        trainer.close()
+        trainer.parts.close()
 
 
 @pytest.mark.parametrize(
@@ -103,11 +104,11 @@ def test_a_judge_without_an_entry_is_the_base_at_temperature_0_and_never_trained
 )
 def test_what_does_not_fit_is_said(changes: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        trainer = Trainer(small(batch_size=4, **changes))
+        trainer = Trainer(build(small(batch_size=4, **changes)))
         try:
             trainer.play(1)
         finally:
-            trainer.close()
+            trainer.parts.close()
 
 
 def test_names_are_taken_once() -> None:

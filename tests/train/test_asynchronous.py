@@ -9,6 +9,7 @@ from legos_envs import Decision
 from legos_envs.records import Episode, Trajectory, Turn, episode_from_json, episode_to_json
 from legos_train import Actor, Arena, ConfigError, Trainer
 from legos_train.batch import pack
+from legos_train.run import build
 from legos_train.run.overlap import make_batch_generator, overlapped, split_stale
 from legos_train.run.stopping import Stopping
 
@@ -20,13 +21,13 @@ def run(trainer: Trainer) -> list[dict]:
         with Stopping(quiet=True) as stopping:
             return list(overlapped(trainer, 0, stopping))
     finally:
-        trainer.close()
+        trainer.parts.close()
 
 
 @pytest.mark.parametrize("backend", ["process", "thread"])
 def test_batches_are_generated_ahead_and_never_too_old(backend: str) -> None:
     settings = {"enabled": True, "backend": backend, "max_off_policy_steps": 1, "queue": 4}
-    records = run(Trainer(small(steps=5, batch_size=16, asynchronous=settings)))
+    records = run(Trainer(build(small(steps=5, batch_size=16, asynchronous=settings))))
     assert [r["step"] for r in records] == [1, 2, 3, 4, 5] and all(r["updates"] == 1 for r in records)
     assert max(r["staleness_max"] for r in records) <= 1
     assert all(r["dropped"]["stale_episodes"] == 0 for r in records), "the bound is kept by not running ahead"
@@ -38,12 +39,12 @@ def test_batches_are_generated_ahead_and_never_too_old(backend: str) -> None:
 
 def test_without_staleness_it_alternates_and_gives_what_synchronous_training_gives() -> None:
     settings = {"enabled": True, "backend": "thread", "max_off_policy_steps": 0}
-    there = run(Trainer(small(steps=3, batch_size=16, asynchronous=settings)))
-    trainer = Trainer(small(steps=3, batch_size=16))
+    there = run(Trainer(build(small(steps=3, batch_size=16, asynchronous=settings))))
+    trainer = Trainer(build(small(steps=3, batch_size=16)))
     try:
         here = [trainer.step() for _ in range(3)]
     finally:
-        trainer.close()
+        trainer.parts.close()
     for a, b in zip(here, there, strict=True):
         assert a["reward"] == b["reward"] and a["action_tokens"] == b["action_tokens"]
         assert a["loss"] == pytest.approx(b["loss"], abs=1e-4)
@@ -82,22 +83,22 @@ def test_an_error_of_the_generating_side_ends_the_run() -> None:
     arena.add_env("Nim-v0")
     arena.add_actor(Actor("player_1", model=broken))
     with pytest.raises(RuntimeError, match="the judge has gone"):
-        run(Trainer(small(steps=2, batch_size=4, asynchronous={"enabled": True}), arena))
+        run(Trainer(build(small(steps=2, batch_size=4, asynchronous={"enabled": True}), arena)))
 
 
 def test_what_cannot_be_sent_to_a_process_is_said() -> None:
     arena = Arena()
     arena.add_env("nim", lambda: __import__("legos_envs").make("Nim-v0"))
-    trainer = Trainer(small(batch_size=4, asynchronous={"enabled": True, "backend": "process"}), arena)
+    trainer = Trainer(build(small(batch_size=4, asynchronous={"enabled": True, "backend": "process"}), arena))
     try:
         with pytest.raises(ConfigError, match="use 'thread'"):
-            make_batch_generator(trainer)
+            make_batch_generator(trainer.parts)
     finally:
-        trainer.close()
+        trainer.parts.close()
 
 
 def test_episodes_survive_json() -> None:
-    trainer = Trainer(small(batch_size=4))
+    trainer = Trainer(build(small(batch_size=4)))
     try:
         for played in trainer.play(1):
             again = episode_from_json(episode_to_json(played))
@@ -105,4 +106,4 @@ def test_episodes_survive_json() -> None:
             turn = next(t for x in again.trajectories.values() for t in x.turns)
             assert turn.logprobs == tuple(float(v) for v in turn.logprobs or ()) and turn.policy_version == 0
     finally:
-        trainer.close()
+        trainer.parts.close()

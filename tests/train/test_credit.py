@@ -83,17 +83,19 @@ def test_gamma_discounts_by_turns_from_the_end():
 
 def test_grpo_by_hand():
     batch = [match(1.0, group=0), match(-1.0, group=0), match(3.0, group=0), match(7.0, group=1), match(5.0, group=1)]
-    out = GRPOCredit().assign(batch)
+    out = GRPOCredit(singleton="zero").assign(batch)
     assert [float(o["first"][0]) for o in out] == [0.0, -2.0, 2.0, 1.0, -1.0]
-    scaled = GRPOCredit(std=True).assign(batch)
+    scaled = GRPOCredit(std=True, singleton="zero").assign(batch)
     std = (8 / 3) ** 0.5
     assert [float(o["first"][0]) for o in scaled[:3]] == pytest.approx([0.0, -2 / std, 2 / std], abs=1e-5)
-    equal = GRPOCredit(std=True).assign([match(1.0, group=0), match(1.0, group=0)])
+    equal = GRPOCredit(std=True, singleton="zero").assign([match(1.0, group=0), match(1.0, group=0)])
     assert [o["first"].tolist() for o in equal] == [[0.0, 0.0]] * 2
 
 
 def test_grpo_over_both_seats_of_a_zero_sum_match_subtracts_nothing():
-    out = GRPOCredit(per_role=False).assign([match(1.0, group=0), match(-1.0, group=0), match(1.0, group=0)])
+    out = GRPOCredit(per_role=False, singleton="zero").assign(
+        [match(1.0, group=0), match(-1.0, group=0), match(1.0, group=0)]
+    )
     assert [float(o["first"][0]) for o in out] == [1.0, -1.0, 1.0]
 
 
@@ -103,7 +105,7 @@ def test_same_group_number_in_two_envs_is_two_groups():
 
 
 def test_a_group_of_one_gets_zero_or_the_rae_advantage():
-    assert GRPOCredit().assign([match(1.0, group=0)])[0]["first"].tolist() == [0.0, 0.0]
+    assert GRPOCredit(singleton="zero").assign([match(1.0, group=0)])[0]["first"].tolist() == [0.0, 0.0]
     warm = GRPOCredit(singleton="rae", decay=0.5)
     assert warm.assign([match(1.0, group=0)])[0]["first"].tolist() == [1.0, 1.0]
     assert warm.assign([match(3.0, group=0)])[0]["first"].tolist() == [2.0, 2.0]
@@ -111,9 +113,9 @@ def test_a_group_of_one_gets_zero_or_the_rae_advantage():
 
 def test_an_episode_without_a_group_is_an_error():
     with pytest.raises(ValueError, match=r"has no group.*credit 'rae'"):
-        GRPOCredit().assign([match(1.0)])
+        GRPOCredit(singleton="zero").assign([match(1.0)])
     with pytest.raises(ValueError, match=r"root_peers='batch'"):
-        HierarchicalGRPOCredit().assign([match(1.0)])
+        HierarchicalGRPOCredit(singleton="zero").assign([match(1.0)])
 
 
 def tree(proposer, *solvers, group=0):
@@ -127,7 +129,9 @@ def tree(proposer, *solvers, group=0):
 
 
 def test_hierarchical_grpo_by_hand():
-    out = HierarchicalGRPOCredit().assign([tree(0.2, [1, 1, 0], [0, 1]), tree(0.6, [1, 0]), tree(4.0, group=1)])
+    out = HierarchicalGRPOCredit(singleton="zero").assign(
+        [tree(0.2, [1, 1, 0], [0, 1]), tree(0.6, [1, 0]), tree(4.0, group=1)]
+    )
     third = 1 / 3
     assert [float(out[0][f"p0/solver_{i}"][0]) for i in range(3)] == pytest.approx([third, third, -2 * third])
     assert [float(out[0][f"p1/solver_{i}"][0]) for i in range(2)] == [-0.5, 0.5]
@@ -135,7 +139,9 @@ def test_hierarchical_grpo_by_hand():
     assert [float(out[1][f"p0/solver_{i}"][0]) for i in range(2)] == [0.5, -0.5]  # another episode is another table
     assert [float(o["proposer"][0]) for o in out] == pytest.approx([-0.2, 0.2, 0.0])  # the last is alone in its group
     assert float(out[0]["p0/critic"][0]) == 0.0
-    over_batch = HierarchicalGRPOCredit(root_peers="batch").assign([tree(0.2), tree(0.6), tree(4.0, group=1)])
+    over_batch = HierarchicalGRPOCredit(root_peers="batch", singleton="zero").assign(
+        [tree(0.2), tree(0.6), tree(4.0, group=1)]
+    )
     assert [float(o["proposer"][0]) for o in over_batch] == pytest.approx([-1.4, -1.0, 2.4])
 
 
@@ -153,9 +159,9 @@ def one_turn(prompt, reward, role="p"):
 
 def test_same_prompt_by_hand():
     batch = [one_turn("K", 3.0), one_turn("K", 1.0), one_turn("K", 2.0), one_turn("Q", 10.0)]
-    out = [float(o["p"][0]) for o in SamePromptCredit(k=0).assign(batch)]
+    out = [float(o["p"][0]) for o in SamePromptCredit(pseudo_count=0).assign(batch)]
     assert out == pytest.approx([3 - 1.5, 1 - 2.5, 2 - 2.0, 10 - 0.0])  # Q is alone: the role baseline, 0 so far
-    credit = SamePromptCredit(k=2, decay=0.5)
+    credit = SamePromptCredit(pseudo_count=2, decay=0.5)
     credit.assign([one_turn("K", 4.0)])
     out = [float(o["p"][0]) for o in credit.assign(batch)]
     # Role baseline 4 worth two observations: (1 + 2 + 8) / 4, (3 + 2 + 8) / 4, (3 + 1 + 8) / 4, and 4 alone.
@@ -165,17 +171,17 @@ def test_same_prompt_by_hand():
 def test_same_prompt_keeps_roles_and_envs_apart():
     batch = [one_turn("K", 1.0), one_turn("K", 5.0, role="q"), one_turn("K", 3.0)]
     batch[2].env_id = "other"
-    out = SamePromptCredit(k=0).assign(batch)
+    out = SamePromptCredit(pseudo_count=0).assign(batch)
     assert [float(next(iter(o.values()))[0]) for o in out] == [1.0, 5.0, 3.0]
 
 
 def test_same_prompt_leaves_the_whole_episode_out():
     """Both seats of a sealed bid may read the same words; the other seat's result is not independent of mine."""
     bids = episode({"a": ("bidder", [("bid", 1.0)]), "b": ("bidder", [("bid", -1.0)])})
-    (alone,) = SamePromptCredit(k=0).assign([bids])
+    (alone,) = SamePromptCredit(pseudo_count=0).assign([bids])
     assert alone["a"].tolist() == [1.0] and alone["b"].tolist() == [-1.0]
     other = episode({"a": ("bidder", [("bid", 4.0)]), "b": ("bidder", [("bid", -2.0)])})
-    first, _ = SamePromptCredit(k=0).assign([bids, other])
+    first, _ = SamePromptCredit(pseudo_count=0).assign([bids, other])
     assert first["a"].tolist() == [0.0] and first["b"].tolist() == [-2.0]  # minus the mean of 4 and -2
 
 
@@ -244,7 +250,7 @@ def test_errors_say_what_to_do():
         ("rae", {"gamma": 1.1}),
         ("grpo", {"singleton": "none"}),
         ("hierarchical_grpo", {"root_peers": "seed"}),
-        ("same_prompt", {"k": -1}),
+        ("same_prompt", {"pseudo_count": -1}),
         ("same_prompt", {"target": "reward"}),
         ("constant", {"value": float("nan")}),
     ]:

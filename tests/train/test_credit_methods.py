@@ -7,8 +7,7 @@ import json
 import pytest
 
 from legos_train import CreditAssigner
-from legos_train.config.sections import Credit
-from legos_train.credit import METHODS, PerEnv, credit_options, from_settings
+from legos_train.credit import METHODS, CreditSettings, PerEnv
 from legos_train.credit.agent_turn import AgentTurnCredit
 from legos_train.credit.constant import ConstantCredit
 from legos_train.credit.gigpo import GiGPOCredit
@@ -31,27 +30,31 @@ def solo(*rewards, group=0, **options):
 
 
 def test_rloo_by_hand():
-    out = RLOOCredit().assign([match(r, group=0) for r in (1, 1, 0)] + [match(4, group=1), match(2, group=1)])
+    out = RLOOCredit(singleton="zero").assign(
+        [match(r, group=0) for r in (1, 1, 0)] + [match(4, group=1), match(2, group=1)]
+    )
     assert firsts(out) == [0.5, 0.5, -1.0, 2.0, -2.0] and firsts(out, "second") == [-0.5, -0.5, 1.0, -2.0, 2.0]
     assert out[0]["first"].tolist() == [0.5, 0.5]
 
 
 def test_rloo_is_grpo_times_n_over_n_minus_1():
     batch = [match(r, group=0) for r in (3.0, -1.0, 0.5, 2.0)]
-    assert firsts(RLOOCredit().assign(batch)) == pytest.approx([4 / 3 * a for a in firsts(GRPOCredit().assign(batch))])
+    assert firsts(RLOOCredit(singleton="zero").assign(batch)) == pytest.approx(
+        [4 / 3 * a for a in firsts(GRPOCredit(singleton="zero").assign(batch))]
+    )
 
 
 def test_rloo_leaves_the_whole_episode_out():
     def bids(a, b):
         return episode({"a": ("bidder", [("bid", a)]), "b": ("bidder", [("bid", b)])}, group=0)
 
-    first, second = RLOOCredit().assign([bids(1.0, -1.0), bids(4.0, -2.0)])
+    first, second = RLOOCredit(singleton="zero").assign([bids(1.0, -1.0), bids(4.0, -2.0)])
     assert first["a"].tolist() == [0.0] and first["b"].tolist() == [-2.0]  # minus the mean of 4 and -2
     assert second["a"].tolist() == [4.0] and second["b"].tolist() == [-2.0]
 
 
 def test_rloo_alone_is_zero_or_rae():
-    assert firsts(RLOOCredit().assign([match(5.0, group=0), match(1.0, group=1)])) == [0.0, 0.0]
+    assert firsts(RLOOCredit(singleton="zero").assign([match(5.0, group=0), match(1.0, group=1)])) == [0.0, 0.0]
     warm = RLOOCredit(singleton="rae", decay=0.5)
     assert firsts(warm.assign([match(1.0, group=0)])) == [1.0]
     assert firsts(warm.assign([match(3.0, group=0)])) == [2.0]
@@ -105,11 +108,11 @@ def test_turn_level_is_per_role_norm_with_one_reward_at_the_end():
 def test_agent_turn_by_hand():
     # To go: [6, 5, 4], [2, 1], [1]: turn 0 has 6, 2, 1 (mean 3), turn 1 has 5, 1 (mean 3), turn 2 only 4.
     batch = [solo(1, 1, 4), solo(1, 1), solo(1)]
-    out = [o["p"].tolist() for o in AgentTurnCredit().assign(batch)]
+    out = [o["p"].tolist() for o in AgentTurnCredit(singleton="zero").assign(batch)]
     assert out == [[3.0, 2.0, 0.0], [-1.0, -2.0], [-2.0]]
-    scaled = AgentTurnCredit(std=True).assign(batch)[0]["p"]
+    scaled = AgentTurnCredit(std=True, singleton="zero").assign(batch)[0]["p"]
     assert scaled[:2].tolist() == pytest.approx([3 / (14 / 3) ** 0.5, 1.0], abs=1e-5) and scaled[2] == 0.0
-    assert AgentTurnCredit(gamma=0.5).assign([solo(1, 2), solo(0, 0)])[0]["p"].tolist() == [1.0, 1.0]
+    assert AgentTurnCredit(gamma=0.5, singleton="zero").assign([solo(1, 2), solo(0, 0)])[0]["p"].tolist() == [1.0, 1.0]
 
 
 def test_agent_turn_falls_back_where_a_turn_has_no_peer():
@@ -124,23 +127,25 @@ def test_gigpo_by_hand():
     # Episode: returns 4 and 0, mean 2. Steps: `s` is read three times with 4, 3 and 0 to go (mean 7/3), `t` once.
     a = episode({"p": ("p", [("s", 1.0), ("s", 3.0)])}, group=0)
     b = episode({"p": ("p", [("s", 0.0), ("t", 0.0)])}, group=0)
-    one, two = GiGPOCredit().assign([a, b])
+    one, two = GiGPOCredit(singleton="zero").assign([a, b])
     assert one["p"].tolist() == pytest.approx([2 + 5 / 3, 2 + 2 / 3]) and two["p"].tolist() == pytest.approx(
         [-2 - 7 / 3, -2]
     )
-    one, two = GiGPOCredit(step_weight=0.5, gamma=0.5).assign([a, b])  # 2.5, 3, 0: mean 11/6
+    one, two = GiGPOCredit(step_weight=0.5, gamma=0.5, singleton="zero").assign([a, b])  # 2.5, 3, 0: mean 11/6
     assert one["p"].tolist() == pytest.approx([2 + 1 / 3, 2 + 7 / 12])
-    one, two = GiGPOCredit(std=True).assign([a, b])
+    one, two = GiGPOCredit(std=True, singleton="zero").assign([a, b])
     spread = ((25 + 4 + 49) / 27) ** 0.5
     assert one["p"].tolist() == pytest.approx([1 + 5 / 3 / spread, 1 + 2 / 3 / spread], abs=1e-5)
     batch = [match(r, group=0) for r in (1.0, -1.0, 2.0)]
-    without = GiGPOCredit(step_weight=0.0).assign(batch)
-    assert [o["first"].tolist() for o in without] == [o["first"].tolist() for o in GRPOCredit().assign(batch)]
+    without = GiGPOCredit(step_weight=0.0, singleton="zero").assign(batch)
+    assert [o["first"].tolist() for o in without] == [
+        o["first"].tolist() for o in GRPOCredit(singleton="zero").assign(batch)
+    ]
 
 
 def test_gigpo_keeps_groups_roles_and_envs_apart():
     batch = [solo(1), solo(3, group=1), solo(5, env="H"), episode({"q": ("q", [("s0", 9.0)])}, group=0)]
-    assert [float(next(iter(o.values()))[0]) for o in GiGPOCredit().assign(batch)] == [0.0] * 4
+    assert [float(next(iter(o.values()))[0]) for o in GiGPOCredit(singleton="zero").assign(batch)] == [0.0] * 4
 
 
 def test_reinforce_is_the_return():
@@ -159,27 +164,31 @@ def bracket(*results, prefix=""):
 
 def test_peers_across_sibling_tables():
     cup = episode(bracket(1.0, 1.0, -2.0), group=0)
-    (alone,) = HierarchicalGRPOCredit().assign([cup])
+    (alone,) = HierarchicalGRPOCredit(singleton="zero").assign([cup])
     assert all(float(v[0]) == 0.0 for v in alone.values())
-    (out,) = HierarchicalGRPOCredit(peers="role").assign([cup])
+    (out,) = HierarchicalGRPOCredit(peers="role", singleton="zero").assign([cup])
     assert [float(out[f"match_{k}/white"][0]) for k in range(3)] == [1.0, 1.0, -2.0]
     assert [float(out[f"match_{k}/black"][0]) for k in range(3)] == [-1.0, -1.0, 2.0]
     deep = episode(bracket(1.0, 3.0, prefix="round_0/") | bracket(7.0, 9.0, prefix="round_1/") | bracket(50.0))
-    (out,) = HierarchicalGRPOCredit(peers="role").assign([deep])  # only tables beside each other, not cousins
+    (out,) = HierarchicalGRPOCredit(peers="role", singleton="zero").assign(
+        [deep]
+    )  # only tables beside each other, not cousins
     assert [float(out[f"round_{r}/match_{k}/white"][0]) for r in (0, 1) for k in (0, 1)] == [-1.0, 1.0, -1.0, 1.0]
     assert float(out["match_0/white"][0]) == 0.0
 
 
 def test_peers_across_tables_do_not_mix_episodes_or_depths():
     agents = {"a/x": ("x", [("p", 1.0)]), "a/b/x": ("x", [("p", 5.0)]), "y/x": ("x", [("p", 3.0)])}
-    one, two = HierarchicalGRPOCredit(peers="role").assign([episode(agents), episode(bracket(8.0, 4.0))])
+    one, two = HierarchicalGRPOCredit(peers="role", singleton="zero").assign(
+        [episode(agents), episode(bracket(8.0, 4.0))]
+    )
     assert {k: float(v[0]) for k, v in one.items()} == {"a/x": -1.0, "a/b/x": 0.0, "y/x": 1.0}
     assert float(two["match_0/white"][0]) == 2.0
 
 
 def test_per_env_routes_by_env_id():
     shared = RAECredit(decay=0.5)
-    credit = PerEnv(GRPOCredit(), {"A": shared, "B": shared, "C": ConstantCredit(0.25)})
+    credit = PerEnv(GRPOCredit(singleton="zero"), {"A": shared, "B": shared, "C": ConstantCredit(0.25)})
     assert isinstance(credit, CreditAssigner)
     batch = [match(1.0, env="C"), match(3.0, env="A"), match(1.0, group=0), match(5.0, env="B"), match(3.0, group=0)]
     assert firsts(credit.assign(batch)) == [0.25, 3.0, -1.0, 5.0, 1.0]
@@ -216,7 +225,7 @@ def test_per_env_state():
 
 
 def test_settings_reach_every_method():
-    settings = Credit(
+    settings = CreditSettings(
         name="gigpo",
         decay=0.5,
         gamma=0.75,
@@ -228,30 +237,30 @@ def test_settings_reach_every_method():
         root_peers="batch",
         step_weight=0.25,
     )
-    assert credit_options(settings) == {
+    assert settings.options() == {
         "step_weight": 0.25,
         "gamma": 0.75,
         "std": True,
         "singleton": "zero",
         "decay": 0.5,
     }
-    gigpo = from_settings(settings)
+    gigpo = settings.make()
     assert isinstance(gigpo, GiGPOCredit) and (gigpo.step_weight, gigpo.gamma, gigpo.std) == (0.25, 0.75, True)
-    tree = from_settings(settings, "hierarchical_grpo")
+    tree = settings.make("hierarchical_grpo")
     assert isinstance(tree, HierarchicalGRPOCredit) and tree.across and tree.root_peers == "batch" and tree.std
-    assert credit_options(settings, "same_prompt") == {"k": 7.0, "gamma": 0.75, "decay": 0.5}
-    assert credit_options(settings, "grpo") == {"std": True, "per_role": False, "singleton": "zero", "decay": 0.5}
+    assert settings.options("same_prompt") == {"pseudo_count": 7.0, "gamma": 0.75, "decay": 0.5}
+    assert settings.options("grpo") == {"std": True, "per_role": False, "singleton": "zero", "decay": 0.5}
     for name in METHODS:
-        assert from_settings(Credit(name=name)).state_dict()["method"] == name
+        assert CreditSettings(name=name).make().state_dict()["method"] == name
         assert METHODS[name].__name__.lower() == f"{name.replace('_', '')}credit"
     with pytest.raises(ValueError, match=r"unknown credit method 'gipo'.*did you mean 'gigpo'"):
-        from_settings(settings, "gipo")
+        settings.make("gipo")
 
 
 @pytest.mark.parametrize("name", ["rloo", "maxrl", "agent_turn", "gigpo"])
 def test_group_methods_need_a_group(name):
     with pytest.raises(ValueError, match=r"an episode of G \(seed 0\) has no group.*or use credit"):
-        from_settings(Credit(name=name)).assign([match(1.0)])
+        CreditSettings(name=name).make().assign([match(1.0)])
 
 
 def test_options_out_of_range():

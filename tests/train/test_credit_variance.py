@@ -77,13 +77,13 @@ def warm_rae(games):
 
 
 def test_a_baseline_per_role_cuts_the_variance_of_a_lopsided_game(games):
-    none, joint = variance(ReinforceCredit(), games), variance(GRPOCredit(per_role=False), games)
-    rae, seat = variance(warm_rae(games), games), variance(GRPOCredit(), games)
+    none, joint = variance(ReinforceCredit(), games), variance(GRPOCredit(per_role=False, singleton="zero"), games)
+    rae, seat = variance(warm_rae(games), games), variance(GRPOCredit(singleton="zero"), games)
     assert joint == pytest.approx(none, rel=1e-12)  # in a zero-sum game the joint mean is exactly 0
     assert none == pytest.approx(0.05558, abs=1e-5) and rae == pytest.approx(0.01848, abs=1e-5)
     assert seat == pytest.approx(rae, rel=1e-9)
     assert joint / rae >= 2.5
-    assert variance(SamePromptCredit(k=0), games) < rae
+    assert variance(SamePromptCredit(pseudo_count=0), games) < rae
 
 
 def test_baselines_leave_the_gradient_as_it_is(games):
@@ -91,7 +91,7 @@ def test_baselines_leave_the_gradient_as_it_is(games):
     expected = gradients(ReinforceCredit(), games).mean(axis=0)
     assert np.abs(expected).max() > 0.05
     assert gradients(warm_rae(games), games).mean(axis=0) == pytest.approx(expected)
-    assert gradients(GRPOCredit(per_role=False), games).mean(axis=0) == pytest.approx(expected)
+    assert gradients(GRPOCredit(per_role=False, singleton="zero"), games).mean(axis=0) == pytest.approx(expected)
     spread = np.std([e.returns["p0"] for e in games])
     scaled = gradients(PerRoleNormCredit(), games).mean(axis=0)
     assert scaled * spread == pytest.approx(expected, rel=1e-4)

@@ -16,7 +16,8 @@ from legos_train.arena.curriculum import make_sampler
 from legos_train.arena.curriculum.items import passage_key
 from legos_train.arena.curriculum.proposed import ENOUGH, SEEN
 from legos_train.arena.curriculum.samplers import STORE
-from legos_train.config.sections import Curriculum
+from legos_train.config.sections import CurriculumSettings
+from legos_train.run import build, state
 from tests.train.helpers import small
 
 
@@ -24,7 +25,7 @@ def arena_with(env: str, sampler: str, args: dict | None = None, **settings):
     """An arena with one env, "task", and its sampler."""
     arena = Arena(batch_size=8)
     arena.add_env("task", env, args=args or {})
-    made = make_sampler(Curriculum(sampler=sampler, **settings), arena)
+    made = make_sampler(CurriculumSettings(sampler=sampler, **settings), arena)
     arena.add_sampler(made)
     return arena, made, arena.stores[STORE]
 
@@ -366,18 +367,18 @@ def test_a_run_comes_back_to_its_store(tmp_path):
 
     def third(trainer: Trainer) -> tuple:
         record = trainer.step()
-        weights = {name: np.asarray(w).tobytes() for name, w in trainer.backend.policy.trainable().items()}
-        return record["curriculum"], record["reward"], trainer.arena.stores[STORE].dump(), weights
+        weights = {name: np.asarray(w).tobytes() for name, w in trainer.parts.backend.policy.trainable().items()}
+        return record["curriculum"], record["reward"], trainer.parts.arena.stores[STORE].dump(), weights
 
-    first, second = Trainer(config), Trainer(config)
+    first, second = Trainer(build(config)), Trainer(build(config))
     try:
         assert first.step()["curriculum"]["tried"] > 0
         first.step()
-        first.save_checkpoint(tmp_path / "checkpoints")
-        assert second.resume(tmp_path / "checkpoints") == 2
+        state.save(first.parts, tmp_path / "checkpoints")
+        assert state.restore(second.parts, tmp_path / "checkpoints") == 2
         found = third(first)
         assert third(second) == found and found[2]["last_id"] >= 3
     finally:
         for trainer in (first, second):
-            trainer.arena.stores[STORE].close()
-            trainer.close()
+            trainer.parts.arena.stores[STORE].close()
+            trainer.parts.close()

@@ -17,10 +17,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from inference import tensors
 from legos_train import ConfigError, Trainer, train
-from legos_train.disk import MetricsFile, tensors
+from legos_train.disk import MetricsFile
 from legos_train.model import joined
 from legos_train.model.rank_watch import RankLost, Watch
+from legos_train.run import build
 
 from .helpers import small
 
@@ -171,4 +173,4 @@ def test_asynchronous_generation_is_refused_on_several_ranks() -> None:
         rank = 0
 
     with pytest.raises(ConfigError, match=r"asynchronous\.enabled must be off"):
-        Trainer(small(asynchronous={"enabled": True}), world=Ranks())  # type: ignore[arg-type]
+        Trainer(build(small(asynchronous={"enabled": True}), world=Ranks()))  # type: ignore[arg-type]

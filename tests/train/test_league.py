@@ -12,15 +12,14 @@ import pytest
 
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train import League
-from legos_train.config import sections as settings
-from legos_train.league import LEARNER, mark
+from legos_train.league import LEARNER, LeagueSettings, mark
 from legos_train.league.seating import draw
 
 SEATS = ("player_0", "player_1")
 
 
 def league(mode: Any = "fsp", members: int = 3, seed: int = 0, symmetric: bool = False, **changes: Any) -> League:
-    made = League(settings.League(mode=mode, **changes), seed, symmetric)
+    made = League(LeagueSettings(mode=mode, **changes), seed, symmetric)
     for i in range(members):
         made.add(f"step_{i}", {"layer.lora_a": mx.full((2, 1), i), "layer.lora_b": mx.zeros((1, 2))})
     return made

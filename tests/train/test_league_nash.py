@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from legos_train import League
-from legos_train.config import sections as sections
-from legos_train.league import meta_nash, role_nash
+from legos_train.league import LeagueSettings, meta_nash, role_nash
 
 RPS = [[0, -1, 1], [1, 0, -1], [-1, 1, 0]]
 BIASED = [[0, -1, 2], [1, 0, -1], [-2, 1, 0]]
@@ -98,5 +97,5 @@ def test_without_scipy_the_extra_is_named_at_once(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setitem(sys.modules, name, sys.modules[name])  # put back whatever the import below takes away
     monkeypatch.setattr(builtins, "__import__", no_scipy)
     with pytest.raises(ImportError, match=r"legos\[tasks\]"):
-        League(sections.League(mode="psro"), 0)
-    League(sections.League(mode="fsp"), 0)
+        League(LeagueSettings(mode="psro"), 0)
+    League(LeagueSettings(mode="fsp"), 0)

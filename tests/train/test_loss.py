@@ -12,9 +12,10 @@ import pytest
 from inference.forward import fastmath
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import pack
-from legos_train.loss import LOSSES, LossSettings, distribution, metrics, objective
+from legos_train.loss import LOSSES, distribution, metrics, objective
 from legos_train.loss.penalties import entropy, kl_exact, kl_k3, token_logprobs
 from legos_train.loss.tokens import cispo, gspo, importance_sampling, ppo
+from tests.train.helpers import plain_loss
 
 LOG2 = math.log(2.0)
 
@@ -102,28 +103,28 @@ def golden():
 def test_objective_by_hand():
     batch, logits, reference = golden()
     assert batch.tokens.tolist() == [[0, 0]] and batch.position.tolist() == [0, 1, 0]
-    plain = LossSettings(loss="importance_sampling")
+    plain = plain_loss(name="importance_sampling")
     # Tokens -1, -1, -(1/2)(-2) = 1: mean -1/3; by turns (-1 + 1) / 2; divided by 4 per turn (-2 / 4 + 1 / 4) / 2.
     for aggregation, expected in (("token", -1 / 3), ("sequence", 0.0), ("constant", -1 / 8)):
-        settings = replace(plain, aggregation=aggregation, constant=4.0)
+        settings = plain.model_copy(update=dict(aggregation=aggregation, constant=4.0))
         assert objective(logits, batch, settings)[0].item() == pytest.approx(expected, abs=1e-6)
     # The clip floors the third token's ratio at .8, and -(.8)(-2) = 1.6 > 1 is the one that counts.
-    assert objective(logits, batch, LossSettings())[0].item() == pytest.approx((-2 + 1.6) / 3)
+    assert objective(logits, batch, plain_loss())[0].item() == pytest.approx((-2 + 1.6) / 3)
     # KL at the contexts: (1/2) log 2 - (1/4) log 2 and log(1/3) - (log 1/2 + 2 log 1/4) / 3; visited twice and once.
     kl = (0.25 * LOG2, -math.log(3) + 5 / 3 * LOG2)
     for aggregation, weights in (("token", (2 / 3, 1 / 3)), ("sequence", (3 / 4, 1 / 4))):
-        settings = replace(plain, aggregation=aggregation, kl_weight=2.0)
-        bare = objective(logits, batch, replace(settings, kl_weight=0.0))[0].item()
+        settings = plain.model_copy(update=dict(aggregation=aggregation, kl=2.0))
+        bare = objective(logits, batch, settings.model_copy(update=dict(kl=0.0)))[0].item()
         loss, seen = objective(logits, batch, settings, reference)
         assert loss.item() - bare == pytest.approx(2.0 * np.dot(weights, kl), abs=1e-6)
         assert seen["kl"].item() == pytest.approx(np.dot((2 / 3, 1 / 3), kl))
     k3 = [0.5 + LOG2 - 1, 0.75 - math.log(0.75) - 1, 2 - LOG2 - 1]  # reference / policy: 1/2, 3/4, 2
     bare = objective(logits, batch, plain)[0].item()
     for form in (reference, reference[mx.array(batch.position), mx.array(batch.target)]):
-        loss, _ = objective(logits, batch, replace(plain, kl_weight=1.0, kl="k3"), form)
+        loss, _ = objective(logits, batch, plain.model_copy(update=dict(kl=1.0, kl_estimator="k3")), form)
         assert loss.item() - bare == pytest.approx(np.mean(k3), abs=1e-6)
     h = (1.5 * LOG2, math.log(3))
-    loss, seen = objective(logits, batch, replace(plain, entropy_weight=0.5))
+    loss, seen = objective(logits, batch, plain.model_copy(update=dict(entropy=0.5)))
     assert seen["entropy"].item() == pytest.approx(np.dot((2 / 3, 1 / 3), h))
     assert loss.item() == pytest.approx(bare - 0.5 * np.dot((2 / 3, 1 / 3), h))
 
@@ -131,26 +132,22 @@ def test_objective_by_hand():
 def test_a_reference_of_the_wrong_kind_is_an_error():
     batch, logits, reference = golden()
     with pytest.raises(ValueError, match="no reference"):
-        objective(logits, batch, LossSettings(kl_weight=0.1))
-    with pytest.raises(ValueError, match="use kl='k3'"):
-        objective(logits, batch, LossSettings(kl_weight=0.1), reference[0])
+        objective(logits, batch, plain_loss(kl=0.1))
+    with pytest.raises(ValueError, match="use kl_estimator='k3'"):
+        objective(logits, batch, plain_loss(kl=0.1), reference[0])
 
 
 CASES = [
-    LossSettings(truncate_ratio=1.3, aggregation="sequence"),
-    LossSettings(loss="importance_sampling", truncate_ratio=1.3),
-    LossSettings(loss="gspo", truncate_ratio=1.1),
-    LossSettings(loss="importance_sampling", mask_ratio=(0.8, 1.3), kl_weight=0.7, entropy_weight=0.3),
-    LossSettings(entropy_weight=0.3, entropy_over="legal", aggregation="sequence"),
-    LossSettings(entropy_weight=0.3, entropy_over="top", entropy_top=2),
-    *(
-        LossSettings(loss=loss, aggregation=a, constant=2.0)
-        for loss in LOSSES
-        for a in ("token", "sequence", "constant")
-    ),
-    LossSettings(kl_weight=0.7),
-    LossSettings(kl_weight=0.7, kl="k3", aggregation="sequence"),
-    LossSettings(entropy_weight=0.3, aggregation="sequence"),
+    plain_loss(truncate_ratio=1.3, aggregation="sequence"),
+    plain_loss(name="importance_sampling", truncate_ratio=1.3),
+    plain_loss(name="gspo", truncate_ratio=1.1),
+    plain_loss(name="importance_sampling", mask_ratio=(0.8, 1.3), kl=0.7, entropy=0.3),
+    plain_loss(entropy=0.3, entropy_over="legal", aggregation="sequence"),
+    plain_loss(entropy=0.3, entropy_over="top", entropy_top=2),
+    *(plain_loss(name=loss, aggregation=a, constant=2.0) for loss in LOSSES for a in ("token", "sequence", "constant")),
+    plain_loss(kl=0.7),
+    plain_loss(kl=0.7, kl_estimator="k3", aggregation="sequence"),
+    plain_loss(entropy=0.3, aggregation="sequence"),
 ]
 
 
@@ -179,7 +176,7 @@ def test_gradients_match_finite_differences(settings):
         reference, _ = distribution(other)
 
         def loss(w):
-            return objective(features @ (0.3 * w), batch, settings, reference if settings.kl_weight else None)[0]
+            return objective(features @ (0.3 * w), batch, settings, reference if settings.kl else None)[0]
 
         grad = np.array(mx.grad(loss)(weights))
         numeric, step = np.zeros_like(grad), 1e-5
@@ -191,7 +188,7 @@ def test_gradients_match_finite_differences(settings):
                 bumped[place] += sign * step
                 ends.append(loss(mx.array(bumped, dtype=mx.float64)).item())
             numeric[place] = (ends[0] - ends[1]) / (2 * step)
-    if settings.loss == "cispo":  # its gradient is not that of its value: the ratio is held constant
+    if settings.name == "cispo":  # its gradient is not that of its value: the ratio is held constant
         assert np.abs(grad).max() > 0.01
     else:
         np.testing.assert_allclose(grad, numeric, rtol=2e-5, atol=2e-7)
@@ -199,23 +196,23 @@ def test_gradients_match_finite_differences(settings):
 
 def test_settings_out_of_range_are_errors():
     for bad in (
-        {"loss": "pp0"},
+        {"name": "pp0"},
         {"aggregation": "mean"},
-        {"kl": "k2"},
+        {"kl_estimator": "k2"},
         {"clip_low": 1.5},
         {"clip_high": -0.1},
         {"constant": 0.0},
-        {"kl_weight": -1.0},
-        {"entropy_weight": -1.0},
+        {"kl": -1.0},
+        {"entropy": -1.0},
         {"entropy_over": "none"},
         {"entropy_top": 1},
         {"truncate_ratio": 0.0},
         {"mask_ratio": (1.1, 2.0)},
         {"skip_forced": 1.0},
-        {"mask_ratio": (0.5, 2.0), "loss": "sft"},
+        {"mask_ratio": (0.5, 2.0), "name": "sft"},
     ):
         with pytest.raises(ValueError, match=next(iter(bad))):
-            LossSettings(**bad)
+            plain_loss(**bad)
 
 
 def test_metrics_by_hand():
@@ -224,7 +221,7 @@ def test_metrics_by_hand():
     )
     batch.version[:] = [3, 1, 3, -1]
     new = np.array([0.0, -LOG2, -2 * LOG2, -2 * LOG2], dtype=np.float32)  # ratios 2, 1, 1/2, 1/2
-    out = metrics(new, batch, LossSettings(), policy_version=3)
+    out = metrics(new, batch, plain_loss(), policy_version=3)
     assert out["ratio_max"] == pytest.approx(2) and out["ratio_min"] == pytest.approx(0.5)
     assert out["clip_fraction"] == 0.5  # the first and the third; the last has nothing to clip
     assert out["kl_old_new"] == pytest.approx(((1 - LOG2) + 0 + 2 * (LOG2 - 0.5)) / 4)
@@ -232,11 +229,11 @@ def test_metrics_by_hand():
     assert out["mismatch_max"] == pytest.approx(LOG2) and out["mismatch_mean"] == pytest.approx(LOG2)
     assert out["staleness_max"] == 2 and out["staleness_mean"] == pytest.approx(2 / 3)
     assert out["staleness"] == {"0": 2, "2": 1, "unknown": 1} and out["live_share"] == 0.25
-    assert "masked_share" not in out and "staleness" not in metrics(new, batch, LossSettings())
+    assert "masked_share" not in out and "staleness" not in metrics(new, batch, plain_loss())
     assert out["advantage_mean"] == 0.25 and out["advantage_abs_mean"] == 0.75
-    assert metrics(new, batch, LossSettings())["mismatch_mean"] == pytest.approx(0.75 * LOG2)
+    assert metrics(new, batch, plain_loss())["mismatch_mean"] == pytest.approx(0.75 * LOG2)
     with pytest.raises(ValueError, match="no sampled tokens"):
-        metrics(new[:0], make_batch([]), LossSettings())
+        metrics(new[:0], make_batch([]), plain_loss())
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legos_train.loss import LossSettings, distribution, metrics, objective
+from legos_train.loss import distribution, metrics, objective
 from legos_train.loss.penalties import entropy, entropy_top, entropy_within
 from legos_train.loss.tokens import gspo, turn_means
+from tests.train.helpers import plain_loss
 from tests.train.test_loss import LOG2, make_batch, numbers
 
 AGGREGATIONS = ("token", "sequence", "constant")
@@ -44,14 +45,14 @@ def test_truncated_losses_by_hand(loss, aggregation):
     batch, logits = stale()
     a, b, c = GOLDEN[loss]
     expected = {"token": (a + b + c) / 3, "sequence": ((a + b) / 2 + c) / 2, "constant": (a + b + c) / 8}[aggregation]
-    asked = LossSettings(loss=loss, aggregation=aggregation, constant=4.0, truncate_ratio=2.0)
+    asked = plain_loss(name=loss, aggregation=aggregation, constant=4.0, truncate_ratio=2.0)
     assert objective(logits, batch, asked)[0].item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_truncation_in_the_log():
     batch, _ = stale()
     new = np.log([1 / 2, 1 / 3, 1 / 4]).astype(np.float32)
-    out = metrics(new, batch, LossSettings(truncate_ratio=2.0))
+    out = metrics(new, batch, plain_loss(truncate_ratio=2.0))
     assert (out["ratio_min"], out["ratio_max"]) == pytest.approx((0.5, 2.0))
     assert out["truncated_share"] == pytest.approx(1 / 3) and out["clip_fraction"] == pytest.approx(2 / 3)
     assert out["mismatch_max"] == pytest.approx(math.log(4.0))  # against the sampler, not the start
@@ -61,7 +62,7 @@ def test_sft_by_hand_whatever_the_advantage():
     batch, logits = stale()
     a, b, c = LOG2, math.log(3), 2 * LOG2
     for aggregation, expected in zip(AGGREGATIONS, ((a + b + c) / 3, ((a + b) / 2 + c) / 2, (a + b + c) / 8)):
-        asked = LossSettings(loss="sft", aggregation=aggregation, constant=4.0)
+        asked = plain_loss(name="sft", aggregation=aggregation, constant=4.0)
         for advantages in (batch.advantages, 0 * batch.advantages):
             given_ = replace(batch, advantages=advantages)
             assert objective(logits, given_, asked)[0].item() == pytest.approx(expected)
@@ -70,13 +71,13 @@ def test_sft_by_hand_whatever_the_advantage():
 
 def test_turns_outside_the_mask_leave_the_loss():
     batch, logits = stale()  # geometric means of start / old: 2 and 1/2
-    asked = LossSettings(loss="importance_sampling", mask_ratio=(0.8, 3.0), entropy_weight=1.0)
+    asked = plain_loss(name="importance_sampling", mask_ratio=(0.8, 3.0), entropy=1.0)
     loss = objective(logits, batch, asked)[0].item()
     # Ratios new / old of the first turn: 2, 4. Its two tokens weigh a third each, also for the entropy.
     assert loss == pytest.approx((-2 - 4) / 3 - (1.5 * LOG2 + math.log(3)) / 3)
     out = metrics(np.log([1 / 2, 1 / 3, 1 / 4]).astype(np.float32), batch, asked)
     assert out["masked_share"] == 0.5 and out["live_share"] == pytest.approx(2 / 3)
-    assert objective(logits, batch, replace(asked, mask_ratio=(0.0, 1.0)))[0].item() == pytest.approx(
+    assert objective(logits, batch, asked.model_copy(update=dict(mask_ratio=(0.0, 1.0))))[0].item() == pytest.approx(
         0.5 / 3 - 0.5 * LOG2
     )
 
@@ -86,10 +87,10 @@ def test_a_masked_turn_may_overflow(loss):
     batch, logits = stale()
     batch.old_logprobs[2] = -500.0  # exp overflows float32
     batch.advantages[:] = -1.0  # no clip holds a ratio above 1
-    asked = LossSettings(loss=loss, mask_ratio=(0.1, 10.0))
+    asked = plain_loss(name=loss, mask_ratio=(0.1, 10.0))
     value, slope = mx.value_and_grad(lambda x: objective(x, batch, asked)[0])(logits)
     assert np.isfinite(value.item()) and np.isfinite(np.array(slope)).all() and mx.abs(slope).max().item() > 0
-    finite = objective(logits, batch, replace(asked, mask_ratio=None))[0].item()
+    finite = objective(logits, batch, asked.model_copy(update=dict(mask_ratio=None)))[0].item()
     assert loss == "cispo" or not np.isfinite(finite)
 
 
@@ -99,8 +100,8 @@ def test_a_loose_truncation_changes_nothing_where_no_clip_acts(start, loss):
     """new / start times start / old is new / old: without limits the correction is the plain importance ratio."""
     batch, logits = stale()
     moved = batch.with_start(np.array(start))
-    loose = LossSettings(loss=loss, clip_low=1.0, clip_high=1e6)
-    truncated = replace(loose, truncate_ratio=1e6)
+    loose = plain_loss(name=loss, clip_low=1.0, clip_high=1e6)
+    truncated = loose.model_copy(update=dict(truncate_ratio=1e6))
     slopes = [
         mx.grad(lambda x, s=s, b=b: objective(x, b, s)[0])(logits) for s, b in ((loose, batch), (truncated, moved))
     ]
@@ -111,7 +112,7 @@ def test_without_a_start_now_is_the_start():
     batch, logits = stale()
     now = np.log([1 / 2, 1 / 3, 1 / 4])
     for loss in GOLDEN:
-        asked = LossSettings(loss=loss, truncate_ratio=1.5, mask_ratio=(0.1, 3.5))
+        asked = plain_loss(name=loss, truncate_ratio=1.5, mask_ratio=(0.1, 3.5))
         bare = replace(batch, start_logprobs=None)
         pairs = [
             mx.value_and_grad(lambda x, b=b, s=asked: objective(x, b, s)[0])(logits)
@@ -150,18 +151,18 @@ def test_the_bonus_by_hand():
     batch, logits = stale()
     batch.legal[:] = [1, -1, 2]
     batch = replace(batch, legal_sets=((), (0, 1), (1, 2)))
-    bare = LossSettings(loss="importance_sampling", aggregation="sequence")
-    asked = replace(bare, entropy_weight=0.5, entropy_over="legal")
+    bare = plain_loss(name="importance_sampling", aggregation="sequence")
+    asked = bare.model_copy(update=dict(entropy=0.5, entropy_over="legal"))
     thirds = -(2 / 3 * math.log(2 / 3) + 1 / 3 * math.log(1 / 3))
     loss, seen = objective(logits, batch, asked)
     bonus = objective(logits, batch, bare)[0].item() - loss.item()
     assert bonus == pytest.approx(0.5 * (thirds / 4 + math.log(3) / 4 + LOG2 / 2))
     assert seen["entropy_bonus"].item() == pytest.approx((thirds + math.log(3) + LOG2) / 3)
     assert seen["entropy"].item() == pytest.approx((2 * 1.5 * LOG2 + math.log(3)) / 3)
-    _, top = objective(logits, batch, replace(asked, entropy_over="top", entropy_top=2))
+    _, top = objective(logits, batch, asked.model_copy(update=dict(entropy_over="top", entropy_top=2)))
     assert top["entropy_bonus"].item() == pytest.approx((2 * thirds + LOG2) / 3)
     everything = replace(batch, legal=np.full(3, 0, dtype=np.int32), legal_sets=((0, 1, 2),))
-    whole = objective(logits, everything, replace(asked, entropy_over="all"))[0].item()
+    whole = objective(logits, everything, asked.model_copy(update=dict(entropy_over="all")))[0].item()
     assert objective(logits, everything, asked)[0].item() == pytest.approx(whole)
 
 

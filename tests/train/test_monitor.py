@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from legos_train.config.sections import Monitor
+from legos_train.config.sections import MonitorSettings
 from legos_train.run.monitor import Alarm, CollapseMonitor
 
 GOOD = {
@@ -29,7 +29,7 @@ BAD = {
 
 
 def monitor(**changes) -> CollapseMonitor:
-    return CollapseMonitor(Monitor(**{"patience": 3, "window": 2, **ALL, **changes}))
+    return CollapseMonitor(MonitorSettings(**{"patience": 3, "window": 2, **ALL, **changes}))
 
 
 def feed(watch: CollapseMonitor, records: list[dict]) -> list[tuple[int, Alarm]]:
@@ -107,7 +107,7 @@ def test_numbers_that_are_missing_or_not_finite_are_left_out(kl):
 
 
 def test_defaults_are_silent_on_a_healthy_run():
-    assert feed(CollapseMonitor(Monitor()), [{}] * 50) == []
+    assert feed(CollapseMonitor(MonitorSettings()), [{}] * 50) == []
 
 
 @pytest.mark.parametrize("cut", [1, 5, 9, 12])

@@ -15,10 +15,12 @@ from mlx_lm.tuner.utils import linear_to_lora_layers, load_adapters
 
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import pack
-from legos_train.loss import LossSettings, objective
+from legos_train.config.sections import LoRASettings
+from legos_train.loss import objective
 from legos_train.model import policy as policy_module
-from legos_train.model.lora import LoRASettings
-from legos_train.model.policy import Policy, clip_grads, grad_norm, loss_and_grad, prepare
+from legos_train.model.gradients import clip_grads, grad_norm, loss_and_grad, prepare
+from legos_train.model.policy import LoRAPolicy
+from tests.train.helpers import plain_loss
 
 VOCABULARY = 64
 PREFIX = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
@@ -57,7 +59,9 @@ def make_model(kind="qwen3", seed=0, **options):
 
 def make_policy(model=None, seed=0, **options):
     """A policy whose LoRA weights have moved off their start, so that every gradient is non-zero."""
-    policy = Policy(model if model is not None else make_model(), LoRASettings(rank=3, scale=2.0, **options), seed=seed)
+    policy = LoRAPolicy(
+        model if model is not None else make_model(), LoRASettings(rank=3, scale=2.0, **options), seed=seed
+    )
     rng = np.random.default_rng(seed + 1)
     policy.load(
         {n: w + mx.array(0.05 * rng.normal(size=w.shape).astype(np.float32)) for n, w in policy.trainable().items()}
@@ -98,7 +102,7 @@ def test_the_base_is_shared_and_untouched():
     trainable = sorted(name for name, _ in tree_flatten(model.trainable_parameters()))
     rng_state = np.array(mx.random.state[0])
     policy = make_policy(model)
-    loss_and_grad(policy, make_batch(), LossSettings(kl_weight=0.1))
+    loss_and_grad(policy, make_batch(), plain_loss(kl=0.1))
     assert np.array_equal(np.array(mx.random.state[0]), rng_state)
     after = dict(tree_flatten(model.parameters()))
     assert after.keys() == before.keys() and all(after[name] is before[name] for name in before)
@@ -111,26 +115,22 @@ def test_the_base_is_shared_and_untouched():
 
 
 def test_names_shapes_and_seed():
-    policy = Policy(make_model(), LoRASettings(rank=3), seed=1)
+    policy = LoRAPolicy(make_model(), LoRASettings(rank=3), seed=1)
     weights = policy.trainable()
     assert len(weights) == 2 * 2 * 7
     assert weights["model.layers.0.self_attn.q_proj.lora_a"].shape == (32, 3)
     assert weights["model.layers.1.mlp.down_proj.lora_b"].shape == (3, 32)
     assert all((w == 0).all().item() == name.endswith("lora_b") for name, w in weights.items())
-    again, other = (Policy(make_model(), LoRASettings(rank=3), seed=s).trainable() for s in (1, 2))
+    again, other = (LoRAPolicy(make_model(), LoRASettings(rank=3), seed=s).trainable() for s in (1, 2))
     assert all(mx.array_equal(w, again[name]) for name, w in weights.items())
     name = "model.layers.0.mlp.up_proj.lora_a"
     assert not mx.array_equal(weights[name], other[name])
     assert not mx.array_equal(weights[name], weights["model.layers.1.mlp.up_proj.lora_a"])
-    few = Policy(make_model(), LoRASettings(keys=("self_attn.v_proj",), num_layers=1)).trainable()
-    assert sorted(few) == [f"model.layers.1.self_attn.v_proj.lora_{x}" for x in "ab"]
-    with pytest.raises(ValueError, match=r"no linear layer is called self_attn\.w_proj; a block of this model has mlp"):
-        Policy(make_model(), LoRASettings(keys=("self_attn.w_proj",)))
 
 
 def test_a_fresh_policy_is_the_base():
     model, batch = make_model(), make_batch()
-    policy = Policy(model, seed=3)
+    policy = LoRAPolicy(model, seed=3)
     assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(model, batch))
 
 
@@ -190,7 +190,7 @@ def test_quantized_base():
     assert isinstance(policy.model.layers[0].mlp.up_proj.linear, nn.QuantizedLinear)
     assert policy.trainable()["model.layers.0.mlp.down_proj.lora_a"].shape == (64, 3)
     assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch), 1e-4)
-    _, grads, numbers = loss_and_grad(policy, batch, LossSettings())
+    _, grads, numbers = loss_and_grad(policy, batch, plain_loss())
     assert numbers["finite"] and all(mx.abs(g).max().item() > 0 for g in grads.values())
 
 
@@ -198,16 +198,16 @@ def test_adapters_somebody_else_put_on_are_peeled_off():
     plain, batch = make_model(), make_batch()
     adapted = make_model()
     linear_to_lora_layers(adapted, 2, {"rank": 2, "scale": 1.0, "dropout": 0.0})
-    assert Policy(adapted).trainable().keys() == Policy(plain).trainable().keys()
-    assert mx.array_equal(Policy(adapted).forward(batch), Policy(plain).forward(batch))
+    assert LoRAPolicy(adapted).trainable().keys() == LoRAPolicy(plain).trainable().keys()
+    assert mx.array_equal(LoRAPolicy(adapted).forward(batch), LoRAPolicy(plain).forward(batch))
 
 
 SETTINGS = {
-    "ppo": LossSettings(),
-    "by turn, exact kl, entropy": LossSettings(aggregation="sequence", kl_weight=0.3, entropy_weight=0.1),
-    "k3": LossSettings(aggregation="constant", constant=3.0, kl_weight=0.3, kl="k3"),
-    "gspo": LossSettings(loss="gspo", aggregation="sequence"),
-    "cispo": LossSettings(loss="cispo"),
+    "ppo": plain_loss(),
+    "by turn, exact kl, entropy": plain_loss(aggregation="sequence", kl=0.3, entropy=0.1),
+    "k3": plain_loss(aggregation="constant", constant=3.0, kl=0.3, kl_estimator="k3"),
+    "gspo": plain_loss(name="gspo", aggregation="sequence"),
+    "cispo": plain_loss(name="cispo"),
 }
 
 
@@ -222,8 +222,8 @@ def test_gradients_do_not_depend_on_how_they_are_computed(settings):
         position=np.arange(len(batch), dtype=np.int32),
     )
     reference = None
-    if settings.kl_weight:
-        logits = naive_logits(Policy(make_model()).model, batch)
+    if settings.kl:
+        logits = naive_logits(LoRAPolicy(make_model()).model, batch)
         reference = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
 
     def definition():
@@ -251,7 +251,7 @@ def test_gradients_do_not_depend_on_how_they_are_computed(settings):
 
 def test_numbers_do_not_depend_on_the_parts():
     policy, batch = make_policy(), make_batch()
-    settings = LossSettings(kl_weight=0.2)
+    settings = plain_loss(kl=0.2)
     _, _, whole = loss_and_grad(policy, batch, settings, policy_version=2)
     _, _, parts = loss_and_grad(policy, batch, settings, max_tokens=40, policy_version=2)
     assert whole.pop("staleness") == parts.pop("staleness") == {"2": len(batch)}
@@ -265,14 +265,14 @@ def test_on_policy_the_ratio_is_one():
     logits = naive_logits(policy.model, batch)
     logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
     batch.old_logprobs[:] = np.array(logprobs[mx.arange(len(batch)), mx.array(batch.target)])
-    _, _, numbers = loss_and_grad(policy, batch, LossSettings(), policy_version=0)
+    _, _, numbers = loss_and_grad(policy, batch, plain_loss(), policy_version=0)
     assert numbers["mismatch_max"] < 1e-5 and numbers["clip_fraction"] == 0.0
     assert numbers["ratio_max"] == pytest.approx(1, abs=1e-5)
 
 
 def test_a_step_down_the_gradient_lowers_the_loss():
     policy, batch = make_policy(), make_batch()
-    settings = LossSettings(loss="importance_sampling")
+    settings = plain_loss(name="importance_sampling")
     before, grads, _ = loss_and_grad(policy, batch, settings)
     norm = grad_norm(grads)
     policy.load({name: w - 1e-3 / norm * grads[name] for name, w in policy.trainable().items()})
@@ -304,7 +304,7 @@ def test_reference_is_the_base_and_cached(vocabulary, monkeypatch):
 def test_a_full_cache_forgets_but_does_not_lie():
     policy, batch = make_policy(), make_batch()
     expected = policy.reference(batch)
-    small = Policy(make_model(), cache_bytes=1500)
+    small = LoRAPolicy(make_model(), cache_bytes=1500)
     for seed in (0, 1, 0):
         small.reference(make_batch(seed=seed))
         assert small._cache.used <= 1500
@@ -330,7 +330,7 @@ def test_anchor_moves_the_reference():
 
 def test_anchor_weights_are_state_that_comes_back():
     """What a checkpoint keeps of a moving magnet: another policy given it measures the same KL, cached or not."""
-    policy, batch, settings = make_policy(), make_batch(), LossSettings(kl_weight=0.3)
+    policy, batch, settings = make_policy(), make_batch(), plain_loss(kl=0.3)
     assert policy.anchor_weights() is None
     policy.reference(batch)  # of the base: must not be taken for the magnet's
     policy.anchor(make_policy(seed=5).trainable())
@@ -344,11 +344,10 @@ def test_anchor_weights_are_state_that_comes_back():
     assert all(mx.array_equal(g, results[2][1][name]) for name, g in results[0][1].items())
 
 
-@pytest.mark.parametrize("lora", [{}, {"num_layers": 1}, {"keys": ("mlp.up_proj",)}], ids=["all", "last", "some"])
 @pytest.mark.parametrize("prefix", [PREFIX, [5]], ids=["shared prefix", "short prefix"])
-def test_recomputed_blocks_give_the_same_gradient(prefix, lora):
-    policy, batch = make_policy(make_model(num_hidden_layers=3), **lora), make_batch(prefix=prefix)
-    settings = LossSettings(kl_weight=0.3, entropy_weight=0.1)
+def test_recomputed_blocks_give_the_same_gradient(prefix):
+    policy, batch = make_policy(make_model(num_hidden_layers=3)), make_batch(prefix=prefix)
+    settings = plain_loss(kl=0.3, entropy=0.1)
     loss, grads, numbers = loss_and_grad(policy, batch, settings, max_tokens=80)
     policy.checkpoint_layers = True
     again, recomputed, same = loss_and_grad(policy, batch, settings, max_tokens=80)
@@ -360,17 +359,17 @@ def test_recomputed_blocks_give_the_same_gradient(prefix, lora):
 def test_recomputing_keeps_less_and_says_where_it_cannot():
     model, batch = make_model(num_hidden_layers=8), make_batch()
     peaks = []
-    for policy in (Policy(model), Policy(model, checkpoint_layers=True)):
+    for policy in (LoRAPolicy(model), LoRAPolicy(model, checkpoint_layers=True)):
         assert not policy.notes
         mx.reset_peak_memory()
         before = mx.get_active_memory()
-        loss_and_grad(policy, batch, LossSettings())
+        loss_and_grad(policy, batch, plain_loss())
         peaks.append(mx.get_peak_memory() - before)
     assert peaks[1] < 0.6 * peaks[0]
     windowed = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
-    policy = Policy(make_model("llama", **windowed), checkpoint_layers=True)
+    policy = LoRAPolicy(make_model("llama", **windowed), checkpoint_layers=True)
     assert policy.path == "plain" and "checkpoint_layers has no effect" in policy.notes[-1]
-    assert loss_and_grad(policy, batch, LossSettings())[2]["finite"]
+    assert loss_and_grad(policy, batch, plain_loss())[2]["finite"]
 
 
 def test_logprobs_are_those_of_the_definition():
@@ -383,11 +382,11 @@ def test_logprobs_are_those_of_the_definition():
 
 @pytest.mark.parametrize("settings", [{"truncate_ratio": 1.5}, {"mask_ratio": (0.8, 1.2)}], ids=str)
 def test_prepared_or_not_the_first_update_is_the_same_and_later_ones_remember(settings):
-    policy, batch, settings = make_policy(), make_batch(), LossSettings(loss="importance_sampling", **settings)
+    policy, batch, settings = make_policy(), make_batch(), plain_loss(name="importance_sampling", **settings)
     noise = np.random.default_rng(0).normal(0, 0.5, len(batch))
     batch.old_logprobs[:] = policy.logprobs(batch) + noise
     ready = prepare(policy, batch, settings, max_tokens=40)
-    assert prepare(policy, batch, LossSettings()) is batch and prepare(policy, ready, settings) is ready
+    assert prepare(policy, batch, plain_loss()) is batch and prepare(policy, ready, settings) is ready
     loss, grads, numbers = loss_and_grad(policy, batch, settings)
     prepared, same, _ = loss_and_grad(policy, ready, settings, max_tokens=40)
     assert prepared == pytest.approx(loss, rel=1e-4) and all(close(g, grads[n], 1e-4) for n, g in same.items())
@@ -428,18 +427,13 @@ def test_saved_adapters_load_in_mlx_lm(tmp_path):
     theirs = load_adapters(make_model(), str(tmp_path / "adapter"))
     theirs.eval()
     assert close(naive_logits(theirs, batch), policy.forward(batch)[mx.array(batch.position)])
-    part = make_policy(keys=("mlp.up_proj",), num_layers=1)
-    part.save(tmp_path / "part")
-    theirs = load_adapters(make_model(), str(tmp_path / "part"))
-    theirs.eval()
-    assert close(naive_logits(theirs, batch), part.forward(batch)[mx.array(batch.position)])
 
 
 def test_what_is_not_finite_is_reported():
     policy, batch = make_policy(), make_batch()
     batch.old_logprobs[0] = -500.0  # exp overflows float32
     batch.advantages[0] = -1.0
-    loss, grads, numbers = loss_and_grad(policy, batch, LossSettings())
+    loss, grads, numbers = loss_and_grad(policy, batch, plain_loss())
     assert not np.isfinite(loss) and numbers["finite"] == 0.0
     same, norm = clip_grads(grads, 1.0)
     assert not np.isfinite(norm) and same.keys() == grads.keys()
@@ -458,10 +452,4 @@ def test_an_empty_batch_is_an_error():
     long = Episode("G", 0, {}, {"a": Trajectory("a", "r", True, [Turn((), "", 0.0, None, [1] * 9, [2], [-0.1])])})
     batch = pack([long], [{"a": np.ones(1)}], max_tokens=5)
     with pytest.raises(ValueError, match=r"no sampled tokens.*'too_long': 1"):
-        loss_and_grad(make_policy(), batch, LossSettings())
-
-
-def test_lora_settings_out_of_range_are_errors():
-    for bad in ({"rank": 0}, {"scale": 0.0}, {"num_layers": 0}):
-        with pytest.raises(ValueError, match=next(iter(bad))):
-            LoRASettings(**bad)
+        loss_and_grad(make_policy(), batch, plain_loss())

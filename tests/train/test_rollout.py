@@ -11,7 +11,7 @@ from inference import Engine
 from inference.text import Renderer
 from legos_envs.policies import RandomPolicy
 from legos_train.players import ModelPlayer
-from legos_train.rollout import Play, Rollouts
+from legos_train.rollout import Job, Rollouts
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_together_equals_alone(player, env, kwargs) -> None:
     def play(requests, concurrency):
         return Rollouts(lambda name: legos_envs.make(name, **kwargs), concurrency).run(requests)
 
-    requests = [Play(env, seed // 2, {"*": player}, salt=seed % 2) for seed in range(40)]
+    requests = [Job(env, seed // 2, {"*": player}, salt=seed % 2) for seed in range(40)]
     together = play(requests, 64)
     few = play(requests, 3)
     alone = [play([request], 1)[0] for request in requests[:8]]
@@ -53,14 +53,14 @@ def test_together_equals_alone(player, env, kwargs) -> None:
 
 
 def test_salt_makes_different_games_of_one_seed(player) -> None:
-    requests = [Play("Nim-v0", 1, {"*": player}, salt=salt) for salt in range(20)]
+    requests = [Job("Nim-v0", 1, {"*": player}, salt=salt) for salt in range(20)]
     episodes = Rollouts(legos_envs.make).run(requests)
     assert len({tuple(t.action for t in e.trajectories["player_0"].turns) for e in episodes}) > 3
 
 
 def test_models_and_code_at_one_table_and_progress(player) -> None:
     seen: list[int] = []
-    requests = [Play("TicTacToe-v0", s, {"player_0": player, "*": RandomPolicy()}) for s in range(12)]
+    requests = [Job("TicTacToe-v0", s, {"player_0": player, "*": RandomPolicy()}) for s in range(12)]
     episodes = Rollouts(legos_envs.make, concurrency=5).run(requests, on_done=seen.append)
     assert len(episodes) == 12 and seen[-1] == 12 and seen == sorted(seen)
     for episode in episodes:
@@ -72,7 +72,7 @@ def test_overflow_is_the_seats_invalid_move(player) -> None:
     import dataclasses
 
     cramped = dataclasses.replace(player, context=40)
-    (episode,) = Rollouts(legos_envs.make).run([Play("Nim-v0", 0, {"player_0": cramped, "*": player})])
+    (episode,) = Rollouts(legos_envs.make).run([Job("Nim-v0", 0, {"player_0": cramped, "*": player})])
     assert episode.outcome == "invalid" and not episode.truncated
     assert episode.info["offenders"] == ["player_0"]
     turns = episode.trajectories["player_0"].turns
@@ -81,7 +81,7 @@ def test_overflow_is_the_seats_invalid_move(player) -> None:
 
 def test_a_seat_without_a_player_is_named(player) -> None:
     with pytest.raises(KeyError, match="nobody plays 'player_1'"):
-        Rollouts(legos_envs.make).run([Play("Nim-v0", 0, {"player_0": player})])
+        Rollouts(legos_envs.make).run([Job("Nim-v0", 0, {"player_0": player})])
 
 
 def test_coroutine_policies_play_beside_the_engine(player) -> None:
@@ -91,7 +91,7 @@ def test_coroutine_policies_play_beside_the_engine(player) -> None:
 
     rollouts = Rollouts(legos_envs.make)
     try:
-        episodes = rollouts.run([Play("Nim-v0", s, {"player_0": player, "*": slow}) for s in range(6)])
+        episodes = rollouts.run([Job("Nim-v0", s, {"player_0": player, "*": slow}) for s in range(6)])
     finally:
         rollouts.close()
     assert len(episodes) == 6
@@ -106,7 +106,7 @@ def test_a_policy_that_fails_costs_its_games_only() -> None:
 
     rollouts, done, failed = Rollouts(legos_envs.make), {}, {}
     try:
-        games = [Play("Nim-v0", s, {"player_0": RandomPolicy(), "*": broken}) for s in range(9)]
+        games = [Job("Nim-v0", s, {"player_0": RandomPolicy(), "*": broken}) for s in range(9)]
         for _ in rollouts.stream(games, lambda i, e, d: done.update({i: e}), lambda i, e: failed.update({i: e})):
             pass
     finally:

@@ -13,6 +13,7 @@ from inference.client.packing import pack
 from legos_train import ConfigError, Trainer, train
 from legos_train.disk import MetricsFile
 from legos_train.players import remote
+from legos_train.run import build
 from tests.inference.live import LiveServer
 
 from .helpers import small
@@ -29,11 +30,11 @@ def servers() -> Iterator[list[LiveServer]]:
 
 
 def steps(**settings: Any) -> list[dict[str, Any]]:
-    trainer = Trainer(small(steps=STEPS, batch_size=16, **settings))
+    trainer = Trainer(build(small(steps=STEPS, batch_size=16, **settings)))
     try:
         return [trainer.step() for _ in range(STEPS)]
     finally:
-        trainer.close()
+        trainer.parts.close()
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +60,9 @@ def test_a_run_against_servers_is_the_run_in_this_process(
 
 
 def test_every_publish_is_confirmed_by_every_server(servers: list[LiveServer]) -> None:
-    trainer = Trainer(small(steps=STEPS, batch_size=8, server={"urls": tuple(s.url for s in servers)}))
+    trainer = Trainer(build(small(steps=STEPS, batch_size=8, server={"urls": tuple(s.url for s in servers)})))
     confirmed: list[tuple[int, str]] = []
-    engine = trainer.generator.engine  # type: ignore[attr-defined]
+    engine = trainer.parts.sync.generator.engine  # type: ignore[attr-defined]
     publish = engine.publish
 
     def listening(name: str, weights: Any, **more: Any) -> str:
@@ -73,7 +74,7 @@ def test_every_publish_is_confirmed_by_every_server(servers: list[LiveServer]) -
     try:
         for _ in range(STEPS):
             trainer.step()
-            digest = pack(trainer.backend.policy.trainable(), trainer.config.lora.scale).digest
+            digest = pack(trainer.parts.backend.policy.trainable(), trainer.config.lora.scale).digest
             assert confirmed[-1] == (trainer.learner.step, digest)
             for endpoint in engine.client._members.endpoints:
                 info = engine.background.call(endpoint.client.info())
@@ -82,7 +83,7 @@ def test_every_publish_is_confirmed_by_every_server(servers: list[LiveServer]) -
         served = [status.served for status in engine.client.status()]
         assert min(served) > 0, "both play"
     finally:
-        trainer.close()
+        trainer.parts.close()
 
 
 def test_a_server_with_another_model_is_refused_before_the_first_step(
@@ -148,11 +149,11 @@ def test_a_key_is_asked_for_and_taken_from_the_environment(tmp_path: Path, monke
             "server": {"urls": (server.url,), "api_key_env": "THE_KEY"},
         }
         with pytest.raises(RequestRefused, match="401"):
-            Trainer(small(**settings))
+            Trainer(build(small(**settings)))
         monkeypatch.setenv("THE_KEY", "secret")
-        trainer = Trainer(small(**settings))
+        trainer = Trainer(build(small(**settings)))
         trainer.step()
-        trainer.close()
+        trainer.parts.close()
     finally:
         server.stop()
 

@@ -14,7 +14,8 @@ from inference import Engine
 from legos_envs import exact
 from legos_train import Trainer, TrainingError, train
 from legos_train.batch import pack
-from legos_train.model import backend as backend_module
+from legos_train.model import mlx_backend as backend_module
+from legos_train.run import build
 
 from .helpers import small
 
@@ -22,73 +23,73 @@ from .helpers import small
 def test_training_moves_the_policy_towards_winning() -> None:
     """Twelve steps of Nim: the exact probability of an optimal move rises well above where it began."""
     settings = {"lr": 1e-3, "beta1": 0.9, "epochs": 2, "minibatches": 2}
-    trainer = Trainer(small(env="Nim-v0", steps=12, batch_size=128, lora={"rank": 8}, optim=settings))
-    before = trainer.measure("policy")["optimal_move"]
+    trainer = Trainer(build(small(env="Nim-v0", steps=12, batch_size=128, lora={"rank": 8}, optim=settings)))
+    before = trainer.parts.measurer.measure("policy")["optimal_move"]
     for _ in range(12):
         trainer.step()
-    after = trainer.measure("policy")["optimal_move"]
-    trainer.close()
+    after = trainer.parts.measurer.measure("policy")["optimal_move"]
+    trainer.parts.close()
     assert after > before + 0.1, (before, after)
 
 
 def test_what_is_trained_on_is_what_was_sampled() -> None:
     """Log-probabilities of the engine and of the trainer's forward pass agree before and after a publish."""
-    trainer = Trainer(small(batch_size=64))
+    trainer = Trainer(build(small(batch_size=64)))
     for _ in range(2):
         record = trainer.step()
         assert record["mismatch_max"] <= 1e-4
         assert record["ratio_min"] == pytest.approx(1, abs=1e-3) == record["ratio_max"]
-    trainer.close()
+    trainer.parts.close()
 
 
 def test_tokens_are_carried_from_the_sampler_to_the_loss() -> None:
-    trainer = Trainer(small(batch_size=8))
+    trainer = Trainer(build(small(batch_size=8)))
     episodes = trainer.play(1)
     for episode in episodes:
         for trajectory in episode.trajectories.values():
             for turn in trajectory.turns:
                 assert turn.action_tokens and len(turn.action_tokens) == len(turn.logprobs or ())
-                assert trainer.renderer.reply(turn.action_tokens) == turn.action
-                assert tuple(turn.prompt_tokens or ()) == tuple(trainer.renderer.start(turn.observation))
-    trainer.close()
+                assert trainer.parts.renderer.reply(turn.action_tokens) == turn.action
+                assert tuple(turn.prompt_tokens or ()) == tuple(trainer.parts.renderer.start(turn.observation))
+    trainer.parts.close()
 
 
 def test_frozen_lora_is_an_error() -> None:
-    trainer = Trainer(small())
-    trainer.backend.policy.model.freeze()
+    trainer = Trainer(build(small()))
+    trainer.parts.backend.policy.model.freeze()
     with pytest.raises(TrainingError, match="no LoRA weight is trainable"):
         trainer.step()
-    trainer.close()
+    trainer.parts.close()
 
 
 def test_weights_that_the_loss_does_not_reach_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a compiled step does that captured the weights as constants."""
-    trainer = Trainer(small())
-    forward = trainer.backend.policy.forward
-    monkeypatch.setattr(trainer.backend.policy, "forward", lambda batch: mx.stop_gradient(forward(batch)))
+    trainer = Trainer(build(small()))
+    forward = trainer.parts.backend.policy.forward
+    monkeypatch.setattr(trainer.parts.backend.policy, "forward", lambda batch: mx.stop_gradient(forward(batch)))
     with pytest.raises(TrainingError, match="gradient is exactly zero"):
         trainer.step()
-    trainer.close()
+    trainer.parts.close()
 
 
 def test_an_update_that_changes_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = Trainer(small())
-    monkeypatch.setattr(trainer.backend.optimizer, "apply_gradients", lambda grads, weights: weights)
+    trainer = Trainer(build(small()))
+    monkeypatch.setattr(trainer.parts.backend.optimizer, "apply_gradients", lambda grads, weights: weights)
     with pytest.raises(TrainingError, match="adapter did not change"):
         trainer.step()
-    trainer.close()
+    trainer.parts.close()
 
 
 def test_an_engine_that_keeps_serving_old_weights_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = Trainer(small())
+    trainer = Trainer(build(small()))
     monkeypatch.setattr(Engine, "publish", lambda self, name, weights, **rest: "stale")
     with pytest.raises(TrainingError, match="still serves the old ones"):
         trainer.step()
-    trainer.close()
+    trainer.parts.close()
 
 
 def test_equal_rewards_are_no_error_and_train_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = Trainer(small(loss={"kl": 0.0, "kl_end": None}, credit={"name": "grpo"}, group_size=32))
+    trainer = Trainer(build(small(loss={"kl": 0.0, "kl_end": None}, credit={"name": "grpo"}, group_size=32)))
     play = trainer.play
 
     def level(step: int):
@@ -102,12 +103,12 @@ def test_equal_rewards_are_no_error_and_train_nothing(monkeypatch: pytest.Monkey
     monkeypatch.setattr(trainer, "play", level)
     record = trainer.step()
     assert record["updates"] == 0 and record["idle"] == 1 and record["zero_advantages"] == 1.0
-    trainer.close()
+    trainer.parts.close()
 
 
 def test_steps_that_are_not_finite_are_skipped_counted_and_then_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = Trainer(small(steps=20))
-    before = trainer.backend.policy.trainable()
+    trainer = Trainer(build(small(steps=20)))
+    before = trainer.parts.backend.policy.trainable()
     real = backend_module.loss_and_grad
 
     def poisoned(*args, **kwargs):
@@ -119,18 +120,18 @@ def test_steps_that_are_not_finite_are_skipped_counted_and_then_stop_the_run(mon
         for _ in range(20):
             trainer.step()
     assert trainer.learner.skipped == trainer.config.optim.max_skipped + 1
-    after = trainer.backend.policy.trainable()
+    after = trainer.parts.backend.policy.trainable()
     assert all(mx.array_equal(before[name], after[name]).item() for name in before), "poison reached the weights"
-    trainer.close()
+    trainer.parts.close()
 
 
 def test_only_the_roles_asked_for_are_trained() -> None:
-    trainer = Trainer(small(train_roles=("player_1",)))
+    trainer = Trainer(build(small(train_roles=("player_1",))))
     episodes = trainer.play(1)
-    batch = pack(episodes, trainer.credit.assign(episodes))
+    batch = pack(episodes, trainer.parts.credit.assign(episodes))
     own = sum(len(t.action_tokens or ()) for e in episodes for t in e.trajectories["player_1"].turns)
     assert len(batch) == own > 0
-    trainer.close()
+    trainer.parts.close()
 
 
 def test_the_published_adapter_loads_in_mlx_lm_and_is_what_was_measured(tmp_path: Path) -> None:
@@ -170,12 +171,13 @@ def test_the_exact_numbers_are_those_of_the_sampled_play() -> None:
     """Move frequencies over many games equal the probabilities that NashConv is computed from."""
     from legos_train.evaluation.exactly import action_probabilities
 
-    trainer = Trainer(small(batch_size=512))
-    infos = exact.info_sets(trainer.env.game)  # type: ignore[attr-defined]
-    players = [trainer.player(agent) for agent in trainer.roles]
-    known, leftover = action_probabilities(trainer.env, players, infos)  # type: ignore[arg-type]
+    trainer = Trainer(build(small(batch_size=512)))
+    measurer, (course,) = trainer.parts.measurer, trainer.parts.measurer.courses.values()
+    infos = exact.info_sets(course.env.game)  # type: ignore[attr-defined]
+    players = [measurer.player(course, agent, "policy") for agent in course.slot.seats]
+    known, leftover = action_probabilities(course.env, players, infos)  # type: ignore[arg-type]
     assert max(leftover.values()) < 0.05
-    views = {trainer.env.observation_in(info)["messages"][0]["content"]: info for info in infos}  # type: ignore[attr-defined]
+    views = {course.env.observation_in(info)["messages"][0]["content"]: info for info in infos}  # type: ignore[attr-defined]
     seen: dict = {}
     for step in range(1, 5):
         for episode in trainer.play(step):
@@ -190,18 +192,18 @@ def test_the_exact_numbers_are_those_of_the_sampled_play() -> None:
             share = actions.count(f"[{move}]") / len(actions)
             p = known[info][move]
             assert abs(share - p) < 5 * np.sqrt(0.25 / len(actions)) + 0.02, (info, move, share, p, len(actions))
-    trainer.close()
+    trainer.parts.close()
 
 
 def test_a_dialogue_is_one_row_and_matches_the_engine() -> None:
     """With `memory="chat"` a turn's prompt begins with all that came before, so an agent's match is one row."""
-    trainer = Trainer(small(batch_size=8, env_args={"num_rounds": 3, "memory": "chat"}, credit={"name": "rae"}))
+    trainer = Trainer(build(small(batch_size=8, env_args={"num_rounds": 3, "memory": "chat"}, credit={"name": "rae"})))
     episodes = trainer.play(1)
-    batch = pack(episodes, trainer.credit.assign(episodes))
+    batch = pack(episodes, trainer.parts.credit.assign(episodes))
     assert batch.counters.turns > batch.counters.rows == 2 * len(episodes)
     record = trainer.step()
     assert record["mismatch_max"] <= 1e-4
-    trainer.close()
+    trainer.parts.close()
 
 
 @pytest.mark.parametrize(
@@ -209,10 +211,10 @@ def test_a_dialogue_is_one_row_and_matches_the_engine() -> None:
 )
 @pytest.mark.parametrize("loss", ["ppo", "importance_sampling"])
 def test_every_credit_method_and_loss_takes_a_step(name: str, group: int, loss: str) -> None:
-    trainer = Trainer(small(batch_size=16, group_size=group, credit={"name": name}, loss={"name": loss}))
+    trainer = Trainer(build(small(batch_size=16, group_size=group, credit={"name": name}, loss={"name": loss})))
     record = trainer.step()
     assert record["updates"] == 1 and record["adapter_change"] > 0 and np.isfinite(record["loss"])
-    trainer.close()
+    trainer.parts.close()
 
 
 def test_wandb_is_imported_only_when_asked_for_and_gets_every_step(tmp_path: Path, monkeypatch) -> None:
@@ -233,7 +235,7 @@ def test_wandb_is_imported_only_when_asked_for_and_gets_every_step(tmp_path: Pat
 
 def test_a_policy_that_has_become_deterministic_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients of 1e-12 move no float32 weight; that is the end of learning, not a mistake in the set-up."""
-    trainer = Trainer(small(batch_size=8))
+    trainer = Trainer(build(small(batch_size=8)))
     real = backend_module.loss_and_grad
 
     def faint(*args, **kwargs):
@@ -241,9 +243,9 @@ def test_a_policy_that_has_become_deterministic_goes_on(monkeypatch: pytest.Monk
         return loss, {k: v * 1e-20 for k, v in grads.items()}, {**numbers, "grad_norm": 1e-20}
 
     monkeypatch.setattr(backend_module, "loss_and_grad", faint)
-    monkeypatch.setattr(trainer.backend.optimizer, "apply_gradients", lambda grads, weights: weights)
+    monkeypatch.setattr(trainer.parts.backend.optimizer, "apply_gradients", lambda grads, weights: weights)
     try:
         record = trainer.step()
         assert record["updates"] == 1 and record["adapter_change"] == 0.0
     finally:
-        trainer.close()
+        trainer.parts.close()

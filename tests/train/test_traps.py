@@ -13,6 +13,7 @@ from legos_train import Actor, Arena, ConfigError, EpisodeRequest, Trainer, make
 from legos_train.credit import PerRole
 from legos_train.credit.rae import RAECredit
 from legos_train.rollout.jobs import NOT_FINITE
+from legos_train.run import build, state
 from legos_train.run.overlap import overlapped
 from legos_train.run.stopping import Stopping
 
@@ -32,12 +33,12 @@ def trainer_of():
     made = []
 
     def make(arena: Arena | None = None, **settings: Any) -> Trainer:
-        made.append(Trainer(small(**{"batch_size": 8, **settings}), arena))
+        made.append(Trainer(build(small(**{"batch_size": 8, **settings}), arena)))
         return made[-1]
 
     yield make
     for trainer in made:
-        trainer.close()
+        trainer.parts.close()
 
 
 def test_playing_before_training_leaves_the_actors_as_they_were(trainer_of) -> None:
@@ -56,12 +57,12 @@ def test_playing_before_training_leaves_the_actors_as_they_were(trainer_of) -> N
 )
 def test_a_run_that_could_train_nothing_is_refused(settings: dict) -> None:
     with pytest.raises(ConfigError, match="nothing to train"):
-        Trainer(small(batch_size=4, **settings))
+        Trainer(build(small(batch_size=4, **settings)))
 
 
 def test_roles_of_an_env_are_checked() -> None:
     with pytest.raises(ConfigError, match=r"train_roles of Nim-v0 names \['plaayer'\]"):
-        Trainer(small(batch_size=4, env=[{"id": "Nim-v0", "train_roles": ("plaayer",)}]))
+        Trainer(build(small(batch_size=4, env=[{"id": "Nim-v0", "train_roles": ("plaayer",)}])))
 
 
 @pytest.mark.parametrize("sampling", [{"temperature": 0.5}, {"top_p": 0.9}, {"temperature": 0.0}])
@@ -79,19 +80,19 @@ def test_baselines_see_the_losers_that_a_filter_leaves_out(trainer_of) -> None:
     trainer = trainer_of(batch_size=32, env="Nim-v0", credit={"name": "rae"}, filter={"keep": "winners"})
     records = [trainer.step() for _ in range(2)]
     assert all(r["zero_advantages"] == 0.0 and r["left_out"]["filtered"] == 32 for r in records)
-    baseline = trainer.credit.baselines  # type: ignore[attr-defined]
+    baseline = trainer.parts.credit.baselines  # type: ignore[attr-defined]
     assert abs(baseline("Nim-v0", "player_0") + baseline("Nim-v0", "player_1")) < 1e-9, "only winners were folded in"
 
 
 def test_winners_need_somebody_to_win_against() -> None:
     with pytest.raises(ConfigError, match="use 'positive'"):
-        Trainer(small(batch_size=4, env="GSM8K-v0", filter={"keep": "winners"}))
+        Trainer(build(small(batch_size=4, env="GSM8K-v0", filter={"keep": "winners"})))
 
 
 def test_a_reward_that_is_no_number_costs_its_episode_and_is_counted(trainer_of) -> None:
     """Our own envs refuse such a reward; one that was made elsewhere may not."""
     trainer = trainer_of(batch_size=8, credit={"name": "rae"})
-    run = trainer.local.rollouts.stream
+    run = trainer.parts.sync.local.rollouts.stream
 
     def stream(plays: Any, done: Any, failed: Any = None) -> Any:
         def poisoned(index: int, episode: Any, declared: Any) -> None:
@@ -101,11 +102,11 @@ def test_a_reward_that_is_no_number_costs_its_episode_and_is_counted(trainer_of)
 
         return run(plays, poisoned, failed)
 
-    trainer.local.rollouts.stream = stream
+    trainer.parts.sync.local.rollouts.stream = stream
     record = trainer.step()
     assert record["left_out"]["not_finite"] == 3 and record["updates"] == 1
     assert all(math.isfinite(value) for value in record["reward"].values())
-    bad = [t for e in trainer.last_record.episodes for t in e.trajectories.values() if not t.trainable]
+    bad = [t for e in trainer.last.episodes for t in e.trajectories.values() if not t.trainable]
     assert len(bad) == 6 and all(t.info["untrained"] == NOT_FINITE for t in bad)
 
 
@@ -117,13 +118,13 @@ def test_what_is_said_for_one_env_comes_before_what_is_said_for_all() -> None:
 def test_a_seat_with_an_actor_of_its_own_keeps_it_when_measured(trainer_of) -> None:
     """Against a fixed opponent the exact number of self-play would be about another game."""
     trainer = trainer_of(arena_of(player_1="random"), eval={"games": 8})
-    assert {"return", "return_low", "return_high", "invalid"} <= set(trainer.measure("policy"))
-    assert "nash_conv" in trainer_of(arena_of()).measure("policy")
+    assert {"return", "return_low", "return_high", "invalid"} <= set(trainer.parts.measurer.measure("policy"))
+    assert "nash_conv" in trainer_of(arena_of()).parts.measurer.measure("policy")
 
 
 def test_a_league_leaves_actors_alone() -> None:
     with pytest.raises(ConfigError, match="needs two seats"):
-        Trainer(small(batch_size=4, league={"mode": "fsp"}), arena_of(player_1="random"))
+        Trainer(build(small(batch_size=4, league={"mode": "fsp"}), arena_of(player_1="random")))
 
 
 def test_it_works_where_an_event_loop_runs_already(trainer_of) -> None:
@@ -144,26 +145,26 @@ def test_it_works_where_an_event_loop_runs_already(trainer_of) -> None:
 def test_a_snapshot_stays_until_the_batches_that_play_against_it_are_in() -> None:
     league = {"mode": "fsp", "pool": 1, "snapshot_every": 1, "latest": 0.0}
     settings = {"enabled": True, "backend": "thread", "queue": 2, "max_off_policy_steps": 2}
-    trainer = Trainer(small(steps=5, batch_size=8, league=league, asynchronous=settings))
+    trainer = Trainer(build(small(steps=5, batch_size=8, league=league, asynchronous=settings)))
     gone: list[tuple[str, int]] = []
-    used = trainer.use
+    used = trainer.parts.sync.use
 
-    def use(generator: Any) -> None:
+    def use(generator: Any, members: Any) -> None:
         real = generator.unpublish
         generator.unpublish = lambda name: (gone.append((name, trainer.learner.step)), real(name))
-        used(generator)
+        used(generator, members)
 
-    trainer.use = use  # type: ignore[method-assign]
+    trainer.parts.sync.use = use  # type: ignore[method-assign]
     try:
         with Stopping(quiet=True) as stopping:
             records = list(overlapped(trainer, 0, stopping))
-        served = set(trainer.engine.adapters())
+        served = set(trainer.parts.engine.adapters())
     finally:
-        trainer.close()
+        trainer.parts.close()
     assert len(records) == 5
     # It left the pool after step 1, when batches 2 and 3 had been asked for; it went when batch 3 was in.
     assert gone[0] == ("step_0", 2), gone
-    assert served <= {"policy", "average", *trainer.league.pool}  # type: ignore[union-attr]
+    assert served <= {"policy", "average", *trainer.parts.league.pool}  # type: ignore[union-attr]
 
 
 def test_a_batch_that_is_stopped_leaves_the_engine_idle(trainer_of, tmp_path: Path) -> None:
@@ -175,29 +176,29 @@ def test_a_batch_that_is_stopped_leaves_the_engine_idle(trainer_of, tmp_path: Pa
         if len(calls) == 3:
             raise KeyboardInterrupt
 
-    trainer.check = stop
+    trainer.parts.check = stop
     with pytest.raises(KeyboardInterrupt):
         trainer.step()
-    assert not trainer.engine.busy
-    trainer.save_checkpoint(tmp_path)
-    trainer.check = lambda: None
+    assert not trainer.parts.engine.busy
+    state.save(trainer.parts, tmp_path)
+    trainer.parts.check = lambda: None
     assert trainer.step()["updates"] == 1
 
 
 def test_roles_have_credit_methods_of_their_own(trainer_of) -> None:
     trainer = trainer_of(env="Nim-v0", credit={"name": "rae", "roles": {"player_1": "constant"}})
-    advantages = trainer.credit.assign(trainer.play(1))
+    advantages = trainer.parts.credit.assign(trainer.play(1))
     assert all((a["player_1"] == 1.0).all() for a in advantages)
     assert any((a["player_0"] != 1.0).any() for a in advantages)
     method = PerRole(make_credit("rae"), {"player_1": make_credit("constant")})
-    method.load_state_dict(trainer.credit.state_dict())
-    assert method.state_dict() == trainer.credit.state_dict()
+    method.load_state_dict(trainer.parts.credit.state_dict())
+    assert method.state_dict() == trainer.parts.credit.state_dict()
 
 
 def test_an_arena_brings_its_own_credit(trainer_of) -> None:
     arena = arena_of()
     arena.credit = RAECredit(decay=0.5)
-    assert trainer_of(arena).credit is arena.credit
+    assert trainer_of(arena).parts.credit is arena.credit
 
 
 @pytest.mark.parametrize(

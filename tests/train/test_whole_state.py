@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from legos_train import Trainer, train
+from legos_train.run import build, state
+from legos_train.run.evaluate import evaluate
 
 from .helpers import digest, small
 
@@ -58,7 +60,7 @@ def test_a_run_with_everything_on_resumes_bit_for_bit(tmp_path: Path) -> None:
 
 def test_only_the_learners_seat_is_trained_and_seats_are_balanced() -> None:
     league = {"mode": "fixed", "opponents": ("random",)}
-    trainer = Trainer(small(batch_size=16, league=league))
+    trainer = Trainer(build(small(batch_size=16, league=league)))
     try:
         episodes = trainer.play(1)
         live = [[a for a, t in e.trajectories.items() if t.trainable] for e in episodes]
@@ -71,58 +73,60 @@ def test_only_the_learners_seat_is_trained_and_seats_are_balanced() -> None:
         record = trainer.step()
         assert record["league"]["members"] == 1 and record["updates"] == 1
     finally:
-        trainer.close()
+        trainer.parts.close()
 
 
 def test_a_snapshot_plays_with_its_own_weights() -> None:
     """After a step with a large learning rate, the opponent `step_0` still answers as the policy did before."""
-    trainer = Trainer(small(batch_size=16, steps=3, optim={"lr": 0.01}, league={"mode": "fsp", "snapshot_every": 5}))
+    trainer = Trainer(
+        build(small(batch_size=16, steps=3, optim={"lr": 0.01}, league={"mode": "fsp", "snapshot_every": 5}))
+    )
     try:
         probe = tuple(next(t for e in trainer.play(1) for t in e.trajectories["player_0"].turns).prompt_tokens or ())
-        before = trainer.engine.next_logits([probe], "policy")
+        before = trainer.parts.engine.next_logits([probe], "policy")
         trainer.step()
-        assert np.allclose(trainer.engine.next_logits([probe], "step_0"), before, atol=1e-4)
-        assert not np.allclose(trainer.engine.next_logits([probe], "policy"), before, atol=1e-2)
+        assert np.allclose(trainer.parts.engine.next_logits([probe], "step_0"), before, atol=1e-4)
+        assert not np.allclose(trainer.parts.engine.next_logits([probe], "policy"), before, atol=1e-2)
         (opponent,) = {t.info["player"] for e in trainer.play(2) for t in e.trajectories.values() if not t.trainable}
         assert opponent == "league:step_0"
     finally:
-        trainer.close()
+        trainer.parts.close()
 
 
 def test_psro_fills_its_payoff_matrix_by_playing() -> None:
     league = {"mode": "psro", "snapshot_every": 1, "payoff_games": 4}
-    trainer = Trainer(small(batch_size=8, steps=2, league=league))
+    trainer = Trainer(build(small(batch_size=8, steps=2, league=league)))
     try:
         trainer.step()
         trainer.step()
-        trainer.fill_payoffs()
-        assert trainer.league is not None and not trainer.league.missing_pairs()
-        assert sum(trainer.league.mixture().values()) == pytest.approx(1.0)
+        trainer.next_requests(3)
+        assert trainer.parts.league is not None and not trainer.parts.league.missing_pairs()
+        assert sum(trainer.parts.league.mixture().values()) == pytest.approx(1.0)
     finally:
-        trainer.close()
+        trainer.parts.close()
 
 
 def test_an_injected_league_survives_a_resume(tmp_path: Path) -> None:
     monitor = {"entropy": 100.0, "patience": 1, "window": 1, "action": "inject_opponents"}
     config = small(tmp_path, batch_size=8, steps=4, monitor=monitor)
-    trainer = Trainer(config)
+    trainer = Trainer(build(config))
     try:
         record = trainer.step()
         assert record["alarms"][0]["name"] == "entropy" and "random play" in record["alarms"][0]["done"]
-        assert trainer.league is not None and trainer.league.members == ["random"]
-        trainer.save_checkpoint(tmp_path / "checkpoints")
+        assert trainer.parts.league is not None and trainer.parts.league.members == ["random"]
+        state.save(trainer.parts, tmp_path / "checkpoints")
         after = trainer.step()
     finally:
-        trainer.close()
-    again = Trainer(config)
+        trainer.parts.close()
+    again = Trainer(build(config))
     try:
-        assert again.resume(tmp_path / "checkpoints") == 1
-        assert again.league is not None and again.league.settings == trainer.league.settings
-        assert (again.league.settings.opponents, again.league.settings.latest) == (("random",), 0.5)
+        assert state.restore(again.parts, tmp_path / "checkpoints") == 1
+        assert again.parts.league is not None and again.parts.league.settings == trainer.parts.league.settings
+        assert (again.parts.league.settings.opponents, again.parts.league.settings.latest) == (("random",), 0.5)
         repeated = again.step()
         assert repeated["reward"] == after["reward"] and repeated["loss"] == after["loss"]
     finally:
-        again.close()
+        again.parts.close()
 
 
 def test_stop_ends_the_run_with_its_checkpoint(tmp_path: Path) -> None:
@@ -134,18 +138,18 @@ def test_stop_ends_the_run_with_its_checkpoint(tmp_path: Path) -> None:
 
 def test_a_rollback_brings_back_the_best_weights_and_forgets_the_moments() -> None:
     monitor = {"entropy": 100.0, "patience": 2, "window": 1, "action": "rollback"}
-    trainer = Trainer(small(batch_size=8, steps=9, monitor=monitor, optim={"beta1": 0.9}))
+    trainer = Trainer(build(small(batch_size=8, steps=9, monitor=monitor, optim={"beta1": 0.9})))
     try:
         trainer.step()
-        trainer.evaluate()
-        assert trainer.best is not None
+        evaluate(trainer.parts)
+        assert trainer.parts.best is not None
         record = trainer.step()
-        assert f"weights of step {trainer.best.step} are back" in record["alarms"][0]["done"]
-        now = trainer.backend.policy.trainable()
-        assert all(np.array_equal(now[name], kept) for name, kept in trainer.best.weights.items())
-        state = trainer.backend.arrays()["optimizer"]
+        assert f"weights of step {trainer.parts.best.step} are back" in record["alarms"][0]["done"]
+        now = trainer.parts.backend.policy.trainable()
+        assert all(np.array_equal(now[name], kept) for name, kept in trainer.parts.best.weights.content.items())
+        state = trainer.parts.backend.save_state().tensors["optimizer"]
         moments = [np.array(value) for name, value in state.items() if name.endswith(("/m", "/v"))]
         assert moments and not any(np.any(value) for value in moments)
         assert trainer.step()["updates"] == 1
     finally:
-        trainer.close()
+        trainer.parts.close()

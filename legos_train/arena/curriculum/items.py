@@ -37,7 +37,7 @@ class ItemSampler:
     taken: tuple[str, ...] = ("index",)
     """Options that say already what an episode is about."""
 
-    def __init__(self, settings: sections.Curriculum, store: ArtifactStore, items: Mapping[str, Sequence[str]]):
+    def __init__(self, settings: sections.CurriculumSettings, store: ArtifactStore, items: Mapping[str, Sequence[str]]):
         self.settings, self.store = settings, store
         self.items = {name: list(keys) for name, keys in items.items()}
         self._index = {name: {key: i for i, key in enumerate(keys)} for name, keys in self.items.items()}
@@ -126,7 +126,7 @@ class LearnabilitySampler(ItemSampler):
     """
 
     @classmethod
-    def of(cls, settings: sections.Curriculum, store: ArtifactStore, arena: Arena) -> LearnabilitySampler:
+    def of(cls, settings: sections.CurriculumSettings, store: ArtifactStore, arena: Arena) -> LearnabilitySampler:
         """The sampler for the data sets of an arena. Raises ValueError when it has none."""
         sizes = {name: len(env.problems) for name, env in suitable(arena, Dataset).items()}
         return cls(settings, store, {name: [str(i) for i in range(size)] for name, size in sizes.items()})
@@ -158,7 +158,7 @@ class CorpusSampler(ItemSampler):
     taken = ("index", "document")
 
     @classmethod
-    def of(cls, settings: sections.Curriculum, store: ArtifactStore, arena: Arena) -> CorpusSampler:
+    def of(cls, settings: sections.CurriculumSettings, store: ArtifactStore, arena: Arena) -> CorpusSampler:
         """The sampler for the corpora of an arena's SPICE environments. Raises ValueError when it has none."""
         envs = suitable(arena, SPICE)
         return cls(settings, store, {name: [passage_key(d.text) for d in env.documents] for name, env in envs.items()})

@@ -46,12 +46,12 @@ class ProposedProblems:
         domains: the environments it is for, by name, with their `domain`.
     """
 
-    def __init__(self, settings: sections.Curriculum, store: ArtifactStore, domains: Mapping[str, str]):
+    def __init__(self, settings: sections.CurriculumSettings, store: ArtifactStore, domains: Mapping[str, str]):
         self.settings, self.store, self.domains = settings, store, dict(domains)
         self._recent: dict[str, tuple[Any, list[str]]] = {}
 
     @classmethod
-    def of(cls, settings: sections.Curriculum, store: ArtifactStore, arena: Arena) -> ProposedProblems:
+    def of(cls, settings: sections.CurriculumSettings, store: ArtifactStore, arena: Arena) -> ProposedProblems:
         """The sampler for the ProposerSolver environments of an arena. Raises ValueError when it has none."""
         return cls(settings, store, {name: env.domain for name, env in suitable(arena, ProposerSolver).items()})
 

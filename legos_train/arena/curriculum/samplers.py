@@ -26,7 +26,7 @@ STORE = "curriculum"
 """What the arena calls the store of the run's sampler."""
 
 
-Maker = Callable[[sections.Curriculum, ArtifactStore, "Arena"], TaskSampler]
+Maker = Callable[[sections.CurriculumSettings, ArtifactStore, "Arena"], TaskSampler]
 SAMPLERS: dict[str, Maker] = {
     "proposed_problems": ProposedProblems.of,
     "learnability": LearnabilitySampler.of,
@@ -34,7 +34,7 @@ SAMPLERS: dict[str, Maker] = {
 }
 
 
-def make_sampler(settings: sections.Curriculum, arena: Arena) -> TaskSampler:
+def make_sampler(settings: sections.CurriculumSettings, arena: Arena) -> TaskSampler:
     """The task sampler that `settings.sampler` names, over the arena's store `curriculum`, made when there is none.
 
     `module:function` is called with the settings, the store and the arena and returns a `TaskSampler`.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from legos_train.disk.metrics_file import _finite
+from legos_train.disk import as_json
 from legos_train.observe.dashboard import Mode, settled
 from legos_train.observe.eval_numbers import results, shown
 from legos_train.observe.report.labels import metric_name
@@ -35,7 +34,7 @@ def print_table(result: Result, progress: Mode = "auto") -> None:
     """
     lines = settled(progress) == "json"
     if lines:
-        print(json.dumps({"result": _finite(as_json(result))}), flush=True)
+        print(as_json({"result": as_dict(result)}), flush=True)
         if progress == "json":
             return
     people = sys.stderr if lines else sys.stdout
@@ -58,7 +57,7 @@ def print_table(result: Result, progress: Mode = "auto") -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def as_json(result: Result) -> dict[str, Any]:
+def as_dict(result: Result) -> dict[str, Any]:
     """Where things are, how long it took, and the measured numbers."""
     places = {"run_dir": str(result.run_dir), "report": str(result.run_dir / "report.html")}
     places["adapter"] = str(result.run_dir / "adapter")

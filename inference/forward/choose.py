@@ -1,0 +1,64 @@
+"""How a model is run: the cheapest forward pass that gives the model's own numbers.
+
+Each is compared with the slower one after it before it is relied on:
+
+* in numpy (host_forward.py): on a CPU, float32 weights, blocks built like Llama's and Qwen's, ordinary rotary
+  embeddings: qwen2, qwen3, llama, mistral;
+* in MLX over the slots of `kv.py` (mlx_forward.py): every model whose layers all use mlx-lm's plain `KVCache`, in any
+  type, quantised or not, experts included. On a CPU, blocks built like Llama's get decoder.py's cheaper pass while they
+  compute in float32 (quantised with float32 scales too); bfloat16 and float16 get the model's own call;
+* row by row (solo_forward.py), with mlx-lm's own caches: sliding windows, recurrences, and models that turn out not to
+  take a batch of rows that differ in length. Slower, no shared beginnings, the same numbers.
+
+A model that none of them can run is refused with UnsupportedModel. docs/engine.md has a table by architecture.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+from mlx_lm.models.cache import KVCache, make_prompt_cache
+
+from inference.adapters import AdapterBank, AdapterVersion
+from inference.forward import host_forward
+from inference.forward.mlx_forward import Forward, MlxForward, alike, rounding, trial
+from inference.forward.solo_forward import SoloForward
+from inference.types import UnsupportedModel
+
+_MISFITS = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
+"""What a model's code raises when it is not made for what it is given."""
+
+
+def choose_forward(model: nn.Module, bank: AdapterBank) -> Forward:
+    """The cheapest forward pass that gives the model's own numbers. UnsupportedModel when there is none."""
+    try:
+        solo = SoloForward(model, bank)
+    except _MISFITS as error:
+        raise UnsupportedModel(
+            f"the engine cannot run {type(model).__module__}: {type(error).__name__}: {error}"
+        ) from error
+    if any(type(cache) is not KVCache for cache in make_prompt_cache(model)):
+        return solo
+    try:
+        own = MlxForward(model, bank)
+        expected = trial(own, bank.base)
+    except _MISFITS:
+        return solo  # the model's code does not take rows of different lengths
+    if not alike(expected, trial(solo, bank.base), rounding(model)):
+        return solo
+    if own.own_decoder and host_forward.fits(model):
+        host = host_forward.HostForward(model, own.vocab)
+        if alike(trial(host, bank.base), expected) and _same_head(host, own, bank.base):
+            return host
+    return own
+
+
+def _same_head(host: host_forward.HostForward, own: MlxForward, base: AdapterVersion) -> bool:
+    """Also for hidden states so large that a cap on the logits would show."""
+    if own.head is None:
+        return False
+    hidden = np.random.default_rng(0).normal(size=(4, host.hidden)).astype(np.float32)
+    hidden[2:] *= 1000.0
+    expected = np.asarray(own.head(mx.array(hidden[:, None])))[:, 0]
+    return all(alike([host.logits(hidden[i], base)], [expected[i]]) for i in (slice(0, 2), slice(2, 4)))

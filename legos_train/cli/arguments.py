@@ -1,0 +1,121 @@
+"""The parsers of the verbs: one layout for every help page, and the options that several verbs share."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from inference.text import RENDERERS
+
+ENV = "an id of `legos envs list`, module:Name-v0 or file.py:Name-v0"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose help keeps its line breaks and ends with example commands.
+
+    Args:
+        verb: what follows `legos`.
+        description: printed above the options.
+        examples: command lines, printed below them.
+    """
+
+    def __init__(self, verb: str = "", description: str = "", examples: str = "", **kwargs: Any):
+        epilog = "examples:\n" + textwrap.indent(examples.strip(), "  ") if examples else None
+        kwargs = {"prog": f"legos {verb}", "formatter_class": argparse.RawDescriptionHelpFormatter, **kwargs}
+        super().__init__(description=description, epilog=epilog, **kwargs)
+        self._checks: list[Callable[[argparse.Namespace], object]] = []
+
+    def value(self, *flags: str, metavar: str, help: str, default: Any = None, type: Any = str) -> None:
+        """An option with a value. Its help ends with the default, unless it says what happens without it."""
+        help += " (default: %(default)s)" if default is not None and "(default:" not in help else ""
+        self.add_argument(*flags, metavar=metavar, help=help, default=default, type=type)
+
+    def repeated(self, *flags: str, metavar: str, help: str) -> None:
+        """An option that may be given several times; its values are a list."""
+        self.add_argument(*flags, metavar=metavar, help=f"{help} (repeatable)", default=[], action="append")
+
+    def number(
+        self,
+        *flags: str,
+        help: str,
+        default: float | None = None,
+        least: float = 0,
+        most: float = math.inf,
+        type: type = int,
+        metavar: str = "N",
+    ) -> None:
+        """An option with a number from `least` to `most`; anything else is a usage error."""
+        self.value(*flags, metavar=metavar, help=help, default=default, type=type)
+        name = flags[-1].lstrip("-")
+
+        def check(options: argparse.Namespace) -> None:
+            given = getattr(options, name.replace("-", "_"))
+            if given is not None and not (least <= given <= most and math.isfinite(given)):
+                limits = f"at least {least}" if most == math.inf else f"from {least} to {most}"
+                self.error(f"--{name} must be {limits}, got {given}")
+
+        self._checks.append(check)
+
+    def env_arguments(self, help: str = "constructor argument of the env", metavar: str = "NAME=VALUE") -> None:
+        """`--arg`, as all verbs take it."""
+        self.repeated("--arg", metavar=metavar, help=help)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, rest = super().parse_known_args(args, namespace)
+        for check in self._checks:
+            check(options)
+        return options, rest
+
+
+def add_playing(p: Parser) -> None:
+    """The options that `eval` and `tournament` share: how games are played, and where they are kept."""
+    p.number("--seed", help="first seed; the same seed deals the same games", default=0, metavar="S")
+    p.number("--temperature", help="sampling temperature of models and endpoints", default=1.0, type=float, metavar="T")
+    p.number(
+        "--judge-temperature",
+        help="the same for --seat policies in seats that the env does not train",
+        default=0.0,
+        type=float,
+        metavar="T",
+    )
+    p.number("--max-tokens", help="most tokens of an action (default: 64 for `tiny`, otherwise 1024)", least=1)
+    p.value("--system", metavar="TEXT", help="system prompt for models and endpoints (default: none)")
+    p.value(
+        "--renderer",
+        default="auto",
+        metavar="NAME",
+        help=f"how conversations become tokens: {', '.join(RENDERERS)}; auto uses the model's chat template",
+    )
+    p.env_arguments("constructor argument of every env, or of the one called ENV", "[ENV:]NAME=VALUE")
+    p.add_argument(
+        "--seat",
+        action="append",
+        default=[],
+        metavar="NAME=POLICY",
+        help="who plays an agent or role in every game, such as judge=tiny (repeatable; default: random in seats that "
+        "the env does not train)",
+    )
+    p.value(
+        "--out", type=Path, metavar="DIR", help="keep every game and the results in DIR; the same command resumes there"
+    )
+    p.number("--concurrency", help="games at a time", default=256, least=1)
+    p.number("--connections", help="concurrent requests to a server", default=32, least=1)
+    p.repeated(
+        "--body",
+        metavar="NAME=VALUE",
+        help="extra field in requests to endpoints, such as top_p=0.9 or reasoning_effort=low",
+    )
+    p.number(
+        "--timeout", help="seconds for one request to a server", default=120.0, least=1e-3, type=float, metavar="S"
+    )
+    p.number("--retries", help="replays of games that a server lost", default=1)
+    p.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+
+
+def env_names(p: Parser, nargs: str) -> None:
+    """The environments of `eval` and `tournament`."""
+    p.add_argument("env", nargs=nargs, metavar="ENV", help=f"{ENV}; NAME=ENV calls it NAME")

@@ -1,0 +1,61 @@
+"""Which credit method, and its options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from legos_train.credit.assigner import CreditAssigner
+from legos_train.credit.methods import METHODS, make_credit, options_of
+from legos_train.settings import Section
+
+if TYPE_CHECKING:
+    CreditName = str
+else:
+    CreditName = Literal[tuple(sorted(METHODS))]
+
+
+class CreditSettings(Section):
+    """Who gets credit for an outcome."""
+
+    name: CreditName = "same_prompt"
+    """The credit method; the docs have a page of each."""
+    roles: dict[str, str] = Field(default_factory=dict)
+    """Methods of single roles, instead of `name`: a table `[credit.roles]`, `proposer = "rae"`."""
+    decay: float = Field(0.95, ge=0, lt=1)
+    """Decay of RAE's moving baseline."""
+    gamma: float = Field(1.0, gt=0, le=1)
+    """Discount by turns from the end."""
+    pseudo_count: float = Field(2.0, ge=0)
+    """`same_prompt`: how many games the role's RAE baseline counts for."""
+    std: bool = False
+    """`grpo`, `hierarchical_grpo`, `agent_turn`, `gigpo`: divide by the group's standard deviation."""
+    per_role: bool = True
+    """`grpo`: compare within a role; off, all trained seats of the group together (a joint mean)."""
+    singleton: Literal["zero", "rae"] = "rae"
+    """Group credit: the advantage of an agent without peers."""
+    peers: Literal["table", "role"] = "table"
+    """`hierarchical_grpo`: compare agents of one role at one table, or also at the tables beside it, as tournaments
+    need, where every place of a match may be alone with its role."""
+    root_peers: Literal["group", "batch"] = "group"
+    """`hierarchical_grpo`: who the agents at the root are compared with."""
+    step_weight: float = Field(1.0, ge=0)
+    """`gigpo`: weight of the step advantage beside the episode's."""
+
+    @property
+    def names(self) -> set[str]:
+        """The methods of all roles."""
+        return {self.name, *self.roles.values()}
+
+    def options(self, name: str | None = None) -> dict[str, Any]:
+        """The settings that the method `name` (by default `self.name`) takes; ValueError for an unknown name."""
+        return {option: getattr(self, option) for option in options_of(name or self.name) if hasattr(self, option)}
+
+    def make(self, name: str | None = None) -> CreditAssigner:
+        """A new assigner; `name`, such as an env's own credit method, takes the place of `self.name`.
+
+        Raises:
+            ValueError: the name is unknown, or a value is out of range.
+        """
+        return make_credit(name or self.name, **self.options(name))

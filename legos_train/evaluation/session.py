@@ -1,0 +1,236 @@
+"""One evaluation, as `legos eval` and `legos tournament` run it: who plays which games, and what is reported."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import legos_envs
+from legos_train.config import parse_assignments
+from legos_train.evaluation.env_words import SettingError, env_words, made
+from legos_train.evaluation.exactly import ExactResults
+from legos_train.evaluation.games import Game, Pairing, Record, seeds_for
+from legos_train.evaluation.journal import Journal
+from legos_train.evaluation.outcomes import sides_of
+from legos_train.evaluation.playing import Stage
+from legos_train.evaluation.summary import Row, comparisons, row
+from legos_train.observe import ProgressLine
+from legos_train.players import actors, words
+
+Played = list[tuple[Pairing, list[Record]]]
+"""Pairings with the records of their games, in the order of the schedule."""
+ITSELF = "self"
+
+
+class Session:
+    """An evaluation.
+
+    Args:
+        options: the command line, see `legos_train.cli.arguments.add_playing`.
+
+    Attributes:
+        envs: the environments by title.
+        fixed: policies of `--seat`, by agent or role.
+    """
+
+    def __init__(self, options: argparse.Namespace):
+        self.options = options
+        self.envs = env_words(options.env, options.arg)
+        self.fixed = {key: str(value) for key, value in parse_assignments(options.seat, "--seat").items()}
+        self.cast = words.Cast(
+            temperature=options.temperature,
+            max_tokens=options.max_tokens,
+            renderer=options.renderer,
+            system=options.system,
+            timeout=options.timeout,
+            connections=options.connections,
+            body=parse_assignments(options.body, "--body"),
+        )
+        self.samples: int = getattr(options, "samples", 1)
+        self._made: dict[str, Any] = {}
+        self._identities: dict[tuple[str, bool], dict[str, Any]] = {}
+
+    def env(self, title: str) -> Any:
+        """An env after a reset."""
+        if title not in self._made:
+            word = self.envs[title]
+            env = self._made[title] = made(word.id, word.args)
+            env.reset(seed=0)
+            known = {*env.infos, *(info.get("role", agent) for agent, info in env.infos.items())}
+            if unknown := set(self.fixed) - known:
+                raise SettingError(f"no agent or role {sorted(unknown)} in {title}; it has {sorted(known)}")
+        return self._made[title]
+
+    def pairing(self, title: str, policy: str, opponent: str) -> Pairing:
+        """A policy against an opponent in an env; `self` as the opponent is the policy itself."""
+        infos, word = self.env(title).infos, self.envs[title]
+        opponent = policy if opponent == ITSELF else opponent
+        taken = {a for a, info in infos.items() if a in self.fixed or info.get("role", a) in self.fixed}
+        sides = tuple(side for side in sides_of(infos) if not taken.intersection(side))
+        if not sides:
+            raise SettingError(f"{title} has no seat left for {policy}: the env trains none, or --seat takes them all")
+        fixed = {actors.UNTRAINED: "random", **self.fixed}
+        trained = {name for a, info in infos.items() if info.get("trainable", True) for name in (a, info.get("role"))}
+        judges = frozenset(self.fixed) - trained
+        players = {policy, opponent, *(one for seat, one in fixed.items() if seat not in judges)}
+        identity = {one: self.identity(one) for one in players}
+        identity |= {f"judge {one}": self.identity(one, judge=True) for one in {fixed[seat] for seat in judges}}
+        return Pairing(word.id, policy, opponent, sides, word.args, fixed, identity, judges, title)
+
+    def sides(self, title: str) -> int:
+        """How many sides compete in an env: 1 where a policy plays alone."""
+        return len(self.pairing(title, "random", "random").sides)
+
+    def identity(self, word: str, judge: bool = False) -> dict[str, Any]:
+        """What decides how a policy plays, as JSON values."""
+        if (word, judge) not in self._identities:
+            temperature = self.options.judge_temperature if judge else None
+            self._identities[word, judge] = self.cast.identity(word, temperature)
+        return self._identities[word, judge]
+
+    def evaluate(
+        self, policies: Sequence[str], opponents: Sequence[str], *, exact: bool = True
+    ) -> tuple[dict[str, Any], int]:
+        """Plays every policy against every opponent in every env.
+
+        Args:
+            policies: who is measured.
+            opponents: who takes the other seats.
+            exact: whether to add exact numbers where a game can be solved.
+
+        Returns:
+            `results` (see `summary.row`), `comparisons` and `setting`; and how many games could not be played.
+        """
+        schedule: list[tuple[Pairing, list[Game]]] = []
+        for title in self.envs:
+            against = [ITSELF] if self.sides(title) == 1 else dict.fromkeys(opponents)
+            for policy in dict.fromkeys(policies):
+                for pairing in [self.pairing(title, policy, opponent) for opponent in against]:
+                    games = list(pairing.games(self.options.games, self.options.seed, self.samples))
+                    schedule.append((pairing, games))
+        with self.playing(schedule) as (stage, journal, played, rows, failed):
+            numbers = ExactResults(stage.player, lambda text: print(text, file=sys.stderr, flush=True))
+            for pairing, result in zip([pairing for pairing, _ in schedule], rows):
+                result["advice"] += self.remarks(pairing)
+                if exact:
+                    result.update(numbers.of(pairing, self.env(pairing.title).unwrapped))
+            compared = comparisons(played, self.options.seed, self.samples)
+            results = {"results": rows, "comparisons": compared, "setting": self.facts()}
+            journal.write_results(results)
+        return results, failed
+
+    @contextmanager
+    def playing(
+        self, schedule: Sequence[tuple[Pairing, Sequence[Game]]]
+    ) -> Iterator[tuple[Stage, Journal, Played, list[Row], int]]:
+        """Plays a schedule; within the block its players can still be asked.
+
+        Args:
+            schedule: pairings with their games.
+
+        Yields:
+            The stage, the journal, the records and the row of each pairing, and how many games could not be played.
+        """
+        options = self.options
+        people = "human" in {*options.policy, *(getattr(options, "opponent", None) or ()), *self.fixed.values()}
+        report = None if people else ProgressLine("games")  # it would write between the lines of a game in the terminal
+        with Journal(options.out) as journal:
+            stage = Stage(
+                self.cast,
+                journal,
+                concurrency=1 if people else options.concurrency,
+                retries=options.retries,
+                judging=options.judge_temperature,
+                report=report,
+            )
+            try:
+                failures = stage.play(list({game.key: game for _, games in schedule for game in games}.values()))
+                kept = journal.records
+                played = [(pairing, [kept[g.key] for g in games if g.key in kept]) for pairing, games in schedule]
+                rows = [
+                    row(
+                        pairing,
+                        records,
+                        options.seed,
+                        samples=self.samples,
+                        failed=[failures[game.key] for game in games if game.key in failures],
+                        zero_sum=bool(getattr(self.env(pairing.title).unwrapped, "zero_sum", False)),
+                    )
+                    for (pairing, records), (_, games) in zip(played, schedule)
+                ]
+                yield stage, journal, played, rows, len(failures)
+            except BaseException:
+                if report is not None:
+                    report.close()
+                if journal.folder is not None:
+                    count = len(journal.records)
+                    kept_in = f"{count} game{'s' * (count != 1)} kept in {journal.folder}"
+                    print(f"{kept_in}; run the same command again to resume", file=sys.stderr)
+                raise
+            finally:
+                if report is not None:
+                    report.close()
+                stage.close()
+                self.cast.close()
+
+    def facts(self) -> dict[str, Any]:
+        """What decided the results beside envs and policies."""
+        names = ("games", "samples", "seed", "temperature", "judge_temperature", "max_tokens", "system", "renderer")
+        found = {name: getattr(self.options, name) for name in names if hasattr(self.options, name)}
+        return {"version": legos_envs.__version__, **found, "seats": self.fixed, "body": self.cast.body}
+
+    def remarks(self, pairing: Pairing) -> list[str]:
+        """What a reader of the numbers of a pairing should know about how they came about."""
+        infos = self.env(pairing.title).infos
+        free = [
+            agent
+            for agent, info in infos.items()
+            if not info.get("trainable", True) and not {agent, info.get("role", agent)} & set(self.fixed)
+        ]
+        remarks = [f"{', '.join(free)} played by random; choose a policy with --seat ROLE=POLICY."] if free else []
+        for word in dict.fromkeys((pairing.policy, pairing.opponent)):
+            trained = trained_args(word, pairing.env)
+            if trained is not None and trained != pairing.args:
+                remarks.append(
+                    f"{word} was trained with the env arguments {trained}; these games have {pairing.args} (--arg)."
+                )
+            if self.options.system is None and (roles := prompted_roles(word)):
+                remarks.append(
+                    f"{word} was trained with system prompts for {', '.join(roles)}; there is none here (--system)."
+                )
+        problems = getattr(self.env(pairing.title).unwrapped, "problems", ())
+        seeds = seeds_for(self.options.games, len(pairing.sides), self.samples)
+        if len(pairing.sides) == 1 and seeds < len(problems):
+            remarks.append(f"{seeds} of {len(problems)} problems.")
+        if {pairing.policy, pairing.opponent} & {"human"}:
+            remarks.append("a person's games are few and not repeatable.")
+        return remarks
+
+
+def trained_args(word: str, env: str) -> dict[str, Any] | None:
+    """The env arguments that a run was trained with; None for what is no run, or was not trained on that env."""
+    settings = _run_of(word)
+    envs = settings.get("env", [])
+    for entry in [envs] if isinstance(envs, str | dict) else envs:
+        if isinstance(entry, str) and entry == env:
+            return dict(settings.get("env_args", {}))
+        if isinstance(entry, dict) and entry.get("id") == env:
+            return dict(entry.get("args", {}))
+    return None
+
+
+def prompted_roles(word: str) -> list[str]:
+    """The roles that had a system prompt when a run was trained."""
+    return sorted(role for role, actor in _run_of(word).get("actors", {}).items() if actor.get("system_prompt"))
+
+
+def _run_of(word: str) -> dict[str, Any]:
+    """The settings of the run that a word means; none for other policies."""
+    run = Path(word.partition("@")[0])
+    if words.is_code(word) or words.is_endpoint(word) or not (run / "config.toml").exists():
+        return {}
+    return words.run_settings(run)

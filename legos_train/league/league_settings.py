@@ -1,0 +1,46 @@
+"""Who the learner plays against: the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, model_validator
+
+from legos_train.league.modes import MODES
+from legos_train.settings import Section
+
+if TYPE_CHECKING:
+    LeagueMode = str
+else:
+    LeagueMode = Literal[tuple(MODES)]
+
+
+class LeagueSettings(Section):
+    """Who the learner plays against."""
+
+    mode: LeagueMode = "mirror"
+    """`mirror`: itself in all seats. `fsp`: uniform over snapshots of itself; `pfsp`: weighted by how hard they are;
+    `psro`: the meta-Nash of the payoff matrix; `fixed`: only `opponents`."""
+    opponents: tuple[str, ...] = ()
+    """Players beside the snapshots: `random`, `optimal`, `scripted:NAME`, `base`, a run directory, an endpoint."""
+    latest: float = Field(0.2, ge=0, le=1)
+    """Share of episodes against the latest policy, by mirror play."""
+    snapshot_every: int = Field(5, ge=1)
+    """Optimiser steps between snapshots for the pool."""
+    pool: int = Field(25, ge=1)
+    """Most snapshots kept; the oldest goes first, with `psro` the one with the least weight."""
+    start_from: int = Field(0, ge=0)
+    """Step of the first snapshot; mirror play before."""
+    pfsp_power: float = Field(2.0, gt=0)
+    """`pfsp`: an opponent's weight is (1 - win rate against it) to this power."""
+    payoff_games: int = Field(64, ge=2)
+    """`psro`: games per pair of the pool to fill the payoff matrix."""
+    pool_from: Path | None = None
+    """Fill the pool from the checkpoints of another run."""
+
+    @model_validator(mode="after")
+    def _has_a_pool(self) -> LeagueSettings:
+        if self.pool_from is not None and self.mode in ("mirror", "fixed"):
+            raise ValueError(f'pool_from fills a pool, which mode "{self.mode}" does not have; use fsp, pfsp or psro')
+        return self

@@ -1,0 +1,206 @@
+"""The trainer's backend on MLX: LoRA weights on a model in this process, AdamW, their average."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.optimizers as optim
+import numpy as np
+from mlx import nn
+
+from inference import tensors
+from legos_train.batch import Batch
+from legos_train.config import TrainConfig
+from legos_train.errors import ConfigError, TrainingError
+from legos_train.loss import LossSettings
+from legos_train.model.backend import BackendState, Capabilities, Snapshot
+from legos_train.model.gradients import clip_grads, loss_and_grad, prepare
+from legos_train.model.lora import Weights
+from legos_train.model.other_run import rescaled, snapshots_for
+from legos_train.model.policy import LoRAPolicy
+from legos_train.model.ranks import World
+from legos_train.model.weight_average import WeightAverage
+from legos_train.players import words
+from legos_train.rollout import Publisher
+
+
+class MLXBackend:
+    """See `TrainerBackend`. With a `world` this is one of several ranks, which share every gradient (ranks.py)."""
+
+    capabilities = Capabilities()
+
+    def __init__(self, model: nn.Module, config: TrainConfig, world: World | None = None):
+        self.config, self.world = config, world
+        self.policy = LoRAPolicy(model, config.lora, seed=config.seed, checkpoint_layers=config.optim.checkpoint_layers)
+        self.vocabulary = self.policy.vocabulary
+        self._average = WeightAverage(config.average, config.steps, self.policy.trainable())
+        self._grads: Weights | None = None
+        self._new_optimizer()
+
+    def _new_optimizer(self) -> None:
+        o = self.config.optim
+        self.optimizer = optim.AdamW(  # `init` of one that was used keeps its moments
+            learning_rate=o.lr,
+            betas=[o.beta1, o.beta2],
+            eps=o.eps,
+            weight_decay=o.weight_decay,
+            bias_correction=True,
+        )
+        self.optimizer.init(self.policy.trainable())
+        mx.eval(self.policy.trainable(), self.optimizer.state)
+
+    # --- learning ----------------------------------------------------------------------------------------------------
+
+    def prepare(self, batch: Batch, settings: LossSettings) -> Batch:
+        """See `TrainerBackend`."""
+        return prepare(self.policy, batch, settings, max_tokens=self.config.max_batch_tokens, world=self.world)
+
+    def forward_backward(self, batch: Batch, settings: LossSettings, version: int) -> dict[str, Any]:
+        """See `TrainerBackend`."""
+        if not self.policy.trainable():
+            raise TrainingError(
+                f"step {version + 1}: no LoRA weight is trainable (all are frozen): nothing would change"
+            )
+        _, self._grads, numbers = loss_and_grad(
+            self.policy,
+            batch,
+            settings,
+            max_tokens=self.config.max_batch_tokens,
+            policy_version=version,
+            world=self.world,
+        )
+        return numbers
+
+    def optim_step(self, lr: float) -> None:
+        """See `TrainerBackend`. The gradient is clipped to `optim.grad_clip` first.
+
+        Raises:
+            RuntimeError: no gradient was computed since the last update.
+        """
+        if self._grads is None:
+            raise RuntimeError("optim_step needs a gradient: call forward_backward first")
+        clipped, _ = clip_grads(self._grads, self.config.optim.grad_clip)
+        self._grads = None
+        self.optimizer.learning_rate = lr
+        self.policy.load(self.optimizer.apply_gradients(clipped, self.policy.trainable()))
+        mx.eval(self.policy.trainable(), self.optimizer.state)
+
+    def anchor(self, reference: Snapshot | None) -> None:
+        """See `TrainerBackend`."""
+        self.policy.anchor(None if reference is None else reference.content)
+
+    def fold_average(self, step: int) -> None:
+        """See `TrainerBackend`."""
+        self._average.fold(step, self.policy.trainable())
+
+    # --- references --------------------------------------------------------------------------------------------------
+
+    def snapshot(self, version: int) -> Snapshot:
+        """See `TrainerBackend`."""
+        return Snapshot(version, self.policy.trainable())
+
+    def average(self, version: int) -> Snapshot:
+        """See `TrainerBackend`."""
+        average = self._average.value()
+        return self.snapshot(version) if average is None else Snapshot(version, average)
+
+    def distance(self, before: Snapshot) -> float:
+        """See `TrainerBackend`."""
+        now = self.policy.trainable()
+        changes = mx.stack([mx.max(mx.abs(now[name] - value)) for name, value in before.content.items()])
+        return float(np.asarray(mx.max(changes)))
+
+    def load(self, snapshot: Snapshot) -> None:
+        """See `TrainerBackend`."""
+        self.policy.load(snapshot.content)
+        self._new_optimizer()
+
+    def publish(self, target: Publisher, name: str, snapshot: Snapshot) -> None:
+        """See `TrainerBackend`."""
+        target.publish(name, snapshot.content, snapshot.version)
+
+    def drop_caches(self) -> None:
+        """See `TrainerBackend`."""
+        self.policy.clear()
+
+    def fingerprint(self) -> bytes:
+        """See `TrainerBackend`."""
+        return tensors.to_bytes(self.policy.trainable())
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def read(self, path: Path) -> Snapshot:
+        """See `TrainerBackend`."""
+        folder = path if (path / "adapter_config.json").exists() else words.locate(str(path))[1]
+        weights, scale, version = words.read_weights(folder or path)
+        if scale != self.config.lora.scale:
+            weights = rescaled(weights, scale / self.config.lora.scale)
+        try:
+            self.policy.check(weights)
+        except ValueError as error:
+            raise ConfigError(
+                f"init_adapter {str(path)!r} does not fit this run's adapter: {error}; set lora.rank as it was there"
+            ) from error
+        return Snapshot(version, weights)
+
+    def read_run(self, path: Path, most: int) -> dict[str, Snapshot]:
+        """See `TrainerBackend`."""
+        chosen = snapshots_for(path, most, self.policy.trainable(), self.config.lora.scale)
+        return {name: Snapshot(0, weights) for name, weights in chosen.items()}
+
+    def write(self, snapshot: Snapshot, folder: Path, facts: Mapping[str, Any]) -> None:
+        """See `TrainerBackend`."""
+        self.policy.save(folder, {"legos": dict(facts)}, weights=snapshot.content)
+
+    def save_state(self) -> BackendState:
+        """See `TrainerBackend`."""
+        groups: dict[str, Any] = {
+            "adapter": self.policy.trainable(),
+            "optimizer": _flat(self.optimizer.state),
+            "average": dict(self._average.weights),
+        }
+        if (magnet := self.policy.anchor_weights()) is not None:
+            groups["magnet"] = magnet
+        return BackendState(groups, {"average_weight": self._average.total})
+
+    def load_state(self, state: BackendState) -> None:
+        """See `TrainerBackend`."""
+        groups = state.tensors
+        self.policy.load(groups["adapter"])
+        if set(_flat(self.optimizer.state)) != set(groups["optimizer"]):
+            raise ValueError("the optimiser state of the checkpoint is of another optimiser or other weights")
+        self.optimizer.state = _nested(groups["optimizer"])
+        self._average.weights, self._average.total = dict(groups["average"]), state.numbers["average_weight"]
+        if "magnet" in groups:
+            self.policy.anchor(groups["magnet"])
+
+    def pack(self, snapshot: Snapshot) -> Weights:
+        """See `TrainerBackend`."""
+        return dict(snapshot.content)
+
+    def unpack(self, tensors: Weights, version: int) -> Snapshot:
+        """See `TrainerBackend`."""
+        return Snapshot(version, tensors)
+
+
+def _flat(state: Mapping[str, Any]) -> Weights:
+    """The optimiser's state as named arrays: `WEIGHT/moment`, and its own numbers such as `step`."""
+    flat: Weights = {}
+    for name, value in state.items():
+        flat |= {f"{name}/{part}": array for part, array in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def _nested(flat: Mapping[str, mx.array]) -> dict[str, Any]:
+    """The opposite of `_flat`. MLX's own `tree_unflatten` would split the weights' names at their dots."""
+    state: dict[str, Any] = {}
+    for key, array in flat.items():
+        name, slash, part = key.partition("/")
+        if slash:
+            state.setdefault(name, {})[part] = array
+        else:
+            state[key] = array
+    return state

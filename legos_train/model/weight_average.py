@@ -1,0 +1,46 @@
+"""The average of weights over a run: exponential, or uniform over its later part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import mlx.core as mx
+
+from legos_train.config import sections
+
+
+class WeightAverage:
+    """An average that is folded together step by step.
+
+    Attributes:
+        weights: the sum so far, by name.
+        total: what the sum has to be divided by for `ema`; how many weights are in it for `uniform`.
+    """
+
+    def __init__(self, settings: sections.AverageSettings, steps: int, like: Mapping[str, mx.array]):
+        self.settings, self.steps = settings, steps
+        self.weights = {name: mx.zeros_like(weight) for name, weight in like.items()}
+        self.total = 0.0
+        mx.eval(self.weights)
+
+    def fold(self, step: int, current: Mapping[str, mx.array]) -> None:
+        """Takes in the weights after a step."""
+        kind = self.settings.kind
+        if kind == "none" or (kind == "uniform" and step <= self.settings.start * self.steps):
+            return
+        if kind == "uniform":
+            keep = self.total / (self.total + 1)
+            self.total += 1
+        else:
+            keep = self.settings.decay
+            self.total = keep * self.total + (1 - keep)
+        self.weights = {name: keep * a + (1 - keep) * current[name] for name, a in self.weights.items()}
+        mx.eval(self.weights)
+
+    def value(self) -> dict[str, mx.array] | None:
+        """The average; None where there is none yet."""
+        if self.settings.kind == "none" or not self.total:
+            return None
+        if self.settings.kind == "uniform":
+            return dict(self.weights)
+        return {name: a / self.total for name, a in self.weights.items()}

@@ -1,0 +1,33 @@
+"""Measures the weights of a run while it goes on, and remembers the best."""
+
+from __future__ import annotations
+
+from legos_train.players import actors
+from legos_train.run.parts import Best, Parts
+
+AVERAGE = "average"
+"""The adapter that the weight average is measured as."""
+
+
+def evaluate(parts: Parts) -> dict[str, float]:
+    """Measures the last weights and, as `NAME_average`, the weight average; keeps track of the best."""
+    step = parts.learner.step
+    last, results = parts.backend.snapshot(step), {}
+    results["last"] = (last, parts.measurer.measure(actors.POLICY))
+    if parts.config.average.kind != "none" and step:
+        average = parts.backend.average(step)
+        parts.backend.publish(parts.sync.local, AVERAGE, average)
+        results[AVERAGE] = (average, parts.measurer.measure(AVERAGE))
+    for kind, (weights, numbers) in results.items():
+        if step and _better(parts, numbers):
+            parts.best = Best(step, kind, numbers, weights)
+    averaged = {f"{name}_average": value for name, value in results[AVERAGE][1].items()} if AVERAGE in results else {}
+    return {**results["last"][1], **averaged}
+
+
+def _better(parts: Parts, numbers: dict[str, float]) -> bool:
+    """Whether these are better than the best so far; never where no game was scored."""
+    if (chosen := parts.measurer.key(numbers)) is None:
+        return False
+    key, sign = chosen
+    return parts.best is None or sign * numbers[key] > sign * parts.best.numbers[key]

@@ -1,0 +1,89 @@
+"""What a run is made of. `build` makes it once; trainer, loop, checkpoints and alarms work on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from inference import Engine
+from inference.text import Renderer
+from legos_train.arena import Arena
+from legos_train.config import TrainConfig
+from legos_train.credit import CreditAssigner
+from legos_train.evaluation import Measurer
+from legos_train.league import League
+from legos_train.model import Learner, Snapshot, TrainerBackend, World
+from legos_train.run.monitor import CollapseMonitor
+from legos_train.run.replay import ReplayBuffer
+from legos_train.run.weight_sync import WeightSync
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best weights measured so far.
+
+    Attributes:
+        step: after which step.
+        kind: `last` or `average`.
+        numbers: what was measured.
+        weights: a reference to them.
+    """
+
+    step: int
+    kind: str
+    numbers: dict[str, float]
+    weights: Snapshot
+
+
+@dataclass(slots=True)
+class Parts:
+    """One run in parts.
+
+    Attributes:
+        base: the base model, for engines beside `engine` over the same weights.
+        engine: measures, and plays unless episodes come from elsewhere.
+        sync: gives new weights to whatever plays.
+        league: None for mirror play; the collapse monitor may put one in.
+        world: all ranks of the run, when there are several.
+        best: the best weights measured so far.
+        stop_reason: why the run ends early, once it does.
+        check: called while episodes are played; what it raises ends the run.
+    """
+
+    config: TrainConfig
+    arena: Arena
+    base: Any
+    engine: Engine
+    renderer: Renderer
+    backend: TrainerBackend
+    learner: Learner
+    credit: CreditAssigner
+    replay: ReplayBuffer
+    monitor: CollapseMonitor
+    measurer: Measurer
+    sync: WeightSync
+    league: League | None = None
+    world: World | None = None
+    best: Best | None = None
+    stop_reason: str | None = None
+    check: Callable[[], None] = lambda: None
+
+    def use_league(self, league: League) -> None:
+        """Plays against the members of a league from now on."""
+        self.league = self.arena.league = league
+
+    def drop_caches(self) -> None:
+        """Forgets what was computed before, so that what follows depends on the state alone."""
+        self.engine.drop_caches()
+        self.sync.generator.drop_caches()
+        self.backend.drop_caches()
+
+    def close(self) -> None:
+        """Ends engines, servers' clients, threads and stores."""
+        self.measurer.close()
+        self.sync.close()
+        self.arena.generator = None
+        if self.arena.from_config:
+            for store in self.arena.stores.values():
+                store.close()

@@ -1,0 +1,60 @@
+"""The metrics record of a step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from legos_train.batch import Batch
+from legos_train.run.episode_metrics import episode_metrics
+from legos_train.run.parts import Parts
+from legos_train.run.replay import ReplayBatch
+
+
+class Clock:
+    """How long the parts of a step take, in seconds."""
+
+    def __init__(self, play: float, generate: float | None):
+        self.play, self.generate = play, generate or play
+        self._began = self._packed = self._learned = time.perf_counter()
+
+    def packed(self) -> None:
+        self._packed = time.perf_counter()
+
+    def learned(self) -> None:
+        self._learned = time.perf_counter()
+
+    def seconds(self) -> dict[str, float]:
+        done = time.perf_counter()
+        return {
+            "seconds": self.play + done - self._began,
+            "seconds_play": self.play,
+            "seconds_pack": self._packed - self._began,
+            "seconds_learn": self._learned - self._packed,
+            "seconds_publish": done - self._learned,
+        }
+
+
+def step_record(
+    parts: Parts, fresh: ReplayBatch, batch: Batch, numbers: Mapping[str, Any], dropped: Mapping[str, int], clock: Clock
+) -> dict[str, Any]:
+    """What metrics.jsonl keeps of a step: its episodes, what was learned from them, what was left out, and the time."""
+    counters = batch.counters
+    record = {
+        "step": parts.learner.step,
+        **episode_metrics(fresh.episodes, by_env=len(parts.arena.envs) > 1),
+        **numbers,
+        "distinct_rows": counters.distinct_rows,
+        "action_tokens": counters.action_tokens,
+        "zero_advantages": counters.zero_advantage_share,
+        "dropped": {**counters.dropped, **dropped},
+        "left_out": dict(fresh.left_out),
+        "tokens_per_second": counters.action_tokens / clock.generate if clock.generate > 1e-6 else 0.0,
+        **clock.seconds(),
+    }
+    if fresh.numbers:
+        record["curriculum"] = fresh.numbers
+    if parts.league is not None and parts.league.members:
+        record["league"] = parts.league.metrics()
+    return record

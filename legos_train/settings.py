@@ -1,0 +1,43 @@
+"""The base of all settings: typed, frozen, with nothing unknown in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+
+class Section(BaseModel):
+    """Base of all settings. TOML has no null: the text "none" stands for it where a setting may be None."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nulls(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        optional = {name for name, field in cls.model_fields.items() if type(None) in get_args(field.annotation)}
+        return {k: None if v == "none" and k in optional else v for k, v in data.items()}
+
+    def plain(self) -> dict[str, Any]:
+        """The settings as values that TOML can hold; what is None by default and still None is left out."""
+        out: dict[str, Any] = {}
+        for name, field in type(self).model_fields.items():
+            value = _plain(getattr(self, name))
+            if value is not None:
+                out[name] = value
+            elif field.default is not None:
+                out[name] = "none"
+        return out
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Section):
+        return value.plain()
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return str(value) if isinstance(value, Path) else value
