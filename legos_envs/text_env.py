@@ -31,12 +31,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class TextEnv(AECEnv[str, dict, str]):
-    """Base class of all environments.
+    r"""Base class of all environments.
 
     Args:
         render_mode: `"ansi"` (render returns text), `"human"` (prints it) or None.
         memory: `"state"`: every prompt is self-contained; `"chat"`: prompts extend the dialogue.
-        action_format: `"bracket"` (`[bet]`) or `"boxed"` (`\\boxed{bet}`).
+        action_format: `"bracket"` (`[bet]`) or `"boxed"` (`\boxed{bet}`).
         preset: `"spiral"` for that paper's treatment of invalid moves (no retry, -1.5 and +0.5); None for the defaults.
         invalid_retries: how often an agent may try again after an invalid move (default 1).
         invalid_reward: what the offender gets when its retries are used up and the episode ends as `"invalid"`

@@ -138,8 +138,10 @@ class TradingGame(TextEnv):
         """A market with the options' goods, else with goods and values drawn uniformly between bounds, both included.
 
         Args:
+            table: draws them, and has the options.
             quantities: the least and the most units of a resource that a player gets.
             values: by resource, the least and the most that a unit is worth.
+            players: the agents who trade.
         """
         stock = self._given(table, "stock", len(players))
         worth = self._given(table, "values", len(players))

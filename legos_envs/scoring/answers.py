@@ -81,7 +81,8 @@ WRAPPERS = re.compile(r"\\(?:text|textbf|mathrm|mbox|mathbf|textit)\{([^{}]*)\}"
 
 def final_answer(text: str) -> str | None:
     r"""The answer that a text gives: the last `\boxed{...}`, else what follows the last `####`, else the last
-    `Answer:`, else its last number; None when it has none of them. Takes linear time."""
+    `Answer:`, else its last number; None when it has none of them. Takes linear time.
+    """
     stated = stated_answer(text)
     if stated is not None:
         return stated
@@ -180,7 +181,7 @@ def same_answer(given: str | None, truth: str, seconds: float = 3.0) -> bool:
 
 
 def _plain(text: str) -> str:
-    """The text without decoration: dollar signs, spacing commands, `\\text{}` around words, a full stop at the end."""
+    r"""The text without decoration: dollar signs, spacing commands, `\text{}` around words, a full stop at the end."""
     if len(text) > MAX_CHARS:
         return ""
     for old in DROPPED:

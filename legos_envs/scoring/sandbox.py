@@ -1,4 +1,4 @@
-"""Running code that a model wrote: `run(code)` takes any text, comes back in time and never raises because of it.
+r"""Running code that a model wrote: `run(code)` takes any text, comes back in time and never raises because of it.
 
     run("def f(n):\n    return n * 2\n\nf(x)", {"x": 21})   # Ran(ok=True, value=42, output="", error=None)
 

@@ -119,7 +119,8 @@ def _logic_puzzle(rng: Random, decision: Decision) -> str:
 
 def _taboo(rng: Random, decision: Decision) -> str:
     """Half of the clues spell the word out, and a guesser who sees letters reads them: it is a random player that
-    sometimes cheats, since no other would ever be right."""
+    sometimes cheats, since no other would ever be right.
+    """
     text = _words(decision)
     words = re.findall(r"word to guess is '([^']*)'", text)
     if "the Clue Giver for Team" in text:

@@ -1,4 +1,4 @@
-"""An assistant answers a question that is too long for its helper, by asking the helper shorter ones: each in a new
+r"""An assistant answers a question that is too long for its helper, by asking the helper shorter ones: each in a new
 conversation, so the helper knows nothing of the whole. The helper is a person at the terminal, or any policy. Code
 checks the answer, or a person rates it.
 
@@ -17,7 +17,7 @@ asked.
 
 ## Actions
 
-Assistant: `[ask: short question]` or `[answer: the answer]` (`\\boxed{ask: ...}` with `action_format="boxed"`).
+Assistant: `[ask: short question]` or `[answer: the answer]` (`\boxed{ask: ...}` with `action_format="boxed"`).
 Helper: any text, of which `max_answer_chars` characters are passed on. Rater: a grade from `[1]` to `[5]`.
 
 ## Rewards

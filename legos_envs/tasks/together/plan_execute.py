@@ -1,4 +1,4 @@
-"""Four roles solve one task that none can solve alone: a planner puts steps in order without seeing the list, an
+r"""Four roles solve one task that none can solve alone: a planner puts steps in order without seeing the list, an
 executor carries the plan out without seeing the task, a critic sees everything and may only comment, a reviser gives
 the final answer without seeing the task. Code knows the right list.
 
@@ -24,7 +24,7 @@ comment `max_chars` characters are passed on; a longer text is cut in its middle
 ## Actions
 
 Planner and critic: any text. Executor and reviser: text whose last bracket is the list, such as `[4, 7, 2]`
-(`\\boxed{4, 7, 2}` with `action_format="boxed"`); anything else is an invalid move.
+(`\boxed{4, 7, 2}` with `action_format="boxed"`); anything else is an invalid move.
 
 ## Rewards
 
