@@ -160,9 +160,9 @@ class ProofVerification(TextEnv):
         return theorem
 
 
-def _proof(said: str) -> str:
+def _proof(reply: str) -> str:
     """The numbered lines of a reply, one blank between words."""
-    lines = [" ".join(line.split()) for line in proofs.steps(said)]
+    lines = [" ".join(line.split()) for line in proofs.steps(reply)]
     if not lines:
         raise InvalidMove("the reply has no numbered line, such as '4. q (1,2 MP)'.")
     if len(lines) > proofs.MAX_LINES:

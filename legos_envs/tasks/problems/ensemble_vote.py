@@ -71,17 +71,17 @@ from legos_envs.tasks.problems import dataset, sources
 
 def camps(given: Sequence[str | None]) -> list[list[int]]:
     """The indices of equal answers, largest camp first; None is in no camp. Each camp is known by its first answer."""
-    found: list[list[int]] = []
+    result: list[list[int]] = []
     for i, answer in enumerate(given):
         if answer is None:
             continue
-        for camp in found:
+        for camp in result:
             if answers.same_answer(answer, given[camp[0]] or ""):
                 camp.append(i)
                 break
         else:
-            found.append([i])
-    return sorted(found, key=len, reverse=True)
+            result.append([i])
+    return sorted(result, key=len, reverse=True)
 
 
 def coin(decision: Decision) -> str:

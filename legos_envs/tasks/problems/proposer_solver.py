@@ -325,8 +325,8 @@ class ProposerSolver(TextEnv):
         """Asks for a problem; None when none could be read, which the proposer alone pays for."""
 
         def parse(text: str) -> Proposal:
-            found = proposals.fields(text, FIELDS)
-            return examine(found["Problem"], found["Answer"], self.domain)
+            result = proposals.fields(text, FIELDS)
+            return examine(result["Problem"], result["Answer"], self.domain)
 
         return (yield from table.attempt(table.ask(proposer, ASKED[self.domain], parse=parse)))
 

@@ -188,8 +188,8 @@ def _coin(decision: Decision) -> str:
 def _oracle(decision: Decision) -> str:
     if decision.role == "generator":
         return dataset.oracle(decision)
-    said = judging.unquoted(decision.messages[0]["content"])["solution"]
-    right = answers.same_answer(answers.final_answer(said), str(dataset.known_answer(decision)))
+    reply = judging.unquoted(decision.messages[0]["content"])["solution"]
+    right = answers.same_answer(answers.final_answer(reply), str(dataset.known_answer(decision)))
     return VERDICTS[not right]
 
 
