@@ -50,7 +50,7 @@ class HttpClient(Client):
         max_answer_bytes: int = MAX_ANSWER,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self.url = _checked(url)
+        self.url = _server_url(url)
         self.timeout, self.retry = timeout, retry or Retry()
         self._max_answer = max_answer_bytes
         self._redact = _redactor(api_key)
@@ -79,12 +79,12 @@ class HttpClient(Client):
         """See `Client`. The completion's `request_id` counts this client's requests."""
         body = wire.completion_body(request)
         answer = await self._repeat("POST", "/v1/completions", body)
-        return self._told(lambda: wire.read_completion(answer, request, next(self._numbers)))
+        return self._interpret(lambda: wire.read_completion(answer, request, next(self._numbers)))
 
     async def chat(self, messages: Sequence[Message], *, session: str | None = None, **options: Any) -> ChatReply:
         adapter, choices, params = chat_options(**options)
         answer = await self._repeat("POST", "/v1/chat/completions", wire.chat_body(messages, params, adapter, choices))
-        return self._told(lambda: wire.read_chat(answer, params, adapter))
+        return self._interpret(lambda: wire.read_chat(answer, params, adapter))
 
     async def publish(
         self,
@@ -103,9 +103,9 @@ class HttpClient(Client):
         async def attempt(number: int) -> str:
             if number:
                 answer = await self._send("GET", "/v1/legos/info")
-                found = wire.read_info(answer).adapters.get(name)
-                if found is not None and (found.version, found.digest) == (version, packed.digest):
-                    return found.digest
+                current = wire.read_info(answer).adapters.get(name)
+                if current is not None and (current.version, current.digest) == (version, packed.digest):
+                    return current.digest
             answer = await self._send("PUT", path, content=packed.body, headers=headers, params=query)
             digest = answer.get("digest") if isinstance(answer, dict) else None
             if digest != packed.digest:
@@ -129,7 +129,7 @@ class HttpClient(Client):
     async def info(self) -> ServerInfo:
         """See `Client`. While the server loads its model it is waited for, as `retry` allows."""
         answer = await self._repeat("GET", "/v1/legos/info")
-        return self._told(lambda: wire.read_info(answer))
+        return self._interpret(lambda: wire.read_info(answer))
 
     async def health(self) -> bool:
         try:
@@ -193,7 +193,7 @@ class HttpClient(Client):
             text = f"redirects are not followed: {text}"
         raise RequestRefused(status, f"{self.url}: {text}")
 
-    def _told(self, read: Callable[[], T]) -> T:
+    def _interpret(self, read: Callable[[], T]) -> T:
         """What the answer holds; BadAnswer says whose it was."""
         try:
             return read()
@@ -204,7 +204,7 @@ class HttpClient(Client):
         raise BadAnswer(self._redact(f"{self.url}: {what}")) from None
 
 
-def _checked(url: str) -> str:
+def _server_url(url: str) -> str:
     """The URL without its last slash. ValueError for what is no server's; a password in it is not repeated."""
     try:
         parsed = httpx2.URL(url)

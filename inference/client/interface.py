@@ -145,9 +145,9 @@ def check_compatible(
     ours = ServerInfo(PROTOCOL, info.model, base_digest, tokenizer_digest, template_digest, vocab, info.context)
     wrong = _unequal(info, ours)
     if wrong:
-        listed = ", ".join(f"{what} ({there} there, {here} here)" for what, there, here in wrong)
+        reasons = ", ".join(f"{what} ({there} there, {here} here)" for what, there, here in wrong)
         raise Incompatible(
-            f"the server's model {info.model!r:.100} is not the trainer's: {listed}. "
+            f"the server's model {info.model!r:.100} is not the trainer's: {reasons}. "
             "Start the server with the same model and version of Legos"
         )
 

@@ -89,7 +89,7 @@ class LocalClient(Client):
         text = TextStream(talk.renderer.tokenizer, params.stop, talk.renderer.stop_ids)
         text.push(done.tokens, last=True)
         if done.finish_reason in ("stop", "length"):
-            talk.answered(turns, prompt, done.tokens, text.text)
+            talk.remember(turns, prompt, done.tokens, text.text)
         return ChatReply(
             text=text.text,
             token_ids=done.tokens,

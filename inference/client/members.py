@@ -103,32 +103,34 @@ class Members:
             return
         async with self._starting:
             if self.identity is None:
-                found = await self.retry.run(lambda number: self.agree())
-                self.identity = next(iter(found.values()))
-                for endpoint in found:
+                infos = await self.retry.run(lambda number: self.agree())
+                self.identity = next(iter(infos.values()))
+                for endpoint in infos:
                     endpoint.take_in()
 
     async def agree(self) -> dict[Endpoint, ServerInfo]:
         """What every endpoint that answers says it serves; the model that most of them have comes first."""
-        asked = [(e, e.epoch) for e in self.endpoints]
-        results = await asyncio.gather(*(e.client.info() for e, _ in asked), return_exceptions=True)
-        found: dict[Endpoint, ServerInfo] = {}
-        for (endpoint, epoch), result in zip(asked, results):
+        epochs = [(e, e.epoch) for e in self.endpoints]
+        results = await asyncio.gather(*(e.client.info() for e, _ in epochs), return_exceptions=True)
+        infos: dict[Endpoint, ServerInfo] = {}
+        for (endpoint, epoch), result in zip(epochs, results):
             if isinstance(result, ServerInfo):
-                found[endpoint] = result
+                infos[endpoint] = result
             elif isinstance(result, ServerUnavailable):
                 endpoint.leave_out(epoch, result)
                 endpoint.error = str(result)
             else:
                 raise result
-        if not found:
+        if not infos:
             raise ServerUnavailable(self.nobody())
-        model = max(found, key=lambda e: sum(not differences(found[e], other) for other in found.values()))
-        wrong = {e: differences(found[model], info) for e, info in found.items()}
+        model = max(infos, key=lambda e: sum(not differences(infos[e], other) for other in infos.values()))
+        wrong = {e: differences(infos[model], info) for e, info in infos.items()}
         if any(wrong.values()):
-            told = [f"{e.name} differs from {model.name} in {' and '.join(what)}" for e, what in wrong.items() if what]
-            raise Incompatible(f"{'; '.join(told)}. All endpoints of a pool serve one model")
-        return found
+            reasons = [
+                f"{e.name} differs from {model.name} in {' and '.join(what)}" for e, what in wrong.items() if what
+            ]
+            raise Incompatible(f"{'; '.join(reasons)}. All endpoints of a pool serve one model")
+        return infos
 
     def revive(self, endpoint: Endpoint) -> asyncio.Future[None]:
         """Begin to bring an endpoint back, if that is not being done."""
@@ -189,15 +191,15 @@ class Members:
                 if self.usable:
                     return []
                 raise ServerUnavailable(self.nobody())
-            asked = [(e, e.epoch) for e in self.usable]
-            results = await asyncio.gather(*(change(e.client) for e, _ in asked), return_exceptions=True)
+            epochs = [(e, e.epoch) for e in self.usable]
+            results = await asyncio.gather(*(change(e.client) for e, _ in epochs), return_exceptions=True)
             faults = [result for result in results if isinstance(result, BaseException)]
             for fault in faults:
                 if not isinstance(fault, InferenceError):
                     raise fault
             refusals = [fault for fault in faults if isinstance(fault, RequestRefused)]
-            nobody = len(faults) == len(asked)
-            for (endpoint, epoch), result in zip(asked, results):
+            nobody = len(faults) == len(epochs)
+            for (endpoint, epoch), result in zip(epochs, results):
                 # Where nobody took it, those who refused have what they should have.
                 if isinstance(result, BaseException) and not (nobody and isinstance(result, RequestRefused)):
                     endpoint.leave_out(epoch, result)

@@ -156,9 +156,9 @@ class Scheduler:
 
     def remove(self, ids: set[int]) -> list[Finished]:
         """Take requests out, wherever they are, with what they have generated so far."""
-        found: list[Finished] = []
+        ended: list[Finished] = []
         for key, waiting in list(self._waiting.items()):
-            found += [Finished(part.ids, waiting.row(), [], "aborted") for part in _take(waiting.cohorts(), ids)[0]]
+            ended += [Finished(part.ids, waiting.row(), [], "aborted") for part in _take(waiting.cohorts(), ids)[0]]
             for params, members in list(waiting.members.items()):
                 waiting.members[params] = [m for m in members if m[0] not in ids]
             if not any(waiting.members.values()):
@@ -167,11 +167,11 @@ class Scheduler:
         for row in self.rows:
             for member in (*row.branches, row):
                 taken, member.cohorts = _take(member.cohorts, ids)
-                found += [Finished(part.ids, member, part.sampled_logprobs, "aborted") for part in taken]
+                ended += [Finished(part.ids, member, part.sampled_logprobs, "aborted") for part in taken]
             row.branches = [branch for branch in row.branches if branch.cohorts]
             survivors += _successor(row)
         self.rows = survivors
-        return found
+        return ended
 
     def plan(self) -> Plan:
         """Give rows to branches that wait, then to new prompts; keep slots dense."""

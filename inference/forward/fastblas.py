@@ -176,13 +176,13 @@ def _numbers_are_right() -> bool:
 
 def _loaded_library(name: str) -> tuple[int, str]:
     """Load address and path of a library mapped into this process."""
-    found: tuple[int, str] | None = None
+    lowest: tuple[int, str] | None = None
     for low, _, path in _mappings():
-        if path is not None and os.path.basename(path) == name and (found is None or low < found[0]):
-            found = (low, path)
-    if found is None:
+        if path is not None and os.path.basename(path) == name and (lowest is None or low < lowest[0]):
+            lowest = (low, path)
+    if lowest is None:
         raise RuntimeError(f"{name} is not loaded")
-    return found
+    return lowest
 
 
 def _mapped_file(address: int) -> str | None:

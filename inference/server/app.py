@@ -234,8 +234,8 @@ def _errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> Response:
-        found = [f"{'.'.join(str(x) for x in e['loc'][1:4]) or 'body'}: {e['msg']}" for e in error.errors()[:3]]
-        text = "; ".join(found)[:500].encode("utf-8", "replace").decode()
+        problems = [f"{'.'.join(str(x) for x in e['loc'][1:4]) or 'body'}: {e['msg']}" for e in error.errors()[:3]]
+        text = "; ".join(problems)[:500].encode("utf-8", "replace").decode()
         return JSONResponse(error_body(text, "invalid_request_error", 400), 400)
 
     @app.exception_handler(HTTPException)
@@ -384,11 +384,11 @@ def _adapters(app: FastAPI, server: Server) -> None:
     async def info() -> dict[str, Any]:
         server.open()
         published = await server.engine.call(lambda engine: engine.adapters())
-        listed = {
+        adapter_infos = {
             name: {"version": one.version, "digest": one.digest, "rank": one.rank, "running": one.running}
             for name, one in published.items()
         }
-        return {**server.info, "adapters": listed}
+        return {**server.info, "adapters": adapter_infos}
 
 
 def _control(app: FastAPI, server: Server) -> None:

@@ -92,7 +92,7 @@ class Guard:
         origin = headers.get(b"origin")
         if origin is not None and _host(origin.partition(b"://")[2]) not in self.hosts:
             return 403, "requests of other origins are refused"
-        if self.keys and scope["path"] not in PUBLIC and not self._known(headers.get(b"authorization", b"")):
+        if self.keys and scope["path"] not in PUBLIC and not self._authorized(headers.get(b"authorization", b"")):
             return 401, "an API key is needed: Authorization: Bearer KEY"
         if b"content-length" in headers and b"transfer-encoding" in headers:
             return 400, "give either Content-Length or Transfer-Encoding: two servers may read them differently"
@@ -106,9 +106,10 @@ class Guard:
                 return 415, "the body must be JSON: Content-Type: application/json"
         return None
 
-    def _known(self, authorization: bytes) -> bool:
-        scheme, _, given = authorization.partition(b" ")
-        matches = [hmac.compare_digest(given.strip(), key) for key in self.keys]  # all of them, whatever the first says
+    def _authorized(self, authorization: bytes) -> bool:
+        scheme, _, token = authorization.partition(b" ")
+        # Every key is compared, whatever the first says.
+        matches = [hmac.compare_digest(token.strip(), key) for key in self.keys]
         return scheme.lower() == b"bearer" and any(matches)
 
 
@@ -138,12 +139,12 @@ async def _read(receive: Receive, limit: int) -> bytes | None:
 
 def _replay(body: bytes, receive: Receive) -> Receive:
     """A `receive` that gives the body at once, then what the connection says."""
-    given = False
+    sent = False
 
     async def again() -> MutableMapping[str, Any]:
-        nonlocal given
-        if not given:
-            given = True
+        nonlocal sent
+        if not sent:
+            sent = True
             return {"type": "http.request", "body": body, "more_body": False}
         return await receive()
 

@@ -22,10 +22,10 @@ class Metrics:
         self.first_token = Histogram(
             "legos_first_token_seconds", "Time to the first token of a stream", buckets=SECONDS, registry=self.registry
         )
-        self.request = Histogram(
+        self.request_seconds = Histogram(
             "legos_request_seconds", "Time of a whole completion", buckets=SECONDS, registry=self.registry
         )
-        self.publish = Histogram(
+        self.publish_seconds = Histogram(
             "legos_publish_seconds", "Time the engine spent on publishing", buckets=SECONDS, registry=self.registry
         )
 

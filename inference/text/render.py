@@ -173,8 +173,8 @@ class Renderer:
         The last two differ for a template that closes nothing and only opens the next turn: its opening marker ends a
         reply and stands for itself when sampled, but after the tokenizer's end token it is still to come.
         """
-        given = getattr(self.tokenizer, "eos_token_ids", None)  # mlx_lm: a set; transformers: None or one number
-        eos = set(given) if isinstance(given, (set, list, tuple)) else {self.tokenizer.eos_token_id} - {None}
+        eos_ids = getattr(self.tokenizer, "eos_token_ids", None)  # mlx_lm: a set; transformers: None or one number
+        eos = set(eos_ids) if isinstance(eos_ids, (set, list, tuple)) else {self.tokenizer.eos_token_id} - {None}
         last = self._encoder.markup(self._template.end_of_reply())
         final = last[: self._closing_length(last)][-1:]
         ends = eos.union(final)
@@ -211,13 +211,13 @@ class Conversation:
         that somebody edited included, starts afresh.
         """
         turns = [(message["role"], message["content"]) for message in messages]
-        known = len(self._messages)
+        count = len(self._messages)
         prompt = None
-        if known and turns[:known] == self._messages:
-            if len(turns) == known:
+        if count and turns[:count] == self._messages:
+            if len(turns) == count:
                 return self._prompt
-            if self._sampled is not None and turns[known] == ("assistant", self._renderer.reply(self._sampled)):
-                prompt = self._renderer.extend(self._prompt, self._sampled, messages[known + 1 :])
+            if self._sampled is not None and turns[count] == ("assistant", self._renderer.reply(self._sampled)):
+                prompt = self._renderer.extend(self._prompt, self._sampled, messages[count + 1 :])
         self._prompt = self._renderer.start(messages, self._system) if prompt is None else prompt
         self._messages, self._sampled = turns, None
         return self._prompt
