@@ -309,8 +309,15 @@ def check_adapter(
 ) -> Pairs:
     """Pair up A and B per layer, check names, shapes, ranks and that all is finite, fold the scale into B, evaluate.
 
-    shapes: what `linear_shapes` says of the model. other: layers of another kind, for the message.
-    Raises AdapterError that names the first offending tensor.
+    Args:
+        shapes: what `linear_shapes` says of the model.
+        weights: mlx-lm's names and arrays.
+        scale: what the product of A and B is multiplied with.
+        max_rank: highest rank accepted.
+        other: layers of another kind, for the message.
+
+    Raises:
+        AdapterError: it names the first offending tensor.
     """
     if not weights:
         raise AdapterError("the adapter holds no tensors; expected pairs named <layer>.lora_a and <layer>.lora_b")

@@ -29,10 +29,15 @@ MAX_ANSWER = 64 << 20
 class HttpClient(Client):
     """`Client` of a Legos server.
 
-    url: such as "http://127.0.0.1:8000". api_key: one of the server's keys; it appears in no repr, error or log.
-    timeout: seconds for one attempt, from the first byte sent to the last received. connect_timeout: of these, to
-    connect. retry: how often and how long to try again after a refused or lost connection and after 429, 502, 503, 504.
-    max_connections: requests under way at once; more wait here. transport: of httpx2, instead of the network.
+    Args:
+        url: such as "http://127.0.0.1:8000".
+        api_key: one of the server's keys; it appears in no repr, error or log.
+        timeout: seconds for one attempt, from the first byte sent to the last received.
+        connect_timeout: seconds of these to connect.
+        retry: how often and how long to try again after a refused or lost connection and after 429, 502, 503, 504.
+        max_connections: requests in flight at once; more wait here.
+        max_answer_bytes: longest answer that is read.
+        transport: of httpx2, instead of the network.
 
     Everything repeated is safe to repeat: completions carry their seed (drawn here where none is given), and
     publishing names its version.
@@ -194,7 +199,7 @@ class HttpClient(Client):
         raise RequestRefused(status, f"{self.url}: {text}")
 
     def _interpret(self, read: Callable[[], T]) -> T:
-        """What the answer holds; BadAnswer says whose it was."""
+        """The answer as `read` understands it; BadAnswer names the server."""
         try:
             return read()
         except BadAnswer as error:

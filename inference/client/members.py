@@ -25,9 +25,12 @@ logger = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """Not usable at first: it is taken in when it has said what it serves.
+    """One client of a pool: how busy it is, whether it can be used, and when it is asked again.
 
-    epoch: changes whenever it is taken in; a failure of a request that began in an earlier epoch says nothing now.
+    It is not usable until it has said what it serves.
+
+    Attributes:
+        epoch: grows whenever it becomes usable; a failure of a request from an earlier epoch says nothing now.
     """
 
     def __init__(self, client: Client, number: int, retry: Retry) -> None:
@@ -79,7 +82,12 @@ class Endpoint:
 
 
 class Members:
-    """The endpoints of a pool, `published`: what they should have, `identity`: the model they serve, once known."""
+    """The endpoints of a pool.
+
+    Attributes:
+        published: the adapters that all of them should have.
+        identity: the model they serve, once known.
+    """
 
     def __init__(self, clients: Sequence[Client], retry: Retry) -> None:
         self.endpoints = [Endpoint(client, number, retry) for number, client in enumerate(clients)]

@@ -19,7 +19,14 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class PackedAdapter:
-    """An adapter ready to be sent. sha256: of the body; digest: what the engine will call it."""
+    """An adapter ready to be sent.
+
+    Attributes:
+        body: the bytes of a safetensors file.
+        scale: what the product of A and B is multiplied with.
+        sha256: of the body.
+        digest: what the engine will call it.
+    """
 
     body: bytes = field(repr=False)
     scale: float

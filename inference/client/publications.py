@@ -17,7 +17,12 @@ class Publication:
 
 
 class Publications:
-    """`serial` changes with every change. dropped: names that were taken away."""
+    """The adapters that all endpoints should have.
+
+    Attributes:
+        serial: changes with every change.
+        dropped: names that were taken away.
+    """
 
     def __init__(self) -> None:
         self._current: dict[str, Publication] = {}

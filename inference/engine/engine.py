@@ -54,18 +54,23 @@ class Engine:
     """Continuous batching over one base model and many adapter versions.
 
     The engine builds its own module tree over the model's arrays (`loading.clone_structure`): the model that is passed
-    in is not changed, and LoRA layers on it are not seen; publish adapters instead.
+    in is not changed, and LoRA layers on it are ignored; publish adapters instead.
 
-    max_rows: most distinct sequences decoded at once (requests with equal history count as one).
-    prefill_tokens: most prompt tokens in one forward pass, padding included.
-    admit_tokens: most prompt tokens admitted in one step; smaller keeps running requests responsive.
-    max_kv_bytes: keys and values of running rows, about; prefix_cache_bytes: of kept prompt beginnings;
-        0 computes every prompt in full.
-    adapter_slots: slots set aside from the start (more are made when all are in use); max_lora_rank: accepted at most.
-    share_rows: off gives each request a row of its own, with the same results; for measurements.
-    context: most tokens of prompt and completion; None takes it from the model's arguments.
+    Args:
+        model: the base model.
+        tokenizer: mlx-lm's wrapper, or None for an engine without texts.
+        max_rows: most distinct sequences decoded at once; requests with equal history count as one.
+        prefill_tokens: most prompt tokens in one forward pass, padding included.
+        admit_tokens: most prompt tokens admitted in one step; fewer keep running requests responsive.
+        max_kv_bytes: about how much memory keys and values of running rows may take.
+        prefix_cache_bytes: how much those of kept prompt beginnings may take; 0 computes every prompt in full.
+        adapter_slots: adapter slots to begin with; more are made when all are in use.
+        max_lora_rank: highest rank accepted.
+        share_rows: whether requests with equal history share a row; the results are the same.
+        context: most tokens of prompt and completion; None takes it from the model's arguments.
 
-    Raises UnsupportedModel for architectures that cannot be run token by token. runner.py says which path serves what.
+    Raises:
+        UnsupportedModel: the architecture cannot be run token by token.
     """
 
     def __init__(
@@ -133,8 +138,9 @@ class Engine:
     def submit(self, request: Request) -> int:
         """Queue a request and return its id. It runs under the adapter version that is current now.
 
-        Raises ValueError for what cannot be served (an empty prompt, ids or parameters out of range, an adapter that
-        is not published) and ContextOverflow when the prompt leaves no room in the context.
+        Raises:
+            ValueError: an empty prompt, ids or parameters out of range, an adapter that is not published.
+            ContextOverflow: the prompt leaves no room in the context.
         """
         self._check_open()
         adapter = self._bank.find(request.adapter)
@@ -239,7 +245,7 @@ class Engine:
     # Adapters
 
     def prepare(self, weights: Mapping[str, mx.array], *, scale: float) -> PreparedAdapter:
-        """Check LoRA weights and work out their digest, so that `publish` need not: it then holds the engine briefly.
+        """Check LoRA weights and compute their digest ahead of `publish`, which then holds the engine only briefly.
 
         Any thread may call it while the engine runs. Raises AdapterError as `publish` does.
         """
@@ -256,12 +262,18 @@ class Engine:
     ) -> str:
         """Make LoRA weights the current version of a name, for requests submitted from now on; returns their digest.
 
-        weights: mlx-lm names, `<layer>.lora_a` (in, rank) and `<layer>.lora_b` (rank, out), evaluated here; or what
-            `prepare` made of them, which includes the scale.
-        mode: what becomes of the name's unfinished requests. `pin`: they finish under the version they began with.
-            `keep`: they go on under the new one, with the keys and values they have; `token_versions` tells which
-            token is whose. `wait`: as pin, and new requests wait until they are done. `abort`: they end now.
-        Raises AdapterError when the weights do not fit or are not finite; the version before then stays current.
+        Args:
+            name: what requests call the adapter.
+            weights: mlx-lm names, `<layer>.lora_a` (in, rank) and `<layer>.lora_b` (rank, out), evaluated here; or what
+                `prepare` made of them, which includes the scale.
+            scale: what the product of A and B is multiplied with.
+            version: reported as `policy_version` by completions under these weights.
+            mode: what becomes of the name's unfinished requests. `pin`: they finish under the version they began with.
+                `keep`: they continue under the new one, with the keys and values they have; `token_versions` has the
+                version of each token. `wait`: as pin, and new requests wait until they are done. `abort`: they end now.
+
+        Raises:
+            AdapterError: the weights do not fit or are not finite; the previous version stays current.
         """
         self._check_open()
         if mode not in get_args(PublishMode):

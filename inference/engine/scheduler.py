@@ -46,8 +46,10 @@ class Cohort:
 class Row:
     """A sequence being generated: tokens and raw logprobs so far, who shares it, and where its keys and values are.
 
-    pos: entries of the slot that are valid. pending: tokens to feed next, whose keys and values are not there yet.
-    branches: rows that wait on this slot, shallowest first; they have no slot of their own.
+    Attributes:
+        pos: entries of the slot that are valid.
+        pending: tokens to feed next, whose keys and values are not there yet.
+        branches: rows that wait on this slot, shallowest first; they have no slot of their own.
     """
 
     prompt: tuple[int, ...]
@@ -105,10 +107,12 @@ class Plan(NamedTuple):
 class Scheduler:
     """Waiting and running rows.
 
-    max_rows: most rows at once. row_limit(reach): most rows when each must be able to hold `reach` entries.
-    token_budget: most prompt tokens admitted per step (one prompt is always admitted).
-    share: let identical prompts share a row; off gives every request a row of its own, with the same results.
-    says: whether the text of some tokens contains one of some strings; needed for stop texts.
+    Args:
+        max_rows: most rows at once.
+        row_limit: from a number of entries to how many rows may hold that many each.
+        token_budget: most prompt tokens admitted per step; one prompt is always admitted.
+        share: whether identical prompts share a row; the results are the same.
+        says: whether the text of some tokens contains one of some strings; needed for stop texts.
     """
 
     def __init__(

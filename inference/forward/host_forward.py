@@ -126,9 +126,11 @@ class HostForward:
 class _Users:
     """Which flat rows (n * Q) use which adapter slot.
 
-    groups: slots and rows that use them, in prompts stretches that fit a level 2 cache; slot 0, the base model, needs
-        nothing.
-    slots: the slot of each row (n * Q, 1). distinct: all that occur.
+    Attributes:
+        groups: slots and the rows that use them, split to fit a level 2 cache in prompts; slot 0, the base model, needs
+            nothing.
+        slots: the slot of each row (n * Q, 1).
+        distinct: all slots that occur.
     """
 
     def __init__(self, adapters: Sequence[AdapterVersion], queries: int) -> None:

@@ -1,4 +1,4 @@
-"""The routes, and how the server starts and ends."""
+"""The routes, and how the server starts and stops."""
 
 from __future__ import annotations
 
@@ -44,10 +44,15 @@ logger = logging.getLogger(__name__)
 class Settings:
     """What a server is started with.
 
-    model: as for `Engine.load`. adapters: names and directories to publish at the start. adapter_root: where clients
-    may load adapters from by path. keys: API keys; without any, none is asked for. hosts: names accepted in `Host`.
-    max_queue: most choices that wait or run; more are answered 429. patience: seconds that the engine may spend on one
-    step before /health says that it is stuck. engine: options of `Engine`.
+    Attributes:
+        model: as for `Engine.load`.
+        adapters: names and directories to publish at the start.
+        adapter_root: where clients may load adapters from by path.
+        keys: API keys; without any, none is needed.
+        hosts: names accepted in `Host`.
+        max_queue: most choices waiting or running; more are answered 429.
+        patience: seconds that the engine may spend on one step before /health says that it is stuck.
+        engine: options of `Engine`.
     """
 
     model: str = "tiny"
@@ -153,7 +158,7 @@ class Server:
         return self.engine.running > 0 and self.engine.worker.healthy(self.settings.patience)
 
     async def stop(self) -> None:
-        """Ends the engine."""
+        """End the engine."""
         self.draining = True
         await self.engine.close()
 

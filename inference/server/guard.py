@@ -20,7 +20,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 PUBLIC = frozenset({"/health", "/ready"})
-"""Answered without a key: they tell nothing but yes and no."""
+"""Answered without a key: they say nothing but yes and no."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -37,7 +37,11 @@ class Limits:
 class Guard:
     """Wraps an ASGI application.
 
-    hosts: names that `Host` may have, ports aside. keys: any of them opens every route; none: no key is asked for.
+    Args:
+        app: the application.
+        hosts: names accepted in `Host`, ports aside.
+        keys: any of them opens every route; without keys none is needed.
+        limits: on sizes and times.
     """
 
     def __init__(self, app: Any, hosts: Collection[str], keys: Collection[str], limits: Limits) -> None:

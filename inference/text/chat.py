@@ -44,7 +44,7 @@ class Conversations:
     def remember(
         self, messages: Sequence[dict[str, str]], prompt: Sequence[int], tokens: Sequence[int], text: str
     ) -> None:
-        """Remember what a conversation was answered with."""
+        """Remember the ids a conversation was answered with."""
         key = (*_turns(messages), ("assistant", text))
         self._answered[key] = (tuple(prompt), tuple(tokens))
         self._answered.move_to_end(key)
@@ -92,9 +92,12 @@ def _turns(messages: Sequence[dict[str, str]]) -> Turns:
 
 
 class TextStream:
-    """Tokens to text as they come: whole characters only, nothing at or after a stop text, no end token.
+    """Tokens to text as they come: whole characters only, nothing from a stop text on, no end token.
 
-    hidden: ids that are no text (end tokens).
+    Args:
+        tokenizer: of the model.
+        stop: texts that end the text.
+        hidden: ids that are no text (end tokens).
     """
 
     def __init__(self, tokenizer: Any, stop: Sequence[str], hidden: frozenset[int]) -> None:
@@ -107,7 +110,7 @@ class TextStream:
         self._emitted = 0
 
     def push(self, tokens: Sequence[int], *, last: bool = False) -> str:
-        """The text that is certain after these tokens, as far as it has not been given yet."""
+        """The text that is certain after these tokens and has not been returned yet."""
         self._ids += [token for token in tokens if token not in self._hidden]
         if not self.stopped:
             # A few settled ids are decoded again before the new ones: some decoders look at the token before.

@@ -28,17 +28,22 @@ Message = Mapping[str, str]
 class Renderer:
     """Renders the conversations of one tokenizer's model.
 
-    ``tokenizer``: of transformers (with a ``tokenizers`` backend) or mlx_lm's wrapper of one. ``kind``: "auto" takes
-    the tokenizer's own chat template where it can render a user message, else "chatml" where the tokenizer has its
-    markers, else "plain"; the other kinds are for models without a usable template. ``enable_thinking`` is handed to
-    the template, None leaves it unsaid. ``date_string`` is the date for templates that print one; a constant by
-    default, so that a run resumed tomorrow has the same prompts.
+    Args:
+        tokenizer: of transformers (with a `tokenizers` backend) or mlx_lm's wrapper of one.
+        kind: a name in `RENDERERS`, for models without a usable template. "auto" takes the tokenizer's own template
+            where it can render a user message, else "chatml" where the tokenizer has its markers, else "plain".
+        enable_thinking: handed to the template; None leaves it out.
+        date_string: the date for templates that print one; constant, so that a resumed run has the same prompts.
 
-    ``incremental`` is False for a template without a delta, and ``reason`` says why: `extend` then returns None, and
-    every turn is rendered in full. ``stop_ids`` are the tokens that end a reply.
+    Attributes:
+        incremental: False for a template without a delta: `extend` then returns None, and every turn is rendered in
+            full.
+        reason: why it is not incremental.
+        stop_ids: the tokens that end a reply.
 
-    Raises ``ValueError`` for an unknown kind, a kind whose markers the tokenizer lacks, or an unreadable date, and
-    ``TypeError`` for a tokenizer without a backend.
+    Raises:
+        ValueError: an unknown kind, a kind whose markers the tokenizer lacks, or an unreadable date.
+        TypeError: a tokenizer without a backend.
     """
 
     def __init__(
