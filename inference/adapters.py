@@ -177,7 +177,7 @@ class AdapterBank:
         self._used: dict[int, AdapterVersion] = {0: self.base}
 
     def prepare(self, weights: Mapping[str, mx.array], *, scale: float) -> PreparedAdapter:
-        """Check and evaluate the weights: most of the work of publishing. Any thread may do it, while others go on.
+        """Check and evaluate the weights: most of the work of publishing. Any thread may do it.
 
         Raises AdapterError when they do not fit or are not finite.
         """
@@ -228,7 +228,7 @@ class AdapterBank:
             self._selection.index = mx.array(slots, dtype=mx.uint32)
 
     def published(self) -> dict[str, AdapterInfo]:
-        """What each name stands for now."""
+        """The current version of each name."""
         return {
             name: AdapterInfo(name, p.version, p.digest, p.rank, p.running) for name, p in sorted(self._current.items())
         }

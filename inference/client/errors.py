@@ -35,7 +35,7 @@ class RequestRefused(InferenceError):
 
 
 class BadAnswer(InferenceError):
-    """The other side is no Legos server, or a broken one: its answer breaks the protocol."""
+    """The other side is not a Legos server, or a broken one: its answer breaks the protocol."""
 
 
 class Incompatible(InferenceError):

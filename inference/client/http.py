@@ -210,7 +210,7 @@ class HttpClient(Client):
 
 
 def _server_url(url: str) -> str:
-    """The URL without its last slash. ValueError for what is no server's; a password in it is not repeated."""
+    """The URL without its last slash. ValueError when it cannot be a server's; a password in it is not repeated."""
     try:
         parsed = httpx2.URL(url)
     except (httpx2.InvalidURL, TypeError):

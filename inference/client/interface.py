@@ -105,7 +105,7 @@ class Client(Protocol):
     ) -> str:
         """Make LoRA weights the current version of a name, as `Engine.publish` does; returns their digest.
 
-        Raises RequestRefused when they do not fit; the version before then goes on serving.
+        Raises RequestRefused when they do not fit; the previous version then keeps serving.
         """
         ...
 

@@ -68,7 +68,7 @@ class Endpoint:
             self.failed_again(error)
 
     def failed_again(self, error: BaseException) -> None:
-        """It is still not to be used; the longer that goes on, the less often it is asked."""
+        """It is still unusable; the longer that lasts, the less often it is asked."""
         self._failures += 1
         self._ask_at = time.monotonic() + self._retry.wait(self._failures)
         if str(error) != self.error:
@@ -141,7 +141,7 @@ class Members:
         return infos
 
     def revive(self, endpoint: Endpoint) -> asyncio.Future[None]:
-        """Begin to bring an endpoint back, if that is not being done."""
+        """Start to bring an endpoint back, unless that is under way."""
         if endpoint.revival is None:
             endpoint.revival = asyncio.ensure_future(self._bring_back(endpoint))
 
@@ -190,12 +190,12 @@ class Members:
     async def everywhere(self, change: Callable[[Client], Awaitable[object]]) -> list[RequestRefused]:
         """Make a change at every usable endpoint; at least one has taken it, and who has not is left out.
 
-        Returns the refusals. Raises RequestRefused when nobody took it, ServerUnavailable when nobody answered.
+        Returns the refusals. Raises RequestRefused when no endpoint took it, ServerUnavailable when none answered.
         """
 
         async def attempt(number: int) -> list[RequestRefused]:
             if number or not self.usable:
-                await self.revive_all(self.endpoints)  # which brings the change along
+                await self.revive_all(self.endpoints)  # which includes the change
                 if self.usable:
                     return []
                 raise ServerUnavailable(self.nobody())
@@ -208,7 +208,7 @@ class Members:
             refusals = [fault for fault in faults if isinstance(fault, RequestRefused)]
             nobody = len(faults) == len(epochs)
             for (endpoint, epoch), result in zip(epochs, results):
-                # Where nobody took it, those who refused have what they should have.
+                # When no endpoint took it, those that refused have what they should have.
                 if isinstance(result, BaseException) and not (nobody and isinstance(result, RequestRefused)):
                     endpoint.leave_out(epoch, result)
             if nobody:

@@ -94,7 +94,7 @@ class Pool(Client):
                     fault = error
                     endpoint.leave_out(epoch, error)
                 except RequestRefused as error:
-                    if error.status == 404 and adapter in self._published:  # restarted, and nobody has noticed
+                    if error.status == 404 and adapter in self._published:  # restarted unnoticed
                         endpoint.leave_out(epoch, error)
                     elif error.status < 500:
                         raise

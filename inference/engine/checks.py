@@ -1,4 +1,4 @@
-"""What a request must be before it may enter the engine; what is wrong is refused with what was got and is accepted."""
+"""Checks of a request before it enters the engine; errors name what was given and what is accepted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Checks:
         self._cache: dict[tuple[Any, int], CheckedParams] = {}
 
     def prompt(self, prompt: Sequence[int], what: str = "prompt") -> tuple[int, ...]:
-        """The ids as a tuple. ValueError when they are no token ids, ContextOverflow when they leave no room."""
+        """The ids as a tuple. ValueError when they are not token ids, ContextOverflow when they leave no room."""
         if isinstance(prompt, np.ndarray):
             prompt = prompt.tolist()
         try:

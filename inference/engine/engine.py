@@ -2,7 +2,8 @@
 
 A step is: apply aborts, give rows to branches and to waiting prompts, feed every row its next tokens, draw for every
 request, deliver what ended. Requests join and leave between steps. See `scheduler` for how requests with the same
-prompt share rows, `adapters` for versions, `sampling` for why a request's tokens do not depend on its company.
+prompt share rows, `adapters` for versions, `sampling` for why a request's tokens do not depend on the rest of the
+batch.
 
 Left out here: penalties, and grammars beyond a list of allowed answers.
 """
@@ -174,7 +175,7 @@ class Engine:
             self._runner.warm(self._kv, plan.admitted)
             for rows, logits in self._runner.feed(self._kv, self._scheduler.rows):
                 outcomes.update(draw_all(cast(Sequence[Row], rows), logits))
-        except Exception as error:  # whatever the model raised: find whose fault it is and go on with the others
+        except Exception as error:  # whatever the model raised: find the rows at fault and continue with the others
             return sorted(done + self._recover(error), key=lambda c: c.request_id)
         self._failed_steps = 0
         for row in [row for row in self._scheduler.rows if row not in outcomes]:
@@ -227,7 +228,7 @@ class Engine:
         self._aborts.update(self._tickets)
 
     def abandon(self, error: str) -> list[Completion]:
-        """End every request with an error and forget all keys and values: the way out of a fault nobody foresaw."""
+        """End every request with an error and forget all keys and values, after an unforeseen fault."""
         done = [
             replace(c, finish_reason="error", error=error)
             for c in self._deliver(self._scheduler.remove(set(self._tickets)))
@@ -239,7 +240,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Some request waits or runs."""
+        """Whether a request waits or runs."""
         return self._scheduler.busy
 
     # Adapters
@@ -305,7 +306,7 @@ class Engine:
         self._bank.unpublish(name)
 
     def adapters(self) -> dict[str, AdapterInfo]:
-        """What each published name stands for now."""
+        """The current version of each published name."""
         return self._bank.published()
 
     # Exact evaluation
@@ -386,7 +387,7 @@ class Engine:
                 if self._scheduler.waits_for(adapter, prompt):
                     return prompt  # checked when the request it will share a row with came
             except TypeError:
-                pass  # the check says what is wrong with it
+                pass  # the check below explains the error
         return self._checks.prompt(prompt)
 
     def _check_room(self, new_tokens: int, prompt_tokens: int) -> None:

@@ -1,4 +1,4 @@
-"""Keys and values that later prompts begin with: rules that many share, conversations that will go on.
+"""Keys and values of prompt beginnings: rules that many prompts share, conversations that will continue.
 
 An entry is found by exact comparison of token ids under the same adapter digest (an adapter changes keys and values, so
 entries never cross over), and any part of an entry from its start can be used. An index of chained block hashes says

@@ -89,7 +89,7 @@ class Outcome(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Requests of one cohort that ended together. Read `row` at once: other requests may go on with it."""
+    """Requests of one cohort that ended together. Read `row` at once: other requests may continue on it."""
 
     ids: npt.NDArray[np.int64]
     row: Row
@@ -134,7 +134,7 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        """Something waits or runs."""
+        """Whether a request waits or runs."""
         return bool(self.rows or self._waiting)
 
     def waits_for(self, adapter: Hashable, prompt: tuple[int, ...]) -> bool:
@@ -256,7 +256,7 @@ class Scheduler:
         return finished
 
     def transfer(self, old: Hashable, new: Any, version: int) -> None:
-        """Go on under another adapter: running rows in mid-sequence, waiting ones from their start.
+        """Continue under another adapter: running rows in mid-sequence, waiting ones from their start.
 
         version: that of `old`, kept for the tokens that rows have by now.
         """
@@ -272,7 +272,7 @@ class Scheduler:
         self._waiting = {(waiting.adapter, *key[1:]): waiting for key, waiting in self._waiting.items()}
 
     def fail(self, row: Row) -> list[Finished]:
-        """End a row's own requests with an error; its branches go on."""
+        """End a row's own requests with an error; its branches continue."""
         ended = [Finished(c.ids, row, c.sampled_logprobs, "error") for c in row.cohorts]
         row.cohorts = []
         index = self.rows.index(row)
@@ -317,7 +317,7 @@ def _take(cohorts: list[Cohort], ids: set[int]) -> tuple[list[Cohort], list[Coho
 
 
 def _successor(row: Row) -> list[Row]:
-    """Who has the row's slot next: the row itself while it has requests, else its deepest branch, else nobody."""
+    """The next owner of the slot: the row itself while it has requests, else its deepest branch, else none."""
     if row.cohorts:
         return [row]
     if not row.branches:

@@ -22,7 +22,7 @@ from inference.types import Completion, Delta, InferenceError, Request, UnknownR
 T = TypeVar("T")
 Event = Delta | Completion
 Sink = Callable[[list[tuple[int, Event]]], None]
-"""Takes what a step brought: (request id, event), in order. Called in the engine's thread."""
+"""Takes the events of a step: (request id, event), in order. Called in the engine's thread."""
 
 logger = logging.getLogger(__name__)
 
@@ -253,7 +253,7 @@ class AsyncEngine:
             self._ended.add(request_id)
 
     def _abandon(self, pending: asyncio.Future[list[int]]) -> None:
-        """Whoever submitted is gone before the ids were there."""
+        """The submitter left before the ids arrived."""
         if not pending.cancelled() and pending.exception() is None and not self.worker._closing:
             for request_id in pending.result():
                 self.worker.call(lambda engine, number=request_id: _abort(engine, number))  # type: ignore[misc]

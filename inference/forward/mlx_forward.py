@@ -131,7 +131,7 @@ class MlxForward:
 
 
 class _FixedBody(nn.Module):
-    """Stands for a model's body: returns what it is told to. Everything else about it is the body's."""
+    """Stands in for a model's body and returns given hidden states; everything else about it is the body's."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ def alike(a: Sequence[Logits], b: Sequence[Logits], tolerance: float = 1e-4) -> 
 
 
 def rounding(model: nn.Module) -> float:
-    """What `alike` should allow between two ways of computing a model in its own type."""
+    """The tolerance for `alike` between two ways of computing a model in its own type."""
     halves = {
         module[name].dtype
         for module in model.modules()

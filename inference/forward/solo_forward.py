@@ -33,7 +33,7 @@ class SoloCaches:
         """The cache of a slot that has seen `entries` tokens; a new one for 0.
 
         Until `fed` is called the slot is not to be used again: a forward pass that fails may leave a half-written
-        state. RuntimeError when the slot holds something else, since there is no other sign of a wrong state.
+        state. RuntimeError when the slot holds something else, since nothing else would show a wrong state.
         """
         stored = self._entries.pop(slot, None)
         if entries == 0:

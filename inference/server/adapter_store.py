@@ -1,6 +1,6 @@
 """Adapters that clients load: by a path under one root, or as bytes. Names are plain, files are safetensors.
 
-A name that exists gets a new version; a version that is not fit is refused and the one before goes on serving.
+Loading a name again gives it a new version; a version that does not fit is refused, and the previous one keeps serving.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,9 +21,7 @@ from inference.adapters import PreparedAdapter
 from inference.engine import AsyncEngine, Engine
 from inference.server.metrics import Metrics
 from inference.server.protocol import ServerError
-from inference.types import AdapterError, PublishMode
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+from inference.types import ADAPTER_NAME, AdapterError, PublishMode
 
 
 class Adapters:
@@ -40,7 +37,7 @@ class Adapters:
 
     def check_name(self, name: str) -> str:
         """The name, if it may be one."""
-        if not NAME.fullmatch(name) or name == self.model:
+        if not ADAPTER_NAME.fullmatch(name) or name == self.model:
             raise ServerError(
                 400, "an adapter's name has 1 to 64 letters, digits, '.', '_' or '-', and is not the model's"
             )
@@ -120,7 +117,7 @@ class Adapters:
 
 
 async def _aside(prepare: Callable[[Engine], PreparedAdapter], engine: Engine) -> PreparedAdapter:
-    """Prepare an adapter in a thread of its own, while the engine goes on."""
+    """Prepare an adapter in a thread of its own, while the engine keeps running."""
 
     def work() -> PreparedAdapter:
         try:

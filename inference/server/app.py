@@ -69,7 +69,7 @@ class Settings:
 
 
 class Server:
-    """What the routes share. `ready` once the model is there; `draining` from the moment it is asked to stop."""
+    """What the routes share. `ready` once the model is loaded; `draining` from the moment it is asked to stop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -212,14 +212,14 @@ def create_app(settings: Settings) -> Any:
 
 
 class _Counting:
-    """Counts answers by status, those of the guard included."""
+    """Counts answers by status, the guard's included."""
 
     def __init__(self, app: Guard, server: Server) -> None:
         self.app, self.metrics, self.server = app, server.metrics, server
         self.drain = server.drain
 
     def failed(self) -> bool:
-        """The model could not be loaded: there is nothing to serve."""
+        """Whether loading the model failed, so that there is nothing to serve."""
         return self.server.failure is not None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -415,7 +415,7 @@ def _control(app: FastAPI, server: Server) -> None:
 
     @app.post("/pause")
     async def pause(mode: Literal["abort", "wait", "keep"] = "abort") -> dict[str, Any]:
-        """keep: everything stands still until /resume; wait: first let finish what runs; abort: end it."""
+        """keep: freeze everything until /resume; wait: let running requests finish first; abort: end them."""
         server.open()
         if mode == "wait":
             server.gate.clear()

@@ -1,4 +1,4 @@
-"""From a request to engine requests, and from what they bring to an answer, whole or as a stream."""
+"""From an HTTP request to engine requests, and from their events to an answer, whole or streamed."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class CompletionHandler:
         self.raise_faults(choices)
 
     def take(self, choice: Choice, event: Delta | Completion) -> str:
-        """Add what a step brought to a choice; returns the text that is certain and new."""
+        """Add an event to a choice; returns the text that is certain and new."""
         if isinstance(event, Delta):
             choice.tokens += event.tokens
             choice.logprobs += event.logprobs
@@ -256,7 +256,7 @@ def _choice(generator: CompletionHandler, body: SamplingRequest, choice: Choice,
 
 
 def _provenance(body: SamplingRequest, choice: Choice) -> dict[str, Any]:
-    """Which policy spoke, and in which tokens."""
+    """Which policy version answered, and with which tokens."""
     done = choice.done
     assert done is not None
     facts: dict[str, Any] = {"adapter": done.adapter, "policy_version": done.policy_version}

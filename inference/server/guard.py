@@ -118,7 +118,7 @@ class Guard:
 
 
 def _host(value: bytes) -> str:
-    """The name in a Host header, without its port; "" for what is no host."""
+    """The name in a Host header, without its port; "" when it is not a host."""
     text = value.decode("latin-1").casefold()
     if text.startswith("["):
         name, _, rest = text[1:].partition("]")
@@ -129,7 +129,7 @@ def _host(value: bytes) -> str:
 
 
 async def _read(receive: Receive, limit: int) -> bytes | None:
-    """The body, or as much of it as shows that it is too long; None when the client leaves."""
+    """The body, or enough of it to know that it is too long; None when the client disconnects."""
     parts, size = [], 0
     while True:
         message = await receive()
@@ -142,7 +142,7 @@ async def _read(receive: Receive, limit: int) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body at once, then what the connection says."""
+    """A `receive` that returns the body at once, then the events of the connection."""
     sent = False
 
     async def again() -> MutableMapping[str, Any]:
@@ -159,6 +159,6 @@ async def _answer(send: Send, status: int, message: str) -> None:
     kind = "authentication_error" if status == 401 else "invalid_request_error"
     body = json.dumps(error_body(message, kind, status)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    headers.append((b"connection", b"close"))  # what may still come of such a request is not worth reading
+    headers.append((b"connection", b"close"))  # the rest of such a request is not worth reading
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -64,7 +64,7 @@ class TextFormat(Strict):
 
 
 class StreamOptions(Strict):
-    """What a stream tells beside tokens."""
+    """What a stream reports besides tokens."""
 
     include_usage: bool = False
     include_obfuscation: bool = False

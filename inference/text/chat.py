@@ -1,8 +1,8 @@
 """Messages to token ids, and tokens to text piece by piece.
 
-A conversation that this server has answered goes on with the ids it was answered with: earlier ids, sampled ids, and
-the delta of the new messages. Rendered anew, a reply would often become other tokens than were sampled, and neither
-the KV cache nor recorded log-probabilities would fit.
+A conversation that was answered here continues with the ids of that answer: earlier ids, sampled ids, and the delta of
+the new messages. Rendering a reply anew often gives other tokens than were sampled, and then neither the KV cache nor
+recorded log-probabilities match.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ class Conversation:
 
         The last observation again gives the last prompt again. The last observation, then the recorded reply as the
         assistant's message, then more gives the last prompt, the recorded ids and the delta. Anything else, a reply
-        that somebody edited included, starts afresh.
+        that was edited included, starts afresh.
         """
         turns = [(message["role"], message["content"]) for message in messages]
         count = len(self._messages)
