@@ -133,17 +133,7 @@ def regrets(game: Game, policy: PolicyTable) -> dict[InfoSet, Regret]:
     Information", equation 7; by their theorem 3 the sum bounds NashConv, and it is 0 only at an equilibrium."""
     graph = exact.graph_of(game)
     table = graph.probabilities(policy.__getitem__)
-    values: list[tuple[float, ...]] = [()] * len(graph.states)
-    for node in reversed(range(len(graph.states))):  # parents come before children
-        at = graph.where[node]
-        values[node] = (
-            graph.returns[node]
-            if at < 0
-            else tuple(
-                sum(p * values[child][player] for p, child in zip(table[at], graph.children[node]))
-                for player in range(game.num_players)
-            )
-        )
+    values = graph.values(table)
     everybody = graph.reach([table] * game.num_players)
     without = [
         graph.reach([None if i == p else table for i in range(game.num_players)]) for p in range(game.num_players)

@@ -20,7 +20,7 @@ from legos_train.export import peft
 from legos_train.export.card import card, trained_on
 from legos_train.export.checkpoint_adapter import is_checkpoint, unpack
 from legos_train.export.folder import fresh_folder
-from legos_train.observe import eval_numbers
+from legos_train.observe import eval_numbers, read_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,8 @@ def open_run(spec: str, scratch: Path | None = None) -> Source:
 
 def _until(path: Path, step: int) -> dict[str, Any]:
     """What a `result.json` would say of a checkpoint: the numbers before, and those of its step if it was measured."""
-    from legos_train.disk import MetricsFile
-
-    start = json.loads((path / "start.json").read_text()) if (path / "start.json").exists() else {}
-    rows = MetricsFile.read(path / "metrics.jsonl")
-    measured = next((row.get("eval") or {} for row in rows if row["step"] == step), {})
+    records, start, _ = read_run(path)
+    measured = next((row.get("eval") or {} for row in records if row["step"] == step), {})
     last = {name: value for name, value in measured.items() if not name.endswith(eval_numbers.AVERAGE)}
     return {"steps": step, "start": start, f"step_{step}": last, "published": f"step_{step}"}
 

@@ -47,7 +47,7 @@ def compact(line: LogLine, run: int = 0) -> tuple[Json, Json]:
         "options": episode.get("options") or {},
         "info": episode.get("info") or {},
         "truncated": bool(episode.get("truncated")),
-        "order": _order(episode["trajectories"], data.get("order")),
+        "order": turn_order(episode["trajectories"], data.get("order")),
         "played": bool(data.get("order")),
         "seats": bodies,
     }
@@ -132,7 +132,7 @@ def worst_turn(turns: Sequence[Json]) -> Json | None:
     return {"turn": len(turns) - 1, "by": "last", "value": None} if turns else None
 
 
-def _order(trajectories: Sequence[Json], order: Any) -> list[list[int]]:
+def turn_order(trajectories: Sequence[Json], order: Any) -> list[list[int]]:
     """[seat, turn] of every turn in the order of play; where the log is silent, all first turns, then all second."""
     counts = [len(trajectory["turns"]) for trajectory in trajectories]
     index = {trajectory["agent"]: number for number, trajectory in enumerate(trajectories)}

@@ -53,7 +53,7 @@ def solve(game: Any) -> Values:
     policy = exact.nash(game)
     graph = exact.graph_of(game)
     table = graph.probabilities(policy)
-    at_node = _node_values(graph, table)
+    at_node = graph.values(table)
     found: Values = {}
     for player in range(graph.num_players):
         reached = graph.reach([None if other == player else table for other in range(graph.num_players)])
@@ -74,18 +74,6 @@ def solve(game: Any) -> Values:
             settled = [value if abs(q - value) <= 2 * exact.TOLERANCE else round(q, 9) for q in moves]
             found[infoset] = (value, dict(zip(infoset.legal, settled)))
     return found
-
-
-def _node_values(graph: Any, table: list[list[float]]) -> list[tuple[float, ...]]:
-    """Per node what each player gets on average from there on."""
-    values: list[tuple[float, ...]] = list(graph.returns)
-    for node in reversed(range(len(values))):
-        if (at := graph.where[node]) >= 0:
-            after = [values[child] for child in graph.children[node]]
-            values[node] = tuple(
-                sum(p * value[player] for p, value in zip(table[at], after)) for player in range(graph.num_players)
-            )
-    return values
 
 
 def _key(messages: Any) -> tuple[tuple[str, str], ...]:
