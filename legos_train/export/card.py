@@ -11,19 +11,6 @@ from legos_train.observe import eval_numbers
 if TYPE_CHECKING:
     from legos_train.export.hub import Source
 
-NAMES = {
-    "nash_conv": "NashConv, exact (0 is an equilibrium)",
-    "optimal_move": "probability of an optimal move, exact",
-    "no_loss": "no-loss rate against random play, exact",
-    "no_loss_optimal": "no-loss rate against optimal play, exact",
-    "illegal": "probability of an illegal answer, exact",
-    "vs_random": "mean return against random play, played",
-    "accuracy": "right answers, played",
-    "win": "games won, played",
-    "draw": "games drawn, played",
-    "loss": "games lost, played",
-    "invalid": "games ended by an invalid move, played",
-}
 PLAYED = ("vs_random",)
 LOCAL = ("run_dir", "init_adapter", "server", "logs")
 """Settings that say something about a machine or an account; the card leaves them out."""
@@ -95,8 +82,8 @@ def _numbers(source: Source) -> list[str]:
 
 
 def _label(key: str) -> str:
-    env, slash, name = key.rpartition("/")
-    return f"{env}{slash and ': '}{NAMES.get(name, name)}"
+    kind = "exact" if key.rpartition("/")[2] in eval_numbers.EXACT else "played"
+    return f"{eval_numbers.metric_name(key)}, {kind}"
 
 
 def _use(source: Source, base: str | None) -> list[str]:

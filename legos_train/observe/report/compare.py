@@ -8,10 +8,9 @@ from pathlib import Path
 
 from legos_train.config import read_toml
 from legos_train.disk import fsops
-from legos_train.observe.eval_numbers import results, shown
+from legos_train.observe.eval_numbers import metric_name, results, shown
 from legos_train.observe.report.changed_settings import differing, flat
 from legos_train.observe.report.figures import figures
-from legos_train.observe.report.labels import metric_name
 from legos_train.observe.report.report_page import grid, page, table
 from legos_train.observe.report.svg import Figure, Line
 from legos_train.observe.run_files import RunFiles, read_run

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from legos_train.observe.eval_numbers import AVERAGE, interval, results
-from legos_train.observe.report.labels import ENDINGS, EXACT, UNITS, metric_name
+from legos_train.observe.eval_numbers import AVERAGE, ENDINGS, EXACT, UNITS, interval, metric_name, results
 from legos_train.observe.report.scales import Z95, Point, running_mean, window_of
 from legos_train.observe.report.svg import Figure, Line
 
