@@ -78,9 +78,9 @@ def _brought(lines: Sequence[str], extra: str) -> set[str]:
     names: set[str] = set()
     for line in lines:
         requirement, _, marker = line.partition(";")
-        wanted = _EXTRA.search(marker)
+        extra_match = _EXTRA.search(marker)
         named = _REQUIREMENT.match(requirement.strip())
-        if not wanted or wanted[1] != extra or not named or not _here(marker):
+        if not extra_match or extra_match[1] != extra or not named or not _here(marker):
             continue
         names.add(named[1])
         if version(named[1]) is not None:

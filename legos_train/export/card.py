@@ -27,7 +27,7 @@ def card(source: Source, base: str | None, license: str | None) -> str:
     games = ", ".join(f"`{name}`" for name, _ in envs)
     model = f"[{base}](https://huggingface.co/{base})" if base else "`tiny`, the model that comes with Legos"
     credit, loss = config.get("credit", {}).get("name", ""), config.get("loss", {}).get("name", "")
-    played = f"{result.get('steps')} steps of {config.get('batch_size')} episodes"
+    amount = f"{result.get('steps')} steps of {config.get('batch_size')} episodes"
     lines = [
         f"# LoRA adapter for {games}",
         "",
@@ -37,7 +37,7 @@ def card(source: Source, base: str | None, license: str | None) -> str:
         "|---|---|",
         *(f"| game | `{name}` {_shown(args)}|" for name, args in envs),
         f"| opponents in training | {_opponents(config.get('league', {}))} |",
-        f"| method | {credit} credit, {loss} loss, {played} |",
+        f"| method | {credit} credit, {loss} loss, {amount} |",
         f"| trained on | `{trained_on(config.get('model', 'tiny'), base)}` |",
         f"| weights | {_weights(source)} |",
         f"| seed | {config.get('seed', 0)} |",
@@ -98,15 +98,15 @@ def _use(source: Source, base: str | None) -> list[str]:
 
 def _opponents(league: Mapping[str, Any]) -> str:
     mode = league.get("mode", "mirror")
-    said = {
+    text = {
         "mirror": "itself in every seat",
         "fsp": "earlier versions of itself, all equally often",
         "pfsp": "earlier versions of itself, the harder the more often",
         "psro": "earlier versions of itself, by the meta-Nash of their payoffs",
         "fixed": "fixed opponents only",
     }.get(mode, mode)
-    listed = [str(o) if "/" not in str(o) else "another model" for o in league.get("opponents", ())]
-    return said + (f"; {', '.join(listed)}" if listed else "")
+    names = [str(o) if "/" not in str(o) else "another model" for o in league.get("opponents", ())]
+    return text + (f"; {', '.join(names)}" if names else "")
 
 
 def _weights(source: Source) -> str:

@@ -48,14 +48,14 @@ def write_comparison(dirs: Sequence[Path]) -> Path:
 
 def overlay(runs: Sequence[tuple[str, Sequence[Figure]]]) -> list[Figure]:
     """One figure for each line that any run has, with a line per run; its colour is the run's in all figures."""
-    found: dict[tuple[str, str], list[tuple[int, str, Figure, Line]]] = {}
+    entries_of: dict[tuple[str, str], list[tuple[int, str, Figure, Line]]] = {}
     for k, (label, drawn) in enumerate(runs):
         for figure in drawn:
             for line in figure.lines:
                 if line.points:
-                    found.setdefault((figure.name, line.name), []).append((k, label, figure, line))
+                    entries_of.setdefault((figure.name, line.name), []).append((k, label, figure, line))
     out = []
-    for (name, line_name), entries in found.items():
+    for (name, line_name), entries in entries_of.items():
         first = entries[0][2]
         alone = line_name in (first.title, "learner", "members", "publish")
         title = first.title if alone else f"{first.title}: {line_name}"

@@ -37,14 +37,14 @@ SINGLE = (
 
 def column(records: Sequence[Record], *path: str) -> list[Point]:
     """(step, value) of every row that has a number at the path, such as `("league", "rating")`."""
-    found: list[Point] = []
+    points: list[Point] = []
     for record in records:
         value: Any = record
         for key in path:
             value = value.get(key) if isinstance(value, Mapping) else None
         if _is_number(value):
-            found.append((float(record["step"]), float(value)))
-    return found
+            points.append((float(record["step"]), float(value)))
+    return points
 
 
 def figures(records: Sequence[Record], start: Mapping[str, float] | None = None) -> list[Figure]:

@@ -27,10 +27,10 @@ def sample_games(path: Path, most: int = GAMES) -> tuple[list[dict[str, Any]], l
         return [], []
     with path.open("rb") as file:
         for line in file:
-            found = _STEP.match(line)
-            if found is None or not line.endswith(b"\n"):
+            match = _STEP.match(line)
+            if match is None or not line.endswith(b"\n"):
                 continue
-            step = int(found[1])
+            step = int(match[1])
             if not steps or step != steps[-1]:
                 steps.append(step)
                 last = []
@@ -55,12 +55,12 @@ def _game(line: Mapping[str, Any]) -> str:
         if shown == TURNS:
             out.append("<p class=soft>and more turns; `legos view` shows all</p>")
             break
-        told = "\n\n".join(
+        messages = "\n\n".join(
             str(m.get("content", "")) for m in turn.get("observation", ()) if m.get("role") != "assistant"
         )
         if number == 0:
             out.append(
-                f"<details><summary>what {escape(agent)} is told</summary><pre>{escape(_cut(told))}</pre></details>"
+                f"<details><summary>what {escape(agent)} is told</summary><pre>{escape(_cut(messages))}</pre></details>"
             )
         player = line.get("players", {}).get(agent, "policy")
         who = escape(agent) + ("" if player == "policy" else f" <span class=soft>({escape(str(player))})</span>")

@@ -92,9 +92,9 @@ def report_again(path: Path) -> Path:
     if finished:
         result = Result(path, **finished)
     else:
-        measured: Mapping[str, float] = next((r["eval"] for r in reversed(records) if r.get("eval")), {})
-        last = {k: v for k, v in measured.items() if not k.endswith("_average")}
-        average = {k.removesuffix("_average"): v for k, v in measured.items() if k.endswith("_average")}
+        evaluation: Mapping[str, float] = next((r["eval"] for r in reversed(records) if r.get("eval")), {})
+        last = {k: v for k, v in evaluation.items() if not k.endswith("_average")}
+        average = {k.removesuffix("_average"): v for k, v in evaluation.items() if k.endswith("_average")}
         steps = records[-1]["step"] if records else 0
         seconds = math.fsum(r["seconds"] for r in records)
         result = Result(path, steps, seconds, start, last, average, {}, "nothing yet", UNFINISHED)
