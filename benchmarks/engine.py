@@ -25,7 +25,7 @@ from mlx_lm.generate import BatchGenerator
 from benchmarks.exactness import parity, swap
 from benchmarks.measuring import Case, Found, against, alternate, options, report
 from benchmarks.models import SIZES, random_adapter, random_model
-from inference import Completion, Engine, Request
+from inference import Completion, Engine, Request, SamplingParams
 from inference.loading import prepare_mlx
 
 __all__ = ["alternate", "random_model"]  # benchmarks/training.py uses them, too
@@ -69,7 +69,7 @@ def batch_generator(prompts: Texts, new: Lengths, rows: int, prefill: int, compi
 
 
 def greedy(prompts: Texts, new: Lengths) -> list[Request]:
-    return [Request(p, max_tokens=n, temperature=0.0, stop_ids=NEVER) for p, n in zip(prompts, new)]
+    return [Request(p, SamplingParams(max_tokens=n, temperature=0.0, stop_ids=NEVER)) for p, n in zip(prompts, new)]
 
 
 def anew(engine: Engine, requests: list[Request]) -> list[Completion]:
@@ -113,7 +113,10 @@ def samplers(repeats: int) -> Found:
     engine = Engine(small(), None, max_rows=count)
 
     def requests(settings: Callable[[int], dict[str, Any]]) -> list[Request]:
-        return [Request(p, max_tokens=16, seed=i, stop_ids=NEVER, **settings(i)) for i, p in enumerate(prompts)]
+        return [
+            Request(p, SamplingParams(max_tokens=16, seed=i, stop_ids=NEVER, **settings(i)))
+            for i, p in enumerate(prompts)
+        ]
 
     def setting(i: int) -> dict[str, Any]:
         return {
@@ -134,7 +137,7 @@ def samplers(repeats: int) -> Found:
 def group(repeats: int) -> Found:
     """Eight samples of one prompt; the baseline computes the prompt for each."""
     [prompt] = texts(1, 512)
-    requests = [Request(prompt, max_tokens=32, seed=i, stop_ids=NEVER) for i in range(8)]
+    requests = [Request(prompt, SamplingParams(max_tokens=32, seed=i, stop_ids=NEVER)) for i in range(8)]
     engines = [Engine(small(), None), Engine(small(), None, share_rows=False, prefix_cache_bytes=0)]
     ours, alone = (partial(anew, engine, requests) for engine in engines)
     done = ours()
@@ -158,7 +161,10 @@ def dialogues(repeats: int) -> Found:
             for history, words in zip(histories, turn):
                 history += words
             done = engine.generate(
-                [Request(h, max_tokens=24, seed=i, stop_ids=NEVER, park=park) for i, h in enumerate(histories)]
+                [
+                    Request(h, SamplingParams(max_tokens=24, seed=i, stop_ids=NEVER), park=park)
+                    for i, h in enumerate(histories)
+                ]
             )
             for history, completion in zip(histories, done):
                 history += completion.tokens
@@ -182,7 +188,7 @@ def mixed(repeats: int) -> Found:
 
     def requests(adapters: int) -> list[Request]:
         return [
-            Request(p, max_tokens=NEW, temperature=0.0, stop_ids=NEVER, adapter=f"a{i % adapters}")
+            Request(p, SamplingParams(max_tokens=NEW, temperature=0.0, stop_ids=NEVER), adapter=f"a{i % adapters}")
             for i, p in enumerate(prompts)
         ]
 
@@ -197,7 +203,8 @@ def self_play(temperature: float, repeats: int) -> Found:
     rules = texts(1, 80, seed=2)[0]
     prompts = [rules + rest for rest in texts(12, 20, seed=3)]
     requests = [
-        Request(prompts[i % 12], max_tokens=4, temperature=temperature, seed=i, stop_ids=NEVER) for i in range(256)
+        Request(prompts[i % 12], SamplingParams(max_tokens=4, temperature=temperature, seed=i, stop_ids=NEVER))
+        for i in range(256)
     ]
     engines = [Engine(small(), None), Engine(small(), None, share_rows=False)]
     ours, alone = (partial(anew, engine, requests) for engine in engines)

@@ -15,7 +15,7 @@ from mlx_lm.tuner.lora import LoRALinear
 
 from benchmarks.measuring import Found
 from benchmarks.models import SIZES, random_adapter, random_model
-from inference import Completion, Engine, Request, clone_structure
+from inference import Completion, Engine, Request, SamplingParams, clone_structure
 from inference.adapters import linear_shapes
 
 NEVER: frozenset[int] = frozenset()
@@ -64,16 +64,14 @@ def parity(repeats: int) -> Found:
     def ask(prompt: list[int], adapter: str | None, copies: int) -> None:
         for seed in range(copies):
             filters = {"top_p": 0.9, "top_k": 40} if rng.random() < 0.5 else {"min_p": 0.02}
-            request = Request(
-                prompt,
+            sampling = SamplingParams(
                 max_tokens=int(rng.integers(4, 48)),
                 temperature=float(rng.choice([0.0, 0.7, 1.0])),
                 seed=seed,
                 stop_ids=NEVER,
-                adapter=adapter,
-                park=bool(rng.random() < 0.5),
                 **filters,
             )
+            request = Request(prompt, sampling, adapter, park=bool(rng.random() < 0.5))
             asked[engine.submit(request)] = (prompt, adapter)
 
     names = list(models)
@@ -115,7 +113,7 @@ def swap(repeats: int) -> Found:
     prompts = [rng.integers(3, SIZES["100m"][2], 24).tolist() for _ in range(8)]
 
     def request(i: int) -> Request:
-        return Request(prompts[i], max_tokens=8 + i, temperature=0.0, stop_ids=NEVER, adapter="a")
+        return Request(prompts[i], SamplingParams(max_tokens=8 + i, temperature=0.0, stop_ids=NEVER), adapter="a")
 
     engine = Engine(model, None, max_rows=8)
     engine.publish("a", versions[1], scale=SCALE, version=1)

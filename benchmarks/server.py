@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks.measuring import Case, Found, compare, options, report
 from benchmarks.models import save_model
 from benchmarks.servers import Server, ask_all, first_token, running
-from inference import AsyncEngine, Engine, Request, load
+from inference import AsyncEngine, Engine, Request, SamplingParams, load
 from inference.loading import prepare_mlx
 
 PROMPT, NEW = 128, 64
@@ -119,7 +119,7 @@ def http(repeats: int) -> Found:
 
 async def in_process(model: str, ids: list[list[int]], at_once: int) -> float:
     """CPU seconds of an engine with the same requests and as many clients."""
-    waiting = [Request(p, max_tokens=NEW, temperature=0.0, park=True) for p in ids]
+    waiting = [Request(p, SamplingParams(max_tokens=NEW, temperature=0.0), park=True) for p in ids]
     async with AsyncEngine(partial(Engine.load, model)) as engine:
         start = time.process_time()
 

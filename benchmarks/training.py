@@ -24,13 +24,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.engine import alternate, random_model
-from inference import Engine, Request
+from inference import Engine, Request, SamplingParams
 from inference.forward import fastmath
 from inference.loading import prepare_mlx
 from legos_envs import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
 from legos_train.loss import LossSettings
-from legos_train.model.policy import Policy, loss_and_grad
+from legos_train.model.gradients import loss_and_grad
+from legos_train.model.policy import LoRAPolicy
 
 VOCAB = 2048
 RULES, POSITION, ANSWER = 66, 18, 4
@@ -70,7 +71,7 @@ def mlx_exponentials() -> Iterator[None]:
 
 def learning(model: Any, prompts: list[list[int]], repeats: int) -> list[dict[str, Any]]:
     """Loss and gradient of one batch, exact KL included; the reference is computed once, as in training."""
-    policy, batch, settings = Policy(model, seed=0), batch_of(prompts), LossSettings(kl=0.1, kl_estimator="exact")
+    policy, batch, settings = LoRAPolicy(model, seed=0), batch_of(prompts), LossSettings(kl=0.1, kl_estimator="exact")
     policy.reference(batch)
 
     def run(path: str) -> dict[str, float]:
@@ -109,7 +110,10 @@ def playing(model: Any, prompts: list[list[int]], repeats: int) -> list[dict[str
     off = {"own forward": float(np.abs(logits[0] - logits[1]).max())}
     rows = []
     for what, tokens in (("prefill", 1), (f"{ANSWER} tokens", ANSWER)):
-        work = [Request(p, tokens, 1.0, seed=i, stop_ids=frozenset()) for i, p in enumerate(prompts)]
+        work = [
+            Request(p, SamplingParams(max_tokens=tokens, temperature=1.0, seed=i, stop_ids=frozenset()))
+            for i, p in enumerate(prompts)
+        ]
 
         def run(name: str, work: list[Request]) -> list[Any]:
             engines[name].drop_caches()

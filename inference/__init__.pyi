@@ -21,6 +21,7 @@ from .types import ContextOverflow as ContextOverflow
 from .types import InferenceError as InferenceError
 from .types import ModelNotFound as ModelNotFound
 from .types import Request as Request
+from .types import SamplingParams as SamplingParams
 from .types import UnknownAdapter as UnknownAdapter
 from .types import UnknownRequest as UnknownRequest
 from .types import UnsafeModel as UnsafeModel

@@ -1,9 +1,9 @@
-"""The words the engine speaks: requests, completions, errors. Host data only; importing this file loads no MLX."""
+"""Requests, sampling options, completions and errors: plain data. Importing this file loads no MLX."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple
 
 PublishMode = Literal["pin", "keep", "wait", "abort"]
@@ -42,39 +42,68 @@ class UnknownRequest(InferenceError, KeyError):
     """A request id that is neither waiting nor running."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How a completion is drawn and when it ends: the one list of sampling options, with their defaults and ranges.
+
+    `Request`, the clients and the server's request models all read it, so a new number is one line here and its use in
+    `engine/sampling.py`.
+
+    Attributes:
+        max_tokens: most tokens to generate; None for as many as the context has room for, which always bounds it.
+        temperature: 0 (or below 1e-4) is greedy.
+        top_p: keep the most likely tokens that together have this probability; 1.0 keeps all.
+        top_k: keep that many of the most likely tokens; 0 keeps all.
+        min_p: drop tokens less likely than this fraction of the most likely one; 0.0 drops none.
+        seed: with the index of the generated token it fixes every random draw, whatever else runs beside it. None draws
+            a new seed for each request.
+        stop_ids: tokens that end the completion (they are part of it); None means the tokenizer's end tokens.
+        stop: texts that end the completion as soon as its own text contains one (needs the engine's tokenizer).
+        logit_bias: added to the logits of these tokens before drawing; reported logprobs stay those of the model.
+        allowed: token sequences the completion must be one of, such as the legal moves of a game; None allows anything.
+            No sequence may be the beginning of another; end each with a stop token.
+        top_logprobs: how many alternatives to report at each position.
+    """
+
+    max_tokens: int | None = field(default=256, metadata={"ge": 1})
+    temperature: float = field(default=1.0, metadata={"ge": 0.0})
+    top_p: float = field(default=1.0, metadata={"gt": 0.0, "le": 1.0})
+    top_k: int = field(default=0, metadata={"ge": 0})
+    min_p: float = field(default=0.0, metadata={"ge": 0.0, "le": 1.0})
+    seed: int | None = None
+    stop_ids: frozenset[int] | None = None
+    stop: tuple[str, ...] = ()
+    logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] | None = None
+    allowed: Sequence[Sequence[int]] | None = None
+    top_logprobs: int = 0
+
+
+class NumberOption(NamedTuple):
+    """A sampling option that is one number and spelled alike everywhere; bounds are in pydantic's words."""
+
+    name: str
+    kind: type
+    bounds: Mapping[str, float]
+
+
+NUMBERS = tuple(NumberOption(f.name, type(f.default), f.metadata) for f in fields(SamplingParams) if f.metadata)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One completion to sample.
 
-    prompt: token ids, at least one.
-    max_tokens: most tokens to generate; the context limit may end the completion earlier.
-    temperature: 0 (or below 1e-4) is greedy.
-    top_p, top_k, min_p: filters on the tempered distribution; 1.0, 0 and 0.0 switch them off.
-    seed: with the index of the generated token it fixes every random draw, whatever else runs beside it.
-    stop_ids: tokens that end the completion (they are part of it); None means the tokenizer's end tokens.
-    adapter: a published name, or None for the base model.
-    top_logprobs: how many alternatives to report at each position.
-    stop: texts that end the completion as soon as its own text contains one (needs the engine's tokenizer).
-    logit_bias: added to the logits of these tokens before drawing; reported logprobs stay those of the model.
-    allowed: token sequences the completion must be one of, such as the legal moves of a game. None means anything.
-        No sequence may be the beginning of another; end each with a stop token.
-    stream: report tokens as they come, by `Engine.deltas`.
-    park: keep the keys and values of the whole conversation when it ends, for the next turn's prompt.
+    Attributes:
+        prompt: token ids, at least one.
+        sampling: how the completion is drawn and when it ends.
+        adapter: a published name, or None for the base model.
+        stream: report tokens as they come, by `Engine.deltas`.
+        park: keep the keys and values of the whole conversation when it ends, for the next turn's prompt.
     """
 
     prompt: Sequence[int]
-    max_tokens: int = 128
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    seed: int = 0
-    stop_ids: frozenset[int] | None = None
+    sampling: SamplingParams = SamplingParams()
     adapter: str | None = None
-    top_logprobs: int = 0
-    stop: tuple[str, ...] = ()
-    logit_bias: Mapping[int, float] | None = None
-    allowed: Sequence[Sequence[int]] | None = None
     stream: bool = False
     park: bool = False
 
@@ -91,16 +120,17 @@ class Delta(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What became of one request.
+    """The result of one request.
 
-    tokens: generated ids, the stop token included when one was sampled.
-    logprobs: natural log of each token's probability under the raw distribution (temperature 1, no filter).
-    sampled_logprobs: the same under the distribution that was sampled from (tempered, filtered, biased and restricted;
-        0 when greedy).
-    policy_version: the version given to `publish`, 0 for the base model; the last one where a publication with mode
-        `keep` changed it on the way, and `token_versions` then has each token's.
-    cached_tokens: prompt tokens whose keys and values were not computed for this request.
-    top_logprobs: per position the most likely (id, raw logprob) pairs, best first; None unless asked for.
+    Attributes:
+        tokens: generated ids, the stop token included when one was sampled.
+        logprobs: natural log of each token's probability under the raw distribution (temperature 1, no filter).
+        sampled_logprobs: the same under the distribution that was sampled from (tempered, filtered, biased and
+            restricted; 0 when greedy).
+        policy_version: the version given to `publish`, 0 for the base model. Where a publication with mode `keep`
+            changed it on the way it is the last one, and `token_versions` has each token's.
+        cached_tokens: prompt tokens whose keys and values were not computed for this request.
+        top_logprobs: per position the most likely (id, raw logprob) pairs, best first; None unless asked for.
     """
 
     request_id: int

@@ -57,6 +57,8 @@ class TextEnv(AECEnv[str, dict, str]):
     default_invalid_reward: ClassVar[float] = -1.0
     """It must cost no less than the legal way out of a lost position, such as a fold; else garbage is a better one."""
     default_max_turns: ClassVar[int] = 200
+    max_asks: int | None = None
+    """The most that an episode asks without invalid moves, if that is known: the default `max_turns` allows for it."""
     reset_options: ClassVar[Mapping[str, str]] = {}
     """Names and one-line descriptions of what `reset(options=...)` takes."""
     scripted_players: ClassVar[Mapping[str, Callable[[Any], str]]] = {}
@@ -105,7 +107,8 @@ class TextEnv(AECEnv[str, dict, str]):
         self.invalid_reward = arguments.real("invalid_reward", given["invalid_reward"])
         share = given.get("invalid_opponent_reward")
         self.invalid_opponent_reward = None if share is None else arguments.real("invalid_opponent_reward", share)
-        self.max_turns = arguments.whole("max_turns", self.default_max_turns if max_turns is None else max_turns, 1)
+        limit = self.default_max_turns if self.max_asks is None else self.max_asks * (self.invalid_retries + 1)
+        self.max_turns = arguments.whole("max_turns", limit if max_turns is None else max_turns, 1)
         self.possible_agents = list(self.seats)
         self._order = {agent: i for i, agent in enumerate(self.possible_agents)}
         self.observation_spaces = {agent: chat_observation() for agent in self.seats}

@@ -49,8 +49,20 @@ def blocks(language: str) -> list[tuple[str, str]]:
     return [(page.name, text) for page in PAGES for kind, text in BLOCK.findall(page.read_text()) if kind == language]
 
 
-@pytest.mark.parametrize(("page", "code"), blocks("python"))
-def test_python_blocks_run(page: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def python_blocks() -> list[Any]:
+    """Every Python block, named by its page and line; the lines above it are blank, so that tracebacks are right."""
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        for match in BLOCK.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            if match[1] == "python":
+                found.append(pytest.param(page, "\n" * line + match[2], id=f"{page.name}:{line}"))
+    return found
+
+
+@pytest.mark.parametrize(("page", "code"), python_blocks())
+def test_python_blocks_run(page: Path, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     module = ModuleType("docs_block")  # a module that can be imported, so that what it defines can be pickled
     monkeypatch.setitem(sys.modules, module.__name__, module)

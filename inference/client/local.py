@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from inference.client import wire
 from inference.client.errors import RequestRefused, ServerUnavailable
-from inference.client.interface import ChatReply, Message, Sampling, ServerInfo, Usage
+from inference.client.interface import ChatReply, Client, Message, ServerInfo, Usage, chat_options
 from inference.client.packing import PackedAdapter, check_name, pack
 from inference.text import PROTOCOL, template_digest, tokenizer_digest
 from inference.types import Completion, InferenceError, PublishMode, Request, UnknownAdapter
@@ -29,10 +27,9 @@ class _Speech:
 
     conversations: Conversations | None
     stop_ids: frozenset[int] | None
-    context: int
 
 
-class LocalClient:
+class LocalClient(Client):
     """`Client` of an `AsyncEngine`.
 
     model: name or directory the engine's model was loaded from; `info` takes its digests from there. An engine that has
@@ -57,11 +54,10 @@ class LocalClient:
         return f"LocalClient({str(self.model)!r})"
 
     async def complete(self, request: Request, *, session: str | None = None) -> Completion:
-        """See `Client`."""
         if request.stream:
             raise RequestRefused(400, "stream has no meaning for a whole completion; use the engine or the HTTP API")
-        if request.stop_ids is None:
-            request = replace(request, stop_ids=(await self._texts()).stop_ids)
+        if request.sampling.stop_ids is None:
+            request = replace(request, sampling=replace(request.sampling, stop_ids=(await self._texts()).stop_ids))
         with _as_refusals():
             done = await self.engine.complete(request)
         if done.finish_reason == "error":
@@ -70,11 +66,10 @@ class LocalClient:
             raise RequestRefused(500, f"generation failed: {done.error}")
         return done
 
-    async def chat(self, messages: Sequence[Message], *, session: str | None = None, **sampling: Any) -> ChatReply:
-        """See `Client`."""
+    async def chat(self, messages: Sequence[Message], *, session: str | None = None, **options: Any) -> ChatReply:
         from inference.text import TextStream
 
-        options = Sampling(**sampling)
+        adapter, choices, params = chat_options(**options)
         speech = await self._texts()
         talk = speech.conversations
         if talk is None:
@@ -82,31 +77,16 @@ class LocalClient:
         turns = wire.plain_messages(messages)
         try:
             prompt = talk.prompt(turns)
-            end = () if options.choices is None else (talk.renderer.end_id,)
+            end = () if choices is None else (talk.renderer.end_id,)
         except ValueError as error:
             raise RequestRefused(400, f"these messages or choices cannot be rendered: {error}"[:300]) from error
-        allowed = None if options.choices is None else [(*talk.renderer.encode(c), *end) for c in options.choices]
-        room = speech.context - len(prompt)
-        if room < 1:
-            raise RequestRefused(400, f"the prompt has {len(prompt)} tokens; the context holds {speech.context}")
-        request = Request(
-            prompt,
-            max_tokens=room if options.max_tokens is None else options.max_tokens,
-            temperature=options.temperature,
-            top_p=options.top_p,
-            top_k=options.top_k,
-            min_p=options.min_p,
-            seed=secrets.randbits(63) if options.seed is None else options.seed,
-            stop_ids=options.stop_ids,
-            adapter=options.adapter,
-            top_logprobs=options.top_logprobs,
-            stop=options.stop,
-            logit_bias=options.logit_bias,
-            allowed=allowed,
-            park=True,
-        )
+        if choices is not None:
+            if params.allowed is not None:
+                raise RequestRefused(400, "give either choices or allowed")
+            params = replace(params, allowed=[(*talk.renderer.encode(choice), *end) for choice in choices])
+        request = Request(prompt, params, adapter, park=True)
         done = await self.complete(request)
-        text = TextStream(talk.renderer.tokenizer, options.stop, talk.renderer.stop_ids)
+        text = TextStream(talk.renderer.tokenizer, params.stop, talk.renderer.stop_ids)
         text.push(done.tokens, last=True)
         if done.finish_reason in ("stop", "length"):
             talk.answered(turns, prompt, done.tokens, text.text)
@@ -132,7 +112,6 @@ class LocalClient:
         version: int,
         mode: PublishMode = "pin",
     ) -> str:
-        """See `Client`."""
         import mlx.core as mx
 
         from inference.loading import adapter_tensors
@@ -148,7 +127,6 @@ class LocalClient:
             return await self.engine.call(lambda e: e.publish(name, arrays, scale=scale, version=version, mode=mode))
 
     async def unpublish(self, name: str) -> None:
-        """See `Client`."""
         check_name(name)
 
         with _as_refusals():
@@ -179,7 +157,6 @@ class LocalClient:
         )
 
     async def health(self) -> bool:
-        """See `Client`."""
         return self.engine.worker.healthy()
 
     async def close(self) -> None:
@@ -194,28 +171,23 @@ class LocalClient:
             await self.engine.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     async def _texts(self) -> _Speech:
         """The renderer of the engine's tokenizer; made once, beside the loop, as it tries out the chat template."""
         async with self._lock:
             if self._speech is None:
                 with _as_refusals():
-                    tokenizer, context = await self.engine.call(lambda e: (e.tokenizer, e.context))
-                self._speech = await asyncio.to_thread(_speech, tokenizer, context)
+                    tokenizer = await self.engine.call(lambda engine: engine.tokenizer)
+                self._speech = await asyncio.to_thread(_speech, tokenizer)
         return self._speech
 
 
-def _speech(tokenizer: Any, context: int) -> _Speech:
+def _speech(tokenizer: Any) -> _Speech:
     if tokenizer is None:
-        return _Speech(None, None, context)
+        return _Speech(None, None)
     from inference.text import Conversations, Renderer
 
     talk = Conversations(Renderer(tokenizer))
-    return _Speech(talk, talk.renderer.stop_ids, context)
+    return _Speech(talk, talk.renderer.stop_ids)
 
 
 @contextmanager

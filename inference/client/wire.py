@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import operator
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from inference.client.errors import BadAnswer, RequestRefused
-from inference.client.interface import ChatReply, Message, Sampling, ServerInfo, Usage
-from inference.types import AdapterInfo, Completion, FinishReason, Request
+from inference.client.interface import ChatReply, Message, ServerInfo, Usage
+from inference.types import NUMBERS, AdapterInfo, Completion, FinishReason, Request, SamplingParams
 
 Json = dict[str, Any]
 _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "aborted"}
@@ -23,22 +24,19 @@ def completion_body(request: Request) -> Json:
     """The body of POST /v1/completions. RequestRefused 400 for values that JSON cannot carry as they are."""
     if request.stream:
         raise RequestRefused(400, "stream has no meaning for a whole completion; use the engine or the HTTP API")
-    body = _sampling(request) | {"prompt": _ids("prompt", request.prompt), "seed": _int("seed", request.seed)}
-    if request.allowed is not None:
-        body["guided_token_ids"] = [_ids("allowed", sequence) for sequence in request.allowed]
-    if request.top_logprobs:
-        body["logprobs"] = _int("top_logprobs", request.top_logprobs)
-    return body
+    params = request.sampling
+    body = _sampling(params, request.adapter) | {"prompt": _ids("prompt", request.prompt)}
+    return body | ({"logprobs": body.pop("top_logprobs")} if params.top_logprobs else {})
 
 
-def chat_body(messages: Sequence[Message], sampling: Sampling, seed: int) -> Json:
-    """The body of POST /v1/chat/completions."""
-    body = _sampling(sampling) | {"messages": plain_messages(messages), "seed": _int("seed", seed)}
-    if sampling.choices is not None:
-        body["guided_choice"] = list(sampling.choices)
-    if sampling.top_logprobs:
-        body |= {"logprobs": True, "top_logprobs": _int("top_logprobs", sampling.top_logprobs)}
-    return body
+def chat_body(
+    messages: Sequence[Message], params: SamplingParams, adapter: str | None, choices: Sequence[str] | None
+) -> Json:
+    """The body of POST /v1/chat/completions. RequestRefused 400 as `completion_body`."""
+    body = _sampling(params, adapter) | {"messages": plain_messages(messages)}
+    if choices is not None:
+        body["guided_choice"] = list(choices)
+    return body | ({"logprobs": True} if params.top_logprobs else {})
 
 
 def plain_messages(messages: Sequence[Message]) -> list[dict[str, str]]:
@@ -53,27 +51,31 @@ def plain_messages(messages: Sequence[Message]) -> list[dict[str, str]]:
     return turns
 
 
-def _sampling(given: Request | Sampling) -> Json:
-    """What both kinds of request have in common."""
+def _sampling(params: SamplingParams, adapter: str | None) -> Json:
+    """What both kinds of request have in common. A seed is drawn where none is given, so that a repetition has it."""
     body: Json = {
         "return_token_ids": True,
-        "temperature": _float("temperature", given.temperature),
-        "top_p": _float("top_p", given.top_p),
-        "top_k": _int("top_k", given.top_k),
-        "min_p": _float("min_p", given.min_p),
+        "seed": secrets.randbits(63) if params.seed is None else _int("seed", params.seed),
     }
-    if given.max_tokens is not None:
-        body["max_tokens"] = _int("max_tokens", given.max_tokens)
-    if given.stop:
-        body["stop"] = list(given.stop)
-    if given.stop_ids is not None:
-        body |= {"ignore_eos": True, "stop_token_ids": sorted(_ids("stop_ids", given.stop_ids))}
-    if given.adapter is not None:
-        body["model"] = given.adapter
-    if given.logit_bias:
+    for option in NUMBERS:
+        value = getattr(params, option.name)
+        convert = _int if option.kind is int else _float
+        body[option.name] = None if value is None and option.name == "max_tokens" else convert(option.name, value)
+    if params.stop:
+        body["stop"] = list(params.stop)
+    if params.stop_ids is not None:
+        body |= {"ignore_eos": True, "stop_token_ids": sorted(_ids("stop_ids", params.stop_ids))}
+    if adapter is not None:
+        body["model"] = adapter
+    if params.logit_bias:
         body["logit_bias"] = {
-            str(_int("logit_bias", token)): _float("logit_bias", value) for token, value in given.logit_bias.items()
+            str(_int("logit_bias", token)): _float("logit_bias", value)
+            for token, value in dict(params.logit_bias).items()
         }
+    if params.allowed is not None:
+        body["guided_token_ids"] = [_ids("allowed", sequence) for sequence in params.allowed]
+    if params.top_logprobs:
+        body["top_logprobs"] = _int("top_logprobs", params.top_logprobs)
     return body
 
 
@@ -111,14 +113,14 @@ def read_completion(answer: Any, request: Request, number: int) -> Completion:
         finish_reason=_reason(choice),
         prompt_tokens=_field(usage, "prompt_tokens", int),
         cached_tokens=_cached(usage),
-        **_tokens(choice, request.adapter, bool(request.top_logprobs)),
+        **_tokens(choice, request.adapter, bool(request.sampling.top_logprobs)),
     )
 
 
-def read_chat(answer: Any, sampling: Sampling) -> ChatReply:
+def read_chat(answer: Any, params: SamplingParams, adapter: str | None) -> ChatReply:
     """The reply in an answer of /v1/chat/completions. BadAnswer when it is none."""
     choice, usage = _parts(answer)
-    facts = _tokens(choice, sampling.adapter, bool(sampling.top_logprobs))
+    facts = _tokens(choice, adapter, bool(params.top_logprobs))
     tokens = facts.pop("tokens")
     return ChatReply(
         text=_field(_field(choice, "message", dict), "content", str),

@@ -5,28 +5,29 @@ from __future__ import annotations
 import itertools
 import math
 import numbers
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from inference.engine.sampling import SamplingParams
-from inference.engine.scheduler import Rules
-from inference.types import ContextOverflow, Request
+from inference.engine.sampling import CheckedParams
+from inference.types import NUMBERS, ContextOverflow, SamplingParams
 
 MAX_STOPS = 16
 MAX_STOP_CHARS = 200
 MAX_BIASED = 1024
-_RULES_KEPT = 4096
+_KEPT = 4096
+_PLAIN = operator.attrgetter("stop_ids", "stop", "top_logprobs", *(option.name for option in NUMBERS))
 
 
 class Checks:
-    """The checks of one engine; rules that were checked before are found again."""
+    """The checks of one engine; parameters that were checked before are looked up."""
 
     def __init__(self, vocab: int, context: int, eos_ids: frozenset[int], has_tokenizer: bool) -> None:
         self.vocab, self.context = vocab, context
         self._eos_ids, self._has_tokenizer = eos_ids, has_tokenizer
-        self._known: dict[tuple[Any, ...], Rules] = {}
+        self._known: dict[tuple[Any, int], CheckedParams] = {}
 
     def prompt(self, prompt: Sequence[int], what: str = "prompt") -> tuple[int, ...]:
         """The ids as a tuple. ValueError when they are no token ids, ContextOverflow when they leave no room."""
@@ -50,40 +51,49 @@ class Checks:
             )
         return ids
 
-    def rules(self, request: Request, prompt_tokens: int) -> Rules:
-        """How the completion is drawn and ended. ValueError for what is out of range."""
-        r = request
-        plain = r.logit_bias is None and r.allowed is None
+    def sampling(self, params: SamplingParams, prompt_tokens: int) -> CheckedParams:
+        """The parameters as the scheduler takes them, whatever the seed.
+
+        Raises:
+            ValueError: something is out of range; the message says what is accepted.
+        """
+        if not isinstance(params, SamplingParams):
+            raise ValueError(f"sampling must be SamplingParams, got {params!r:.100}")
+        plain = params.logit_bias is None and params.allowed is None
         try:
-            key = (r.temperature, r.top_p, r.top_k, r.min_p, r.stop_ids, r.max_tokens, r.top_logprobs, r.stop)
-            known = self._known.get((*key, prompt_tokens)) if plain else None
+            key = (_PLAIN(params), prompt_tokens)
+            known = self._known.get(key) if plain else None
         except TypeError as error:
             raise ValueError(f"stop_ids must be a frozenset of token ids, stop a tuple of texts: {error}") from error
-        if known is not None and isinstance(r.seed, numbers.Integral):
+        if params.seed is not None and not isinstance(params.seed, numbers.Integral):
+            raise ValueError(f"seed must be an integer, got {params.seed!r}")
+        if known is not None:
             return known
-        _number("temperature", r.temperature, 0.0, math.inf)
-        _number("top_p", r.top_p, 0.0, 1.0, open_low=True)
-        _number("min_p", r.min_p, 0.0, 1.0)
-        for name in ("top_k", "top_logprobs"):
-            _integer(name, getattr(r, name), 0)
-        _integer("max_tokens", r.max_tokens, 1)
-        if not isinstance(r.seed, numbers.Integral):
-            raise ValueError(f"seed must be an integer, got {r.seed!r}")
-        stop_ids = self._eos_ids if r.stop_ids is None else r.stop_ids
+        for option in NUMBERS:
+            value = getattr(params, option.name)
+            if value is not None or option.name != "max_tokens":
+                _number(option.name, value, option.kind, **option.bounds)
+        _number("top_logprobs", params.top_logprobs, int, ge=0)
+        stop_ids = self._eos_ids if params.stop_ids is None else params.stop_ids
         if not isinstance(stop_ids, frozenset):
             raise ValueError(f"stop_ids must be a frozenset of token ids, got {stop_ids!r}")
         if not all(isinstance(i, int | np.integer) and 0 <= i < self.vocab for i in stop_ids):
             raise ValueError(f"stop_ids must be token ids from 0 to {self.vocab - 1}, got {sorted(stop_ids, key=str)}")
-        params = SamplingParams(
-            float(r.temperature), float(r.top_p), int(r.top_k), float(r.min_p), self._bias(r.logit_bias)
+        room = self.context - prompt_tokens
+        limit = room if params.max_tokens is None else min(int(params.max_tokens), room)
+        values = {option.name: option.kind(getattr(params, option.name) or 0) for option in NUMBERS}
+        checked = CheckedParams(
+            **{**values, "max_tokens": limit},
+            stop_ids=stop_ids,
+            stop=self._stop(params.stop),
+            logit_bias=self._bias(params.logit_bias),
+            allowed=self._allowed(params.allowed, limit),
         )
-        limit = min(int(r.max_tokens), self.context - prompt_tokens)
-        rules = Rules(params, stop_ids, limit, self._stop(r.stop), self._allowed(r.allowed, limit))
         if plain:
-            if len(self._known) >= _RULES_KEPT:
+            if len(self._known) >= _KEPT:
                 self._known.clear()
-            self._known[*key, prompt_tokens] = rules
-        return rules
+            self._known[key] = checked
+        return checked
 
     def _ids(self, array: np.ndarray, what: str) -> None:
         low, high = int(array.min()), int(array.max())
@@ -132,13 +142,14 @@ class Checks:
         return sequences
 
 
-def _number(name: str, value: Any, low: float, high: float, *, open_low: bool = False) -> None:
+def _number(
+    name: str, value: Any, kind: type, *, ge: float = -math.inf, gt: float = -math.inf, le: float = math.inf
+) -> None:
+    if kind is int:
+        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < ge:
+            raise ValueError(f"{name} must be an integer of at least {ge}, got {value!r}")
+        return
     valid = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not (valid and low <= value <= high and not (open_low and value == low)):
-        top = "finite" if high == math.inf else f"at most {high:g}"
-        raise ValueError(f"{name} must be {'above' if open_low else 'at least'} {low:g} and {top}, got {value!r}")
-
-
-def _integer(name: str, value: Any, low: int) -> None:
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < low:
-        raise ValueError(f"{name} must be an integer of at least {low}, got {value!r}")
+    if not (valid and ge <= value <= le and value > gt):
+        low = f"above {gt:g}" if ge < gt else f"at least {ge:g}"
+        raise ValueError(f"{name} must be {low} and {'finite' if le == math.inf else f'at most {le:g}'}, got {value!r}")

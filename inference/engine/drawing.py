@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from inference.engine.sampling import Draw, SamplingParams, draw, log_normalisers, most_likely_tokens, uniforms
+from inference.engine.sampling import Draw, draw, log_normalisers, most_likely_tokens, uniforms
 from inference.engine.scheduler import Cohort, Outcome, Row
 from inference.forward import Logits
 
@@ -17,16 +18,16 @@ def draw_all(rows: Sequence[Row], logits: Logits) -> dict[Row, Outcome]:
     finite = np.isfinite(normalisers)
     members = [(i, j, cohort) for i, row in enumerate(rows) if finite[i] for j, cohort in enumerate(row.cohorts)]
     draws: dict[tuple[int, int], Draw] = {}
-    free = [(i, j, cohort) for i, j, cohort in members if cohort.rules.allowed is None]
+    free = [(i, j, cohort) for i, j, cohort in members if cohort.params.allowed is None]
     if free:
         numbers = _numbers(rows, free)
         chosen = [i for i, _, _ in free]
         selected = logits if chosen == list(range(len(logits))) else logits[chosen]
-        params = [cohort.rules.params for _, _, cohort in free]
+        params = [cohort.params for _, _, cohort in free]
         for (i, j, _), drawn in zip(free, draw(selected, params, numbers)):
             draws[i, j] = drawn
     for i, j, cohort in members:
-        if cohort.rules.allowed is not None:
+        if cohort.params.allowed is not None:
             [number] = _numbers(rows, [(i, j, cohort)])
             draws[i, j] = _draw_allowed(logits[i], cohort, rows[i].tokens, number)
     outcomes = {}
@@ -49,9 +50,7 @@ def _numbers(rows: Sequence[Row], members: Sequence[tuple[int, int, Cohort]]) ->
 
 def _draw_allowed(logits: Logits, cohort: Cohort, tokens: Sequence[int], number: np.ndarray) -> Draw:
     """Draw among the tokens that an allowed sequence goes on with; logits (V,)."""
-    rules = cohort.rules
-    ids = np.array(rules.ids_after(tokens), dtype=np.int64)
-    bias = tuple((int(np.searchsorted(ids, t)), v) for t, v in rules.params.bias if t in ids)
-    params: SamplingParams = rules.params._replace(bias=bias)
-    [drawn] = draw(logits[ids][None], params, [number])
+    ids = np.array(cohort.params.ids_after(tokens), dtype=np.int64)
+    bias = tuple((int(np.searchsorted(ids, t)), v) for t, v in cohort.params.logit_bias if t in ids)
+    [drawn] = draw(logits[ids][None], replace(cohort.params, logit_bias=bias), [number])
     return Draw(ids[drawn.tokens], drawn.logprobs)

@@ -9,6 +9,7 @@ Left out here: penalties, and grammars beyond a list of allowed answers.
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from inference.engine import scoring
 from inference.engine.checks import Checks
 from inference.engine.drawing import draw_all
 from inference.engine.model_runner import Logits, ModelRunner
-from inference.engine.scheduler import Finished, Outcome, Row, Rules, Scheduler
+from inference.engine.scheduler import Finished, Outcome, Row, Scheduler
 from inference.forward import capacity_for
 from inference.types import (
     AdapterInfo,
@@ -138,9 +139,11 @@ class Engine:
         self._check_open()
         adapter = self._bank.find(request.adapter)
         prompt = self._prompt(request.prompt, adapter)
-        rules = self._fitting(self._checks.rules(request, len(prompt)), len(prompt))
+        params = self._checks.sampling(request.sampling, len(prompt))
+        self._check_room(params.max_tokens, len(prompt))
+        seed = secrets.randbits(63) if request.sampling.seed is None else int(request.sampling.seed)
         request_id, self._next_id = self._next_id, self._next_id + 1
-        self._scheduler.add(request_id, adapter, prompt, rules, int(request.seed), request.top_logprobs)
+        self._scheduler.add(request_id, adapter, prompt, params, seed, request.sampling.top_logprobs)
         self._tickets[request_id] = _Ticket(request, adapter, len(prompt))
         adapter.running += 1
         if request.stream:
@@ -374,13 +377,12 @@ class Engine:
                 pass  # the check says what is wrong with it
         return self._checks.prompt(prompt)
 
-    def _fitting(self, rules: Rules, prompt_tokens: int) -> Rules:
-        if self._row_limit(prompt_tokens + rules.limit) < 1:
+    def _check_room(self, new_tokens: int, prompt_tokens: int) -> None:
+        if self._row_limit(prompt_tokens + new_tokens) < 1:
             raise ValueError(
-                f"{prompt_tokens} prompt and {rules.limit} new tokens need more keys and values than "
+                f"{prompt_tokens} prompt and {new_tokens} new tokens need more keys and values than "
                 f"max_kv_bytes={self._max_kv_bytes} holds; lower max_tokens or raise max_kv_bytes"
             )
-        return rules
 
     def _says(self, tokens: Sequence[int], stop: tuple[str, ...]) -> bool:
         """Whether the end of the text contains a stop text; every token writes at least one byte of it."""
@@ -404,10 +406,10 @@ class Engine:
                     self._runner.park(self._kv, row, (*row.prompt, *row.tokens)[: row.pos])
                     parked = True
                 if request_id in self._streams:
-                    self._stream(request_id, row, ticket.request.top_logprobs)
+                    self._stream(request_id, row, ticket.request.sampling.top_logprobs)
                     del self._streams[request_id]
                 self._bank.release(ticket.adapter)
-                wanted = ticket.request.top_logprobs
+                wanted = ticket.request.sampling.top_logprobs
                 completions.append(
                     Completion(
                         request_id,
@@ -432,7 +434,7 @@ class Engine:
             for row in (*host.branches, host):
                 for request_id in row.request_ids():
                     if request_id in self._streams:
-                        self._stream(request_id, row, self._tickets[request_id].request.top_logprobs)
+                        self._stream(request_id, row, self._tickets[request_id].request.sampling.top_logprobs)
 
     def _stream(self, request_id: int, row: Row, wanted: int) -> None:
         seen = self._streams[request_id]

@@ -12,10 +12,13 @@ they left, renormalised; the order of vLLM and transformers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from inference.types import SamplingParams
 
 GREEDY_BELOW = 1e-4
 _FIRST_CANDIDATES = 256  # top_p looks at this many likely tokens before it sorts a whole vocabulary
@@ -24,24 +27,37 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 FloatArray = npt.NDArray[np.floating]
 
 
-class SamplingParams(NamedTuple):
-    """What shapes a distribution before a draw (see `Request`)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedParams(SamplingParams):
+    """Parameters as the scheduler takes them: in range, hashable, without seed and report.
 
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    bias: tuple[tuple[int, float], ...] = ()
+    Requests of one row whose checked parameters are equal are drawn and ended alike.
 
-    @property
-    def greedy(self) -> bool:
-        """Temperature so low that the most likely token is taken."""
-        return self.temperature < GREEDY_BELOW
+    Attributes:
+        max_tokens: the context limit included.
+        allowed: sorted.
+    """
 
-    @property
-    def filtered(self) -> bool:
-        """Some token may be excluded."""
-        return self.top_p < 1.0 or self.top_k > 0 or self.min_p > 0.0
+    max_tokens: int
+    stop_ids: frozenset[int]
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    allowed: tuple[tuple[int, ...], ...] | None = None
+
+    def ids_after(self, tokens: Sequence[int]) -> list[int] | None:
+        """The tokens that may follow; None when any may."""
+        if self.allowed is None:
+            return None
+        done, begun = len(tokens), tuple(tokens)
+        return sorted({ids[done] for ids in self.allowed if len(ids) > done and ids[:done] == begun})
+
+
+def _greedy(params: SamplingParams) -> bool:
+    return params.temperature < GREEDY_BELOW
+
+
+def _filtered(params: SamplingParams) -> bool:
+    """Whether some token may be excluded."""
+    return params.top_p < 1.0 or params.top_k > 0 or params.min_p > 0.0
 
 
 class Draw(NamedTuple):
@@ -84,23 +100,23 @@ def draw(
     each = [params] * len(logits) if isinstance(params, SamplingParams) else params
     logits = _biased(logits, each)
     drawn: dict[int, Draw] = {}
-    greedy = [i for i, p in enumerate(each) if p.greedy]
+    greedy = [i for i, p in enumerate(each) if _greedy(p)]
     if greedy:
         best = _rows(logits, greedy).argmax(axis=-1)
         drawn.update((i, Draw(np.full(len(numbers[i]), b), np.zeros(len(numbers[i])))) for i, b in zip(greedy, best))
-    mixed = [i for i, p in enumerate(each) if not p.greedy]
+    mixed = [i for i, p in enumerate(each) if not _greedy(p)]
     if mixed:
         scaled = _rows(logits, mixed)
         if any(each[i].temperature != 1.0 for i in mixed):
             scaled = scaled / np.array([each[i].temperature for i in mixed], dtype=np.float32)[:, None]
         weights = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
-        plain = [k for k, i in enumerate(mixed) if not each[i].filtered]
+        plain = [k for k, i in enumerate(mixed) if not _filtered(each[i])]
         if plain:
             chosen = _rows(weights, plain)
             for k, w, cumulative in zip(plain, chosen, np.cumsum(chosen, axis=-1, dtype=np.float64)):
                 drawn[mixed[k]] = _invert(cumulative, w, None, numbers[mixed[k]])
         for k, i in enumerate(mixed):
-            if each[i].filtered:
+            if _filtered(each[i]):
                 drawn[i] = _draw_filtered(weights[k], each[i], numbers[i])
     return [drawn[i] for i in range(len(each))]
 
@@ -111,11 +127,11 @@ def _rows(values: FloatArray, chosen: Sequence[int]) -> FloatArray:
 
 
 def _biased(logits: FloatArray, each: Sequence[SamplingParams]) -> FloatArray:
-    if not any(p.bias for p in each):
+    if not any(p.logit_bias for p in each):
         return logits
     logits = logits.copy()
     for row, p in zip(logits, each):
-        for token, value in p.bias:
+        for token, value in dict(p.logit_bias or ()).items():
             row[token] += np.float32(value)
     return logits
 

@@ -22,41 +22,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from inference.engine.sampling import Draw, SamplingParams
+from inference.engine.sampling import CheckedParams, Draw
 from inference.types import FinishReason
 
 Seeds = npt.NDArray[np.uint64]
 
 
-class Rules(NamedTuple):
-    """How a completion is drawn and ended. Requests of one row that agree on all of it form a cohort."""
-
-    params: SamplingParams
-    stop_ids: frozenset[int]
-    limit: int  # most tokens to generate, the context limit included
-    stop: tuple[str, ...] = ()  # texts that end it
-    allowed: tuple[tuple[int, ...], ...] | None = None  # what it must be one of
-
-    def ids_after(self, tokens: Sequence[int]) -> list[int] | None:
-        """The tokens that may follow; None when any may."""
-        if self.allowed is None:
-            return None
-        done, begun = len(tokens), tuple(tokens)
-        return sorted({ids[done] for ids in self.allowed if len(ids) > done and ids[:done] == begun})
-
-
 @dataclass(slots=True)
 class Cohort:
-    """Requests of one row with the same rules, and the log-probabilities under the distribution they drew from."""
+    """Requests of one row with the same parameters, and the log-probabilities under the distribution they drew from."""
 
-    rules: Rules
+    params: CheckedParams
     ids: npt.NDArray[np.int64]
     seeds: Seeds
     sampled_logprobs: list[float] = field(default_factory=list)
 
     def part(self, chosen: npt.NDArray[np.bool_]) -> Cohort:
         """The members a mask (M,) selects, with the history so far."""
-        return Cohort(self.rules, self.ids[chosen], self.seeds[chosen], self.sampled_logprobs.copy())
+        return Cohort(self.params, self.ids[chosen], self.seeds[chosen], self.sampled_logprobs.copy())
 
 
 @dataclass(slots=True, eq=False)
@@ -125,7 +108,7 @@ class Scheduler:
     max_rows: most rows at once. row_limit(reach): most rows when each must be able to hold `reach` entries.
     token_budget: most prompt tokens admitted per step (one prompt is always admitted).
     share: let identical prompts share a row; off gives every request a row of its own, with the same results.
-    says: whether the text of some tokens contains one of some strings; needed for `Rules.stop`.
+    says: whether the text of some tokens contains one of some strings; needed for stop texts.
     """
 
     def __init__(
@@ -155,14 +138,20 @@ class Scheduler:
         return (adapter, prompt) in self._waiting
 
     def add(
-        self, request_id: int, adapter: Hashable, prompt: tuple[int, ...], rules: Rules, seed: int, top_logprobs: int
+        self,
+        request_id: int,
+        adapter: Hashable,
+        prompt: tuple[int, ...],
+        params: CheckedParams,
+        seed: int,
+        top_logprobs: int,
     ) -> None:
         """Queue a request; it joins the waiting requests with the same prompt and adapter."""
         key: tuple[Any, ...] = (adapter, prompt) if self.share else (adapter, prompt, request_id)
         waiting = self._waiting.get(key)
         if waiting is None:
             waiting = self._waiting[key] = _Waiting(adapter, prompt)
-        waiting.members.setdefault(rules, []).append((request_id, seed))
+        waiting.members.setdefault(params, []).append((request_id, seed))
         waiting.top_logprobs = max(waiting.top_logprobs, top_logprobs)
 
     def remove(self, ids: set[int]) -> list[Finished]:
@@ -170,8 +159,8 @@ class Scheduler:
         found: list[Finished] = []
         for key, waiting in list(self._waiting.items()):
             found += [Finished(part.ids, waiting.row(), [], "aborted") for part in _take(waiting.cohorts(), ids)[0]]
-            for rules, members in list(waiting.members.items()):
-                waiting.members[rules] = [m for m in members if m[0] not in ids]
+            for params, members in list(waiting.members.items()):
+                waiting.members[params] = [m for m in members if m[0] not in ids]
             if not any(waiting.members.values()):
                 del self._waiting[key]
         survivors: list[Row] = []
@@ -291,22 +280,22 @@ class Scheduler:
 class _Waiting:
     adapter: Hashable
     prompt: tuple[int, ...]
-    members: dict[Rules, list[tuple[int, int]]] = field(default_factory=dict)
+    members: dict[CheckedParams, list[tuple[int, int]]] = field(default_factory=dict)
     top_logprobs: int = 0
 
     def cohorts(self) -> list[Cohort]:
         return [
             Cohort(
-                rules,
+                params,
                 np.array([request_id for request_id, _ in members], dtype=np.int64),
                 np.array([seed & 0xFFFFFFFFFFFFFFFF for _, seed in members], dtype=np.uint64),
             )
-            for rules, members in self.members.items()
+            for params, members in self.members.items()
             if members
         ]
 
     def row(self) -> Row:
-        reach = len(self.prompt) + max(rules.limit for rules in self.members)
+        reach = len(self.prompt) + max(params.max_tokens for params in self.members)
         leader = min(request_id for members in self.members.values() for request_id, _ in members)
         return Row(self.prompt, self.adapter, self.cohorts(), reach, leader, self.top_logprobs, pending=self.prompt)
 
@@ -344,16 +333,16 @@ def _split(row: Row, outcome: Outcome, says: Says) -> tuple[list[Finished], list
     length = len(row.tokens) + 1
     ends: dict[int, Row] = {}
     for cohort, (tokens, logprobs) in zip(row.cohorts, outcome.draws, strict=True):
-        rules = cohort.rules
+        params = cohort.params
         for token, first, chosen in _parts(tokens):
             part = cohort if chosen is None else cohort.part(chosen)
             part.sampled_logprobs.append(float(logprobs[first]))
             stopped = (
-                token in rules.stop_ids
-                or (rules.stop and says([*row.tokens, token], rules.stop))
-                or (rules.allowed is not None and not rules.ids_after([*row.tokens, token]))
+                token in params.stop_ids
+                or (params.stop and says([*row.tokens, token], params.stop))
+                or (params.allowed is not None and not params.ids_after([*row.tokens, token]))
             )
-            if not stopped and length < rules.limit:
+            if not stopped and length < params.max_tokens:
                 by_token.setdefault(token, []).append(part)
                 continue
             if token not in ends:

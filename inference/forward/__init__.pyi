@@ -1,3 +1,4 @@
+from . import blocks as blocks
 from . import fastblas as fastblas
 from . import fastmath as fastmath
 from .choose import choose_forward as choose_forward

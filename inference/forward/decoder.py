@@ -1,17 +1,14 @@
 """A forward pass that computes only what the next tokens need, with vectorised exponentials on the CPU.
 
-For decoders built like Llama and Qwen: blocks of `self_attn` (q_proj, k_proj, v_proj, o_proj, rope, sometimes q_norm
-and k_norm) and `mlp` (gate_proj, up_proj, down_proj), each after a norm and added to the residual stream. Two savings
-over calling the model, neither of them an approximation:
+For the decoders of blocks.py. Two savings over calling the model, neither of them an approximation:
 
 * of the last block only keys and values are needed at every position; its queries, its MLP and the final norm run where
   logits are wanted, which is half of a prefill for a model of two layers;
 * softmax and SwiGLU come from fastmath.py.
 
-`fits` looks at the structure; the runner also compares the numbers with the model's own before it relies on this. What
-an attention layer is told besides the tokens, the mask and the cache rules a model out: Ministral scales queries by
-position from some length on, which a short comparison would not show.
-Metal and CUDA keep the model's own call, with MLX's fused kernels.
+`fits` looks at the structure; the numbers are also compared with the model's own before this is used. A model whose
+attention takes anything but tokens, mask and cache does not fit: Ministral scales queries by position from some length
+on, which a short comparison would not show. Metal and CUDA keep the model's own call, with MLX's fused kernels.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from inference.forward import fastmath
+from inference.forward import blocks
 from inference.forward.kv import SlotKVCache
 
 _BODY = {"embed_tokens", "layers", "norm"}
@@ -85,7 +82,7 @@ class _Positions:
         assert frame is not None
         self.last: np.ndarray | None = None
         self.offset: Any = kv.layers[0].offset
-        self.seen: mx.array | None = None  # (n or 1, 1, 1, queries, span); None: everything
+        self.visible: mx.array | None = None  # (n or 1, 1, queries, span); None: everything
         offsets = np.asarray(frame.offsets if frame.start is None else frame.offsets[:1], dtype=np.int32)
         columns = offsets[:, None] + np.arange(fed, dtype=np.int32)
         if last is not None:
@@ -95,7 +92,7 @@ class _Positions:
             columns = columns[:1] if same else columns
             self.offset = int(columns[0, 0]) if same else mx.array(columns[:, 0])
         if columns.min() < frame.span - 1:
-            self.seen = mx.array((np.arange(frame.span) <= columns[..., None])[:, None, None])
+            self.visible = mx.array((np.arange(frame.span) <= columns[..., None])[:, None])
 
     def of(self, x: mx.array) -> mx.array:
         """x (n, L, H) at these positions."""
@@ -104,31 +101,7 @@ class _Positions:
 
 def _block(block: Any, x: mx.array, cache: Any, every: _Positions, wanted: _Positions) -> mx.array:
     """One block: keys and values of `every` position are stored, the result is that of the `wanted` ones."""
-    attention, mlp = block.self_attn, block.mlp
     normed = block.input_layernorm(x)
-    keys = _heads(attention.k_proj(normed), attention.n_kv_heads, attention.get("k_norm"))
-    values = _heads(attention.v_proj(normed), attention.n_kv_heads, None)
-    keys, values = cache.update_and_fetch(attention.rope(keys, offset=every.offset), values)
-    queries = _heads(attention.q_proj(wanted.of(normed)), attention.n_heads, attention.get("q_norm"))
-    queries = attention.rope(queries, offset=wanted.offset)
-    x = wanted.of(x) + attention.o_proj(_attend(queries, keys, values, attention.scale, wanted.seen))
-    normed = block.post_attention_layernorm(x)
-    return x + mlp.down_proj(fastmath.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
-
-
-def _heads(x: mx.array, count: int, norm: Any) -> mx.array:
-    """(n, L, count * D) -> (n, count, L, D), each head normalised where the model does that."""
-    x = x.reshape(x.shape[0], x.shape[1], count, -1)
-    return (x if norm is None else norm(x)).transpose(0, 2, 1, 3)
-
-
-def _attend(queries: mx.array, keys: mx.array, values: mx.array, scale: float, seen: mx.array | None) -> mx.array:
-    """Grouped-query attention: (n, heads, L, D) over (n, kv heads, span, D) -> (n, L, heads * D)."""
-    rows, heads, size, width = queries.shape
-    groups = keys.shape[1]
-    # The heads that share keys are rows of one matrix product instead of many small ones.
-    q = (queries * scale).reshape(rows, groups, heads // groups * size, width)
-    scores = (q @ keys.swapaxes(-1, -2)).reshape(rows, groups, heads // groups, size, -1)
-    weights = fastmath.softmax(scores, seen)
-    out = (weights.reshape(*q.shape[:3], -1) @ values).reshape(rows, heads, size, -1)
-    return out.transpose(0, 2, 1, 3).reshape(rows, size, -1)
+    keys, values = cache.update_and_fetch(*blocks.keys_and_values(block, normed, every.offset))
+    queries = blocks.queries(block, wanted.of(normed), wanted.offset)
+    return blocks.finish(block, wanted.of(x), blocks.attend(block.self_attn, queries, keys, values, wanted.visible))

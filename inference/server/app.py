@@ -27,7 +27,7 @@ from inference.server.protocol import (
     ChatRequest,
     CompletionRequest,
     LoadAdapter,
-    Sampling,
+    SamplingRequest,
     ServerError,
     TokenizeRequest,
     UnloadAdapter,
@@ -254,7 +254,9 @@ def _errors(app: FastAPI) -> None:
 
 
 def _completions(app: FastAPI, server: Server) -> None:
-    async def answer(request: Request, body: Sampling, choices: list[Choice], generator: CompletionHandler) -> Response:
+    async def answer(
+        request: Request, body: SamplingRequest, choices: list[Choice], generator: CompletionHandler
+    ) -> Response:
         model = body.model or server.settings.model
         ids = await generator.submit(choices)
         if body.stream:

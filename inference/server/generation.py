@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import itertools
 import json
 import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from inference.engine import AsyncEngine
 from inference.server.metrics import Metrics
-from inference.server.protocol import ChatRequest, CompletionRequest, Sampling, ServerError
+from inference.server.protocol import ChatRequest, CompletionRequest, SamplingRequest, ServerError
 from inference.text import Conversations, TextEncoder, TextStream, TokenBytes
 from inference.types import Completion, ContextOverflow, Delta, Request
 
@@ -93,53 +94,28 @@ class CompletionHandler:
 
     def _choices(
         self,
-        body: Sampling,
+        body: SamplingRequest,
         adapter: str | None,
         prompts: Sequence[tuple[int, ...]],
         limit: int | None,
         tops: int,
         messages: list[dict[str, str]] | None,
     ) -> list[Choice]:
-        stop_ids = frozenset(body.stop_token_ids or ()) | (frozenset() if body.ignore_eos else self.stop_ids)
-        temperature = 1.0 if body.temperature is None else body.temperature
+        params = body.params(
+            max_tokens=limit,
+            top_logprobs=tops,
+            stop_ids=frozenset(body.stop_token_ids or ()) | (frozenset() if body.ignore_eos else self.stop_ids),
+            allowed=self._allowed(body),
+        )
         base = secrets.randbits(63) if body.seed is None else body.seed
-        allowed = self._guided(body)
-        choices: list[Choice] = []
-        for prompt in prompts:
-            room = self.context - len(prompt)
-            if room < 1:
-                raise ServerError(400, f"the prompt has {len(prompt)} tokens; the context holds {self.context}")
-            for number in range(body.n):
-                request = Request(
-                    prompt,
-                    max_tokens=room if limit is None else min(limit, room),
-                    temperature=temperature,
-                    top_p=1.0 if body.top_p is None else body.top_p,
-                    top_k=max(body.top_k or 0, 0),
-                    min_p=body.min_p or 0.0,
-                    seed=base + number,
-                    stop_ids=stop_ids,
-                    adapter=adapter,
-                    top_logprobs=tops,
-                    stop=body.stops,
-                    logit_bias=self._bias(body.logit_bias),
-                    allowed=allowed,
-                    stream=body.stream,
-                    park=True,
-                )
-                text = TextStream(self.tokenizer, body.stops, self.stop_ids)
-                choices.append(Choice(len(choices), request, text, messages))
-        return choices
+        seeded = [replace(params, seed=base + number) for number in range(body.n)]
+        return [
+            Choice(index, Request(prompt, one, adapter, body.stream, park=True), text, messages)
+            for index, (prompt, one) in enumerate(itertools.product(prompts, seeded))
+            for text in [TextStream(self.tokenizer, one.stop, self.stop_ids)]
+        ]
 
-    def _bias(self, bias: dict[str, float] | None) -> dict[int, float] | None:
-        if not bias:
-            return None
-        try:
-            return {int(token): value for token, value in bias.items()}
-        except ValueError as error:
-            raise ServerError(400, "logit_bias maps token ids, written as whole numbers, to numbers") from error
-
-    def _guided(self, body: Sampling) -> list[tuple[int, ...]] | None:
+    def _allowed(self, body: SamplingRequest) -> list[tuple[int, ...]] | None:
         if body.guided_token_ids is not None:
             return [tuple(ids) for ids in body.guided_token_ids]
         if body.guided_choice is None:
@@ -259,7 +235,7 @@ def envelope(kind: str, model: str) -> dict[str, Any]:
     return {"id": f"{prefix}-{secrets.token_hex(12)}", "object": kind, "created": int(time.time()), "model": model}
 
 
-def whole(generator: CompletionHandler, body: Sampling, choices: Sequence[Choice], model: str) -> dict[str, Any]:
+def whole(generator: CompletionHandler, body: SamplingRequest, choices: Sequence[Choice], model: str) -> dict[str, Any]:
     """The answer to a request that does not stream."""
     chat = isinstance(body, ChatRequest)
     answer = envelope("chat.completion" if chat else "text_completion", model)
@@ -268,7 +244,7 @@ def whole(generator: CompletionHandler, body: Sampling, choices: Sequence[Choice
     return answer
 
 
-def _choice(generator: CompletionHandler, body: Sampling, choice: Choice, chat: bool) -> dict[str, Any]:
+def _choice(generator: CompletionHandler, body: SamplingRequest, choice: Choice, chat: bool) -> dict[str, Any]:
     said: dict[str, Any] = {"index": choice.index, "finish_reason": choice.reason}
     if chat:
         said["message"] = {"role": "assistant", "content": choice.text.text}
@@ -279,7 +255,7 @@ def _choice(generator: CompletionHandler, body: Sampling, choice: Choice, chat: 
     return said | _provenance(body, choice)
 
 
-def _provenance(body: Sampling, choice: Choice) -> dict[str, Any]:
+def _provenance(body: SamplingRequest, choice: Choice) -> dict[str, Any]:
     """Which policy spoke, and in which tokens."""
     done = choice.done
     assert done is not None
@@ -296,7 +272,7 @@ def _provenance(body: Sampling, choice: Choice) -> dict[str, Any]:
 
 
 async def events(
-    generator: CompletionHandler, body: Sampling, ids: list[int], choices: list[Choice], model: str
+    generator: CompletionHandler, body: SamplingRequest, ids: list[int], choices: list[Choice], model: str
 ) -> AsyncGenerator[bytes, None]:
     """Server-sent events of a request that streams; ends with [DONE]. Closed early, it aborts what still runs."""
     chat = isinstance(body, ChatRequest)

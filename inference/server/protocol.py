@@ -6,9 +6,11 @@ that would change an answer and are not implemented are refused unless they have
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, model_validator
+
+from inference.types import NUMBERS, SamplingParams
 
 MAX_CHOICES = 128
 MAX_TEXT = 1 << 20
@@ -27,7 +29,6 @@ Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_writable)]
 Name = Annotated[str, Field(max_length=256), AfterValidator(_writable)]
 TokenIds = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(min_length=1, max_length=1 << 20)]
 StopText = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_writable)]
-Temperature = Annotated[float, Field(ge=0.0, le=1e6)]
 
 
 class Strict(BaseModel):
@@ -69,15 +70,34 @@ class StreamOptions(Strict):
     include_obfuscation: bool = False
 
 
-class Sampling(Strict):
-    """What both kinds of completion have in common."""
+_BOUNDS: dict[str, dict[str, float]] = {
+    "max_tokens": {"le": 1 << 31},
+    "temperature": {"le": 1e6},
+    "top_k": {"ge": -1, "le": 1 << 31},
+}
+"""Where a server is stricter than the engine, or takes what other servers take: their top_k of -1 is off."""
+
+if TYPE_CHECKING:
+    _Numbers = Strict
+else:
+    _Numbers = create_model(
+        "_Numbers",
+        __base__=Strict,
+        **{
+            option.name: (
+                option.kind | None,
+                Field(None, **{**option.bounds, **_BOUNDS.get(option.name, {})}),
+            )
+            for option in NUMBERS
+        },
+    )
+
+
+class SamplingRequest(_Numbers):
+    """What both kinds of completion share: the numbers of `SamplingParams`, and what HTTP spells its own way."""
 
     model: Name | None = None
     n: int = Field(1, ge=1, le=MAX_CHOICES)
-    temperature: Temperature | None = None
-    top_p: float | None = Field(None, gt=0.0, le=1.0)
-    top_k: int | None = Field(None, ge=-1, le=1 << 31)
-    min_p: float | None = Field(None, ge=0.0, le=1.0)
     seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 64)
     stop: StopText | Annotated[list[StopText], Field(max_length=16)] | None = None
     stop_token_ids: Annotated[list[int], Field(max_length=256)] | None = None
@@ -94,22 +114,36 @@ class Sampling(Strict):
     user: Name | None = None
 
     @model_validator(mode="after")
-    def _one_guide(self) -> Sampling:
+    def _one_guide(self) -> SamplingRequest:
         if self.guided_choice is not None and self.guided_token_ids is not None:
             raise ValueError("give either guided_choice or guided_token_ids")
         return self
 
-    @property
-    def stops(self) -> tuple[str, ...]:
-        """The stop texts as a tuple."""
-        return () if self.stop is None else (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+    def params(self, **others: Any) -> SamplingParams:
+        """The sampling options.
+
+        Args:
+            others: the options that need the model's tokenizer, or that the two kinds of request spell differently.
+
+        Raises:
+            ServerError: 400 for a `logit_bias` that names no token ids.
+        """
+        given = {option.name: getattr(self, option.name) for option in NUMBERS}
+        numbers = {name: value for name, value in given.items() if value is not None}
+        if "top_k" in numbers:
+            numbers["top_k"] = max(numbers["top_k"], 0)
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop or ()
+        try:
+            bias = {int(token): value for token, value in self.logit_bias.items()} if self.logit_bias else None
+        except ValueError as error:
+            raise ServerError(400, "logit_bias maps token ids, written as whole numbers, to numbers") from error
+        return SamplingParams(**{**numbers, "stop": tuple(stop), "logit_bias": bias, **others})
 
 
-class ChatRequest(Sampling):
-    """POST /v1/chat/completions."""
+class ChatRequest(SamplingRequest):
+    """POST /v1/chat/completions. Without `max_tokens` as many as the context has room for, as OpenAI documents it."""
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=4096)]
-    max_tokens: int | None = Field(None, ge=1, le=1 << 31)
     max_completion_tokens: int | None = Field(None, ge=1, le=1 << 31)
     logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=20)
@@ -128,11 +162,11 @@ class ChatRequest(Sampling):
     @property
     def limit(self) -> int | None:
         """Most tokens to generate."""
-        return self.max_completion_tokens or self.max_tokens
+        return self.max_completion_tokens or getattr(self, "max_tokens")  # noqa: B009, as it comes with `_Numbers`
 
 
-class CompletionRequest(Sampling):
-    """POST /v1/completions: a text, token ids, or several of either."""
+class CompletionRequest(SamplingRequest):
+    """POST /v1/completions: a text, token ids, or several of either. 16 tokens by default, as OpenAI documents it."""
 
     prompt: Text | TokenIds | Annotated[list[Text] | list[TokenIds], Field(min_length=1, max_length=MAX_CHOICES)]
     max_tokens: int | None = Field(16, ge=1, le=1 << 31)

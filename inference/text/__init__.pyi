@@ -7,3 +7,4 @@ from .identity import template_digest as template_digest
 from .identity import tokenizer_digest as tokenizer_digest
 from .render import Conversation as Conversation
 from .render import Renderer as Renderer
+from .templates import RENDERERS as RENDERERS

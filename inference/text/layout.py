@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from inference.text.templates import KINDS, NAMED, named_template, pin_clock
+from inference.text.templates import RENDERERS, named_template, pin_clock
 
 __all__ = ["ChatTemplate", "Layout", "choose_template"]
 
@@ -144,8 +144,6 @@ def choose_template(
 
     ``markers``: the tokenizer's added tokens. Raises ``ValueError`` as `named_template` and `pin_clock` do.
     """
-    if kind not in KINDS:
-        raise ValueError(f"unknown template kind {kind!r}; accepted: {', '.join(KINDS)}")
     # mlx_lm's wrapper sets enable_thinking by itself and renders a few families in code; only the latter is wanted.
     coded = getattr(tokenizer, "_chat_template", None) is not None
     inner = getattr(tokenizer, "_tokenizer", None)
@@ -160,7 +158,7 @@ def choose_template(
             own = ChatTemplate(renders, pin_clock(source, options["date_string"]) if source else None, options)
         if own.accepts("user"):
             return kind, own
-        kind = "chatml" if all(marker in markers for marker in NAMED["chatml"].markers) else "plain"
+        kind = "chatml" if all(marker in markers for marker in RENDERERS["chatml"].markers) else "plain"
         if source:
             logger.warning("the tokenizer's chat template cannot render a user message of text: using %s", kind)
     return kind, ChatTemplate(renders, pin_clock(named_template(kind, markers), options["date_string"]), options)

@@ -12,8 +12,6 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
-__all__ = ["DATE_FORMAT", "KINDS", "NAMED", "named_template", "pin_clock"]
-
 DATE_FORMAT = "%d %b %Y"
 _CLOCK_CALL = re.compile(r"""strftime_now\(\s*(?:"([^"]*)"|'([^']*)')\s*\)""")
 
@@ -82,14 +80,14 @@ _PLAIN = """
 """
 
 _IM = ("<|im_start|>", "<|im_end|>")
-NAMED: dict[str, NamedTemplate] = {
+RENDERERS: dict[str, NamedTemplate] = {
     "chatml": NamedTemplate(_CHATML, _IM),
     "qwen3": NamedTemplate(_QWEN3, (*_IM, "<think>", "</think>")),
     "llama3": NamedTemplate(_LLAMA3, ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")),
     "deepseek": NamedTemplate(_DEEPSEEK, ("<|begin▁of▁sentence|>", "<|User|>", "<|Assistant|>", "<|end▁of▁sentence|>")),
     "plain": NamedTemplate(_PLAIN, ()),
 }
-KINDS = ("auto", *NAMED)
+"""The chat renderers by name. A new one needs a row here and nothing else: settings, help and docs read this table."""
 
 
 def named_template(kind: str, markers: Collection[str]) -> str:
@@ -97,16 +95,16 @@ def named_template(kind: str, markers: Collection[str]) -> str:
 
     Raises ``ValueError`` for an unknown kind and for a kind whose markers the tokenizer lacks.
     """
-    if kind not in NAMED:
-        raise ValueError(f"unknown template kind {kind!r}; accepted: {', '.join(KINDS)}")
-    missing = [marker for marker in NAMED[kind].markers if marker not in markers]
+    if kind not in RENDERERS:
+        raise ValueError(f"unknown renderer {kind!r}; accepted: auto, {', '.join(RENDERERS)}")
+    missing = [marker for marker in RENDERERS[kind].markers if marker not in markers]
     if missing:
-        fitting = [name for name, template in NAMED.items() if all(m in markers for m in template.markers)]
+        fitting = [name for name, template in RENDERERS.items() if all(m in markers for m in template.markers)]
         raise ValueError(
-            f"kind {kind!r} needs the added tokens {', '.join(missing)}, which this tokenizer lacks, so a player could "
-            f"type them; use one of: auto, {', '.join(fitting)}"
+            f"renderer {kind!r} needs the added tokens {', '.join(missing)}, which this tokenizer lacks, so a player "
+            f"could type them; use one of: auto, {', '.join(fitting)}"
         )
-    return NAMED[kind].jinja
+    return RENDERERS[kind].jinja
 
 
 def pin_clock(jinja: str, date_string: str) -> str:

@@ -95,9 +95,8 @@ class ConnectFour(GameEnv):
         self.scripted_players = {  # type: ignore[misc]  # of the class elsewhere; here they need to know the board
             f"depth_{depth}": partial(_play_to_depth, self.game, depth) for depth in DEPTHS
         }
+        self.max_asks = rows * columns
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = rows * columns * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
         state, moves = (0, 0), table.options.get("moves")

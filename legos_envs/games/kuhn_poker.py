@@ -148,15 +148,14 @@ class KuhnPoker(GameEnv):
     zero_sum = True
     hidden_information = True
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
+    game = KuhnPokerGame()
     reset_options = {"cards": "two different cards to deal in the first hand, such as 'KQ' (player_0 has the king)"}
     scripted_players = {"always_bet": always_bet}
 
     def __init__(self, num_rounds: int = 1, **kwargs: Any):
         self.num_rounds = arguments.whole("num_rounds", num_rounds, 1, 100)
-        self.game = KuhnPokerGame()
+        self.max_asks = 3 * self.num_rounds
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = 3 * self.num_rounds * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
         cards = table.options.get("cards")

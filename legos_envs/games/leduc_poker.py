@@ -60,7 +60,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from legos_envs.game import ExactPolicy, GameEnv, InfoSet, State
 from legos_envs.table import Seat, Table
@@ -197,13 +197,9 @@ class LeducPoker(GameEnv):
     hidden_information = True
     default_invalid_reward = -13.0
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
+    max_asks = 8
+    game = LeducPokerGame()
     reset_options = {"cards": "the cards of player 0, player 1 and the table, such as 'KQJ'"}
-
-    def __init__(self, **kwargs: Any):
-        self.game: LeducPokerGame = LeducPokerGame()
-        super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = 8 * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
         cards = table.options.get("cards")

@@ -162,10 +162,9 @@ class LiarsDice(GameEnv):
         # What asks for exact numbers looks at `num_rounds`: only a single, small round has them.
         self.num_rounds = 1 if one_round and self.game.size <= MAX_STATES else None
         self.seats = {f"player_{i}": Seat(f"player_{i}") for i in range(count)}
+        totals = [count * self.dice] if one_round else range(2, count * self.dice + 1)
+        self.max_asks = sum(total * self.faces + 1 for total in totals)
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            totals = [count * self.dice] if one_round else range(2, count * self.dice + 1)
-            self.max_turns = sum(total * self.faces + 1 for total in totals) * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
         given = table.options.get("dice")

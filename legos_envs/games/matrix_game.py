@@ -222,9 +222,8 @@ class MatrixGame(GameEnv):
         worst = min(float(np.array(tables[0]).min(axis=1).max()), float(np.array(tables[1]).min(axis=0).max()))
         if payoffs_given and worst < -1:
             self.default_invalid_reward = worst * rounds  # type: ignore[misc]
+        self.max_asks = 2 * rounds
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = 2 * rounds * (self.invalid_retries + 1)
 
     def play(self, table: Table) -> Rules[tuple[float, ...]]:
         game, agents = self.game, self.possible_agents

@@ -131,9 +131,8 @@ class Negotiation(TradingGame):
         self.outcome = arguments.one_of("outcome", outcome, OUTCOMES)
         self.zero_sum = outcome == "win_lose"  # type: ignore[misc]  # a class constant elsewhere
         self.seats = {f"player_{i}": Seat(f"player_{i}") for i in range(count)}
+        self.max_asks = count * self.rounds
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = count * self.rounds * (self.invalid_retries + 1)
 
     def play(self, table: Table) -> Rules[dict[str, float]]:
         players = self.possible_agents

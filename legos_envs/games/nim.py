@@ -153,9 +153,8 @@ class Nim(GameEnv):
             starts = [(size,) for size in range(low, high + 1)]
         self.game = NimGame(tuple(starts), max_take, bool(misere))
         self.most = tuple([max(sizes) for sizes in zip(*starts)])
+        self.max_asks = sum(self.most)
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = sum(self.most) * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
         heap = table.options.get("heap")

@@ -113,9 +113,8 @@ class PigDice(TextEnv):
     def __init__(self, goal: int = 50, max_rounds: int | None = None, **kwargs: Any):
         self.goal = arguments.whole("goal", goal, 10, 100)
         self.max_rounds = arguments.whole("max_rounds", self.goal if max_rounds is None else max_rounds, 1, 1000)
+        self.max_asks = 2 * self.max_rounds * (self.goal // 2)  # a turn has at most one roll for every two points
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:  # a turn of the game has at most one roll for every two points
-            self.max_turns = 2 * self.max_rounds * (self.goal // 2) * (self.invalid_retries + 1)
 
     def play(self, table: Table) -> Rules[float]:
         scores = self._scores(table.options.get("scores"))

@@ -120,9 +120,8 @@ class SimpleNegotiation(TradingGame):
 
     def __init__(self, turns: int = 10, **kwargs: Any):
         self.turns = arguments.whole("turns", turns, 2, 1000)
+        self.max_asks = self.turns
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = self.turns * (self.invalid_retries + 1)
 
     def play(self, table: Table) -> Rules[tuple[float, float]]:
         players = self.possible_agents

@@ -132,14 +132,13 @@ class TicTacToe(GameEnv):
     view_shows_moves = True
     zero_sum = True
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
+    max_asks = 9
+    game = TicTacToeGame()
     reset_options = {"moves": "opening moves to begin after, such as ['5', '1'] or '51'"}
 
     def __init__(self, random_opening: int = 0, **kwargs: Any):
         self.random_opening = arguments.whole("random_opening", random_opening, 0, 4)
-        self.game: TicTacToeGame = TicTacToeGame()
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = 9 * (self.invalid_retries + 1)
 
     def deal(self, table: Table) -> State:
         state = EMPTY * 9

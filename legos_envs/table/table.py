@@ -181,6 +181,14 @@ class Table:
             for agent in dict.fromkeys([*offenders, *others]):
                 env._pay(agent, (env.invalid_reward if agent in offenders else 0.0) + gains.get(agent, 0.0))
 
+    def attempt(self, rules: Rules[T]) -> Rules[T | None]:
+        """Runs rules; where they forfeit, the offenders are penalized and the result is None."""
+        try:
+            return (yield from rules)
+        except Forfeit as forfeit:
+            self.penalize(forfeit)
+            return None
+
     def penalize(self, forfeit: Forfeit) -> None:
         """Gives `invalid_reward` to the offenders of a forfeit, and nobody else anything; their info says why.
 

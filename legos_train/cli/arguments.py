@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from inference.text import RENDERERS
+
 ENV = "an id of `legos envs list`, module:Name-v0 or file.py:Name-v0"
 
 
@@ -86,8 +88,7 @@ def add_playing(p: Parser) -> None:
         "--renderer",
         default="auto",
         metavar="NAME",
-        help="how conversations become tokens: chatml, qwen3, llama3, deepseek, plain; auto uses the model's chat "
-        "template",
+        help=f"how conversations become tokens: {', '.join(RENDERERS)}; auto uses the model's chat template",
     )
     p.env_arguments("constructor argument of every env, or of the one called ENV", "[ENV:]NAME=VALUE")
     p.add_argument(

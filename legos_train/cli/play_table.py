@@ -50,7 +50,7 @@ class Said:
     by_person: bool
 
 
-class Table:
+class PlaySession:
     """One episode with people in some seats.
 
     Args:
@@ -209,10 +209,9 @@ class ModelSeat:
         room = player.max_tokens if player.context is None else min(player.max_tokens, player.context - len(prompt))
         if room < 1:
             return ""
-        stops, sampling = player.renderer.stop_ids, (player.temperature, player.top_p)
-        request = Request(prompt, room, *sampling, seed=decision.seed, stop_ids=stops, adapter=player.adapter)
+        sampling = player.sampling(room, decision.seed)
         try:
-            number = player.engine.submit(request)
+            number = player.engine.submit(Request(prompt, sampling, player.adapter))
         except ContextOverflow:
             return ""
         completion = None

@@ -9,11 +9,12 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from tyro.conf import Suppress
 
+from inference.text import RENDERERS
 from legos_train.config.sections import (
     ActorEntry,
     AsyncSettings,
@@ -37,6 +38,11 @@ from legos_train.league import LeagueSettings
 from legos_train.loss import LossSettings
 from legos_train.settings import Section
 
+if TYPE_CHECKING:
+    RendererName = str
+else:
+    RendererName = Literal["auto", *RENDERERS]
+
 
 class TrainConfig(Section):
     """One training run."""
@@ -51,7 +57,7 @@ class TrainConfig(Section):
     """`tiny`, a model directory in mlx-lm's layout, or a hub name."""
     init_adapter: Path | None = None
     """Adapter weights to start from: an adapter directory or a run directory."""
-    renderer: Literal["auto", "chatml", "qwen3", "llama3", "deepseek", "plain"] = "auto"
+    renderer: RendererName = "auto"
     """How conversations become tokens; `auto` takes the model's own chat template."""
     train_roles: tuple[str, ...] = ()
     """Roles whose actions are trained on; empty: every seat that the environment declares trainable."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from inference import Completion, Request
+from inference import Completion, Request, SamplingParams
 from legos_envs import Policy
 
 if TYPE_CHECKING:  # policies of code and endpoints need no tokenizer
@@ -24,6 +24,16 @@ class ModelPlayer:
     max_tokens: int = 16
     system: str | None = None
     context: int | None = None
+
+    def sampling(self, max_tokens: int, seed: int) -> SamplingParams:
+        """How one action is drawn."""
+        return SamplingParams(
+            max_tokens=max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            seed=seed,
+            stop_ids=self.renderer.stop_ids,
+        )
 
 
 Player = ModelPlayer | Policy

@@ -206,17 +206,7 @@ class Rollouts:
         if room < 1:
             return None
         try:
-            number = player.engine.submit(
-                Request(
-                    prompt,
-                    room,
-                    player.temperature,
-                    player.top_p,
-                    seed=decision.seed,
-                    stop_ids=player.renderer.stop_ids,
-                    adapter=player.adapter,
-                )
-            )
+            number = player.engine.submit(Request(prompt, player.sampling(room, decision.seed), player.adapter))
         except ContextOverflow:
             return None
         return id(player.engine), number

@@ -79,6 +79,7 @@ def build(
     parts = Parts(
         config=config,
         arena=arena,
+        base=model,
         engine=engine,
         renderer=renderer,
         backend=backend,

@@ -81,7 +81,7 @@ class ThreadGenerator:
 
     def _generator(self) -> LocalGenerator:
         parts, config = self._parts, self._parts.config
-        engine = Engine(parts.engine.model, parts.engine.tokenizer, max_rows=config.max_rows)
+        engine = Engine(parts.base, parts.engine.tokenizer, max_rows=config.max_rows)
         return LocalGenerator(
             engine,
             Renderer(engine.tokenizer, config.renderer),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from inference import Engine
 from inference.text import Renderer
@@ -40,6 +41,7 @@ class Parts:
     """One run in parts.
 
     Attributes:
+        base: the base model, for engines beside `engine` over the same weights.
         engine: measures, and plays unless episodes come from elsewhere.
         sync: gives new weights to whatever plays.
         league: None for mirror play; the collapse monitor may put one in.
@@ -51,6 +53,7 @@ class Parts:
 
     config: TrainConfig
     arena: Arena
+    base: Any
     engine: Engine
     renderer: Renderer
     backend: TrainerBackend

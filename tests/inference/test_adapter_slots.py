@@ -9,6 +9,7 @@ import mlx.core as mx
 import mlx_lm.tuner.utils
 import numpy as np
 import pytest
+from asking import query
 from mlx import nn
 from mlx.utils import tree_flatten
 from test_engine import PROMPTS, close, forward_logprobs
@@ -25,7 +26,7 @@ def engine(random_model: tuple[Any, Any]) -> Iterator[Engine]:
 
 
 def work(adapter: str | None, tokens: int = 6) -> list[Request]:
-    return [Request(PROMPTS[i % 4], tokens, seed=i, adapter=adapter, stop_ids=frozenset()) for i in range(8)]
+    return [query(PROMPTS[i % 4], tokens, seed=i, adapter=adapter, stop_ids=frozenset()) for i in range(8)]
 
 
 def with_lora(model: Any, weights: dict[str, mx.array], rank: int, scale: float) -> Any:
@@ -159,9 +160,9 @@ def test_finite_weights_that_overflow_fail_their_own_requests_only(
 
 def test_a_slot_is_clean_after_a_tenant_that_overflowed(engine: Engine, make_adapter: MakeAdapter) -> None:
     engine.publish("huge", {name: w * 1e30 for name, w in make_adapter(1).items()}, scale=1.0, version=1)
-    pair = [Request(PROMPTS[3], 4, stop_ids=frozenset()), Request(PROMPTS[1], 4, stop_ids=frozenset())]
+    pair = [query(PROMPTS[3], 4, stop_ids=frozenset()), query(PROMPTS[1], 4, stop_ids=frozenset())]
     expected = engine.generate(pair)
-    [failed] = engine.generate([Request(PROMPTS[2], 4, adapter="huge")])
+    [failed] = engine.generate([query(PROMPTS[2], 4, adapter="huge")])
     assert failed.finish_reason == "error"
     # The short prompt gets the slot in which the long one left its infinities, and reads beyond its own end.
     assert all(close(c, e) for c, e in zip(engine.generate(pair), expected))
@@ -223,6 +224,6 @@ def test_adapters_work_over_a_quantized_base(random_model: tuple[Any, Any], make
     with Engine(quantized, None) as engine:
         engine.publish("a", weights, scale=1.0, version=1)
         for adapter, model in (("a", reference), (None, quantized)):
-            [completion] = engine.generate([Request(PROMPTS[0], 5, adapter=adapter, stop_ids=frozenset())])
+            [completion] = engine.generate([query(PROMPTS[0], 5, adapter=adapter, stop_ids=frozenset())])
             expected = forward_logprobs(model, PROMPTS[0], completion.tokens)
             assert np.allclose(completion.logprobs, expected, atol=1e-4)

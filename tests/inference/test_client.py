@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asking import change, query
 from live import LiveServer, serving, wait_until
 from test_engine import PROMPTS
 
@@ -26,7 +27,6 @@ from inference import (
     HttpClient,
     Incompatible,
     LocalClient,
-    Request,
     RequestRefused,
     ServerUnavailable,
     base_digest,
@@ -36,7 +36,7 @@ from inference.client.packing import pack
 from inference.client.retry import Retry
 
 HELLO = [{"role": "user", "content": "the player says [bet]"}]
-LONG = Request(PROMPTS[0], max_tokens=400, seed=1, stop_ids=frozenset())
+LONG = query(PROMPTS[0], max_tokens=400, seed=1, stop_ids=frozenset())
 
 
 @pytest.fixture(scope="module")
@@ -84,19 +84,19 @@ def same(one: Completion, other: Completion) -> None:
 def test_the_same_completions_in_process_and_over_http(
     both: Any, random_model_dir: Path, make_adapter: Callable[..., Any]
 ) -> None:
-    plain = Request(PROMPTS[0], max_tokens=12)
+    plain = query(PROMPTS[0], max_tokens=12)
     requests = [
-        replace(plain, temperature=0.0),
-        *(replace(plain, seed=seed, prompt=PROMPTS[seed % 4]) for seed in (0, 1, -5, 2**63)),
-        replace(plain, temperature=0.7, top_p=0.8, top_k=20, min_p=0.01, seed=3),
-        replace(plain, seed=4, top_logprobs=5),
-        replace(plain, seed=5, logit_bias={7: 50.0, 9: -100.0}),
-        replace(plain, seed=6, stop_ids=frozenset(range(200)), max_tokens=40),
-        replace(plain, seed=7, stop=("a", "e"), max_tokens=60),
-        replace(plain, seed=8, allowed=((5, 6, 2), (5, 9, 2), (8, 2))),
-        replace(plain, seed=9, adapter="pro", park=True),
-        replace(plain, seed=10, adapter="con", temperature=0.5),
-        replace(plain, prompt=np.array(PROMPTS[1]), seed=np.int64(11), temperature=np.float32(0.5)),
+        change(plain, temperature=0.0),
+        *(change(plain, seed=seed, prompt=PROMPTS[seed % 4]) for seed in (0, 1, -5, 2**63)),
+        change(plain, temperature=0.7, top_p=0.8, top_k=20, min_p=0.01, seed=3),
+        change(plain, seed=4, top_logprobs=5),
+        change(plain, seed=5, logit_bias={7: 50.0, 9: -100.0}),
+        change(plain, seed=6, stop_ids=frozenset(range(200)), max_tokens=40),
+        change(plain, seed=7, stop=("a", "e"), max_tokens=60),
+        change(plain, seed=8, allowed=((5, 6, 2), (5, 9, 2), (8, 2))),
+        change(plain, seed=9, adapter="pro", park=True),
+        change(plain, seed=10, adapter="con", temperature=0.5),
+        change(plain, prompt=np.array(PROMPTS[1]), seed=np.int64(11), temperature=np.float32(0.5)),
     ]
 
     async def ask(client: Client) -> list[Any]:
@@ -115,9 +115,9 @@ def test_the_same_completions_in_process_and_over_http(
     for mine, theirs, own in zip(local[2:], http[2:], direct, strict=True):
         same(mine, theirs)
         same(mine, own)
-    found = dict(zip((int(request.seed) for request in requests), http[2:]))
+    found = dict(zip((int(request.sampling.seed or 0) for request in requests), http[2:]))
     assert found[9].policy_version == 40 and found[10].policy_version == 41
-    assert len(found[4].top_logprobs[0]) == 5 and tuple(found[8].tokens) in requests[10].allowed
+    assert len(found[4].top_logprobs[0]) == 5 and tuple(found[8].tokens) in requests[10].sampling.allowed
     assert {completion.finish_reason for completion in local[2:]} == {"stop", "length"}
 
 
@@ -150,7 +150,7 @@ def test_a_completion_ends_where_the_template_ends_a_turn(random_model_dir: Path
     folder = Path(shutil.copytree(random_model_dir, tmp_path / "model"))
     for name, end in (("config.json", {"eos_token_id": 0}), ("tokenizer_config.json", {"eos_token": "<|endoftext|>"})):
         (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | end))
-    request = Request(PROMPTS[0], max_tokens=5, logit_bias={2: 100.0})
+    request = query(PROMPTS[0], max_tokens=5, logit_bias={2: 100.0})
     with Engine.load(folder) as engine:
         assert engine.eos_ids == {0} and len(engine.generate([request])[0].tokens) == 5
 
@@ -189,22 +189,22 @@ def test_info_is_the_same_and_a_model_that_differs_is_refused(both: Any, random_
 
 
 REFUSED = {
-    "an empty prompt": replace(LONG, prompt=()),
-    "a token that is none": replace(LONG, prompt=(5, 100_000)),
-    "a fraction for a token": replace(LONG, prompt=(5, 1.5)),  # type: ignore[arg-type]
-    "no sequence": replace(LONG, prompt=7),  # type: ignore[arg-type]
-    "a prompt without room": replace(LONG, prompt=(5,) * 512),
-    "a temperature that is no number": replace(LONG, temperature=math.nan),
-    "a text for a temperature": replace(LONG, temperature="1"),  # type: ignore[arg-type]
-    "a top_p of zero": replace(LONG, top_p=0.0),
-    "a true max_tokens": replace(LONG, max_tokens=True),
-    "an empty stop": replace(LONG, stop=("",)),
-    "a seed that is none": replace(LONG, seed=0.5),  # type: ignore[arg-type]
-    "a bias of a token that is none": replace(LONG, logit_bias={100_000: 1.0}),
-    "nothing allowed": replace(LONG, allowed=()),
-    "an allowed beginning of another": replace(LONG, allowed=((5,), (5, 6))),
-    "a stream": replace(LONG, stream=True),
-    "an adapter that is not there": replace(LONG, adapter="ghost"),
+    "an empty prompt": change(LONG, prompt=()),
+    "a token that is none": change(LONG, prompt=(5, 100_000)),
+    "a fraction for a token": change(LONG, prompt=(5, 1.5)),  # type: ignore[arg-type]
+    "no sequence": change(LONG, prompt=7),  # type: ignore[arg-type]
+    "a prompt without room": change(LONG, prompt=(5,) * 512),
+    "a temperature that is no number": change(LONG, temperature=math.nan),
+    "a text for a temperature": change(LONG, temperature="1"),  # type: ignore[arg-type]
+    "a top_p of zero": change(LONG, top_p=0.0),
+    "a true max_tokens": change(LONG, max_tokens=True),
+    "an empty stop": change(LONG, stop=("",)),
+    "a seed that is none": change(LONG, seed=0.5),  # type: ignore[arg-type]
+    "a bias of a token that is none": change(LONG, logit_bias={100_000: 1.0}),
+    "nothing allowed": change(LONG, allowed=()),
+    "an allowed beginning of another": change(LONG, allowed=((5,), (5, 6))),
+    "a stream": change(LONG, stream=True),
+    "an adapter that is not there": change(LONG, adapter="ghost"),
 }
 
 
@@ -254,7 +254,7 @@ def test_a_publication_that_is_refused_leaves_the_old_version(both: Any, make_ad
             await client.publish("a", good, math.inf, 2)
         with pytest.raises(RequestRefused):
             await client.publish("a", good, 1.0, 2, mode="soon")  # type: ignore[arg-type]
-        done = await client.complete(replace(LONG, max_tokens=5, adapter="a"))
+        done = await client.complete(change(LONG, max_tokens=5, adapter="a"))
         await client.unpublish("a")
         with pytest.raises(RequestRefused) as caught:
             await client.unpublish("a")
@@ -284,7 +284,7 @@ def test_weights_of_every_kind_arrive_as_they_are(both: Any, make_adapter: Calla
             lazy = {key: w + 0 for key, w in weights.items()} if name == "bfloat16" else weights
             found.append(await client.publish("kind", lazy, 0.5, version))
         found.append(await client.publish("kind", pack(base, 0.5), 0.5, 9))
-        await client.complete(replace(LONG, max_tokens=2, adapter="kind"))
+        await client.complete(change(LONG, max_tokens=2, adapter="kind"))
         await client.unpublish("kind")
         return found
 
@@ -300,7 +300,7 @@ def test_cancelling_ends_the_request_on_the_server(server: LiveServer) -> None:
     async def leave(client: HttpClient) -> None:
         engine.worker.paused = True  # so that nothing can end by itself
         try:
-            asked = [asyncio.ensure_future(client.complete(replace(LONG, seed=seed))) for seed in range(3)]
+            asked = [asyncio.ensure_future(client.complete(change(LONG, seed=seed))) for seed in range(3)]
             await asyncio.to_thread(wait_until, lambda: engine.running == 3)
             for one in asked[:2]:
                 one.cancel()
@@ -319,7 +319,7 @@ def test_cancelling_ends_the_request_on_the_server(server: LiveServer) -> None:
 def test_cancelling_ends_the_request_in_process(random_model_dir: Path) -> None:
     async def leave() -> None:
         async with LocalClient.load(random_model_dir) as client:
-            await client.complete(replace(LONG, max_tokens=1))
+            await client.complete(change(LONG, max_tokens=1))
             asked = asyncio.ensure_future(client.complete(LONG))
             while not client.engine.running:
                 await asyncio.sleep(0)
@@ -339,7 +339,7 @@ def test_what_a_publication_does_to_running_requests_is_told(
 ) -> None:
     async def publish(client: HttpClient) -> Completion:
         await client.publish("live", make_adapter(3), 1.0, 1)
-        running = asyncio.ensure_future(client.complete(replace(LONG, adapter="live")))
+        running = asyncio.ensure_future(client.complete(change(LONG, adapter="live")))
         steps = server.engine.worker.steps
         await asyncio.to_thread(wait_until, lambda: server.engine.worker.steps > steps + 3)
         await client.publish("live", make_adapter(4), 1.0, 2, mode)
@@ -362,7 +362,7 @@ def test_health_and_who_closes_the_engine(random_model_dir: Path, server: LiveSe
                 assert await client.health()
             assert not engine.closing and await client.health()
             with pytest.raises(RequestRefused):
-                await client.complete(replace(LONG, adapter="ghost"))
+                await client.complete(change(LONG, adapter="ghost"))
         assert not await client.health()
         with pytest.raises(ServerUnavailable):
             await client.complete(LONG)

@@ -11,25 +11,25 @@ import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import httpx2
 import pytest
+from asking import change, query
 from hypothesis import given
 from hypothesis import strategies as st
 from live import Scripted, completion_answer, info_answer
 
-from inference import HttpClient, InferenceError, Request, RequestRefused, ServerUnavailable
+from inference import HttpClient, InferenceError, Request, RequestRefused, SamplingParams, ServerUnavailable
 from inference.client import BadAnswer, wire
 from inference.client import retry as retrying
-from inference.client.interface import Sampling
 from inference.client.packing import pack
 from inference.client.retry import Retry
 
 URL = "http://server.example:8000"
 KEY = "legos-secret-key-0123456789"
-ASK = Request((1,), max_tokens=2)
+ASK = query((1,), max_tokens=2, seed=0)
 GOOD = (200, {}, completion_answer([7, 8]))
 QUICK = Retry(attempts=5, first=0.001, most=0.002)
 
@@ -211,20 +211,28 @@ CHANGED: dict[str, Any] = {
 
 
 def test_every_field_of_a_request_is_sent_or_refused() -> None:
-    assert {field.name for field in fields(Request)} == {*CHANGED, "stream", "park"}
+    assert {field.name for field in (*fields(Request), *fields(SamplingParams))} == {
+        *CHANGED,
+        "sampling",
+        "stream",
+        "park",
+    }
     plain = wire.completion_body(ASK)
-    bodies = [wire.completion_body(replace(ASK, **{name: value})) for name, value in CHANGED.items()]
+    bodies = [wire.completion_body(change(ASK, **{name: value})) for name, value in CHANGED.items()]
     assert all(body != plain for body in bodies) and len({json.dumps(body) for body in bodies}) == len(CHANGED)
     with pytest.raises(RequestRefused, match="stream"):
-        wire.completion_body(replace(ASK, stream=True))
+        wire.completion_body(change(ASK, stream=True))
 
 
 def test_every_field_of_a_chat_is_sent() -> None:
-    names = {field.name for field in fields(Sampling)}
-    values = {**CHANGED, "choices": ["a"]}
-    plain = wire.chat_body([], Sampling(), 0)
-    bodies = [wire.chat_body([], Sampling(**{name: values[name]}), 0) for name in names - {"seed"}]
-    assert all(body != plain for body in bodies) and wire.chat_body([], Sampling(), 1)["seed"] == 1
+    plain = wire.chat_body([], SamplingParams(seed=0), None, None)
+    changes = [{"seed": 0, option.name: CHANGED[option.name]} for option in fields(SamplingParams)]
+    bodies = [wire.chat_body([], SamplingParams(**change), None, None) for change in changes]
+    bodies += [
+        wire.chat_body([], SamplingParams(seed=0), "a", None),
+        wire.chat_body([], SamplingParams(seed=0), None, ["a"]),
+    ]
+    assert all(body != plain for body in bodies)
 
 
 ANYTHING = st.recursive(
@@ -254,7 +262,7 @@ def test_an_answer_is_read_or_refused(where: str, value: Any) -> None:
 def test_nonsense_is_no_answer(value: Any) -> None:
     for read in (
         lambda: wire.read_completion(value, ASK, 0),
-        lambda: wire.read_chat(value, Sampling()),
+        lambda: wire.read_chat(value, SamplingParams(), None),
         lambda: wire.read_info(value),
     ):
         with pytest.raises(BadAnswer):
@@ -266,9 +274,9 @@ def test_an_answer_by_another_adapter_or_without_alternatives_is_refused() -> No
     with pytest.raises(BadAnswer, match="adapter"):
         ask(Scripted((200, {}, completion_answer([7], adapter="b"))))
     with pytest.raises(BadAnswer, match="token_top_logprobs"):
-        ask(Scripted(GOOD), lambda client: client.complete(replace(ASK, top_logprobs=1)))
+        ask(Scripted(GOOD), lambda client: client.complete(change(ASK, top_logprobs=1)))
     pairs = (200, {}, completion_answer([7], token_top_logprobs=[[[7, -1]]]))
-    done = ask(Scripted(pairs), lambda client: client.complete(replace(ASK, top_logprobs=1)))
+    done = ask(Scripted(pairs), lambda client: client.complete(change(ASK, top_logprobs=1)))
     assert done.top_logprobs == [[(7, -1.0)]]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from asking import change, query
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live import LiveServer, serving, wait_until
@@ -131,8 +131,8 @@ def by(completion: Completion) -> str:
     return str(completion.error)
 
 
-ASK = Request((1,))
-PRO = Request((1,), adapter="pro")
+ASK = query((1,))
+PRO = query((1,), adapter="pro")
 
 
 # --- who answers -----------------------------------------------------------------------------------------------------
@@ -519,7 +519,7 @@ def pair(random_model_dir: Path) -> Iterator[list[LiveServer]]:
 def test_a_server_dies_under_load_and_nothing_is_lost_and_it_catches_up(
     pair: list[LiveServer], random_model_dir: Path, make_adapter: Callable[..., Any]
 ) -> None:
-    first = [replace(LONG, max_tokens=30 + i % 40, seed=i, adapter="pro" if i % 2 else None) for i in range(48)]
+    first = [change(LONG, max_tokens=30 + i % 40, seed=i, adapter="pro" if i % 2 else None) for i in range(48)]
     with Engine.load(random_model_dir) as engine:
         engine.publish("pro", make_adapter(1), scale=1.0, version=1)
         expected = [completion.tokens for completion in engine.generate(first)]
@@ -536,11 +536,11 @@ def test_a_server_dies_under_load_and_nothing_is_lost_and_it_catches_up(
             digest = await pool.publish("pro", make_adapter(2), 1.0, 2)
             await asyncio.to_thread(pair[1].restart)
             while not pool.status()[1].usable:
-                assert (await pool.complete(replace(LONG, max_tokens=2, adapter="pro"))).policy_version == 2
+                assert (await pool.complete(change(LONG, max_tokens=2, adapter="pro"))).policy_version == 2
             infos = [await client.info() for client in clients]
             assert [info.adapters["pro"].digest for info in infos] == [digest, digest]
             served = [s.served for s in pool.status()]
-            found = [await pool.complete(replace(LONG, max_tokens=4, adapter="pro", seed=i)) for i in range(6)]
+            found = [await pool.complete(change(LONG, max_tokens=4, adapter="pro", seed=i)) for i in range(6)]
             assert {completion.policy_version for completion in found} == {2}
             assert [s.served - before for s, before in zip(pool.status(), served)] == [3, 3]
             await pool.unpublish("pro")

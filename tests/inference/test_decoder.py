@@ -7,10 +7,11 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from asking import query
 from mlx import nn
 from mlx_lm.models import gemma, llama, qwen2, qwen3
 
-from inference import Engine, Request
+from inference import Engine
 from inference.adapters import linear_shapes
 from inference.forward.host_forward import HostForward, _Linear, _slices
 from inference.forward.mlx_forward import MlxForward
@@ -68,7 +69,7 @@ def test_it_gives_the_models_numbers(module: Any, own_decoder: bool) -> None:
     model = build(module)
     names = [None, "a", "b"]
     requests = [
-        Request(p, max_tokens=5, seed=i, stop_ids=frozenset(), adapter=names[i % 3])
+        query(p, max_tokens=5, seed=i, stop_ids=frozenset(), adapter=names[i % 3])
         for i, p in enumerate([*PROMPTS, *PROMPTS[1:]])
     ]
     continuations = [p[::-1][: i + 2] for i, p in enumerate(PROMPTS)]

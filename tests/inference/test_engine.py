@@ -10,11 +10,12 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from asking import query
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference import Completion, ContextOverflow, Engine, InferenceError, Request, UnknownRequest
-from inference.engine.sampling import SamplingParams, draw, uniforms
+from inference import Completion, ContextOverflow, Engine, InferenceError, Request, SamplingParams, UnknownRequest
+from inference.engine.sampling import draw, uniforms
 
 RNG = np.random.default_rng(0)
 RULES = RNG.integers(5, 290, 40).tolist()
@@ -54,7 +55,7 @@ def close(a: Completion, b: Completion) -> bool:
 
 REQUEST = st.builds(
     lambda prompt, max_tokens, temperature, seed, top_p, arrival: (
-        Request(PROMPTS[prompt], max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed),
+        query(PROMPTS[prompt], max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed),
         arrival,
     ),
     st.integers(0, len(PROMPTS) - 1),
@@ -88,7 +89,7 @@ def test_what_a_request_gets_does_not_depend_on_its_company(
 
 def test_shared_rows_equal_unshared_rows(engines: Callable[..., Engine]) -> None:
     requests = [
-        Request(PROMPTS[i % 4], max_tokens=6, seed=i, temperature=(0.5, 1.0)[i % 2], stop_ids=frozenset({i % 3, 7}))
+        query(PROMPTS[i % 4], max_tokens=6, seed=i, temperature=(0.5, 1.0)[i % 2], stop_ids=frozenset({i % 3, 7}))
         for i in range(80)
     ]
     unshared = engines(share_rows=False).generate(requests)
@@ -102,7 +103,8 @@ def test_logprobs_equal_a_full_forward_pass(engines: Callable[..., Engine], rand
     # prefill_tokens=16 splits every prompt over several passes.
     for options in ({}, {"prefill_tokens": 16}):
         for completion, i in zip(
-            engines(**options).generate([Request(PROMPTS[i % 4], max_tokens=12, seed=i) for i in range(24)]), range(24)
+            engines(**options).generate([query(PROMPTS[i % 4], max_tokens=12, seed=i) for i in range(24)]),
+            range(24),
         ):
             expected = forward_logprobs(random_model[0], PROMPTS[i % 4], completion.tokens)
             assert np.allclose(completion.logprobs, expected, atol=1e-4)
@@ -115,7 +117,7 @@ def test_score_and_next_logits_equal_a_full_forward_pass(
     prompts = [PROMPTS[i] for i in (0, 0, 1, 2, 3, 0)]
     for max_rows in (2, 64):
         engine = engines(max_rows=max_rows)
-        running = engine.submit(Request(PROMPTS[0], max_tokens=5, seed=3))
+        running = engine.submit(query(PROMPTS[0], max_tokens=5, seed=3))
         engine.step()
         scores = engine.score([*prompts, prompts[0]], [*continuations, []])
         for prompt, continuation, score in zip(prompts, continuations, scores):
@@ -127,13 +129,13 @@ def test_score_and_next_logits_equal_a_full_forward_pass(
         while engine.busy:
             done = engine.step()
         assert done[0].request_id == running
-        [alone] = engines(share_rows=False).generate([Request(PROMPTS[0], max_tokens=5, seed=3)])
+        [alone] = engines(share_rows=False).generate([query(PROMPTS[0], max_tokens=5, seed=3)])
         assert close(done[0], alone)
 
 
 def test_group_members_differ_and_follow_the_distribution(engines: Callable[..., Engine]) -> None:
     n = 6000
-    completions = engines().generate([Request(PROMPTS[3], max_tokens=1, temperature=2.0, seed=i) for i in range(n)])
+    completions = engines().generate([query(PROMPTS[3], max_tokens=1, temperature=2.0, seed=i) for i in range(n)])
     logits = engines().next_logits([PROMPTS[3]])[0].astype(np.float64) / 2.0
     p = np.exp(logits - logits.max())
     p /= p.sum()
@@ -149,7 +151,7 @@ def test_group_members_differ_and_follow_the_distribution(engines: Callable[...,
 
 def test_a_token_is_fixed_by_seed_and_position(engines: Callable[..., Engine], random_model: tuple[Any, Any]) -> None:
     for seed in (0, 1, 2**64 - 1):
-        [completion] = engines().generate([Request(PROMPTS[1], 8, seed=seed, stop_ids=frozenset())])
+        [completion] = engines().generate([query(PROMPTS[1], 8, seed=seed, stop_ids=frozenset())])
         for position, token in enumerate(completion.tokens):
             history = [*PROMPTS[1], *completion.tokens[:position]]
             logits = np.array(random_model[0](mx.array([history]))[:, -1])
@@ -160,7 +162,7 @@ def test_a_token_is_fixed_by_seed_and_position(engines: Callable[..., Engine], r
 def test_parameters_are_data(engines: Callable[..., Engine]) -> None:
     # 120 different settings in one batch; each gets what it gets alone.
     requests = [
-        Request(PROMPTS[i % 4], 3, temperature=0.5 + i / 100, top_p=1 - i / 400, top_k=i % 7, min_p=i / 2000, seed=i)
+        query(PROMPTS[i % 4], 3, temperature=0.5 + i / 100, top_p=1 - i / 400, top_k=i % 7, min_p=i / 2000, seed=i)
         for i in range(120)
     ]
     together = engines().generate(requests)
@@ -171,41 +173,41 @@ def test_parameters_are_data(engines: Callable[..., Engine]) -> None:
 
 def test_a_shared_beginning_is_computed_once_and_reported(engines: Callable[..., Engine]) -> None:
     engine = engines()
-    first = engine.generate([Request(p, max_tokens=1) for p in PROMPTS[:3]] + [Request(PROMPTS[0], max_tokens=1)])
+    first = engine.generate([query(p, max_tokens=1) for p in PROMPTS[:3]] + [query(PROMPTS[0], max_tokens=1)])
     assert sorted(c.cached_tokens for c in first[:3]) == [0, 40, 40]
     assert first[3].cached_tokens == len(PROMPTS[0])
     fresh = [*RULES, 11, 12, 13]
-    [warm] = engine.generate([Request(fresh, max_tokens=4, seed=5)])
+    [warm] = engine.generate([query(fresh, max_tokens=4, seed=5)])
     assert warm.cached_tokens == 40
-    [cold] = engines(share_rows=False).generate([Request(fresh, max_tokens=4, seed=5)])
+    [cold] = engines(share_rows=False).generate([query(fresh, max_tokens=4, seed=5)])
     assert close(warm, cold)
 
 
 def test_single_prompts_find_the_beginning_of_the_prompt_before(engines: Callable[..., Engine]) -> None:
     engine = engines()
-    cached = [engine.generate([Request(p, max_tokens=1)])[0].cached_tokens for p in PROMPTS[:3]]
+    cached = [engine.generate([query(p, max_tokens=1)])[0].cached_tokens for p in PROMPTS[:3]]
     assert cached == [0, 0, 40]  # the second finds that it shares, computes and keeps the beginning
 
 
 def test_stops_limits_and_the_context(engines: Callable[..., Engine], random_model: tuple[Any, Any]) -> None:
     engine = engines()
-    [free] = engine.generate([Request(PROMPTS[0], max_tokens=6, temperature=0.0, stop_ids=frozenset())])
+    [free] = engine.generate([query(PROMPTS[0], max_tokens=6, temperature=0.0, stop_ids=frozenset())])
     assert (len(free.tokens), free.finish_reason) == (6, "length")
     stop = free.tokens[2]
-    [stopped] = engine.generate([Request(PROMPTS[0], max_tokens=6, temperature=0.0, stop_ids=frozenset({stop}))])
+    [stopped] = engine.generate([query(PROMPTS[0], max_tokens=6, temperature=0.0, stop_ids=frozenset({stop}))])
     assert stopped.finish_reason == "stop"
     assert stopped.tokens == free.tokens[: free.tokens.index(stop) + 1]
     assert engine.eos_ids == frozenset({random_model[1].eos_token_id})
     long = (PROMPTS[3] * 100)[: engine.context - 3]
-    [full] = engine.generate([Request(long, max_tokens=50, stop_ids=frozenset())])
+    [full] = engine.generate([query(long, max_tokens=50, stop_ids=frozenset())])
     assert (len(full.tokens), full.finish_reason) == (3, "length")
     with pytest.raises(ContextOverflow, match=r"has 512 tokens, the context 512"):
-        engine.submit(Request((PROMPTS[3] * 100)[: engine.context]))
+        engine.submit(query((PROMPTS[3] * 100)[: engine.context]))
 
 
 def test_top_logprobs(engines: Callable[..., Engine]) -> None:
     wanting, plain = engines().generate(
-        [Request(PROMPTS[0], 3, temperature=0.0, top_logprobs=2), Request(PROMPTS[0], 3, temperature=0.0)]
+        [query(PROMPTS[0], 3, temperature=0.0, top_logprobs=2), query(PROMPTS[0], 3, temperature=0.0)]
     )
     assert plain.top_logprobs is None
     assert wanting.top_logprobs is not None
@@ -218,7 +220,7 @@ def test_the_same_submissions_give_bit_identical_results(engines: Callable[..., 
         engine = engines(max_rows=4)  # drops its caches
         found: list[Completion] = []
         for i in range(20):
-            engine.submit(Request(PROMPTS[i % 4], max_tokens=1 + i % 5, seed=i))
+            engine.submit(query(PROMPTS[i % 4], max_tokens=1 + i % 5, seed=i))
             if i % 3 == 0:
                 found += engine.step()
         while engine.busy:
@@ -231,8 +233,8 @@ def test_the_same_submissions_give_bit_identical_results(engines: Callable[..., 
 
 def test_abort_ends_waiting_and_running_requests(engines: Callable[..., Engine]) -> None:
     engine = engines(max_rows=1)
-    running = [engine.submit(Request(PROMPTS[0], max_tokens=9, seed=i, stop_ids=frozenset())) for i in range(3)]
-    waiting = engine.submit(Request(PROMPTS[1], max_tokens=9))
+    running = [engine.submit(query(PROMPTS[0], max_tokens=9, seed=i, stop_ids=frozenset())) for i in range(3)]
+    waiting = engine.submit(query(PROMPTS[1], max_tokens=9))
     engine.step()
     engine.abort(running[1])
     engine.abort(waiting)
@@ -269,7 +271,6 @@ POISON: list[tuple[dict[str, Any], str]] = [
     ({"min_p": -0.1}, "min_p"),
     ({"min_p": 1.1}, "min_p"),
     ({"max_tokens": 0}, "max_tokens"),
-    ({"max_tokens": None}, "max_tokens"),
     ({"seed": "x"}, "seed"),
     ({"seed": 0.5}, "seed"),
     ({"stop_ids": frozenset({10**6})}, "stop_ids"),
@@ -283,11 +284,11 @@ POISON: list[tuple[dict[str, Any], str]] = [
 
 def test_bad_requests_are_refused_and_good_ones_go_on(engines: Callable[..., Engine]) -> None:
     engine = engines()
-    good = Request(PROMPTS[0], max_tokens=3, seed=1)
+    good = query(PROMPTS[0], max_tokens=3, seed=1)
     [expected] = engine.generate([good])
     for change, word in POISON:
         with pytest.raises(ValueError, match=word):
-            engine.submit(Request(**{"prompt": PROMPTS[0], **change}))
+            engine.submit(query(**{"prompt": PROMPTS[0], **change}))
         assert not engine.busy
         [after] = engine.generate([good])
         assert close(after, expected)
@@ -302,12 +303,13 @@ def test_bad_requests_are_refused_and_good_ones_go_on(engines: Callable[..., Eng
         {"seed": -1},
         {"seed": 2**80},
         {"max_tokens": 10**9, "stop_ids": frozenset(range(290))},
+        {"max_tokens": None, "stop_ids": frozenset(range(290))},
         {"top_logprobs": 10**6, "max_tokens": 1},
         {"prompt": np.array(PROMPTS[0])},
     ],
 )
 def test_odd_requests_are_served(engines: Callable[..., Engine], odd: dict[str, Any]) -> None:
-    [completion] = engines().generate([Request(**{"prompt": PROMPTS[0], "max_tokens": 3, **odd})])
+    [completion] = engines().generate([query(**{"prompt": PROMPTS[0], "max_tokens": 3, **odd})])
     assert completion.finish_reason in ("stop", "length")
     assert np.isfinite(completion.logprobs).all()
 
@@ -315,7 +317,7 @@ def test_odd_requests_are_served(engines: Callable[..., Engine], odd: dict[str, 
 def test_generate_refuses_a_bad_batch_whole(engines: Callable[..., Engine]) -> None:
     engine = engines()
     with pytest.raises(ValueError, match="empty") as caught:
-        engine.generate([Request(PROMPTS[0]), Request([])])
+        engine.generate([query(PROMPTS[0]), query([])])
     assert "request 1 of 2" in caught.value.__notes__[0]
     assert not engine.busy
 
@@ -339,7 +341,7 @@ def test_a_fault_in_the_model_ends_only_the_requests_that_cause_it(
     random_model: tuple[Any, Any], fault: str, max_rows: int
 ) -> None:
     with Engine(*random_model, max_rows=max_rows) as engine:
-        requests = [Request(PROMPTS[i % 2], max_tokens=6, seed=i, stop_ids=frozenset()) for i in range(24)]
+        requests = [query(PROMPTS[i % 2], max_tokens=6, seed=i, stop_ids=frozenset()) for i in range(24)]
         expected = engine.generate(requests)
         engine.drop_caches()
         bad_token = expected[0].tokens[1]
@@ -375,15 +377,15 @@ def test_an_exception_that_nobody_causes_alone_does_not_hang(random_model: tuple
             return forward(*arguments, **options)
 
         engine._runner.forward = Between(engine._runner.forward, crowded)
-        done = engine.generate([Request(p, max_tokens=3) for p in PROMPTS])
+        done = engine.generate([query(p, max_tokens=3) for p in PROMPTS])
         assert {c.finish_reason for c in done} == {"error"}
-        [fine] = engine.generate([Request(PROMPTS[0], max_tokens=3)])
+        [fine] = engine.generate([query(PROMPTS[0], max_tokens=3)])
         assert fine.finish_reason in ("stop", "length")
 
 
 def test_drop_caches_needs_an_idle_engine_and_close_ends_it(random_model: tuple[Any, Any]) -> None:
     engine = Engine(*random_model)
-    engine.submit(Request(PROMPTS[0], max_tokens=2))
+    engine.submit(query(PROMPTS[0], max_tokens=2))
     with pytest.raises(InferenceError, match="idle"):
         engine.drop_caches()
     engine.close()
@@ -394,14 +396,14 @@ def test_drop_caches_needs_an_idle_engine_and_close_ends_it(random_model: tuple[
 
 def test_keys_and_values_stay_within_their_budget(engines: Callable[..., Engine]) -> None:
     engine = engines(max_kv_bytes=300_000)
-    completions = engine.generate([Request(PROMPTS[i % 4], max_tokens=4, temperature=2.0, seed=i) for i in range(40)])
-    expected = engines().generate([Request(PROMPTS[i % 4], max_tokens=4, temperature=2.0, seed=i) for i in range(40)])
+    completions = engine.generate([query(PROMPTS[i % 4], max_tokens=4, temperature=2.0, seed=i) for i in range(40)])
+    expected = engines().generate([query(PROMPTS[i % 4], max_tokens=4, temperature=2.0, seed=i) for i in range(40)])
     assert all(close(a, b) for a, b in zip(completions, expected))
     assert engine._kv.nbytes <= 600_000
     with pytest.raises(ValueError, match="max_kv_bytes"):
-        engines(max_kv_bytes=100_000).submit(Request(PROMPTS[0], max_tokens=10**6))
+        engines(max_kv_bytes=100_000).submit(query(PROMPTS[0], max_tokens=10**6))
 
 
 def test_an_engine_loads_by_directory(random_model_dir: Path) -> None:
     with Engine.load(random_model_dir) as engine:
-        assert engine.generate([Request(PROMPTS[0], max_tokens=1)])[0].prompt_tokens == len(PROMPTS[0])
+        assert engine.generate([query(PROMPTS[0], max_tokens=1)])[0].prompt_tokens == len(PROMPTS[0])

@@ -16,11 +16,12 @@ import mlx_lm
 import numpy as np
 import pytest
 import zoo
+from asking import query
 from mlx import nn
 from test_engine import PROMPTS, forward_logprobs
 from test_zoo import with_lora
 
-from inference import Engine, Request, loading
+from inference import Engine, loading
 from legos_train import TrainConfig, Trainer, train
 from legos_train.config import from_dict
 from legos_train.run import build
@@ -76,7 +77,7 @@ def test_it_serves_with_adapters(folder: Path) -> None:
             engine.publish(name, weights, scale=1.0, version=seed)
             models[name] = with_lora(base, weights, 4, 1.0)
         requests = [
-            Request(PROMPTS[i % 4], 6, seed=i, adapter=(None, "a", "b")[i % 3], stop_ids=frozenset()) for i in range(8)
+            query(PROMPTS[i % 4], 6, seed=i, adapter=(None, "a", "b")[i % 3], stop_ids=frozenset()) for i in range(8)
         ]
         for completion, request in zip(engine.generate(requests), requests):
             expected = forward_logprobs(models[request.adapter], request.prompt, completion.tokens)

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import PreTrainedTokenizerFast
 
 from inference.text import Conversation, Renderer
-from inference.text.templates import KINDS, NAMED
+from inference.text.templates import RENDERERS
 
 BOS, EOS = "<s>", "</s>"
 
@@ -89,7 +89,7 @@ FAMILIES = {
         ("[gMASK]", "<|user|>", "<|assistant|>", "<|system|>"),
         "<|user|>",
     ),
-    "plain": Family(NAMED["plain"].jinja, (), EOS),
+    "plain": Family(RENDERERS["plain"].jinja, (), EOS),
 }
 BROKEN = {
     "order": "{% for m in messages | reverse %}{{ " + TURN + " }}{% endfor %}" + ASK,
@@ -276,7 +276,7 @@ def test_thoughts_stay_in_a_delta_and_leave_a_fresh_start() -> None:
     ("thinking", "ending"), [(None, "assistant\n"), (True, "assistant\n"), (False, "</think>\n\n")]
 )
 def test_enable_thinking_reaches_the_template(thinking: bool | None, ending: str) -> None:
-    renderer = Renderer(tokenizer_for(NAMED["qwen3"].markers, None), "qwen3", enable_thinking=thinking)
+    renderer = Renderer(tokenizer_for(RENDERERS["qwen3"].markers, None), "qwen3", enable_thinking=thinking)
     prompt = renderer.start([user("a")])
     assert text_of(renderer, prompt).endswith(ending)
     assert text_of(renderer, renderer.extend(prompt, (), [user("b")])).endswith(ending)
@@ -291,14 +291,14 @@ def test_the_date_is_pinned() -> None:
         Renderer(tokenizer, date_string="tomorrow")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "auto"])
+@pytest.mark.parametrize("kind", RENDERERS)
 def test_named_kinds(kind: str) -> None:
-    renderer = Renderer(tokenizer_for(NAMED[kind].markers, "{{ raise_exception('unused') }}"), kind)
+    renderer = Renderer(tokenizer_for(RENDERERS[kind].markers, "{{ raise_exception('unused') }}"), kind)
     assert renderer.incremental and renderer.kind == kind
     prompt = renderer.start([user("a")], system="s")
     longer = renderer.extend(prompt, ids_of(renderer, "b"), [user("c")])
     assert text_of(renderer, longer) == text_of(renderer, renderer.start([user("a"), assistant("b"), user("c")], "s"))
-    if NAMED[kind].markers:
+    if RENDERERS[kind].markers:
         with pytest.raises(ValueError, match="lacks"):
             Renderer(tokenizer_for((), None), kind)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
+from asking import change, query
 from test_engine import PROMPTS, close
 
 from inference import Engine, Request
@@ -29,12 +29,12 @@ def engine(random_model: tuple[Any, Any]) -> Iterator[Engine]:
 
 
 def test_a_stop_text_ends_a_completion_where_it_first_appears(engine: Engine) -> None:
-    plain = Request(PROMPTS[0], max_tokens=30, seed=1, stop_ids=frozenset())
+    plain = query(PROMPTS[0], max_tokens=30, seed=1, stop_ids=frozenset())
     [free] = engine.generate([plain])
     decode = engine.tokenizer.decode
     text = decode(free.tokens)
     stop = text[12:15]
-    [ended] = engine.generate([replace(plain, stop=("never said", stop))])
+    [ended] = engine.generate([change(plain, stop=("never said", stop))])
     assert ended.finish_reason == "stop" and stop in decode(ended.tokens)
     assert stop not in decode(ended.tokens[:-1])
     assert ended.tokens == free.tokens[: len(ended.tokens)]
@@ -42,21 +42,19 @@ def test_a_stop_text_ends_a_completion_where_it_first_appears(engine: Engine) ->
 
 def test_requests_of_one_prompt_stop_each_by_its_own_text(engine: Engine) -> None:
     """They share a row until one of them ends."""
-    plain = Request(PROMPTS[0], max_tokens=20, temperature=0.0, stop_ids=frozenset())
+    plain = query(PROMPTS[0], max_tokens=20, temperature=0.0, stop_ids=frozenset())
     [free] = engine.generate([plain])
     text = engine.tokenizer.decode(free.tokens)
-    first, second, none = engine.generate(
-        [replace(plain, stop=(text[3:5],)), replace(plain, stop=(text[8:12],)), plain]
-    )
+    first, second, none = engine.generate([change(plain, stop=(text[3:5],)), change(plain, stop=(text[8:12],)), plain])
     assert len(first.tokens) <= len(second.tokens) < len(none.tokens) == 20
     assert none.tokens == free.tokens
 
 
 def test_bias_moves_what_is_drawn_and_not_what_is_reported(engine: Engine) -> None:
-    plain = Request(PROMPTS[1], max_tokens=1, seed=0, stop_ids=frozenset())
-    [banned] = engine.generate([replace(plain, temperature=0.0)])
+    plain = query(PROMPTS[1], max_tokens=1, seed=0, stop_ids=frozenset())
+    [banned] = engine.generate([change(plain, temperature=0.0)])
     token = banned.tokens[0]
-    done = engine.generate([replace(plain, seed=i, logit_bias={token: -1e9, 17: 3.0}) for i in range(50)])
+    done = engine.generate([change(plain, seed=i, logit_bias={token: -1e9, 17: 3.0}) for i in range(50)])
     assert all(c.tokens[0] != token for c in done)
     logits = engine.next_logits([PROMPTS[1]])[0].astype(float)
     logprobs = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
@@ -72,8 +70,8 @@ def test_bias_moves_what_is_drawn_and_not_what_is_reported(engine: Engine) -> No
 def test_allowed_answers_have_their_renormalised_probabilities(engine: Engine) -> None:
     end = 2
     answers = [(20, 21, end), (20, 22, end), (30, end)]
-    request = Request(PROMPTS[2], max_tokens=8, allowed=answers)
-    done = engine.generate([replace(request, seed=i) for i in range(400)])
+    request = query(PROMPTS[2], max_tokens=8, allowed=answers)
+    done = engine.generate([change(request, seed=i) for i in range(400)])
     assert all(c.finish_reason == "stop" and tuple(c.tokens) in answers for c in done)
     first = engine.next_logits([PROMPTS[2]])[0].astype(float)
     second = engine.next_logits([[*PROMPTS[2], 20]])[0].astype(float)
@@ -107,14 +105,14 @@ def test_allowed_answers_have_their_renormalised_probabilities(engine: Engine) -
 )
 def test_wrong_options_are_refused(engine: Engine, change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        engine.submit(Request(PROMPTS[0], max_tokens=16, **change))
+        engine.submit(query(PROMPTS[0], max_tokens=16, **change))
     assert not engine.busy
 
 
 def test_streamed_tokens_are_those_of_the_completion(engine: Engine) -> None:
     """For requests that share a row, wait as branches, and end by different rules."""
-    plain = Request(PROMPTS[0], max_tokens=7, stop_ids=frozenset(), stream=True, top_logprobs=2)
-    requests = [replace(plain, seed=i % 5, max_tokens=3 + i % 5, stream=i != 4) for i in range(12)]
+    plain = query(PROMPTS[0], max_tokens=7, stop_ids=frozenset(), stream=True, top_logprobs=2)
+    requests = [change(plain, seed=i % 5, max_tokens=3 + i % 5, stream=i != 4) for i in range(12)]
     ids = [engine.submit(request) for request in requests]
     seen: dict[int, list[int]] = {i: [] for i in ids}
     logprobs: dict[int, list[float]] = {i: [] for i in ids}
@@ -136,21 +134,21 @@ def test_streamed_tokens_are_those_of_the_completion(engine: Engine) -> None:
 
 
 def test_a_parked_conversation_is_not_computed_again(engine: Engine) -> None:
-    first = Request(LONG, max_tokens=10, seed=3, stop_ids=frozenset(), park=True)
+    first = query(LONG, max_tokens=10, seed=3, stop_ids=frozenset(), park=True)
     [a] = engine.generate([first])
     again = [*LONG, *a.tokens, 9, 10, 11]
-    [cold] = engine.generate([Request(again, max_tokens=5, seed=4, stop_ids=frozenset())])
+    [cold] = engine.generate([query(again, max_tokens=5, seed=4, stop_ids=frozenset())])
     assert cold.cached_tokens == len(LONG) + len(a.tokens) - 1
     engine.drop_caches()
-    [fresh] = engine.generate([Request(again, max_tokens=5, seed=4, stop_ids=frozenset())])
+    [fresh] = engine.generate([query(again, max_tokens=5, seed=4, stop_ids=frozenset())])
     assert fresh.cached_tokens == 0 and close(cold, fresh)
 
 
 def test_parked_conversations_of_one_prompt_are_told_apart(engine: Engine) -> None:
-    requests = [Request(LONG, max_tokens=6, seed=i, stop_ids=frozenset(), park=True) for i in range(6)]
+    requests = [query(LONG, max_tokens=6, seed=i, stop_ids=frozenset(), park=True) for i in range(6)]
     done = engine.generate(requests)
     for completion in done:
-        nxt = Request([*LONG, *completion.tokens, 7], max_tokens=4, seed=1, stop_ids=frozenset())
+        nxt = query([*LONG, *completion.tokens, 7], max_tokens=4, seed=1, stop_ids=frozenset())
         [warm] = engine.generate([nxt])
         assert warm.cached_tokens == len(LONG) + 5
         with Engine(engine.model, engine.tokenizer) as cold:
@@ -203,7 +201,7 @@ def test_the_budget_drops_the_least_recently_used() -> None:
 
 def started(engine: Engine, make_adapter: MakeAdapter, steps: int = 3) -> tuple[Request, int]:
     engine.publish("a", make_adapter(1), scale=1.0, version=1)
-    request = Request(PROMPTS[0], max_tokens=8, seed=5, adapter="a", stop_ids=frozenset())
+    request = query(PROMPTS[0], max_tokens=8, seed=5, adapter="a", stop_ids=frozenset())
     number = engine.submit(request)
     for _ in range(steps):
         engine.step()
@@ -219,7 +217,7 @@ def finish(engine: Engine) -> dict[int, Any]:
 
 def test_keep_moves_running_requests_and_tags_their_tokens(engine: Engine, make_adapter: MakeAdapter) -> None:
     request, number = started(engine, make_adapter)
-    waiting = engine.submit(replace(request, seed=6))
+    waiting = engine.submit(change(request, seed=6))
     engine.publish("a", make_adapter(2), scale=1.0, version=2, mode="keep")
     done = finish(engine)
     assert done[number].token_versions == [1] * 3 + [2] * 5 and done[number].policy_version == 2
@@ -258,10 +256,10 @@ def test_an_unknown_mode_changes_nothing(engine: Engine, make_adapter: MakeAdapt
 
 def test_a_conversation_of_two_versions_is_not_parked(engine: Engine, make_adapter: MakeAdapter) -> None:
     engine.publish("a", make_adapter(1), scale=1.0, version=1)
-    engine.submit(Request(LONG, max_tokens=8, adapter="a", stop_ids=frozenset(), park=True))
+    engine.submit(query(LONG, max_tokens=8, adapter="a", stop_ids=frozenset(), park=True))
     for _ in range(3):
         engine.step()
     engine.publish("a", make_adapter(2), scale=1.0, version=2, mode="keep")
     [mixed] = finish(engine).values()
-    [nxt] = engine.generate([Request([*LONG, *mixed.tokens, 4], max_tokens=2, adapter="a", stop_ids=frozenset())])
+    [nxt] = engine.generate([query([*LONG, *mixed.tokens, 4], max_tokens=2, adapter="a", stop_ids=frozenset())])
     assert nxt.cached_tokens == 0

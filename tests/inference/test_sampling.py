@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inference.engine.sampling import SamplingParams, draw, log_normalisers, most_likely_tokens, uniforms
+from inference import SamplingParams
+from inference.engine.sampling import draw, log_normalisers, most_likely_tokens, uniforms
 
 LOGITS = np.log(np.array([[0.5, 0.25, 0.125, 0.125]], dtype=np.float32))
 
@@ -65,7 +66,11 @@ def test_a_row_gives_the_same_draws_alone_and_among_others() -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(7, 503)).astype(np.float32) * 3
     each = [numbers(4, position=i) for i in range(7)]
-    for params in (SamplingParams(0.8), SamplingParams(0.8, 0.9, 20, 0.01), SamplingParams(1.0, 0.5)):
+    for params in (
+        SamplingParams(temperature=0.8),
+        SamplingParams(temperature=0.8, top_p=0.9, top_k=20, min_p=0.01),
+        SamplingParams(top_p=0.5),
+    ):
         together = draw(logits, params, each)
         for i in range(7):
             [alone] = draw(logits[i : i + 1], params, [each[i]])

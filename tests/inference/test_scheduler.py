@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference.engine.sampling import Draw, SamplingParams
-from inference.engine.scheduler import Finished, Outcome, Rules, Scheduler
+from inference.engine.sampling import CheckedParams, Draw
+from inference.engine.scheduler import Finished, Outcome, Scheduler
 
 
 def fake_token(history: tuple[int, ...], seed: int) -> int:
@@ -24,7 +24,7 @@ def expected_tokens(prompt: tuple[int, ...], seed: int, limit: int) -> list[int]
     return tokens
 
 
-class FakeArena:
+class FakeModel:
     """Slots hold the tokens that were written to them; a row must find its own history there at every step."""
 
     def __init__(self) -> None:
@@ -52,8 +52,8 @@ class FakeArena:
         return scheduler.advance(outcomes)
 
 
-def rules(limit: int) -> Rules:
-    return Rules(SamplingParams(), frozenset({0}), limit)
+def params(limit: int) -> CheckedParams:
+    return CheckedParams(max_tokens=limit, stop_ids=frozenset({0}))
 
 
 JOB = st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(1, 6), st.integers(0, 4))
@@ -65,13 +65,13 @@ def test_every_request_gets_its_own_tokens(
     jobs: list[tuple[int, int, int, int]], max_rows: int, share: bool, budget: int
 ) -> None:
     prompts = [(7,), (7, 8), (9, 9, 9)]
-    scheduler, kv = Scheduler(max_rows, token_budget=budget, share=share), FakeArena()
+    scheduler, kv = Scheduler(max_rows, token_budget=budget, share=share), FakeModel()
     found: dict[int, tuple[list[int], str]] = {}
     step = 0
     while scheduler.busy or step < 5:
         for i, (prompt, seed, limit, arrival) in enumerate(jobs):
             if arrival == step:
-                scheduler.add(i, "policy", prompts[prompt], rules(limit), seed, 0)
+                scheduler.add(i, "policy", prompts[prompt], params(limit), seed, 0)
         for ids, row, _, reason in kv.run(scheduler):
             for i in ids.tolist():
                 assert i not in found
@@ -95,9 +95,9 @@ def test_removing_requests_leaves_the_others_alone(
     jobs: list[tuple[int, int, int]], gone: set[int], when: int, max_rows: int
 ) -> None:
     prompts = [(5, 6), (5, 6, 7)]
-    scheduler, kv = Scheduler(max_rows), FakeArena()
+    scheduler, kv = Scheduler(max_rows), FakeModel()
     for i, (prompt, seed, limit) in enumerate(jobs):
-        scheduler.add(i, "policy", prompts[prompt], rules(limit), seed, 0)
+        scheduler.add(i, "policy", prompts[prompt], params(limit), seed, 0)
     ended: dict[int, tuple[list[int], str]] = {}
     step = 0
     while scheduler.busy:
@@ -120,22 +120,22 @@ def test_removing_requests_leaves_the_others_alone(
 def test_equal_prompts_share_one_row_and_other_policies_do_not() -> None:
     scheduler = Scheduler(8)
     for i in range(20):
-        scheduler.add(i, "a", (1, 2), rules(3), i, 0)
-    scheduler.add(20, "b", (1, 2), rules(3), 0, 0)
+        scheduler.add(i, "a", (1, 2), params(3), i, 0)
+    scheduler.add(20, "b", (1, 2), params(3), 0, 0)
     assert [len(list(row.request_ids())) for row in scheduler.plan().admitted] == [20, 1]
 
 
 def test_long_rows_leave_room_for_fewer() -> None:
     scheduler = Scheduler(8, row_limit=lambda reach: 100 // reach)
     for i in range(8):
-        scheduler.add(i, "a", (i,) * 20, rules(20), 0, 0)
+        scheduler.add(i, "a", (i,) * 20, params(20), 0, 0)
     assert len(scheduler.plan().admitted) == 2
 
 
 def test_a_failed_row_hands_its_slot_to_its_branch() -> None:
-    scheduler, kv = Scheduler(1), FakeArena()
+    scheduler, kv = Scheduler(1), FakeModel()
     for seed in range(5):
-        scheduler.add(seed, "a", (3,), rules(4), seed, 0)
+        scheduler.add(seed, "a", (3,), params(4), seed, 0)
     while not (scheduler.rows and scheduler.rows[0].branches):
         kv.run(scheduler)
     host = scheduler.rows[0]

@@ -6,18 +6,18 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import change, query
 from test_engine import PROMPTS
 
-from inference import AsyncEngine, Completion, Engine, InferenceError, Request
+from inference import AsyncEngine, Completion, Engine, InferenceError
 from inference.engine.worker import Worker
 from inference.types import Delta
 
-LONG = Request(PROMPTS[0], max_tokens=400, temperature=1.0, seed=1, stop_ids=frozenset())
+LONG = query(PROMPTS[0], max_tokens=400, temperature=1.0, seed=1, stop_ids=frozenset())
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def run(coroutine: Any) -> Any:
 
 
 def test_coroutines_get_what_the_engine_gives(make: Callable[[], Engine]) -> None:
-    requests = [replace(LONG, max_tokens=6, seed=i, prompt=PROMPTS[i % 4]) for i in range(20)]
+    requests = [change(LONG, max_tokens=6, seed=i, prompt=PROMPTS[i % 4]) for i in range(20)]
 
     async def all_of_them() -> list[Completion]:
         async with AsyncEngine(make) as engine:
@@ -47,7 +47,7 @@ def test_coroutines_get_what_the_engine_gives(make: Callable[[], Engine]) -> Non
 def test_tokens_arrive_before_the_completion_and_leaving_aborts(make: Callable[[], Engine]) -> None:
     async def leave_early() -> tuple[list[Any], int]:
         async with AsyncEngine(make) as engine:
-            [number] = await engine.submit([replace(LONG, stream=True)])
+            [number] = await engine.submit([change(LONG, stream=True)])
             seen = []
             stream = engine.events(number)
             async for event in stream:
@@ -90,8 +90,8 @@ def test_a_bad_request_refuses_the_whole_submission(make: Callable[[], Engine]) 
     async def refused() -> None:
         async with AsyncEngine(make) as engine:
             with pytest.raises(ValueError, match="temperature"):
-                await engine.submit([LONG, replace(LONG, temperature=-1.0)])
-            good = await engine.complete(replace(LONG, max_tokens=2))
+                await engine.submit([LONG, change(LONG, temperature=-1.0)])
+            good = await engine.complete(change(LONG, max_tokens=2))
             assert good.finish_reason == "length" and engine.running == 0
 
     run(refused())
@@ -112,9 +112,9 @@ def test_a_fault_nobody_foresaw_ends_its_requests_and_not_the_engine(make: Calla
                 e._scheduler.plan = plan
 
             await engine.call(break_once)
-            bad = await engine.complete(replace(LONG, max_tokens=5))
+            bad = await engine.complete(change(LONG, max_tokens=5))
             assert (bad.finish_reason, bad.error) == ("error", "RuntimeError: out of the blue")
-            good = await engine.complete(replace(LONG, max_tokens=5))
+            good = await engine.complete(change(LONG, max_tokens=5))
             assert good.finish_reason == "length" and step.healthy()
 
     run(fault())
@@ -128,7 +128,7 @@ def test_health_tells_a_stuck_engine_from_an_idle_and_a_paused_one(make: Callabl
             assert worker.healthy(patience=0.2)  # idle
             hold = threading.Event()
             stuck = asyncio.ensure_future(engine.call(lambda e: hold.wait(10)))
-            waiting = asyncio.ensure_future(engine.complete(replace(LONG, max_tokens=2)))
+            waiting = asyncio.ensure_future(engine.complete(change(LONG, max_tokens=2)))
             await asyncio.sleep(0.4)
             assert not worker.healthy(patience=0.2)
             hold.set()
@@ -136,7 +136,7 @@ def test_health_tells_a_stuck_engine_from_an_idle_and_a_paused_one(make: Callabl
             await waiting
             assert worker.healthy(patience=0.2)
             worker.paused = True
-            held = asyncio.ensure_future(engine.complete(replace(LONG, max_tokens=2)))
+            held = asyncio.ensure_future(engine.complete(change(LONG, max_tokens=2)))
             await asyncio.sleep(0.3)
             assert not held.done() and worker.healthy(patience=0.2)
             worker.paused = False
@@ -149,7 +149,7 @@ def test_health_tells_a_stuck_engine_from_an_idle_and_a_paused_one(make: Callabl
 def test_an_idle_worker_uses_no_processor_time(make: Callable[[], Engine]) -> None:
     async def idle() -> float:
         async with AsyncEngine(make) as engine:
-            await engine.complete(replace(LONG, max_tokens=3))
+            await engine.complete(change(LONG, max_tokens=3))
             start = time.process_time()
             await asyncio.sleep(1.0)
             return time.process_time() - start
@@ -187,12 +187,12 @@ def test_what_making_the_engine_raises_is_told() -> None:
 def test_completions_may_be_read_late_and_in_any_order(make: Callable[[], Engine]) -> None:
     async def late() -> None:
         async with AsyncEngine(make) as engine:
-            ids = await engine.submit([replace(LONG, max_tokens=2, seed=i) for i in range(3)])
+            ids = await engine.submit([change(LONG, max_tokens=2, seed=i) for i in range(3)])
             while engine.running:
                 await asyncio.sleep(0.01)
             for number in reversed(ids):
                 assert [event.request_id async for event in engine.events(number)] == [number]
-            [unread] = await engine.submit([replace(LONG, max_tokens=2)])
+            [unread] = await engine.submit([change(LONG, max_tokens=2)])
             while engine.running:
                 await asyncio.sleep(0.01)
             engine.abort(unread)

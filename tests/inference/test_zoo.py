@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import mlx_lm.tuner.utils
 import numpy as np
 import pytest
 import zoo
+from asking import change, query
 from mlx.utils import tree_flatten
 from mlx_lm.models.cache import make_prompt_cache
 from test_engine import close
@@ -88,7 +89,7 @@ def jobs(park: bool = False) -> list[Request]:
     """Prompts shorter and longer than the window, under the base and both adapters; some share a beginning."""
     names = (None, "a", "b")
     return [
-        Request(PROMPTS[i % 4], 4 + i % 5, seed=i, stop_ids=frozenset(), adapter=names[i % 3], park=park)
+        query(PROMPTS[i % 4], 4 + i % 5, seed=i, stop_ids=frozenset(), adapter=names[i % 3], park=park)
         for i in range(7)
     ]
 
@@ -116,7 +117,7 @@ def check(made: Case, tolerance: float) -> float:
     errors = [made.error(c, r) for c, r in zip(completions, requests)]
     # The next turn of each conversation: what was said, and something new.
     turns = [
-        replace(r, prompt=[*r.prompt, *c.tokens, 7, 8 + i, 9], seed=100 + i)
+        change(r, prompt=[*r.prompt, *c.tokens, 7, 8 + i, 9], seed=100 + i)
         for i, (r, c) in enumerate(zip(requests[:5], completions))
     ]
     second = run(engine, turns)

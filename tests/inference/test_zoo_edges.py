@@ -9,11 +9,12 @@ import mlx_lm.tuner.utils
 import numpy as np
 import pytest
 import zoo
+from asking import query
 from mlx_lm.models import qwen2
 from test_engine import close
 from test_zoo import ON_CPU, PATHS, PROMPTS, case, check, jobs, path, run
 
-from inference import AdapterError, Engine, Request, UnsupportedModel, clone_structure
+from inference import AdapterError, Engine, UnsupportedModel, clone_structure
 from inference.forward import choose
 from inference.forward.kv import SlotKVCache
 from inference.loading import context_length
@@ -72,7 +73,7 @@ def test_prompts_of_different_lengths_in_one_pass(name: str) -> None:
     """Padding enters no state and no expert; all three join in the same step, each under another adapter."""
     with case(name, prefill_tokens=2048, prefix_cache_bytes=0) as made:
         requests = [
-            Request(prompt, 3, seed=i, stop_ids=frozenset(), adapter=(None, "a", "b")[i])
+            query(prompt, 3, seed=i, stop_ids=frozenset(), adapter=(None, "a", "b")[i])
             for i, prompt in enumerate((PROMPTS[0], PROMPTS[1], PROMPTS[1][5:]))
         ]
         fed = []
@@ -124,7 +125,7 @@ def test_memory_is_planned_by_what_a_token_costs(name: str) -> None:
     """Not by the 256 entries that mlx-lm's caches take at once, which refused long prompts on small budgets."""
     with case(name, max_kv_bytes=1 << 18) as made:
         assert made.engine._runner.bytes_per_entry <= 1024
-        [completion] = made.engine.generate([Request(PROMPTS[1], 100, stop_ids=frozenset())])
+        [completion] = made.engine.generate([query(PROMPTS[1], 100, stop_ids=frozenset())])
         assert len(completion.tokens) == 100
 
 

@@ -92,7 +92,7 @@ def test_what_cannot_be_sent_to_a_process_is_said() -> None:
     trainer = Trainer(build(small(batch_size=4, asynchronous={"enabled": True, "backend": "process"}), arena))
     try:
         with pytest.raises(ConfigError, match="use 'thread'"):
-            make_batch_generator(trainer)
+            make_batch_generator(trainer.parts)
     finally:
         trainer.parts.close()
 

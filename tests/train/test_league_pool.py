@@ -12,9 +12,9 @@ import pytest
 import legos_envs
 from benchmarks.league import Tabular, train
 from inference.client.packing import check_name
-from legos_train import League
 from legos_train.disk import checkpoint
 from legos_train.league import LeagueSettings
+from legos_train.model.other_run import snapshots_for
 
 
 def weights(value: float, rank: int = 1) -> dict[str, mx.array]:
@@ -38,17 +38,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_pool_from_another_run(run: Path) -> None:
-    made = League(LeagueSettings(mode="fsp"), 0)
-    names = made.fill_from(run, weights(0))
-    assert names == made.pool == [f"kuhn.{n}" for n in ("step_5", "step_10", "step_20", "step_40", "best", "adapter")]
-    assert [float(made.weights[n]["q.lora_a"][0, 0]) for n in names] == [5, 10, 20, 40, 33, 34]
-    assert set(made.weights[names[0]]) == {"q.lora_a", "q.lora_b"}  # no optimizer state
+    made = snapshots_for(run, 25, weights(0))
+    names = list(made)
+    assert names == [f"kuhn.{n}" for n in ("step_5", "step_10", "step_20", "step_40", "best", "adapter")]
+    assert [float(made[n]["q.lora_a"][0, 0]) for n in names] == [5, 10, 20, 40, 33, 34]
+    assert set(made[names[0]]) == {"q.lora_a", "q.lora_b"}  # no optimizer state
 
 
 def test_a_small_pool_takes_them_evenly_and_another_scale_is_made_up_for(run: Path) -> None:
-    made = League(LeagueSettings(mode="psro", pool=3), 0)
-    assert made.fill_from(run, scale=8.0) == ["kuhn.step_5", "kuhn.step_20", "kuhn.adapter"]
-    a, b = (made.weights["kuhn.step_20"][f"q.lora_{x}"] for x in "ab")
+    made = snapshots_for(run, 3, scale=8.0)
+    assert list(made) == ["kuhn.step_5", "kuhn.step_20", "kuhn.adapter"]
+    a, b = (made["kuhn.step_20"][f"q.lora_{x}"] for x in "ab")
     assert float(a[0, 0]) == 20 and float(b[0, 0]) == 10  # 4 * 20 * 20 = 8 * 20 * 10
 
 
@@ -56,29 +56,25 @@ def test_a_small_pool_takes_them_evenly_and_another_scale_is_made_up_for(run: Pa
 def test_members_from_another_run_can_be_kept_and_published(run: Path, tmp_path: Path, name: str) -> None:
     """Their names become files of a checkpoint and adapters of a server; and a third run reads them from there."""
     other = shutil.copytree(run, tmp_path / name)
-    made = League(LeagueSettings(mode="fsp"), 0)
-    names = made.fill_from(other)
+    made = snapshots_for(other, 25)
+    names = list(made)
     assert [n.rpartition(".")[2] for n in names] == ["step_5", "step_10", "step_20", "step_40", "best", "adapter"]
     assert [check_name(n) for n in names] == names
     third = tmp_path / "third"
-    arrays = {f"league_{n}": weights for n, weights in made.weights.items()}
+    arrays = {f"league_{n}": weights for n, weights in made.items()}
     checkpoint.save(third / "checkpoints", 60, {"adapter": weights(60), **arrays}, {}, keep=1)
-    found = League(LeagueSettings(mode="fsp"), 0)
-    found.fill_from(third)
-    assert {"third.step_5", "third.step_40", "third.step_60"} <= set(found.pool)
+    assert {"third.step_5", "third.step_40", "third.step_60"} <= set(snapshots_for(third, 25))
 
 
 def test_what_cannot_fill_a_pool(run: Path, tmp_path: Path) -> None:
-    made = League(LeagueSettings(mode="fsp"), 0)
     with pytest.raises(ValueError, match="is no directory"):
-        made.fill_from(tmp_path / "none")
+        snapshots_for(tmp_path / "none", 25)
     with pytest.raises(ValueError, match="no snapshots"):
-        made.fill_from(tmp_path)
+        snapshots_for(tmp_path, 25)
     with pytest.raises(ValueError, match=r"q.lora_a has shape \(3, 1\) where this run has \(3, 8\).*lora.rank"):
-        made.fill_from(run, weights(0, rank=8))
-    assert made.pool == []
+        snapshots_for(run, 25, weights(0, rank=8))
     with pytest.raises(ValueError, match="mirror"):
-        League(LeagueSettings(mode="mirror"), 0).fill_from(run)
+        LeagueSettings(mode="mirror", pool_from=run)
 
 
 def test_psro_solves_biased_rps_where_mirror_play_cycles() -> None:

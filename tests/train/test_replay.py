@@ -9,15 +9,15 @@ from legos_envs.records import Episode, Trajectory, Turn
 from legos_train import Trainer
 from legos_train.config.sections import ReplaySettings
 from legos_train.run import build
-from legos_train.run.replay import Record, ReplayBuffer
+from legos_train.run.replay import ReplayBatch, ReplayBuffer
 
 from .helpers import small
 
 
-def record(version: int, seed: int = 0) -> Record:
+def record(version: int, seed: int = 0) -> ReplayBatch:
     turn = Turn(({"role": "user", "content": "go"},), "[1]", 1.0, ("[1]",), (1, 2), (3,), (-0.5,), version, "stop")
     episode = Episode("Nim-v0", seed, {}, {"a": Trajectory("a", "player", True, [turn], info={"x": 1})}, group="1/0")
-    return Record([episode], [episode], [{"a": np.array([0.25])}], version, {"kept": 2.0})
+    return ReplayBatch([episode], [episode], [{"a": np.array([0.25])}], version, {"kept": 2.0})
 
 
 def test_a_batch_is_used_once_by_default() -> None:
@@ -25,17 +25,17 @@ def test_a_batch_is_used_once_by_default() -> None:
     assert buffer.due(0)
     buffer.add(record(0))
     assert not buffer.due(0)
-    (taken,), dropped = buffer.take(0)
+    taken, dropped = buffer.take(0)
     assert taken.version == 0 and not dropped and buffer.due(1) and len(buffer) == 0
 
 
 def test_reuse_takes_the_least_used_and_of_these_the_newest() -> None:
     buffer = ReplayBuffer(ReplaySettings(reuse=2, max_staleness=3))
     buffer.add(record(0))
-    assert buffer.take(0)[0][0].version == 0
+    assert buffer.take(0)[0].version == 0
     buffer.add(record(1))
-    assert buffer.take(1)[0][0].version == 1
-    assert buffer.take(2)[0][0].version in (0, 1)
+    assert buffer.take(1)[0].version == 1
+    assert buffer.take(2)[0].version in (0, 1)
     assert not buffer.due(3)
 
 
@@ -44,7 +44,7 @@ def test_old_batches_are_dropped_before_they_are_used_and_counted() -> None:
     buffer.add(record(0))
     buffer.add(record(3))
     taken, dropped = buffer.take(3)
-    assert [r.version for r in taken] == [3] and dropped == {"replay_stale": 1}
+    assert taken.version == 3 and dropped == {"replay_stale": 1}
     with pytest.raises(LookupError, match="too old"):
         buffer.take(9)
 

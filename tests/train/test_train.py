@@ -14,7 +14,7 @@ from inference import Engine
 from legos_envs import exact
 from legos_train import Trainer, TrainingError, train
 from legos_train.batch import pack
-from legos_train.model import backend as backend_module
+from legos_train.model import mlx_backend as backend_module
 from legos_train.run import build
 
 from .helpers import small

@@ -119,7 +119,7 @@ def test_a_seat_with_an_actor_of_its_own_keeps_it_when_measured(trainer_of) -> N
     """Against a fixed opponent the exact number of self-play would be about another game."""
     trainer = trainer_of(arena_of(player_1="random"), eval={"games": 8})
     assert {"return", "return_low", "return_high", "invalid"} <= set(trainer.parts.measurer.measure("policy"))
-    assert "nash_conv" in trainer_of(arena_of()).measure("policy")
+    assert "nash_conv" in trainer_of(arena_of()).parts.measurer.measure("policy")
 
 
 def test_a_league_leaves_actors_alone() -> None:
@@ -147,14 +147,14 @@ def test_a_snapshot_stays_until_the_batches_that_play_against_it_are_in() -> Non
     settings = {"enabled": True, "backend": "thread", "queue": 2, "max_off_policy_steps": 2}
     trainer = Trainer(build(small(steps=5, batch_size=8, league=league, asynchronous=settings)))
     gone: list[tuple[str, int]] = []
-    used = trainer.use
+    used = trainer.parts.sync.use
 
-    def use(generator: Any) -> None:
+    def use(generator: Any, members: Any) -> None:
         real = generator.unpublish
         generator.unpublish = lambda name: (gone.append((name, trainer.learner.step)), real(name))
-        used(generator)
+        used(generator, members)
 
-    trainer.use = use  # type: ignore[method-assign]
+    trainer.parts.sync.use = use  # type: ignore[method-assign]
     try:
         with Stopping(quiet=True) as stopping:
             records = list(overlapped(trainer, 0, stopping))
@@ -198,7 +198,7 @@ def test_roles_have_credit_methods_of_their_own(trainer_of) -> None:
 def test_an_arena_brings_its_own_credit(trainer_of) -> None:
     arena = arena_of()
     arena.credit = RAECredit(decay=0.5)
-    assert trainer_of(arena).credit is arena.credit
+    assert trainer_of(arena).parts.credit is arena.credit
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_psro_fills_its_payoff_matrix_by_playing() -> None:
     try:
         trainer.step()
         trainer.step()
-        trainer.fill_payoffs()
+        trainer.next_requests(3)
         assert trainer.parts.league is not None and not trainer.parts.league.missing_pairs()
         assert sum(trainer.parts.league.mixture().values()) == pytest.approx(1.0)
     finally:
@@ -146,8 +146,8 @@ def test_a_rollback_brings_back_the_best_weights_and_forgets_the_moments() -> No
         record = trainer.step()
         assert f"weights of step {trainer.parts.best.step} are back" in record["alarms"][0]["done"]
         now = trainer.parts.backend.policy.trainable()
-        assert all(np.array_equal(now[name], kept) for name, kept in trainer.parts.best.weights.items())
-        state = trainer.parts.backend.arrays()["optimizer"]
+        assert all(np.array_equal(now[name], kept) for name, kept in trainer.parts.best.weights.content.items())
+        state = trainer.parts.backend.save_state().tensors["optimizer"]
         moments = [np.array(value) for name, value in state.items() if name.endswith(("/m", "/v"))]
         assert moments and not any(np.any(value) for value in moments)
         assert trainer.step()["updates"] == 1

@@ -83,7 +83,7 @@ from typing import Any, NamedTuple
 from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import sandbox
-from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table
+from legos_envs.table import InvalidMove, Rules, Seat, Table
 from legos_envs.tasks.code.code_items import ITEMS, Item
 from legos_envs.text_env import TextEnv
 
@@ -178,11 +178,8 @@ class CodeGen(TextEnv):
             f"Write a Python function.\n{item.signature}\n{item.spec}{subset}\n"
             "Reply with the code in a Markdown fence of three backticks."
         )
-        try:
-            return sandbox.program((yield from table.ask("coder_0", prompt)))
-        except Forfeit as forfeit:
-            table.penalize(forfeit)
-            return None
+        text = yield from table.attempt(table.ask("coder_0", prompt))
+        return None if text is None else sandbox.program(text)
 
     def _tests(self, table: Table, item: Item) -> Rules[list[UnitTest | None] | None]:
         prompt = (
@@ -197,11 +194,7 @@ class CodeGen(TextEnv):
                 raise InvalidMove(f"no line begins with 'assert {item.name}('.")
             return tests
 
-        try:
-            return (yield from table.ask("tester_0", prompt, parse=parse))
-        except Forfeit as forfeit:
-            table.penalize(forfeit)
-            return None
+        return (yield from table.attempt(table.ask("tester_0", prompt, parse=parse)))
 
     def _passes(self, code: str, item: Item, cases: list[UnitTest]) -> list[bool]:
         """Which cases a program passes."""

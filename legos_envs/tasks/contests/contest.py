@@ -64,9 +64,8 @@ class Contest(TextEnv):
         self.pairs = list(combinations(self.authors, 2))
         self.seats = dict.fromkeys(self.authors, Seat("answer"))
         self.seats |= {f"judge_{k}": Seat("judge", trainable=False) for k in range(len(self.pairs))}
+        self.max_asks = len(self.authors) + 2 * len(self.pairs)
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = (len(self.authors) + 2 * len(self.pairs)) * (self.invalid_retries + 1)
 
     def play(self, table: Table) -> Rules[Forfeit | None]:
         """Returns the forfeit of those who gave no answer, when the others could be compared without them."""

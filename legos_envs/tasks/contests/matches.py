@@ -108,9 +108,8 @@ class MatchEnv(TextEnv):
         if hasattr(env, "private_texts"):
             self.private_texts = self._private_texts
         self._begun: set[str] = set()
+        self.default_max_turns = len(entrants) * env.max_turns  # type: ignore[misc]
         super().__init__(**{**kwargs, **{key: getattr(env, key) for key in SHARED}})
-        if kwargs.get("max_turns") is None:
-            self.max_turns = len(entrants) * env.max_turns
 
     def _private_texts(self, agent: str) -> list[str]:
         """What the env of the agent's match says; nothing while that match has not begun."""

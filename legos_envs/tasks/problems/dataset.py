@@ -168,7 +168,54 @@ def wrong(decision: Decision) -> str:
     return marked((known_answer(decision) or 0) + 1, decision)
 
 
-class Dataset(TextEnv):
+class ProblemEnv(TextEnv):
+    """Base of environments whose episodes begin with a problem of a data set or of the generator.
+
+    Its arguments are those of `Dataset` that say where problems come from and how they are asked.
+    """
+
+    default_memory = "state"
+    reset_options = {"index": "which problem, from 0"}
+
+    def __init__(
+        self,
+        source: Any = sources.WORDS,
+        *,
+        question: str = "question",
+        answer: str | None = "answer",
+        answer_pattern: str | None = None,
+        config: str | None = None,
+        split: str = "train",
+        level: int | None = None,
+        size: int = 10_000,
+        order: str = "seed",
+        prompt: str | None = None,
+        **kwargs: Any,
+    ):
+        self.order = arguments.one_of("order", order, sources.ORDERS)
+        self.problems = sources.open_source(
+            source,
+            question=question,
+            answer=answer,
+            answer_pattern=answer_pattern,
+            config=config,
+            split=split,
+            level=level,
+            size=size,
+        )
+        self.knows_truth = answer is not None
+        super().__init__(**kwargs)
+        self.prompt = template(prompt, self.action_format)
+
+    def problem(self, table: Table) -> tuple[str, str | None, str]:
+        """The episode's question, its true answer if that is known, and the prompt that asks it."""
+        index = sources.choose(table, len(self.problems), self.order)
+        question, truth = self.problems[index]
+        table.note(index=index)
+        return question, truth if self.knows_truth else None, self.prompt.replace("{question}", question)
+
+
+class Dataset(ProblemEnv):
     """One problem of a data set or of the generator, one answer, a rubric for the reward.
 
     Args:
@@ -193,10 +240,8 @@ class Dataset(TextEnv):
     """
 
     name = "Dataset-v0"
-    default_memory = "state"
     default_max_turns = 50
     seats = {"solver_0": Seat("solver")}
-    reset_options = {"index": "which problem, from 0"}
     scripted_players = {
         "random": guess,
         "oracle": oracle,
@@ -208,41 +253,19 @@ class Dataset(TextEnv):
         self,
         source: Any = sources.WORDS,
         *,
-        question: str = "question",
         answer: str = "answer",
-        answer_pattern: str | None = None,
-        config: str | None = None,
-        split: str = "train",
-        level: int | None = None,
-        size: int = 10_000,
-        order: str = "seed",
-        prompt: str | None = None,
         weights: Mapping[str, float] | None = None,
         rubric: Rubric | None = None,
         max_chars: int = 4000,
         **kwargs: Any,
     ):
-        self.order = arguments.one_of("order", order, sources.ORDERS)
         self.rubric = scored_by(weights, rubric, max_chars)
-        self.problems = sources.open_source(
-            source,
-            question=question,
-            answer=arguments.text("answer", answer, 200),
-            answer_pattern=answer_pattern,
-            config=config,
-            split=split,
-            level=level,
-            size=size,
-        )
-        super().__init__(**kwargs)
-        self.prompt = template(prompt, self.action_format)
+        super().__init__(source, answer=arguments.text("answer", answer, 200), **kwargs)
 
     def play(self, table: Table) -> Rules[Scores]:
-        index = sources.choose(table, len(self.problems), self.order)
-        question, truth = self.problems[index]
+        question, truth, asked = self.problem(table)
         assert truth is not None
-        table.note(index=index)
-        text = yield from table.ask("solver_0", self.prompt.replace("{question}", question))
+        text = yield from table.ask("solver_0", asked)
         answer = answers.final_answer(text)
         scores = self.rubric(answer=answer, truth=truth, text=text, question=question)
         right = scores.parts["correct"] if "correct" in scores.parts else correct(answer, truth)

@@ -65,9 +65,8 @@ from typing import Any
 from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import answers
-from legos_envs.table import Forfeit, Rules, Seat, Table
+from legos_envs.table import Rules, Seat, Table
 from legos_envs.tasks.problems import dataset, sources
-from legos_envs.text_env import TextEnv
 
 
 def camps(given: Sequence[str | None]) -> list[list[int]]:
@@ -95,15 +94,14 @@ def varied(decision: Decision) -> str:
     return dataset.guess(decision) if decision.seed % 3 == 0 else coin(decision)
 
 
-class EnsembleVote(TextEnv):
+class EnsembleVote(dataset.ProblemEnv):
     """Several solvers, the majority's answer as the label, outliers punished.
 
     Args:
         source: where problems come from, as for `Dataset`.
         num_solvers: how many answer, at once; at least 2.
         penalty: what a solver outside the largest camp loses, at least 0.
-        question, answer, answer_pattern, config, split, level, size, order, prompt: as for `Dataset`; `answer` may be
-            None, for problems without a known answer.
+        **kwargs: the others of `Dataset` but for its rubric; `answer` may be None, for problems without a known answer.
 
     Raises:
         ValueError, FileNotFoundError, ImportError, RuntimeError: as for `Dataset`.
@@ -111,7 +109,6 @@ class EnsembleVote(TextEnv):
 
     name = "EnsembleVote-v0"
     default_memory = "state"
-    reset_options = {"index": "which problem, from 0"}
     scripted_players = {"random": varied, "oracle": dataset.oracle, "wrong": dataset.wrong, "coin": coin}
 
     def __init__(
@@ -120,42 +117,16 @@ class EnsembleVote(TextEnv):
         *,
         num_solvers: int = 5,
         penalty: float = 1.0,
-        question: str = "question",
-        answer: str | None = "answer",
-        answer_pattern: str | None = None,
-        config: str | None = None,
-        split: str = "train",
-        level: int | None = None,
-        size: int = 10_000,
-        order: str = "seed",
-        prompt: str | None = None,
         **kwargs: Any,
     ):
         self.penalty = arguments.real("penalty", penalty, 0)
-        self.order = arguments.one_of("order", order, sources.ORDERS)
-        self.knows_truth = answer is not None
-        self.problems = sources.open_source(
-            source,
-            question=question,
-            answer=answer,
-            answer_pattern=answer_pattern,
-            config=config,
-            split=split,
-            level=level,
-            size=size,
-        )
         self.seats = {f"solver_{i}": Seat("solver") for i in range(arguments.whole("num_solvers", num_solvers, 2, 64))}
-        super().__init__(**kwargs)
-        self.prompt = dataset.template(prompt, self.action_format)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = len(self.seats) * (self.invalid_retries + 1)
+        self.max_asks = len(self.seats)
+        super().__init__(source, **kwargs)
 
     def play(self, table: Table) -> Rules[str | None]:
-        index = sources.choose(table, len(self.problems), self.order)
-        question, truth = self.problems[index]
-        table.note(index=index)
-        asked = self.prompt.replace("{question}", question)
-        texts = yield from table.gather(self._attempt(table, agent, asked) for agent in self.seats)
+        _, truth, asked = self.problem(table)
+        texts = yield from table.gather(table.attempt(table.ask(agent, asked)) for agent in self.seats)
         given = [None if text is None else answers.final_answer(text) for text in texts]
         voted = camps(given)
         sizes = [len(camp) for camp in voted]
@@ -165,7 +136,7 @@ class EnsembleVote(TextEnv):
             if clear and text is not None:
                 table.reward(agent, 1.0 if i in voted[0] else -self.penalty)
             table.note(agent, answer=answer and answer[: answers.MAX_CHARS])
-            if self.knows_truth and truth is not None:
+            if truth is not None:
                 table.note(agent, correct=answers.same_answer(answer, truth))
         table.note(
             label=label and label[: answers.MAX_CHARS],
@@ -173,13 +144,6 @@ class EnsembleVote(TextEnv):
             agreement=(sizes[0] if sizes else 0) / len(given),
             outcome="label" if clear else "no_label",
         )
-        if self.knows_truth and truth is not None:
+        if truth is not None:
             table.note(truth=truth, label_correct=answers.same_answer(label, truth))
         return label
-
-    def _attempt(self, table: Table, agent: str, asked: str) -> Rules[str | None]:
-        try:
-            return (yield from table.ask(agent, asked))
-        except Forfeit as forfeit:
-            table.penalize(forfeit)
-            return None

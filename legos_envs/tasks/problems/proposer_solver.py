@@ -90,7 +90,7 @@ from typing import Any, NamedTuple
 from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import answers
-from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table
+from legos_envs.table import InvalidMove, Rules, Seat, Table
 from legos_envs.tasks.problems import arithmetic, proposals
 from legos_envs.text_env import TextEnv
 
@@ -254,9 +254,8 @@ class ProposerSolver(TextEnv):
         self.seats = {f"proposer_{m}": Seat("proposer") for m in range(self.num_problems)} | {
             f"problem_{m}/{solver}": Seat("solver") for m in range(self.num_problems) for solver in self.solvers
         }
+        self.max_asks = len(self.seats)
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = len(self.seats) * (self.invalid_retries + 1)
         asked = SOLVE_BOXED if self.action_format == "boxed" else SOLVE
         self.solve = asked[self.domain]
 
@@ -332,11 +331,7 @@ class ProposerSolver(TextEnv):
             found = proposals.fields(text, FIELDS)
             return examine(found["Problem"], found["Answer"], self.domain)
 
-        try:
-            return (yield from table.ask(proposer, ASKED[self.domain], parse=parse))
-        except Forfeit as forfeit:
-            table.penalize(forfeit)
-            return None
+        return (yield from table.attempt(table.ask(proposer, ASKED[self.domain], parse=parse)))
 
     def _solve(self, table: Table, proposal: Proposal) -> Rules[float]:
         """Lets all solvers try a problem; returns the share that is right."""
@@ -346,10 +341,8 @@ class ProposerSolver(TextEnv):
         return rate
 
     def _attempt(self, table: Table, solver: str, proposal: Proposal) -> Rules[bool]:
-        try:
-            text = yield from table.ask(solver, self.solve.replace("{problem}", proposal.problem))
-        except Forfeit as forfeit:
-            table.penalize(forfeit)
+        text = yield from table.attempt(table.ask(solver, self.solve.replace("{problem}", proposal.problem)))
+        if text is None:
             return False
         answer = answers.final_answer(text)
         if self.domain == "arithmetic":

@@ -75,14 +75,13 @@ from legos_envs.records import Episode
 from legos_envs.scoring import answers, judging
 from legos_envs.table import Forfeit, Rules, Seat, Table
 from legos_envs.tasks.problems import dataset, sources
-from legos_envs.text_env import TextEnv
 
 FILTERS = ("verifier", "truth", "both")
 VERDICTS = ("accept", "reject")
 Example = dict[str, str]
 
 
-class SelfDistillation(TextEnv):
+class SelfDistillation(dataset.ProblemEnv):
     """Several samples of one problem, each with a verifier of its own.
 
     Args:
@@ -90,15 +89,15 @@ class SelfDistillation(TextEnv):
         num_samples: how many solutions are written, at once, 1 to 64.
         filter: what counts as accepted: what the verifier accepts (`"verifier"`), what is right (`"truth"`), or
             `"both"`.
-        question, answer, answer_pattern, config, split, level, size, order, prompt: as for `Dataset`; `answer` may be
-            None, for problems without a known answer, with `filter="verifier"`.
+        **kwargs: the others of `Dataset` but for its rubric; `answer` may be None, for problems without a known answer,
+            with `filter="verifier"`.
 
     Raises:
         ValueError, FileNotFoundError, ImportError, RuntimeError: as for `Dataset`.
     """
 
     name = "SelfDistillation-v0"
-    reset_options = {"index": "which problem, from 0"}
+    default_memory = "chat"
 
     def __init__(
         self,
@@ -106,60 +105,34 @@ class SelfDistillation(TextEnv):
         *,
         num_samples: int = 4,
         filter: str = "verifier",
-        question: str = "question",
-        answer: str | None = "answer",
-        answer_pattern: str | None = None,
-        config: str | None = None,
-        split: str = "train",
-        level: int | None = None,
-        size: int = 10_000,
-        order: str = "seed",
-        prompt: str | None = None,
         **kwargs: Any,
     ):
-        self.order = arguments.one_of("order", order, sources.ORDERS)
         self.filter = arguments.one_of("filter", filter, FILTERS)
-        if answer is None and filter != "verifier":
+        if kwargs.get("answer", "answer") is None and filter != "verifier":
             raise ValueError(f"filter {filter!r} needs true answers, but answer is None; use filter 'verifier'")
-        self.knows_truth = answer is not None
-        self.problems = sources.open_source(
-            source,
-            question=question,
-            answer=answer,
-            answer_pattern=answer_pattern,
-            config=config,
-            split=split,
-            level=level,
-            size=size,
-        )
         numbers = range(arguments.whole("num_samples", num_samples, 1, 64))
         self.seats = {f"generator_{i}": Seat("generator") for i in numbers}
         self.seats |= {f"verifier_{i}": Seat("verifier") for i in numbers}
-        super().__init__(**kwargs)
+        self.max_asks = len(self.seats)
+        super().__init__(source, **kwargs)
         self.num_samples = len(numbers)
-        self.prompt = dataset.template(prompt, self.action_format)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = len(self.seats) * (self.invalid_retries + 1)
 
     def play(self, table: Table) -> Rules[list[Example]]:
         """Returns the accepted examples."""
-        index = sources.choose(table, len(self.problems), self.order)
-        question, truth = self.problems[index]
-        truth = truth if self.knows_truth else None
-        table.note(index=index)
-        kept = yield from table.gather(self._sample(table, i, question, truth) for i in range(self.num_samples))
-        asked = self.prompt.replace("{question}", question)
+        problem = self.problem(table)
+        kept = yield from table.gather(self._sample(table, i, *problem) for i in range(self.num_samples))
+        _, truth, asked = problem
         texts = dict.fromkeys(text for text in kept if text is not None)
         accepted = [{"prompt": asked, "completion": text} for text in texts]
         table.note(accepted=accepted, truth=truth, outcome="kept" if accepted else "nothing")
         return accepted
 
-    def _sample(self, table: Table, number: int, question: str, truth: str | None) -> Rules[str | None]:
+    def _sample(self, table: Table, number: int, question: str, truth: str | None, asked: str) -> Rules[str | None]:
         """One solution and its verdict; the text when it passes the filter."""
         generator, verifier = f"generator_{number}", f"verifier_{number}"
         text = None
         try:
-            text = yield from table.ask(generator, self.prompt.replace("{question}", question))
+            text = yield from table.ask(generator, asked)
             quote = judging.quoted(table.sub(generator), {"solution": text})
             verdict = yield from table.ask(
                 verifier, f"A problem:\n{question}\n{quote}\nIs the final answer of the solution right?", legal=VERDICTS

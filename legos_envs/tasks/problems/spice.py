@@ -74,7 +74,7 @@ from typing import Any
 from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import answers
-from legos_envs.table import Forfeit, Rules, Seat, Table
+from legos_envs.table import Rules, Seat, Table
 from legos_envs.tasks.problems import proposals, sources
 from legos_envs.tasks.problems.corpus import Document, open_corpus
 from legos_envs.text_env import TextEnv
@@ -196,9 +196,8 @@ class SPICE(TextEnv):
         self.seats = {"challenger_0": Seat("challenger")} | {
             f"question_0/{reasoner}": Seat("reasoner") for reasoner in self.reasoners
         }
+        self.max_asks = len(self.seats)
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = len(self.seats) * (self.invalid_retries + 1)
 
     def _document(self, table: Table) -> Document:
         given = table.options.get("document")
@@ -216,12 +215,11 @@ class SPICE(TextEnv):
     def play(self, table: Table) -> Rules[str]:
         document = self._document(table)
         asked = ASKED.replace("{title}", document.title).replace("{text}", document.text)
-        try:
-            question, truth = yield from table.ask("challenger_0", asked, parse=self._parse)
-        except Forfeit as forfeit:
-            table.penalize(forfeit)
+        posed = yield from table.attempt(table.ask("challenger_0", asked, parse=self._parse))
+        if posed is None:
             table.note(document=document.text, title=document.title, outcome="invalid_question")
             return "invalid_question"
+        question, truth = posed
         verdict, rate = "played", None
         if not proposals.contains(document.text, truth):
             verdict = "unsupported"
@@ -248,10 +246,9 @@ class SPICE(TextEnv):
         return proposals.bounded("question", found["Question"]), proposals.bounded("answer", found["Answer"])
 
     def _attempt(self, table: Table, agent: str, question: str, truth: str) -> Rules[bool]:
-        try:
-            text = yield from table.ask(agent, ANSWER[self.action_format].replace("{question}", question))
-        except Forfeit as forfeit:
-            table.penalize(forfeit)
+        asked = ANSWER[self.action_format].replace("{question}", question)
+        text = yield from table.attempt(table.ask(agent, asked))
+        if text is None:
             return False
         right = answers.same_answer(answers.final_answer(text), truth)
         table.reward(agent, float(right))

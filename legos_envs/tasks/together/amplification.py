@@ -137,9 +137,8 @@ class Amplification(TextEnv):
         }
         if rating is not None:
             self.seats["rater_0"] = Seat("rater", trainable=False)
+        self.max_asks = 2 * self.max_questions + len(self.seats)
         super().__init__(**kwargs)
-        if kwargs.get("max_turns") is None:
-            self.max_turns = (2 * self.max_questions + len(self.seats)) * (self.invalid_retries + 1)
 
     def play(self, table: Table) -> Rules[float | None]:
         """Returns what the answer was worth, 0 to 1; None when an agent forfeited."""

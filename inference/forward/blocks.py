@@ -1,0 +1,70 @@
+"""The parts of a decoder block built like Llama's and Qwen's, in MLX: for the engine's forward pass and the trainer's.
+
+Blocks have `self_attn` (q_proj, k_proj, v_proj, o_proj, rope, sometimes q_norm and k_norm) and `mlp` (gate_proj,
+up_proj, down_proj), each after a norm and added to the residual stream.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+
+from inference.forward import fastmath
+
+
+def keys_and_values(block: Any, normed: mx.array, offset: Any) -> tuple[mx.array, mx.array]:
+    """Keys and values (n, kv heads, L, D) of normed hidden states (n, L, H).
+
+    Args:
+        block: the decoder block.
+        normed: what `block.input_layernorm` returned.
+        offset: the position of the first token, one number or one per row.
+    """
+    attention = block.self_attn
+    keys = _heads(attention.k_proj(normed), attention.n_kv_heads, attention.get("k_norm"))
+    return attention.rope(keys, offset=offset), _heads(attention.v_proj(normed), attention.n_kv_heads, None)
+
+
+def queries(block: Any, normed: mx.array, offset: Any) -> mx.array:
+    """Queries (n, heads, L, D); arguments as for `keys_and_values`."""
+    attention = block.self_attn
+    return attention.rope(_heads(attention.q_proj(normed), attention.n_heads, attention.get("q_norm")), offset=offset)
+
+
+def attend(
+    attention: Any, queries: mx.array, keys: mx.array, values: mx.array, visible: mx.array | None = None
+) -> mx.array:
+    """Grouped-query attention: (n, heads, L, D) over (n, kv heads, T, D) -> (n, L, heads * D).
+
+    Args:
+        attention: the block's attention module, for its scale.
+        queries: as from `queries`.
+        keys: as from `keys_and_values`.
+        values: likewise.
+        visible: boolean, broadcasts to (n, 1, L, T); None lets every query see every key.
+    """
+    rows, heads, size, _ = queries.shape
+    if mx.default_device().type != mx.DeviceType.cpu:
+        out = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=attention.scale, mask=visible)
+    else:
+        groups = keys.shape[1]
+        # The heads that share keys are rows of one matrix product instead of many small ones.
+        q = (queries * attention.scale).reshape(rows, groups, heads // groups * size, -1)
+        scores = (q @ keys.swapaxes(-1, -2)).reshape(rows, groups, heads // groups, size, -1)
+        weights = fastmath.softmax(scores, visible if visible is None or visible.ndim == 2 else visible[:, None])
+        out = (weights.reshape(*q.shape[:3], -1) @ values).reshape(rows, heads, size, -1)
+    return out.transpose(0, 2, 1, 3).reshape(rows, size, -1)
+
+
+def finish(block: Any, x: mx.array, attended: mx.array) -> mx.array:
+    """The rest of a block: output projection and MLP, each added to the residual stream."""
+    x = x + block.self_attn.o_proj(attended)
+    normed, mlp = block.post_attention_layernorm(x), block.mlp
+    return x + mlp.down_proj(fastmath.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
+
+
+def _heads(x: mx.array, count: int, norm: Any) -> mx.array:
+    """(n, L, count * D) -> (n, count, L, D), each head normalised where the model does that."""
+    x = x.reshape(x.shape[0], x.shape[1], count, -1)
+    return (x if norm is None else norm(x)).transpose(0, 2, 1, 3)

@@ -1,0 +1,45 @@
+"""A chat renderer is one row of `RENDERERS`: settings, help, docs and training find it there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ROW = """
+import inference.text.templates as templates
+
+templates.RENDERERS["terse"] = templates.NamedTemplate(
+    "{% for message in messages %}{{ message.role[0] + ' ' + message.content + eos_token + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'a ' }}{% endif %}",
+    (),
+)
+"""
+USES = """
+import contextlib, io, sys
+from legos_train.cli.main import main
+
+def help_of(*words):
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+        main([*words, "--help"])
+    return text.getvalue()
+
+assert "terse" in help_of("train") and "terse" in help_of("eval")
+sys.path.insert(0, "docs")
+from legos_train import TrainConfig, train
+from page_parts import kind
+assert "terse" in kind(TrainConfig.model_fields["renderer"])
+import pathlib
+config = TrainConfig(renderer="terse", steps=2, batch_size=4, run_dir=pathlib.Path(sys.argv[1]))
+train(config)
+"""
+
+
+def test_a_renderer_is_one_row(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ROW + USES, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert 'renderer = "terse"' in (tmp_path / "run" / "config.toml").read_text()
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) >= 2

@@ -1,0 +1,80 @@
+"""A sampling option is one line of `SamplingParams`: its checks, its way over HTTP and its default come from there."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+import inference.types
+from inference import Request, SamplingParams
+from inference.client import wire
+from inference.server.protocol import ChatRequest, CompletionRequest
+from inference.types import NUMBERS
+
+ROOT = Path(__file__).parents[2]
+NEW = 'top_a: float = field(default=0.0, metadata={"ge": 0.0, "le": 1.0})'
+USES = """
+from inference.client import wire
+from inference.engine.checks import Checks
+from inference.server.protocol import ChatRequest, CompletionRequest
+from inference.types import Request, SamplingParams
+
+params = SamplingParams(top_a=0.25, seed=1)
+body = wire.completion_body(Request((1,), params))
+assert body["top_a"] == 0.25 and wire.chat_body([], params, None, None)["top_a"] == 0.25
+for read in (CompletionRequest(**body), ChatRequest(messages=[{"role": "user", "content": ""}], top_a=0.25)):
+    assert read.params().top_a == 0.25
+checks = Checks(10, 100, frozenset(), False)
+assert checks.sampling(params, 1).top_a == 0.25
+wrong = {"top_a": 1.5}
+for refuse in (lambda: CompletionRequest(prompt="a", **wrong), lambda: checks.sampling(SamplingParams(**wrong), 1)):
+    try:
+        refuse()
+    except ValueError as error:
+        assert "top_a" in str(error), error
+    else:
+        raise AssertionError("1.5 was accepted")
+"""
+
+
+def test_a_new_option_is_one_line(tmp_path: Path) -> None:
+    """With that line the clients send it, the server reads it, and both it and the engine check its range."""
+    source = inspect.getsource(inference.types)
+    line = next(line for line in source.splitlines() if line.strip().startswith("min_p: float"))
+    code = f"""
+import importlib.util, sys
+spec = importlib.util.spec_from_loader("inference.types", None)
+module = importlib.util.module_from_spec(spec)
+sys.modules["inference.types"] = module
+exec(compile({source.replace(line, f"{line}{chr(10)}    {NEW}")!r}, "types.py", "exec"), module.__dict__)
+{USES}"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_option_has_one_default() -> None:
+    """Over HTTP too, but for the two that OpenAI documents: max_tokens of either kind of request."""
+    assert Request((1,)).sampling == SamplingParams()
+    chat = ChatRequest.model_validate({"messages": [{"role": "user", "content": "hi"}]})
+    for body, limit in ((chat, None), (CompletionRequest.model_validate({"prompt": "hi"}), 16)):
+        read = body.params()
+        assert all(getattr(read, one.name) == getattr(SamplingParams(), one.name) for one in fields(read)[1:])
+        assert (body.limit if isinstance(body, ChatRequest) else read.max_tokens) == limit
+
+
+@pytest.mark.parametrize("option", NUMBERS, ids=lambda option: option.name)
+def test_a_number_out_of_range_is_refused_over_http(option: inference.types.NumberOption) -> None:
+    low = option.bounds.get("ge", option.bounds.get("gt", 0))
+    with pytest.raises(ValidationError, match=option.name):
+        CompletionRequest.model_validate({"prompt": "hi", option.name: option.kind(low - 2)})
+
+
+def test_a_completion_is_sent_with_every_option() -> None:
+    body = wire.completion_body(Request((1,), SamplingParams()))
+    assert {option.name for option in NUMBERS} <= body.keys() and isinstance(body["seed"], int)
