@@ -120,6 +120,17 @@ class GameGraph:
                     reached[child] += mass * probability
         return reached
 
+    def values(self, table: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
+        """Per node, what each player gets on average from there on when all play a table of `probabilities`."""
+        values: list[tuple[float, ...]] = list(self.returns)
+        for node in reversed(range(len(values))):  # parents come before children
+            if (at := self.where[node]) >= 0:
+                after = [values[child] for child in self.children[node]]
+                values[node] = tuple(
+                    sum(p * value[player] for p, value in zip(table[at], after)) for player in range(self.num_players)
+                )
+        return values
+
     def decision_order(self, player: int) -> list[int]:
         """The information sets of a player, later ones before those that lead to them.
 
