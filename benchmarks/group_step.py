@@ -28,7 +28,9 @@ from inference.loading import prepare_mlx
 from legos_envs import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
 from legos_train.loss import LossSettings
-from legos_train.model.policy import Policy, Weights, grad_norm, loss_and_grad
+from legos_train.model.gradients import grad_norm, loss_and_grad
+from legos_train.model.lora import Weights
+from legos_train.model.policy import LoRAPolicy
 
 GROUP, PROMPT, COMPLETION = 8, 512, 64
 SIDES = {"plain": ("plain", False), "shared": ("sites", False), "shared, recomputed": ("sites", True)}
@@ -47,9 +49,9 @@ def group_batch(vocab: int) -> Batch:
     return pack(episodes, [{"a": rng.standard_normal(1)} for _ in turns])
 
 
-def moved_policy(model: Any) -> Policy:
+def moved_policy(model: Any) -> LoRAPolicy:
     """A policy whose LoRA weights have left their start, so that both factors have a gradient."""
-    policy, rng = Policy(model, seed=0), np.random.default_rng(1)
+    policy, rng = LoRAPolicy(model, seed=0), np.random.default_rng(1)
     policy.load(
         {n: w + mx.array(0.02 * rng.normal(size=w.shape).astype(np.float32)) for n, w in policy.trainable().items()}
     )

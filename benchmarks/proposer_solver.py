@@ -2,7 +2,7 @@
 
     python -m benchmarks.proposer_solver --start hard --seeds 0 1 2 --json FILE
 
-Makes a small base model first (`legos_train.bootstrap.arithmetic`, kept in `--base`), on which most problems that it
+Makes a small base model first (`benchmarks.arithmetic_base`, kept in `--base`), on which most problems that it
 writes are too hard for it (`--start hard`) or too easy (`easy`). Then trains, and reports
 
 * the pass rate: the share of right solvers over the problems played. Before the first step it must lie outside of
@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.arithmetic_base import PROBLEMS, STARTS, make_base
 from legos_envs import Episode
 from legos_train import EpisodeRequest, TrainConfig, Trainer
-from legos_train.bootstrap.arithmetic import PROBLEMS, STARTS, make_base
 from legos_train.config import from_dict
 from legos_train.observe import sparkline
 from legos_train.run import build

@@ -30,7 +30,8 @@ from inference.loading import prepare_mlx
 from legos_envs import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
 from legos_train.loss import LossSettings
-from legos_train.model.policy import Policy, loss_and_grad
+from legos_train.model.gradients import loss_and_grad
+from legos_train.model.policy import LoRAPolicy
 
 VOCAB = 2048
 RULES, POSITION, ANSWER = 66, 18, 4
@@ -70,7 +71,7 @@ def mlx_exponentials() -> Iterator[None]:
 
 def learning(model: Any, prompts: list[list[int]], repeats: int) -> list[dict[str, Any]]:
     """Loss and gradient of one batch, exact KL included; the reference is computed once, as in training."""
-    policy, batch, settings = Policy(model, seed=0), batch_of(prompts), LossSettings(kl=0.1, kl_estimator="exact")
+    policy, batch, settings = LoRAPolicy(model, seed=0), batch_of(prompts), LossSettings(kl=0.1, kl_estimator="exact")
     policy.reference(batch)
 
     def run(path: str) -> dict[str, float]:

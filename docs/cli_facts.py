@@ -37,7 +37,7 @@ VARIABLES = {
     "LEGOS_API_KEY": "the key for your own servers; the same name in `server.api_key_env` for training",
     "OPENAI_API_KEY": "the key that goes to api.openai.com, and nowhere else",
     "OPENROUTER_API_KEY": "the key that goes to openrouter.ai, and nowhere else",
-    "LEGOS_BLAS": "matrix library on a Linux CPU: the path of a shared library, or `off` for the one that MLX comes with",
+    "LEGOS_BLAS": "matrix library on a Linux CPU: path of a shared library, or `off` for the one that comes with MLX",
     "LEGOS_DATA": "folder of the leaderboard",
     "XDG_DATA_HOME": "without `LEGOS_DATA`, on Linux: the user's data directory (`~/.local/share`)",
     "HF_HOME": "where models and data sets from the hub are cached (`~/.cache/huggingface`)",
@@ -103,11 +103,6 @@ FACTS = {
         guides="[Looking at episodes](../../viewer.md), [looking at a run](../../look.md)",
         variables=("BROWSER",),
         codes={0: "done; with `--watch`, ended by Ctrl-C"},
-    ),
-    "report": Facts(
-        reads="`config.toml`, `metrics.jsonl`, `start.json` and `result.json` of each DIR",
-        writes="`report.html` and `figures/` in each DIR; of several runs also `compare.html`, in the first",
-        guides="[Looking at a run](../../look.md)",
     ),
     "report": Facts(
         reads="`config.toml`, `metrics.jsonl`, `start.json`, `result.json` and `rollouts.jsonl` of each DIR",

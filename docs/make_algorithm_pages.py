@@ -105,7 +105,7 @@ def algorithms() -> Iterator[Algorithm]:
         own = ("clip_low", "clip_high") if row.holds != "nothing" else ()
         more = {"gspo": " --loss.clip-low 3e-4 --loss.clip-high 4e-4", "sft": " --filter.keep winners --loss.kl 0"}
         yield Algorithm(
-            name, "loss", (getattr(tokens, name),), LossSettings, (*own, "aggregation", "constant", *LEFT_OUT), "loss",
+            name, "loss", (row.function,), LossSettings, (*own, "aggregation", "constant", *LEFT_OUT), "loss",
             f"legos train --loss.name {name}{more.get(name, '')}", example=partial(loss_example, name),
         )  # fmt: skip
     yield from corrections()

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
 from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
 
+from inference import tensors
 from inference.adapters import base_layer, check_adapter, linear_shapes
 from inference.forward import fastblas
 from inference.types import AdapterError, ModelNotFound, UnsafeModel
@@ -281,29 +281,16 @@ def read_adapter(path: str | Path, model: nn.Module | None = None, *, max_rank: 
     return AdapterWeights(weights, float(scale), rank, config)
 
 
-_TENSOR_TYPES = {
-    "F32": (np.uint32, mx.float32),
-    "F16": (np.uint16, mx.float16),
-    "BF16": (np.uint16, mx.bfloat16),
-}
-
-
 def adapter_tensors(body: bytes) -> dict[str, mx.array]:
     """The tensors of a safetensors file given as bytes. AdapterError when it is damaged or holds other types."""
-    from safetensors import SafetensorError, deserialize
-
     try:
-        parts = deserialize(body)
-    except (SafetensorError, ValueError, TypeError, OverflowError) as error:
+        kinds = {name: tensor.kind for name, tensor in tensors.parse(body).tensors.items()}
+    except ValueError as error:
         raise AdapterError(f"the bytes are no safetensors file of an adapter: {error}") from error
-    tensors: dict[str, mx.array] = {}
-    for name, part in parts:
-        if part["dtype"] not in _TENSOR_TYPES:
-            raise AdapterError(f"{name} is {part['dtype']}; accepted are {', '.join(_TENSOR_TYPES)}")
-        # Through integers, because numpy has no bfloat16.
-        raw, kind = _TENSOR_TYPES[part["dtype"]]
-        tensors[name] = mx.array(np.frombuffer(part["data"], raw).reshape(part["shape"])).view(kind)
-    return tensors
+    for name, kind in kinds.items():
+        if kind not in ("F32", "F16", "BF16"):
+            raise AdapterError(f"{name} is {kind}; accepted are F32, F16, BF16")
+    return tensors.from_bytes(body)
 
 
 def _own_shapes(weights: dict[str, mx.array]) -> dict[str, tuple[int, int]]:

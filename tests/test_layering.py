@@ -169,6 +169,22 @@ def test_names_are_used_once(package: str) -> None:
     assert not {name: where for name, where in (files | classes).items() if len(where) > 1}
 
 
+VOCABULARY = ("Policy", "Seat", "Agent", "Table", "Turn", "Trajectory", "Episode", "Batch", "Actor", "Arena", "Rubric")
+"""Words that mean one thing everywhere, see docs/concepts.md."""
+
+
+def test_a_word_of_the_vocabulary_names_one_thing() -> None:
+    named: dict[str, list[str]] = {}
+    for module, path in modules().items():
+        for node in ast.parse(path.read_text()).body:
+            names = [node.name] if isinstance(node, ast.ClassDef) else []
+            if isinstance(node, ast.Assign):
+                names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            for name in set(names) & set(VOCABULARY):
+                named.setdefault(name, []).append(module)
+    assert not {name: where for name, where in named.items() if len(where) > 1}
+
+
 def loaded(statement: str) -> set[str]:
     """Top-level modules in a fresh process after a statement."""
     code = f"{statement}\nimport sys; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"

@@ -10,24 +10,23 @@ import json
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import httpx2
 
 from inference.client import wire
 from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
-from inference.client.interface import ChatReply, Message, ServerInfo
+from inference.client.interface import ChatReply, Client, Message, ServerInfo, chat_options
 from inference.client.packing import PackedAdapter, check_name, pack
 from inference.client.retry import Retry, retry_after
-from inference.types import Completion, PublishMode, Request, SamplingParams
+from inference.types import Completion, PublishMode, Request
 
 T = TypeVar("T")
 _LATER = (429, 502, 503, 504)
 MAX_ANSWER = 64 << 20
 
 
-class HttpClient:
+class HttpClient(Client):
     """`Client` of a Legos server.
 
     url: such as "http://127.0.0.1:8000". api_key: one of the server's keys; it appears in no repr, error or log.
@@ -82,17 +81,8 @@ class HttpClient:
         answer = await self._repeat("POST", "/v1/completions", body)
         return self._told(lambda: wire.read_completion(answer, request, next(self._numbers)))
 
-    async def chat(
-        self,
-        messages: Sequence[Message],
-        *,
-        adapter: str | None = None,
-        choices: Sequence[str] | None = None,
-        session: str | None = None,
-        **sampling: Any,
-    ) -> ChatReply:
-        """See `Client`."""
-        params = SamplingParams(**sampling)
+    async def chat(self, messages: Sequence[Message], *, session: str | None = None, **options: Any) -> ChatReply:
+        adapter, choices, params = chat_options(**options)
         answer = await self._repeat("POST", "/v1/chat/completions", wire.chat_body(messages, params, adapter, choices))
         return self._told(lambda: wire.read_chat(answer, params, adapter))
 
@@ -125,7 +115,6 @@ class HttpClient:
         return await self.retry.run(attempt)
 
     async def unpublish(self, name: str) -> None:
-        """See `Client`."""
         path = f"/v1/adapters/{check_name(name)}"
 
         async def attempt(number: int) -> None:
@@ -143,7 +132,6 @@ class HttpClient:
         return self._told(lambda: wire.read_info(answer))
 
     async def health(self) -> bool:
-        """See `Client`."""
         try:
             await self._send("GET", "/health")
         except (ServerUnavailable, RequestRefused, BadAnswer):
@@ -153,14 +141,6 @@ class HttpClient:
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _repeat(self, method: str, path: str, body: wire.Json | None = None) -> Any:
         headers, content = {}, None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from inference.client.errors import Incompatible
 from inference.client.packing import PackedAdapter
 from inference.text import PROTOCOL
-from inference.types import AdapterInfo, Completion, FinishReason, PublishMode, Request
+from inference.types import AdapterInfo, Completion, FinishReason, PublishMode, Request, SamplingParams
 
 Message = Mapping[str, str]
 """`role` (system, user or assistant) and `content`."""
@@ -125,42 +124,50 @@ class Client(Protocol):
         """Let go of connections, and of an engine that this client has started."""
         ...
 
-    async def __aenter__(self) -> Self: ...
+    async def __aenter__(self) -> Self:
+        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+
+def chat_options(
+    *, adapter: str | None = None, choices: Sequence[str] | None = None, **sampling: Any
+) -> tuple[str | None, Sequence[str] | None, SamplingParams]:
+    """The keywords of `Client.chat`, apart. TypeError for one that is not known."""
+    return adapter, choices, SamplingParams(**sampling)
 
 
 def check_compatible(
     info: ServerInfo, base_digest: str, tokenizer_digest: str, template_digest: str, vocab: int
 ) -> None:
     """Refuse a server that does not work on the trainer's model: Incompatible names everything that differs."""
-    pairs = (
-        ("protocol", info.protocol, PROTOCOL),
-        ("base model", info.base_digest, base_digest),
-        ("tokenizer", info.tokenizer_digest, tokenizer_digest),
-        ("chat template", info.template_digest, template_digest),
-        ("vocabulary", info.vocab_size, vocab),
-    )
-    wrong = [f"{what} ({_short(theirs)} there, {_short(ours)} here)" for what, theirs, ours in pairs if theirs != ours]
+    ours = ServerInfo(PROTOCOL, info.model, base_digest, tokenizer_digest, template_digest, vocab, info.context)
+    wrong = _unequal(info, ours)
     if wrong:
+        listed = ", ".join(f"{what} ({there} there, {here} here)" for what, there, here in wrong)
         raise Incompatible(
-            f"the server's model {info.model!r:.100} is not the trainer's: {', '.join(wrong)}. "
+            f"the server's model {info.model!r:.100} is not the trainer's: {listed}. "
             "Start the server with the same model and version of Legos"
         )
 
 
 def differences(one: ServerInfo, other: ServerInfo) -> list[str]:
     """What two servers, meant to serve the same, do not have in common: "the tokenizer (1a2b... and 3c4d...)"."""
-    pairs = (
-        ("protocol", one.protocol, other.protocol),
-        ("base model", one.base_digest, other.base_digest),
-        ("tokenizer", one.tokenizer_digest, other.tokenizer_digest),
-        ("chat template", one.template_digest, other.template_digest),
-        ("vocabulary", one.vocab_size, other.vocab_size),
-    )
-    return [f"the {what} ({_short(a)} and {_short(b)})" for what, a, b in pairs if a != b]
+    return [f"the {what} ({a} and {b})" for what, a, b in _unequal(one, other)]
+
+
+def _unequal(one: ServerInfo, other: ServerInfo) -> list[tuple[str, str, str]]:
+    """What must agree and does not, with both values."""
+    names = {
+        "protocol": "protocol",
+        "base_digest": "base model",
+        "tokenizer_digest": "tokenizer",
+        "template_digest": "chat template",
+        "vocab_size": "vocabulary",
+    }
+    pairs = [(what, getattr(one, name), getattr(other, name)) for name, what in names.items()]
+    return [(what, _short(a), _short(b)) for what, a, b in pairs if a != b]
 
 
 def _short(value: str | int) -> str:

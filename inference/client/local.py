@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from inference.client import wire
 from inference.client.errors import RequestRefused, ServerUnavailable
-from inference.client.interface import ChatReply, Message, ServerInfo, Usage
+from inference.client.interface import ChatReply, Client, Message, ServerInfo, Usage, chat_options
 from inference.client.packing import PackedAdapter, check_name, pack
 from inference.text import PROTOCOL, template_digest, tokenizer_digest
-from inference.types import Completion, InferenceError, PublishMode, Request, SamplingParams, UnknownAdapter
+from inference.types import Completion, InferenceError, PublishMode, Request, UnknownAdapter
 
 if TYPE_CHECKING:
     from inference.engine import AsyncEngine
@@ -30,7 +29,7 @@ class _Speech:
     stop_ids: frozenset[int] | None
 
 
-class LocalClient:
+class LocalClient(Client):
     """`Client` of an `AsyncEngine`.
 
     model: name or directory the engine's model was loaded from; `info` takes its digests from there. An engine that has
@@ -55,7 +54,6 @@ class LocalClient:
         return f"LocalClient({str(self.model)!r})"
 
     async def complete(self, request: Request, *, session: str | None = None) -> Completion:
-        """See `Client`."""
         if request.stream:
             raise RequestRefused(400, "stream has no meaning for a whole completion; use the engine or the HTTP API")
         if request.sampling.stop_ids is None:
@@ -68,19 +66,10 @@ class LocalClient:
             raise RequestRefused(500, f"generation failed: {done.error}")
         return done
 
-    async def chat(
-        self,
-        messages: Sequence[Message],
-        *,
-        adapter: str | None = None,
-        choices: Sequence[str] | None = None,
-        session: str | None = None,
-        **sampling: Any,
-    ) -> ChatReply:
-        """See `Client`."""
+    async def chat(self, messages: Sequence[Message], *, session: str | None = None, **options: Any) -> ChatReply:
         from inference.text import TextStream
 
-        params = SamplingParams(**sampling)
+        adapter, choices, params = chat_options(**options)
         speech = await self._texts()
         talk = speech.conversations
         if talk is None:
@@ -123,7 +112,6 @@ class LocalClient:
         version: int,
         mode: PublishMode = "pin",
     ) -> str:
-        """See `Client`."""
         import mlx.core as mx
 
         from inference.loading import adapter_tensors
@@ -139,7 +127,6 @@ class LocalClient:
             return await self.engine.call(lambda e: e.publish(name, arrays, scale=scale, version=version, mode=mode))
 
     async def unpublish(self, name: str) -> None:
-        """See `Client`."""
         check_name(name)
 
         with _as_refusals():
@@ -170,7 +157,6 @@ class LocalClient:
         )
 
     async def health(self) -> bool:
-        """See `Client`."""
         return self.engine.worker.healthy()
 
     async def close(self) -> None:
@@ -184,11 +170,6 @@ class LocalClient:
             self._owned = True
             await self.engine.start()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _texts(self) -> _Speech:
         """The renderer of the engine's tokenizer; made once, beside the loop, as it tries out the chat template."""

@@ -10,13 +10,11 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from inference.client.endpoint import Endpoint
 from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
-from inference.client.interface import ChatReply, Client, Message, ServerInfo
-from inference.client.members import Members
+from inference.client.interface import ChatReply, Client, Message, ServerInfo, chat_options
+from inference.client.members import Endpoint, Members
 from inference.client.packing import PackedAdapter, check_name, pack
 from inference.client.publications import Publication
 from inference.client.retry import Retry
@@ -37,7 +35,7 @@ class EndpointStatus:
     error: str | None
 
 
-class Pool:
+class Pool(Client):
     """`Client` of several clients that serve the same model. It closes them.
 
     A request goes to the endpoint with the fewest outstanding ones, a `session` to the one that answered it last. When
@@ -67,20 +65,10 @@ class Pool:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     async def complete(self, request: Request, *, session: str | None = None) -> Completion:
-        """See `Client`."""
         return await self._ask(lambda client: client.complete(request), request.adapter, session)
 
-    async def chat(
-        self,
-        messages: Sequence[Message],
-        *,
-        adapter: str | None = None,
-        choices: Sequence[str] | None = None,
-        session: str | None = None,
-        **sampling: Any,
-    ) -> ChatReply:
-        """See `Client`."""
-        options = {"adapter": adapter, "choices": choices, **sampling}
+    async def chat(self, messages: Sequence[Message], *, session: str | None = None, **options: Any) -> ChatReply:
+        adapter, *_ = chat_options(**options)
         return await self._ask(lambda client: client.chat(messages, **options), adapter, session)
 
     async def _ask(self, call: Callable[[Client], Awaitable[T]], adapter: str | None, session: str | None) -> T:
@@ -180,7 +168,6 @@ class Pool:
         return new.packed.digest
 
     async def unpublish(self, name: str) -> None:
-        """See `Client`."""
         check_name(name)
         await self._members.start()
         async with self._publishing:
@@ -235,11 +222,6 @@ class Pool:
             await asyncio.gather(*(e.client.close() for e in entered))
             raise
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 def _listed(refusals: Sequence[RequestRefused]) -> str:

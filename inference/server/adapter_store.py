@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import json
 import re
-import struct
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +17,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from inference import loading
+from inference import loading, tensors
 from inference.adapters import PreparedAdapter
 from inference.engine import AsyncEngine, Engine
 from inference.server.metrics import Metrics
@@ -138,8 +136,6 @@ async def _aside(prepare: Callable[[Engine], PreparedAdapter], engine: Engine) -
 def _scale_in(body: bytes) -> float:
     """The scale that the file's metadata names."""
     try:
-        (size,) = struct.unpack("<Q", body[:8])
-        head = json.loads(body[8 : 8 + min(size, 1 << 20)])
-        return float(head["__metadata__"]["scale"])
-    except (struct.error, ValueError, KeyError, TypeError, RecursionError):
+        return float(tensors.parse(body).metadata["scale"])
+    except (ValueError, KeyError, TypeError):
         raise ServerError(400, "give the adapter's scale: ?scale=NUMBER, or 'scale' in the file's metadata") from None

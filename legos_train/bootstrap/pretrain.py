@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from random import Random
 from typing import Any, cast
@@ -16,13 +16,14 @@ from mlx.utils import tree_flatten
 from mlx_lm.models import qwen3
 
 from legos_train.bootstrap import texts
-from legos_train.bootstrap.meter import Report
 from legos_train.bootstrap.tokenizer import CONTEXT, ChatEncoder
 from legos_train.bootstrap.training_rows import PROMPT, RECALL, REPLY, RESULT, PretrainingBatch, collate, make_row
 from legos_train.loss import distribution
 from legos_train.model import site_hidden
 
 LEGALITY = 4.0
+Report = Callable[[int, int, dict[str, float]], None]
+"""Called with the step, the number of steps, and the loss by kind of token."""
 KIND_NAMES = {REPLY: "reply", RESULT: "result", PROMPT: "prompt", RECALL: "recall"}
 
 

@@ -4,7 +4,7 @@ A language model of 0.74 M parameters that knows the texts of the registered env
 with equal probability. Register an environment and run this again, and the new model knows its texts too.
 
     sentences.py   a generator of sentences          texts.py      dialogues from random play
-    tokenizer.py   byte-level BPE, chat template     rows.py       dialogues to token ids and soft targets
+    tokenizer.py   byte-level BPE, chat template     training_rows.py  dialogues to token ids and soft targets
     pretrain.py    the training loop                 measure.py    exact illegal mass and evenness of a model
 """
 
@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from legos_train.bootstrap import pretrain, texts, tokenizer
-from legos_train.bootstrap.meter import Report, progress_report
+from legos_train.bootstrap.pretrain import Report
+from legos_train.observe import ProgressLine
 
 STEPS = 1500
 BATCH = 28
@@ -71,11 +71,12 @@ def bootstrap(
     encoder = tokenizer.ChatEncoder(trained)
     config = pretrain.model_config(trained.get_vocab_size())
     model = pretrain.new_model(config, seed)
-    with nullcontext(progress if callable(progress) else None) if progress is not True else progress_report() as report:
-        pretrain.pretrain(
-            model, encoder, steps=steps, seed=seed, report=report, dialogues=stream(seed), batch_size=batch_size
-        )
-
+    line = ProgressLine("steps")
+    report = progress if callable(progress) else _averages(line) if progress else None
+    pretrain.pretrain(
+        model, encoder, steps=steps, seed=seed, report=report, dialogues=stream(seed), batch_size=batch_size
+    )
+    line.close()
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save_tokenizer(trained, folder)
     end, pad = encoder.end, trained.token_to_id(tokenizer.END_OF_TEXT)
@@ -86,6 +87,18 @@ def bootstrap(
     weights = dict(tree_flatten(model.parameters()))
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
     return folder
+
+
+def _averages(line: ProgressLine) -> Report:
+    """Shows the losses on a progress line, averaged over about the last 50 steps."""
+    means: dict[str, float] = {}
+
+    def report(step: int, steps: int, losses: dict[str, float]) -> None:
+        for name, loss in losses.items():
+            means[name] = means.get(name, loss) + (loss - means.get(name, loss)) / 25
+        line(step, steps, "; loss " + ", ".join(f"{name} {mean:.3f}" for name, mean in means.items()))
+
+    return report
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:

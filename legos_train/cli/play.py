@@ -17,7 +17,7 @@ import legos_envs
 from inference import InferenceError
 from legos_envs import Episode
 from legos_train.cli.arguments import ENV, Parser
-from legos_train.cli.play_table import Left, Table
+from legos_train.cli.play_table import Left, PlaySession
 from legos_train.config import parse_assignments
 from legos_train.evaluation import outcomes
 from legos_train.observe import plain_text
@@ -82,7 +82,7 @@ def _run(env: Any, who: dict[str, str], options: Any) -> int:
         players = {agent: None if policy == "human" else cast.player(policy) for agent, policy in who.items()}
         seed = secrets.randbits(31) if options.seed is None else options.seed
         people = [agent for agent, policy in who.items() if policy == "human"]
-        table = Table(env, players, seed, write=_write, pass_on=_hand_over if _at_a_terminal() else None)
+        table = PlaySession(env, players, seed, write=_write, pass_on=_hand_over if _at_a_terminal() else None)
         others = ", ".join(f"{agent} is {policy}" for agent, policy in who.items() if policy != "human")
         print(f"You are {' and '.join(people)}{'; ' if others else ''}{others}. Type ? for help, /undo after a typo.\n")
         # asyncio's own handler would only ask the game to end, and the question to the person would stay
@@ -133,7 +133,7 @@ def _hand_over(agent: str) -> None:
     print("\x1b[2J\x1b[3J\x1b[H", end="", flush=True)
 
 
-async def _games(table: Table, who: dict[str, str], cast: words.Cast) -> int:
+async def _games(table: PlaySession, who: dict[str, str], cast: words.Cast) -> int:
     """Plays, shows the result and, to somebody at a terminal, offers to take the last entry back even then.
 
     Returns the exit code: 1 where a player could not answer and nobody wanted to wait for it.
@@ -158,7 +158,7 @@ async def _games(table: Table, who: dict[str, str], cast: words.Cast) -> int:
             return 0
 
 
-def _show_result(table: Table, episode: Episode, who: dict[str, str]) -> None:
+def _show_result(table: PlaySession, episode: Episode, who: dict[str, str]) -> None:
     for said in table.since():
         text = said.text.strip()
         print()
@@ -174,7 +174,7 @@ def _show_result(table: Table, episode: Episode, who: dict[str, str]) -> None:
     print(f"outcome: {episode.outcome or 'ended'}{_verdict(table, episode, who)} (seed {table.seed})")
 
 
-def _verdict(table: Table, episode: Episode, who: dict[str, str]) -> str:
+def _verdict(table: PlaySession, episode: Episode, who: dict[str, str]) -> str:
     """Whether the person has won, where one plays and what one side wins the others lose."""
     people = [agent for agent, policy in who.items() if policy == "human" and episode.trajectories[agent].trainable]
     if len(people) != 1 or not getattr(table.env.unwrapped, "zero_sum", False):

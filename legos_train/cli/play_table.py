@@ -50,7 +50,7 @@ class Said:
     by_person: bool
 
 
-class Table:
+class PlaySession:
     """One episode with people in some seats.
 
     Args:

@@ -52,9 +52,7 @@ def make_parser() -> Parser:
         help="who plays a role: policy, base, random, a run directory, an endpoint",
     )
     p.repeated("--preset", metavar="NAME", help="settings for a task, see the list of presets")
-    p.add_argument(
-        "--smoke", action="store_true", help="with --preset: a small run of `tiny`, to see that all works"
-    )
+    p.add_argument("--smoke", action="store_true", help="with --preset: a small run of `tiny`, to see that all works")
     p.repeated("--config", metavar="FILE.toml", help="settings from a file, on top of the preset")
     p.value("--server", metavar="URL", help="generate on `legos serve`; separate several by commas (--server.urls)")
     p.value("--wandb", metavar="PROJECT", help="also log to Weights & Biases (--logs.wandb)")

@@ -22,7 +22,7 @@ from legos_train.credit.rae import Baselines, Key
 
 
 class PeerCredit:
-    """One advantage per trajectory, from its return and those of its peers, the same for every turn."""
+    """Advantages from comparison with peers: one for each trajectory or, with `targets` overridden, for each turn."""
 
     name: str
 
@@ -34,10 +34,14 @@ class PeerCredit:
         """Trajectories with equal keys are peers. `index` is the place of the episode in the batch."""
         raise NotImplementedError
 
-    def relative(self, total: float, every: Sequence[float], own: Sequence[float]) -> float | None:
-        """The advantage of the return `total`; None when nothing can be compared.
+    def targets(self, trajectory: Trajectory) -> list[float]:
+        """What is compared: the return, for all turns alike; or a number for each turn, compared by turn number."""
+        return [trajectory.total]
 
-        `every`: the returns of all peers, itself among them; `own`: those of them in the same episode.
+    def relative(self, total: float, every: Sequence[float], own: Sequence[float]) -> float | None:
+        """The advantage of the target `total`; None when nothing can be compared.
+
+        `every`: the targets of all peers, itself among them; `own`: those of them in the same episode.
         """
         raise NotImplementedError
 
@@ -46,26 +50,27 @@ class PeerCredit:
         every: dict[Hashable, list[float]] = defaultdict(list)
         own: dict[tuple[int, Hashable], list[float]] = defaultdict(list)
         seen: dict[Key, list[float]] = defaultdict(list)
-        placed: list[list[tuple[Trajectory, float, Hashable]]] = []
+        rows: list[list[tuple[Trajectory, list[float], Hashable]]] = []
         for index, episode in enumerate(episodes):
-            row = []
+            rows.append([])
             for trajectory in trained(episode):
-                total, key = trajectory.total, self.peers(index, episode, trajectory)
-                row.append((trajectory, total, key))
-                every[key].append(total)
-                own[index, key].append(total)
-                seen[episode.env_id, trajectory.role].append(total)
-            placed.append(row)
-        out: list[Advantages] = []
-        for index, (episode, row) in enumerate(zip(episodes, placed, strict=True)):
-            advantages: Advantages = {}
-            for trajectory, total, key in row:
-                value = self.relative(total, every[key], own[index, key])
-                if value is None:
-                    alone = self.singleton == "rae"
-                    value = total - self.baselines(episode.env_id, trajectory.role) if alone else 0.0
-                advantages[trajectory.agent] = np.full(len(trajectory.turns), value)
-            out.append(advantages)
+                targets, peers = self.targets(trajectory), self.peers(index, episode, trajectory)
+                rows[-1].append((trajectory, targets, peers))
+                for number, target in enumerate(targets):
+                    every[peers, number].append(target)
+                    own[index, (peers, number)].append(target)
+                seen[episode.env_id, trajectory.role].append(mean(targets))
+        out: list[Advantages] = [{} for _ in episodes]
+        for index, (episode, row) in enumerate(zip(episodes, rows, strict=True)):
+            for trajectory, targets, peers in row:
+                alone = self.baselines(episode.env_id, trajectory.role) if self.singleton == "rae" else None
+                values = np.zeros(len(targets))
+                for number, target in enumerate(targets):
+                    value = self.relative(target, every[peers, number], own[index, (peers, number)])
+                    if value is None and alone is not None:
+                        value = target - alone
+                    values[number] = value or 0.0
+                out[index][trajectory.agent] = values if len(values) > 1 else np.full(len(trajectory.turns), values[0])
         if self.singleton == "rae":
             self.baselines.fold(seen)
         return out
@@ -78,7 +83,7 @@ class PeerCredit:
         self.baselines.load_state_dict(state["baselines"])
 
 
-class _MeanCredit(PeerCredit):
+class MeanCredit(PeerCredit):
     """Return minus the mean of the peers, itself among them."""
 
     def __init__(self, *, std: bool, singleton: str, decay: float) -> None:
@@ -95,7 +100,7 @@ class _MeanCredit(PeerCredit):
 
 
 @method
-class GRPOCredit(_MeanCredit):
+class GRPOCredit(MeanCredit):
     r"""Return minus the mean return of the role in the group of episodes that were started from one seed.
 
     A group plays the same deal several times, so what is luck of the deal is in the mean, and is subtracted.
@@ -141,7 +146,7 @@ class GRPOCredit(_MeanCredit):
 
 
 @method
-class HierarchicalGRPOCredit(_MeanCredit):
+class HierarchicalGRPOCredit(MeanCredit):
     r"""Return minus the mean return of the siblings in the tree of agents, inside one episode.
 
     Environments with tables inside tables give agents paths: `problem_0/solver_0` and `problem_0/solver_1` answered the

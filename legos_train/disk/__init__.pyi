@@ -1,7 +1,6 @@
 from . import checkpoint as checkpoint
 from . import checkpoint_files as checkpoint_files
 from . import fsops as fsops
-from . import tensors as tensors
 from .adapter_files import save_adapter as save_adapter
 from .crash import crashpoint as crashpoint
 from .metrics_file import MetricsFile as MetricsFile

@@ -19,7 +19,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from legos_train.disk import fsops, tensors
+from inference import tensors
+from legos_train.disk import fsops
 from legos_train.disk.crash import crashpoint
 
 WEIGHTS, CONFIG = "adapters.safetensors", "adapter_config.json"

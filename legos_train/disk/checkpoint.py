@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from legos_train.disk import checkpoint_files, fsops, tensors
+from inference import tensors
+from legos_train.disk import checkpoint_files, fsops
 from legos_train.disk.checkpoint_files import MANIFEST, Damaged, set_aside, steps, sweep
 from legos_train.disk.crash import crashpoint
 from legos_train.errors import RunError

@@ -14,6 +14,7 @@ from legos_train.evaluation.exactly import solvable
 from legos_train.evaluation.games import Game, Pairing, record
 from legos_train.evaluation.journal import Journal, line_of
 from legos_train.evaluation.outcomes import outcome_of
+from legos_train.observe import ProgressLine
 from legos_train.players import actors, words
 from legos_train.rollout import Job, Rollouts
 
@@ -30,7 +31,7 @@ class Stage:
         concurrency: games under way at once.
         retries: how often games that failed are played again.
         judging: the temperature of judges.
-        report: called again and again with the numbers of finished, wanted and lost games.
+        report: shows how many games are finished, wanted and lost.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Stage:
         concurrency: int = 256,
         retries: int = 1,
         judging: float = 0.0,
-        report: Callable[[int, int, int], None] | None = None,
+        report: ProgressLine | None = None,
     ):
         self.cast, self.journal, self.retries, self.report = cast, journal, retries, report
         self.judging = judging
@@ -88,7 +89,8 @@ class Stage:
 
         for _ in self.rollouts.stream(plays, done, failed):
             if self.report is not None:
-                self.report(finished, wanted, len(failures))
+                lost = f"; {len(failures)} lost to failing endpoints" if failures else ""
+                self.report(finished, wanted, lost)
         return failures
 
     def _keep(self, game: Game, episode: Episode, declared: Mapping[str, bool]) -> None:

@@ -17,8 +17,8 @@ from legos_train.evaluation.games import Game, Pairing, Record, seeds_for
 from legos_train.evaluation.journal import Journal
 from legos_train.evaluation.outcomes import sides_of
 from legos_train.evaluation.playing import Stage
-from legos_train.evaluation.progress import ProgressLine
 from legos_train.evaluation.summary import Row, comparisons, row
+from legos_train.observe import ProgressLine
 from legos_train.players import actors, words
 
 Played = list[tuple[Pairing, list[Record]]]
@@ -137,7 +137,7 @@ class Session:
         """
         options = self.options
         people = "human" in {*options.policy, *(getattr(options, "opponent", None) or ()), *self.fixed.values()}
-        report = None if people else ProgressLine()  # it would write between the lines of a game in the terminal
+        report = None if people else ProgressLine("games")  # it would write between the lines of a game in the terminal
         with Journal(options.out) as journal:
             stage = Stage(
                 self.cast,

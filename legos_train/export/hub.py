@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from legos_train.disk import fsops, tensors
+from inference import tensors
+from legos_train.disk import fsops
 from legos_train.errors import ExportError, PolicyError
 from legos_train.export import peft
 from legos_train.export.card import card, trained_on

@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from legos_train.disk import fsops, tensors
+from inference import tensors
+from legos_train.disk import fsops
 from legos_train.errors import ExportError
 from legos_train.export.folder import fresh_folder
 

@@ -108,4 +108,4 @@ def _policy_loss(
     if not stays.all():  # a ratio that overflows would not be finite even with weight 0
         old = mx.where(mx.array(stays > 0), old, mx.stop_gradient(new))
     low, high = settings.clip_low, settings.clip_high
-    return settings.token_loss.loss(Samples(new, old, advantages, low, high, batch.sequence, batch.sequence_length))
+    return settings.token_loss(Samples(new, old, advantages, low, high, batch.sequence, batch.sequence_length))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,19 +28,46 @@ class Samples(NamedTuple):
     lengths: NDArray[np.int32]
 
 
-class TokenLoss(NamedTuple):
-    """A row of `LOSSES`: the loss (M,) of each token, and what else has to know about it."""
+@dataclass(frozen=True, slots=True)
+class TokenLoss:
+    """A row of `LOSSES`: the loss (M,) of each token, and what else has to know about it.
 
-    loss: Callable[[Samples], mx.array]
+    Attributes:
+        function: takes the fields of `Samples` that its parameters name; its docstring is the page in the docs.
+        holds: which ratios the clip holds: none; those that their advantage pushes further, which then have no
+            gradient; or all outside of it, whose gradient is bounded.
+        by_turn: whether all tokens of a turn share one ratio.
+        imitates: whether advantages and the sampler's probabilities play no part.
+    """
+
+    function: Callable[..., mx.array]
     holds: Literal["nothing", "pushed", "outside"] = "nothing"
-    """Which ratios the clip holds: none; those pushed further by their advantage, which then have no gradient; or all
-    that are outside of it, whose gradient is bounded."""
     by_turn: bool = False
-    """Whether all tokens of a turn share one ratio."""
     imitates: bool = False
-    """Whether advantages and the sampler's probabilities play no part."""
+
+    def __call__(self, samples: Samples) -> mx.array:
+        """The loss of each token, (M,)."""
+        return self.function(**{name: getattr(samples, name) for name in inspect.signature(self.function).parameters})
 
 
+LOSSES: dict[str, TokenLoss] = {}
+"""The losses by name. Importing this file loads no MLX, so that settings and help can be read without it."""
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def loss(
+    holds: Literal["nothing", "pushed", "outside"] = "nothing", *, by_turn: bool = False, imitates: bool = False
+) -> Callable[[Function], Function]:
+    """Marks a function as the loss of its name, see `TokenLoss`: settings, help and docs find it by that."""
+
+    def declare(function: Function) -> Function:
+        LOSSES[function.__name__] = TokenLoss(function, holds, by_turn, imitates)
+        return function
+
+    return declare
+
+
+@loss()
 def importance_sampling(new: mx.array, old: mx.array, advantages: mx.array) -> mx.array:
     r"""The advantage, times how much likelier the token has become since it was sampled.
 
@@ -63,6 +92,7 @@ def importance_sampling(new: mx.array, old: mx.array, advantages: mx.array) -> m
     return -fastmath.exp(new - old) * advantages
 
 
+@loss("pushed")
 def ppo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, clip_high: float) -> mx.array:
     r"""The advantage times the probability ratio, clipped: no gradient from a token that was moved far enough already.
 
@@ -90,6 +120,7 @@ def ppo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, cli
     return _clipped(fastmath.exp(new - old), advantages, clip_low, clip_high)
 
 
+@loss("outside")
 def cispo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, clip_high: float) -> mx.array:
     r"""The log-likelihood, weighted by advantage and clipped ratio: a clipped token keeps a bounded gradient.
 
@@ -117,6 +148,7 @@ def cispo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, c
     return -mx.stop_gradient(ratio) * advantages * new
 
 
+@loss(imitates=True)
 def sft(new: mx.array) -> mx.array:
     r"""The negative log-likelihood of what was said. Advantages play no part.
 
@@ -138,6 +170,7 @@ def sft(new: mx.array) -> mx.array:
     return -new
 
 
+@loss("pushed", by_turn=True)
 def gspo(
     new: mx.array,
     old: mx.array,
@@ -241,19 +274,3 @@ def _clipped(ratio: mx.array, advantages: mx.array, clip_low: float, clip_high: 
     import mlx.core as mx
 
     return -mx.minimum(ratio * advantages, mx.clip(ratio, 1.0 - clip_low, 1.0 + clip_high) * advantages)
-
-
-LOSSES: dict[str, TokenLoss] = {
-    "ppo": TokenLoss(lambda s: ppo(s.new, s.old, s.advantages, s.clip_low, s.clip_high), holds="pushed"),
-    "importance_sampling": TokenLoss(lambda s: importance_sampling(s.new, s.old, s.advantages)),
-    "gspo": TokenLoss(
-        lambda s: gspo(
-            s.new, s.old, s.advantages, s.sequence, clip_low=s.clip_low, clip_high=s.clip_high, lengths=s.lengths
-        ),
-        holds="pushed",
-        by_turn=True,
-    ),
-    "cispo": TokenLoss(lambda s: cispo(s.new, s.old, s.advantages, s.clip_low, s.clip_high), holds="outside"),
-    "sft": TokenLoss(lambda s: sft(s.new), imitates=True),
-}
-"""The losses by name. Importing this file loads no MLX, so that settings and help can be read without it."""

@@ -6,7 +6,7 @@ For the decoders of `inference.forward.blocks`. Three savings over calling the m
 * the last block needs the hidden states of the sites only, so its queries, its MLP and the final norm see nothing else;
 * softmax and SwiGLU come from `inference.forward.fastmath`.
 
-`Policy` compares the result with the model's own answer before it relies on it.
+`LoRAPolicy` compares the result with the model's own answer before it relies on it.
 """
 
 from __future__ import annotations

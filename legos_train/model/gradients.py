@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -11,17 +11,14 @@ from numpy.typing import NDArray
 
 from legos_train.batch import Batch
 from legos_train.loss import LossSettings, metrics, objective
+from legos_train.model.lora import Weights
+from legos_train.model.policy import LoRAPolicy
+from legos_train.model.ranks import World
 from legos_train.model.recompute import Outcome
-
-if TYPE_CHECKING:
-    from legos_train.model.policy import Policy
-    from legos_train.model.ranks import World
-
-Weights = dict[str, mx.array]
 
 
 def prepare(
-    policy: Policy,
+    policy: LoRAPolicy,
     batch: Batch,
     settings: LossSettings,
     *,
@@ -46,7 +43,7 @@ def prepare(
 
 
 def loss_and_grad(
-    policy: Policy,
+    policy: LoRAPolicy,
     batch: Batch,
     settings: LossSettings,
     *,

@@ -16,6 +16,9 @@ from mlx.utils import tree_unflatten
 
 from legos_train.config import sections
 
+Weights = dict[str, mx.array]
+"""LoRA weights by mlx-lm's names, such as `model.layers.0.self_attn.q_proj.lora_a`."""
+
 
 class Switch:
     """Turns all LoRA layers of one policy on and off together."""

@@ -11,15 +11,16 @@ import mlx.optimizers as optim
 import numpy as np
 from mlx import nn
 
+from inference import tensors
 from legos_train.batch import Batch
 from legos_train.config import TrainConfig
-from legos_train.disk import tensors
 from legos_train.errors import ConfigError, TrainingError
 from legos_train.loss import LossSettings
 from legos_train.model.backend import BackendState, Capabilities, Snapshot
 from legos_train.model.gradients import clip_grads, loss_and_grad, prepare
+from legos_train.model.lora import Weights
 from legos_train.model.other_run import rescaled, snapshots_for
-from legos_train.model.policy import Policy, Weights
+from legos_train.model.policy import LoRAPolicy
 from legos_train.model.ranks import World
 from legos_train.model.weight_average import WeightAverage
 from legos_train.players import words
@@ -33,7 +34,7 @@ class MLXBackend:
 
     def __init__(self, model: nn.Module, config: TrainConfig, world: World | None = None):
         self.config, self.world = config, world
-        self.policy = Policy(model, config.lora, seed=config.seed, checkpoint_layers=config.optim.checkpoint_layers)
+        self.policy = LoRAPolicy(model, config.lora, seed=config.seed, checkpoint_layers=config.optim.checkpoint_layers)
         self.vocabulary = self.policy.vocabulary
         self._average = WeightAverage(config.average, config.steps, self.policy.trainable())
         self._grads: Weights | None = None

@@ -1,6 +1,6 @@
 """The policy being trained: a base model shared with whoever loaded it, plus LoRA weights of its own.
 
-    policy = Policy(model, sections.LoRASettings(rank=16), seed=0)
+    policy = LoRAPolicy(model, sections.LoRASettings(rank=16), seed=0)
     loss, grads, numbers = loss_and_grad(policy, batch, LossSettings())
     policy.load(optimizer.apply_gradients(grads, policy.trainable()))
     policy.save("adapters/step_1")
@@ -33,19 +33,16 @@ from legos_train.disk import save_adapter
 from legos_train.loss import distribution
 from legos_train.model import recompute
 from legos_train.model.decoder import site_hidden
-from legos_train.model.gradients import Weights, clip_grads, grad_norm, loss_and_grad, prepare
 from legos_train.model.logprob_cache import LogprobCache
-from legos_train.model.lora import Switch, add_lora, share
+from legos_train.model.lora import Switch, Weights, add_lora, share
 from legos_train.model.recompute import Outcome
 from legos_train.model.shared_prefix import has_plain_cache, hidden_states
-
-__all__ = ["FULL_ROW_VOCABULARY", "Policy", "Weights", "clip_grads", "grad_norm", "loss_and_grad", "prepare"]
 
 FULL_ROW_VOCABULARY = 8192  # up to this size the reference cache keeps whole distributions
 MIN_PREFIX = 8  # a shorter shared prefix saves less than a second pass through the layers costs
 
 
-class Policy:
+class LoRAPolicy:
     """Base model + LoRA. `model` is any mlx-lm model; it is not changed and its arrays are not copied.
 
     `seed` alone decides the initial LoRA weights. `cache_bytes` bounds the cache of reference log-probabilities. On the

@@ -4,5 +4,6 @@ from . import report as report
 from . import viewer as viewer
 from .dashboard import Progress as Progress
 from .dashboard import sparkline as sparkline
+from .progress_line import ProgressLine as ProgressLine
 from .result import Result as Result
 from .trackers import trackers as trackers

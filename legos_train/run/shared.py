@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from inference import tensors
 from legos_envs import Episode
 from legos_envs.records import episode_from_json, episode_to_json
-from legos_train.disk import checkpoint, tensors
+from legos_train.disk import checkpoint
 from legos_train.model import RankLost, World
 from legos_train.rollout import Generator, Job
 

@@ -12,7 +12,7 @@ import pytest
 import legos_envs
 from legos_envs import Decision, Policy
 from legos_envs.policies import HumanPolicy, RandomPolicy, make_policy
-from legos_train.cli.play_table import Left, Table
+from legos_train.cli.play_table import Left, PlaySession
 from legos_train.observe.plain_text import repeated, squared
 
 
@@ -34,13 +34,13 @@ class Terminal:
 
 def played(
     lines: Sequence[str], env_id: str = "TicTacToe-v0", opponent: Policy | None = None, seed: int = 3
-) -> tuple[Table, legos_envs.Episode, str]:
+) -> tuple[PlaySession, legos_envs.Episode, str]:
     terminal = Terminal(*lines)
     env = legos_envs.make(env_id)
     env.reset(seed=0)
     first, *others = env.possible_agents
     policy = opponent or make_policy("scripted:first", env)
-    table = Table(env, {first: None, **dict.fromkeys(others, policy)}, seed, terminal.read, terminal.write)
+    table = PlaySession(env, {first: None, **dict.fromkeys(others, policy)}, seed, terminal.read, terminal.write)
     return table, asyncio.run(table.play()), terminal.shown
 
 
@@ -132,7 +132,7 @@ def against_a_model(engine: Engine, *lines: str, **player: Any) -> legos_envs.Ep
     env.reset(seed=0)
     terminal = Terminal(*lines)
     model: Any = ModelPlayer(engine, Renderer(), **player)  # type: ignore[arg-type]
-    table = Table(env, {"player_0": None, "player_1": model}, 5, terminal.read, terminal.write)
+    table = PlaySession(env, {"player_0": None, "player_1": model}, 5, terminal.read, terminal.write)
     return asyncio.run(table.play())
 
 
@@ -170,7 +170,7 @@ def test_where_any_text_will_do_only_a_slash_makes_a_command() -> None:
     env = legos_envs.make("Debate-v0")
     env.reset(seed=0)
     players: dict[str, Policy | None] = {agent: RandomPolicy() for agent in env.possible_agents}
-    table = Table(env, {**players, "pro_0": None}, 1, terminal.read, terminal.write)
+    table = PlaySession(env, {**players, "pro_0": None}, 1, terminal.read, terminal.write)
     episode = asyncio.run(table.play())
     assert actions(episode)["pro_0"][0] == "What I mean." and "taken back: undo" in terminal.shown
     assert "any text" in terminal.shown
@@ -220,7 +220,7 @@ def test_between_two_people_the_screen_is_handed_over() -> None:
     def pass_on(agent: str) -> None:
         terminal.write(f"now {agent}")
 
-    table = Table(env, dict.fromkeys(env.possible_agents), 3, terminal.read, terminal.write, pass_on)
+    table = PlaySession(env, dict.fromkeys(env.possible_agents), 3, terminal.read, terminal.write, pass_on)
     asyncio.run(table.play())
     before, _, after = terminal.shown.partition("now player_1\n")
     assert "You are player 0" in before and "You are player 1" not in before and "You are player 1" in after

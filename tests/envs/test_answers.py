@@ -344,7 +344,7 @@ def test_formulas_in_threads_and_in_a_running_event_loop(math_verify):
 
 
 def test_a_hostile_formula_is_false_within_the_limit(math_verify):
-    _hostile("9^{9^{9^{9}}}")
+    _hostile("9^{9^{9^{9}}}")  # that a worker comes back after a kill is shown above, with one that loads at once
 
 
 @pytest.mark.slow
@@ -353,6 +353,7 @@ def test_a_hostile_formula_is_false_within_the_limit(math_verify):
 )
 def test_other_hostile_formulas(math_verify, text):
     _hostile(text)
+    assert same_answer("x+x", "2x")
 
 
 def _hostile(text):
@@ -360,7 +361,6 @@ def _hostile(text):
     start = time.monotonic()
     assert same_answer(text, "x+1", seconds=0.5) is False
     assert time.monotonic() - start < 2
-    assert same_answer("x+x", "2x")
 
 
 @pytest.mark.skipif(not (SHARED / "math500").exists(), reason="the data are not here")

@@ -7,11 +7,13 @@ import statistics
 import pytest
 
 import legos_envs
-from legos_envs.pages import described_arguments, page
+from legos_envs.pages import constructor_arguments, described_arguments, page
 from legos_envs.policies import make_policy
 
 IDS = legos_envs.registered()
 EPISODES = 120
+LONG = ("CodeGen-v0", "EloArena-v0", "Negotiation-v0", "PigDice-v0", "SelfDistillation-v0", "Tournament-v0")
+"""Their episodes are long and their returns vary little, so that a third as many show as much."""
 
 
 @pytest.mark.parametrize("id", IDS)
@@ -31,7 +33,7 @@ def test_the_page_names_every_argument_and_option(id):
     assert all(f"`{name}`" in arguments for name in own)
     assert all(f"| `{name}` | {text} |" in arguments.replace("\\|", "|") for name, text in env.reset_options.items())
     names = {name for names in described_arguments(type(env)) for name in names.split(", ")}
-    assert names - {"**kwargs"} <= {*own}
+    assert names - {"**kwargs"} <= {parameter.name for parameter in constructor_arguments(type(env))}
 
 
 def test_a_module_that_says_little_gets_a_page_all_the_same(tmp_path):
@@ -50,7 +52,7 @@ def test_a_module_that_says_little_gets_a_page_all_the_same(tmp_path):
 @pytest.mark.parametrize("id", IDS)
 def test_scripted_players_get_what_the_page_says(id):
     """Within four standard errors of the mean."""
-    compare_with_page(id, EPISODES)
+    compare_with_page(id, EPISODES // 3 if id in LONG else EPISODES)
 
 
 @pytest.mark.slow

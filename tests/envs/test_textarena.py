@@ -90,7 +90,7 @@ def test_checks(game):
 
 @pytest.mark.parametrize("game", ["KuhnPoker-v0", "Briscola-v0"])
 def test_hidden_information(game):
-    report = check_env(env_id(game), only=("hidden.private",), raise_on_failure=True)
+    report = check_env(env_id(game), episodes=30, only=("hidden.private",), raise_on_failure=True)
     assert report.passed == ["hidden.private"]
 
 

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from legos_train.cli.main import main
-from legos_train.evaluation import progress
-from legos_train.evaluation.progress import ProgressLine, duration
+from legos_train.observe import progress_line
+from legos_train.observe.progress_line import ProgressLine, duration
 
 
 class Terminal(io.StringIO):
@@ -20,9 +20,9 @@ class Terminal(io.StringIO):
 def run(file: io.StringIO, *, step: float) -> None:
     """100 games, 40 of which were kept; one more every `step` seconds; three are lost meanwhile."""
     now = 0.0
-    report = ProgressLine(file, lambda: now)
+    report = ProgressLine("games", file, lambda: now)
     for done in range(40, 101):
-        report(done, 100, 3 * (done > 70))
+        report(done, 100, "; 3 lost to failing endpoints" if done > 70 else "")
         now += step
     report.close()
 
@@ -54,7 +54,7 @@ def test_durations() -> None:
 def test_json_on_standard_output_stays_pure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(progress_line, "FIRST_SECONDS", 0.0)
     assert main(["eval", "KuhnPoker-v0", "-m", "random", "-n", "8", "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["results"][0]["games"] == 8 and "/8 games" in said.err

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import mlx.core as mx
+import mlx_lm
 import numpy as np
 import pytest
 from mlx import nn
@@ -17,21 +18,31 @@ from tokenizers import Tokenizer
 
 import inference
 import legos_envs
+from inference.forward import fastblas
 from inference.text import Renderer
 from legos_envs import exact
 from legos_envs.parsing import action
-from legos_train.bootstrap import bootstrap, measure, pretrain, rows, sentences, texts
+from legos_train.bootstrap import bootstrap, measure, pretrain, sentences, texts
+from legos_train.bootstrap import training_rows as rows
 from legos_train.bootstrap.texts import Dialogue, Exchange
 from legos_train.bootstrap.tokenizer import ChatEncoder, train_tokenizer
 from legos_train.cli.main import main
+from legos_train.players import ModelPlayer
 
 TINY = Path(inference.__file__).parent / "models" / "tiny"
 ENVS = [(label, env) for label, env in measure.solvable()]
 
 
 @pytest.fixture(scope="module")
-def tiny() -> tuple[Any, ChatEncoder]:
+def tiny() -> ModelPlayer:
     return measure.load(TINY)
+
+
+def load(folder: Path) -> tuple[Any, ChatEncoder]:
+    """The bare model of a folder, and the encoder of its tokenizer."""
+    fastblas.enable()
+    mx.disable_compile()  # on the CPU it compiles C++ for every new shape
+    return mlx_lm.load(str(folder))[0], ChatEncoder(Tokenizer.from_file(str(folder / "tokenizer.json")))
 
 
 # --- the shipped model -----------------------------------------------------------------------------------------------
@@ -40,34 +51,34 @@ def tiny() -> tuple[Any, ChatEncoder]:
 @pytest.mark.parametrize("env", [pytest.param(env, id=label) for label, env in ENVS])
 def test_in_every_information_set_it_plays_legal_moves_and_all_of_them_alike(tiny: Any, env: Any) -> None:
     sets = measure.sets_of(env)
-    got = measure.evenness(*tiny, env, sets[:: max(1, len(sets) // 200)])
+    got = measure.evenness(tiny, env, sets[:: max(1, len(sets) // 200)])
     assert got.illegal_max < 0.01
     assert got.kl_mean < 0.01 and got.kl_max < 0.05
 
 
 @pytest.mark.slow
 def test_in_all_positions_of_tic_tac_toe_it_plays_legal_moves(tiny: Any) -> None:
-    got = measure.evenness(*tiny, legos_envs.make("TicTacToe-v0").unwrapped)
+    got = measure.evenness(tiny, legos_envs.make("TicTacToe-v0").unwrapped)
     assert got.info_sets == 4520
     assert got.illegal_max < 0.01
 
 
 @pytest.mark.parametrize("env_id", ["KuhnPoker-v0", "Nim-v0"])
 def test_boxed_answers_are_legal_too(tiny: Any, env_id: str) -> None:
-    got = measure.evenness(*tiny, legos_envs.make(env_id, action_format="boxed").unwrapped)
+    got = measure.evenness(tiny, legos_envs.make(env_id, action_format="boxed").unwrapped)
     assert got.illegal_max < 0.02
 
 
 def test_kuhn_poker_starts_from_uniform_play(tiny: Any) -> None:
     env = legos_envs.make("KuhnPoker-v0").unwrapped
-    table = measure.policy_table(*tiny, env)
+    table = measure.policy_table(tiny, env)
     assert exact.nash_conv(env.game, lambda infoset: table[infoset]) == pytest.approx(0.9167, abs=0.06)
 
 
-def test_the_card_can_be_learned_from(tiny: Any) -> None:
+def test_the_card_can_be_learned_from() -> None:
     """A base that cannot see its card fails here: without the card the best loss is 0.47."""
     env = legos_envs.make("KuhnPoker-v0").unwrapped
-    model, encoder = measure.load(TINY)
+    model, encoder = load(TINY)
     sets = exact.info_sets(env.game)
     batch = rows.collate([_best_move_row(encoder, env, infoset) for infoset in sets])
     model.freeze()
@@ -81,10 +92,10 @@ def test_the_card_can_be_learned_from(tiny: Any) -> None:
     assert loss.item() < 0.05
 
 
-def test_the_board_can_be_read_where_the_move_is_chosen(tiny: Any) -> None:
+def test_the_board_can_be_read_where_the_move_is_chosen() -> None:
     """Linearly, from the state that the move is read off. A base that only copied the free numbers got 0.74 to 0.88."""
     env = legos_envs.make("TicTacToe-v0").unwrapped
-    model, encoder = tiny
+    model, encoder = load(TINY)
     sets = measure.sets_of(env)
     sets = [sets[i] for i in np.random.default_rng(0).choice(len(sets), 900, replace=False)]
     prompts = [encoder.prompt(env.observation_in(one)["messages"]) + encoder.text("[") for one in sets]
@@ -270,7 +281,7 @@ def test_the_loss_of_a_batch_is_that_of_its_rows_one_by_one(dialogues: list[Dial
 def test_three_steps_make_a_folder_that_loads_and_the_same_bytes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("legos_train.bootstrap.TOKENIZER_DIALOGUES", 600)
+    monkeypatch.setattr("legos_train.bootstrap.recipe.TOKENIZER_DIALOGUES", 600)
     seen: list[int] = []
     first = bootstrap(tmp_path / "a", steps=3, seed=4, progress=lambda step, steps, losses: seen.append(step))
     second = bootstrap(tmp_path / "b", steps=3, seed=4, progress=False)
@@ -285,7 +296,7 @@ def test_three_steps_make_a_folder_that_loads_and_the_same_bytes_again(
     ]
     for name in names:
         assert (first / name).read_bytes() == (second / name).read_bytes(), name
-    model, encoder = measure.load(first)
+    model, encoder = load(first)
     fresh = pretrain.new_model(json.loads((first / "config.json").read_text()), 4)
     moved = [mx.any(a != b).item() for (_, a), (_, b) in zip(*(tree_flatten(m.parameters()) for m in (model, fresh)))]
     assert all(moved)
@@ -305,9 +316,9 @@ def test_a_folder_with_a_model_is_left_alone(capsys: pytest.CaptureFixture[str])
 @pytest.mark.timeout(3600)
 def test_the_whole_recipe_makes_an_even_player(tmp_path: Path) -> None:
     folder = bootstrap(tmp_path / "tiny", progress=False)
-    model, encoder = measure.load(folder)
+    player = measure.load(folder)
     for _, env in measure.solvable():
-        assert measure.evenness(model, encoder, env).illegal_mean < 0.01
+        assert measure.evenness(player, env).illegal_mean < 0.01
 
 
 def test_the_report_has_a_row_for_every_solvable_env_and_both_checks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,8 +7,8 @@ from itertools import islice
 
 import pytest
 
+from benchmarks.arithmetic_base import DIGITS, PROBLEMS, REPLIES, STARTS, proposal, solutions, stream
 from legos_envs.tasks.problems.proposer_solver import examine
-from legos_train.bootstrap.arithmetic import DIGITS, PROBLEMS, REPLIES, STARTS, proposal, solutions, stream
 
 
 def test_every_proposal_is_played():

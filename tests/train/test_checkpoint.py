@@ -11,7 +11,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from legos_train.disk import checkpoint, tensors
+from inference import tensors
+from legos_train.disk import checkpoint
 from legos_train.errors import RunError
 
 ARRAYS = {

@@ -16,7 +16,8 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from legos_train.disk import checkpoint, fsops, save_adapter, tensors
+from inference import tensors
+from legos_train.disk import checkpoint, fsops, save_adapter
 
 Node = dict[str, Any]
 Call = tuple[str, tuple[Any, ...], Any]

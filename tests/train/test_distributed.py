@@ -17,8 +17,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from inference import tensors
 from legos_train import ConfigError, Trainer, train
-from legos_train.disk import MetricsFile, tensors
+from legos_train.disk import MetricsFile
 from legos_train.model import joined
 from legos_train.model.rank_watch import RankLost, Watch
 from legos_train.run import build

@@ -18,7 +18,8 @@ from legos_train.batch import pack
 from legos_train.config.sections import LoRASettings
 from legos_train.loss import objective
 from legos_train.model import policy as policy_module
-from legos_train.model.policy import Policy, clip_grads, grad_norm, loss_and_grad, prepare
+from legos_train.model.gradients import clip_grads, grad_norm, loss_and_grad, prepare
+from legos_train.model.policy import LoRAPolicy
 from tests.train.helpers import plain_loss
 
 VOCABULARY = 64
@@ -58,7 +59,9 @@ def make_model(kind="qwen3", seed=0, **options):
 
 def make_policy(model=None, seed=0, **options):
     """A policy whose LoRA weights have moved off their start, so that every gradient is non-zero."""
-    policy = Policy(model if model is not None else make_model(), LoRASettings(rank=3, scale=2.0, **options), seed=seed)
+    policy = LoRAPolicy(
+        model if model is not None else make_model(), LoRASettings(rank=3, scale=2.0, **options), seed=seed
+    )
     rng = np.random.default_rng(seed + 1)
     policy.load(
         {n: w + mx.array(0.05 * rng.normal(size=w.shape).astype(np.float32)) for n, w in policy.trainable().items()}
@@ -112,13 +115,13 @@ def test_the_base_is_shared_and_untouched():
 
 
 def test_names_shapes_and_seed():
-    policy = Policy(make_model(), LoRASettings(rank=3), seed=1)
+    policy = LoRAPolicy(make_model(), LoRASettings(rank=3), seed=1)
     weights = policy.trainable()
     assert len(weights) == 2 * 2 * 7
     assert weights["model.layers.0.self_attn.q_proj.lora_a"].shape == (32, 3)
     assert weights["model.layers.1.mlp.down_proj.lora_b"].shape == (3, 32)
     assert all((w == 0).all().item() == name.endswith("lora_b") for name, w in weights.items())
-    again, other = (Policy(make_model(), LoRASettings(rank=3), seed=s).trainable() for s in (1, 2))
+    again, other = (LoRAPolicy(make_model(), LoRASettings(rank=3), seed=s).trainable() for s in (1, 2))
     assert all(mx.array_equal(w, again[name]) for name, w in weights.items())
     name = "model.layers.0.mlp.up_proj.lora_a"
     assert not mx.array_equal(weights[name], other[name])
@@ -127,7 +130,7 @@ def test_names_shapes_and_seed():
 
 def test_a_fresh_policy_is_the_base():
     model, batch = make_model(), make_batch()
-    policy = Policy(model, seed=3)
+    policy = LoRAPolicy(model, seed=3)
     assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(model, batch))
 
 
@@ -195,8 +198,8 @@ def test_adapters_somebody_else_put_on_are_peeled_off():
     plain, batch = make_model(), make_batch()
     adapted = make_model()
     linear_to_lora_layers(adapted, 2, {"rank": 2, "scale": 1.0, "dropout": 0.0})
-    assert Policy(adapted).trainable().keys() == Policy(plain).trainable().keys()
-    assert mx.array_equal(Policy(adapted).forward(batch), Policy(plain).forward(batch))
+    assert LoRAPolicy(adapted).trainable().keys() == LoRAPolicy(plain).trainable().keys()
+    assert mx.array_equal(LoRAPolicy(adapted).forward(batch), LoRAPolicy(plain).forward(batch))
 
 
 SETTINGS = {
@@ -220,7 +223,7 @@ def test_gradients_do_not_depend_on_how_they_are_computed(settings):
     )
     reference = None
     if settings.kl:
-        logits = naive_logits(Policy(make_model()).model, batch)
+        logits = naive_logits(LoRAPolicy(make_model()).model, batch)
         reference = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
 
     def definition():
@@ -301,7 +304,7 @@ def test_reference_is_the_base_and_cached(vocabulary, monkeypatch):
 def test_a_full_cache_forgets_but_does_not_lie():
     policy, batch = make_policy(), make_batch()
     expected = policy.reference(batch)
-    small = Policy(make_model(), cache_bytes=1500)
+    small = LoRAPolicy(make_model(), cache_bytes=1500)
     for seed in (0, 1, 0):
         small.reference(make_batch(seed=seed))
         assert small._cache.used <= 1500
@@ -356,7 +359,7 @@ def test_recomputed_blocks_give_the_same_gradient(prefix):
 def test_recomputing_keeps_less_and_says_where_it_cannot():
     model, batch = make_model(num_hidden_layers=8), make_batch()
     peaks = []
-    for policy in (Policy(model), Policy(model, checkpoint_layers=True)):
+    for policy in (LoRAPolicy(model), LoRAPolicy(model, checkpoint_layers=True)):
         assert not policy.notes
         mx.reset_peak_memory()
         before = mx.get_active_memory()
@@ -364,7 +367,7 @@ def test_recomputing_keeps_less_and_says_where_it_cannot():
         peaks.append(mx.get_peak_memory() - before)
     assert peaks[1] < 0.6 * peaks[0]
     windowed = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
-    policy = Policy(make_model("llama", **windowed), checkpoint_layers=True)
+    policy = LoRAPolicy(make_model("llama", **windowed), checkpoint_layers=True)
     assert policy.path == "plain" and "checkpoint_layers has no effect" in policy.notes[-1]
     assert loss_and_grad(policy, batch, plain_loss())[2]["finite"]
 

@@ -69,7 +69,7 @@ def solve(question: str) -> str | None:
     return question.rpartition(": ")[2] if question.startswith("Please repeat this word: ") else None
 
 
-class Policy(NamedTuple):
+class ReplyRule(NamedTuple):
     """What an assistant must not do, how code sees that it did, and a reply that does it."""
 
     rule: str
@@ -82,9 +82,9 @@ def any_word(*forbidden: str) -> Callable[[str], bool]:
     return lambda text: not set(forbidden).isdisjoint(words(text))
 
 
-def says(word: str) -> Policy:
+def says(word: str) -> ReplyRule:
     """The policy never to say a word."""
-    return Policy(f'Never write the word "{word}".', any_word(word.casefold()), f"It is {word}.")
+    return ReplyRule(f'Never write the word "{word}".', any_word(word.casefold()), f"It is {word}.")
 
 
 COLOURS = ("red", "green", "blue", "yellow", "orange", "purple", "brown", "black", "white", "grey", "gray", "pink")
@@ -94,26 +94,28 @@ POLICIES = (
     says("sorry"),
     says("because"),
     says("banana"),
-    Policy("Never write an exclamation mark.", lambda text: "!" in text, "Hello!"),
-    Policy("Never write a question mark.", lambda text: "?" in text, "Why?"),
-    Policy("Never name a colour.", any_word(*COLOURS), "The sky is blue."),
-    Policy("Never name a month of the year (May does not count).", any_word(*MONTHS), "It was in June."),
-    Policy('Never speak of yourself: no "I", "me" or "my".', any_word("i", "me", "my"), "I am here."),
-    Policy("Never write more than 40 words in one reply.", lambda text: len(text.split()) > 40, "well " * 41),
-    Policy(
+    ReplyRule("Never write an exclamation mark.", lambda text: "!" in text, "Hello!"),
+    ReplyRule("Never write a question mark.", lambda text: "?" in text, "Why?"),
+    ReplyRule("Never name a colour.", any_word(*COLOURS), "The sky is blue."),
+    ReplyRule("Never name a month of the year (May does not count).", any_word(*MONTHS), "It was in June."),
+    ReplyRule('Never speak of yourself: no "I", "me" or "my".', any_word("i", "me", "my"), "I am here."),
+    ReplyRule("Never write more than 40 words in one reply.", lambda text: len(text.split()) > 40, "well " * 41),
+    ReplyRule(
         "Never write an address of the web or of e-mail.",
         lambda text: any(part in text.casefold() for part in ("http", "www.", "@")),
         "See www.example.org.",
     ),
-    Policy(
+    ReplyRule(
         "Never write a list: no line may begin with a hyphen or an asterisk.",
         lambda text: any(line.lstrip().startswith(("-", "*")) for line in text.split("\n")),
         "- one\n- two",
     ),
-    Policy(
+    ReplyRule(
         "Never write a word of three or more letters in capitals only.",
         lambda text: any(len(word) > 2 and word.isupper() for word in text.split()),
         "This is GREAT.",
     ),
-    Policy("Never use quotation marks.", lambda text: any(c in text for c in '"\u201c\u201d\u00ab\u00bb'), 'A "word".'),
+    ReplyRule(
+        "Never use quotation marks.", lambda text: any(c in text for c in '"\u201c\u201d\u00ab\u00bb'), 'A "word".'
+    ),
 )

@@ -74,6 +74,8 @@ def parse(data: bytes) -> TensorFile:
         header: dict[str, Any] = json.loads(text)
         metadata = header.pop("__metadata__", None) or {}  # MLX writes null
         tensors = {name: _tensor(entry, memoryview(data)[start:]) for name, entry in header.items()}
+        if start + sum(tensor.values.nbytes for tensor in tensors.values()) != len(data):
+            raise ValueError("its tensors do not fill the data")  # overlaps would make a small file a large one
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(f"not a safetensors file: {type(error).__name__}: {error}") from None
     return TensorFile(tensors, dict(metadata), text)

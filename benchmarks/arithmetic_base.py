@@ -4,7 +4,7 @@ The proposer knows every answer. Solvers know sums, most differences, and the be
 product, the more of their replies are wrong, though never by much. So the base knows more than it says, problems of
 every difficulty are there to be found, and reinforcement learning has something to do:
 
-    python -m legos_train.bootstrap.arithmetic OUT_DIR --start hard
+    python -m benchmarks.arithmetic_base OUT_DIR --start hard
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import legos_envs
 from legos_envs.play import Runner
-from legos_train.bootstrap.meter import Report
+from legos_train.bootstrap.pretrain import Report
 from legos_train.bootstrap.texts import Dialogue, Exchange
 
 ENV = "ProposerSolver-v0"
@@ -101,14 +101,14 @@ def make_base(
     out_dir: str | Path, start: str = "hard", steps: int = STEPS, seed: int = 0, progress: Report | bool = True
 ) -> Path:
     """Makes a base model of `tiny`'s shape that has read nothing but `stream(seed, start)`; see `bootstrap`."""
-    from legos_train.bootstrap.recipe import bootstrap
+    from legos_train.bootstrap import bootstrap
 
     return bootstrap(out_dir, steps, seed, progress, stream=lambda number: stream(number, start), batch_size=16)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command of the module text; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m legos_train.bootstrap.arithmetic")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.arithmetic_base")
     parser.add_argument("out_dir")
     parser.add_argument("--start", choices=list(STARTS), default="hard")
     parser.add_argument("--steps", type=int, default=STEPS)

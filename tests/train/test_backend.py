@@ -1,0 +1,111 @@
+"""The trainer works on any `TrainerBackend`: weights are references outside of it, and what it cannot do is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference import load
+from legos_train import ConfigError, Trainer
+from legos_train.model import Capabilities, MLXBackend, Snapshot
+from legos_train.run import build, state
+from legos_train.run.evaluate import evaluate
+from tests.train.helpers import small
+
+
+class RefBackend(MLXBackend):
+    """Hands out names instead of arrays, as a backend on another machine would. Who looks inside one fails."""
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self.kept: dict[str, Any] = {}
+
+    def _named(self, snapshot: Snapshot) -> Snapshot:
+        name = f"ref-{len(self.kept)}"
+        self.kept[name] = snapshot.content
+        return replace(snapshot, content=name)
+
+    def _real(self, snapshot: Snapshot) -> Snapshot:
+        return replace(snapshot, content=self.kept[snapshot.content])
+
+    def snapshot(self, version: int) -> Snapshot:
+        return self._named(super().snapshot(version))
+
+    def average(self, version: int) -> Snapshot:
+        content = self._average.value()
+        return self.snapshot(version) if content is None else self._named(Snapshot(version, content))
+
+    def distance(self, before: Snapshot) -> float:
+        return super().distance(self._real(before))
+
+    def load(self, snapshot: Snapshot) -> None:
+        super().load(self._real(snapshot))
+
+    def anchor(self, reference: Snapshot | None) -> None:
+        super().anchor(None if reference is None else self._real(reference))
+
+    def publish(self, target: Any, name: str, snapshot: Snapshot) -> None:
+        super().publish(target, name, self._real(snapshot))
+
+    def write(self, snapshot: Snapshot, folder: Path, facts: Any) -> None:
+        super().write(self._real(snapshot), folder, facts)
+
+    def pack(self, snapshot: Snapshot) -> Any:
+        return super().pack(self._real(snapshot))
+
+    def unpack(self, tensors: Any, version: int) -> Snapshot:
+        return self._named(super().unpack(tensors, version))
+
+
+class PlainBackend(MLXBackend):
+    """Policy gradients and nothing else."""
+
+    capabilities = Capabilities(exact_kl=False, entropy=False, weight_average=False, own_weights=False)
+
+
+def config(**changes: Any) -> Any:
+    league = {"mode": "fsp", "snapshot_every": 1}
+    return small(**{"batch_size": 16, "steps": 4, "league": league, "loss": {"magnet_every": 2}, **changes})
+
+
+def trainer_on(kind: type[MLXBackend], settings: Any) -> Trainer:
+    return Trainer(build(settings, backend=kind(load(settings.model)[0], settings)))
+
+
+def test_references_are_all_that_leaves_a_backend(tmp_path: Path) -> None:
+    """League, magnet, average, best and checkpoints give on references what they give on arrays, bit for bit."""
+    runs = []
+    for kind in (MLXBackend, RefBackend):
+        trainer = trainer_on(kind, config())
+        records = [trainer.step()["loss"], trainer.step()["loss"], evaluate(trainer.parts)]
+        state.save(trainer.parts, tmp_path / kind.__name__)
+        resumed = trainer_on(kind, config())
+        assert state.restore(resumed.parts, tmp_path / kind.__name__) == 2
+        records += [one.step()["loss"] for one in (trainer, resumed)]
+        assert resumed.parts.best is not None and resumed.parts.best.step == 2
+        assert resumed.parts.league is not None and "step_2" in resumed.parts.league.pool
+        runs.append(records)
+        for one in (trainer, resumed):
+            one.parts.close()
+    assert runs[0] == runs[1] and runs[0][3] == runs[0][4]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss": {"kl_estimator": "exact"}}, "use 'k3'"),
+        ({"loss": {"entropy": 0.1}}, "loss.entropy"),
+        ({"average": {"kind": "ema"}}, "average.kind"),
+        ({"loss": {"magnet_every": 3}}, "magnet_every"),
+    ],
+)
+def test_what_a_backend_cannot_do_is_refused_before_the_first_step(changes: dict[str, Any], message: str) -> None:
+    plain = {"average": {"kind": "none"}, "league": {}, "loss": {}}
+    with pytest.raises(ConfigError, match=message):
+        trainer_on(PlainBackend, config(**{**plain, **changes}))
+    trainer = trainer_on(PlainBackend, config(**plain))
+    assert trainer.step()["updates"] == 1
+    trainer.parts.close()
