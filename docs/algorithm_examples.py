@@ -102,7 +102,11 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "rae": {"first batch": {}, "later": {"later": True}, "later, gamma 0.5": {"gamma": 0.5, "later": True}},
     "grpo": {"grpo": {}, "std": {"std": True}, "per_role off": {"per_role": False}},
     "rloo": {"rloo": {}},
-    "same_prompt": {"first batch": {"k": 2.0}, "later": {"k": 2.0, "later": True}, "k = 0": {"k": 0.0}},
+    "same_prompt": {
+        "first batch": {"pseudo_count": 2.0},
+        "later": {"pseudo_count": 2.0, "later": True},
+        "pseudo_count 0": {"pseudo_count": 0.0},
+    },
     "per_role_norm": {"per_role_norm": {}},
     "turn_level": {"turn_level": {}, "gamma 0.5": {"gamma": 0.5}},
     "agent_turn": {"agent_turn": {}, "std": {"std": True}},
