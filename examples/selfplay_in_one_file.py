@@ -117,7 +117,7 @@ def main(steps: int = STEPS, games: int = GAMES, seed: int = 0) -> tuple[float, 
         episodes = play(engine, renderer, envs, first_seed=(seed * 1000 + step) * games, version=step - 1)
         batch = pack(episodes, credit.assign(episodes))
         for _ in range(UPDATES):
-            value, gradients = gradient(model, base, batch)
+            _, gradients = gradient(model, base, batch)
             gradients, _ = optimizers.clip_grad_norm(gradients, 1.0)
             optimizer.update(model, gradients)
             mx.eval(model.parameters(), optimizer.state)

@@ -135,7 +135,8 @@ def meetings(session: Session, played: Played) -> list[Meeting]:
 
 def payoffs(games: Sequence[Meeting], names: Sequence[str]) -> np.ndarray:
     """(N, N) what each row entrant gets from each column entrant, from -1 to 1: wins minus losses, each env counting
-    the same. NaN where two never met; 0 on the diagonal."""
+    the same. NaN where two never met; 0 on the diagonal.
+    """
     where = {name: i for i, name in enumerate(names)}
     by_env: dict[tuple[int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in games:

@@ -142,7 +142,8 @@ def _score(
 
 def usage_of(tables: Mapping[str, Trajectory], seated: Mapping[str, str]) -> dict[str, dict[str, float]]:
     """By policy: `actions`, and where known `prompt_tokens`, `completion_tokens` and `cost` in US dollars; how many
-    answers were `cut_off` by the limit of tokens, and how many prompts were `too_long` for the model's context."""
+    answers were `cut_off` by the limit of tokens, and how many prompts were `too_long` for the model's context.
+    """
     usage: dict[str, dict[str, float]] = {}
     for agent, trajectory in tables.items():
         for turn in trajectory.turns:
