@@ -69,7 +69,7 @@ class Page:
 
     @property
     def missing(self) -> list[str]:
-        """What a page must have and this one has not."""
+        """What every page must have and this one lacks."""
         lacking = [f"fact {name!r}" for name in FACTS if name not in self.facts]
         lacking += [f"section {name!r}" for name in SECTIONS if not self.sections.get(name)]
         return lacking + ["a python block with the loop"] * ("agent_iter" not in self.code)

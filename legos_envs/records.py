@@ -159,7 +159,7 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
 
 
 def episode_from_json(data: Mapping[str, Any]) -> Episode:
-    """The opposite of `episode_to_json`. Raises KeyError for a missing field."""
+    """The inverse of `episode_to_json`. Raises KeyError for a missing field."""
     trajectories = {}
     for t in data["trajectories"]:
         turns = [

@@ -163,7 +163,7 @@ class TextEnv(AECEnv[str, dict, str]):
         self.agent_selection = agent
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
-        """Starts an episode. Without a seed, the stream of the last seed (or of entropy) goes on."""
+        """Starts an episode. Without a seed, the stream of the last seed (or of entropy) continues."""
         if seed is not None:
             seed = arguments.whole("seed", seed, 0)
             self._stream = (seed, 0)
@@ -209,7 +209,7 @@ class TextEnv(AECEnv[str, dict, str]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """What only `reset` makes, asked for too early; an AttributeError, as `hasattr` and `copy` expect."""
+            """Says that `reset` comes first; raises AttributeError, as `hasattr` and `copy` expect."""
             why = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in ("agent_selection", "rewards", "terminations", "truncations", "infos", "_observed"):
                 why = f"{type(self).name}: call reset(seed=...) first; {why}"
@@ -256,13 +256,13 @@ class TextEnv(AECEnv[str, dict, str]):
         return "\n".join(lines)
 
     def state(self) -> dict[str, Any]:  # type: ignore[override]
-        """All that is needed to come back to this point, as JSON values when the options are."""
+        """Everything needed to return to this point, as JSON values if the options are."""
         if self.seed is None:
             raise RuntimeError(f"{self.name}: there is no state before reset()")
         return {"seed": self.seed, "options": dict(self.options), "log": [list(entry) for entry in self.log]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Comes back to a `state()` by replaying its actions."""
+        """Returns to a `state()` by replaying its actions."""
         self._stream = self._stream or (state["seed"], 0)
         mode, self.render_mode = self.render_mode, None
         try:
@@ -274,7 +274,7 @@ class TextEnv(AECEnv[str, dict, str]):
             self.render_mode = mode
 
     def _was_dead_step(self, action: str | None) -> None:
-        """PettingZoo's rule for agents that are out, for the case that all are out together: several times cheaper."""
+        """PettingZoo's rule for dead agents where all die at once, which is several times cheaper."""
         if action is not None:
             raise ValueError("when an agent is dead, the only valid action is None")
         agent = self.agent_selection
@@ -286,7 +286,7 @@ class TextEnv(AECEnv[str, dict, str]):
             self.agent_selection = self.agents[0]
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: an env holds no resources."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         args, kwargs = self._made_with
@@ -372,7 +372,7 @@ class TextEnv(AECEnv[str, dict, str]):
         self._close()
 
     def _close(self) -> None:
-        """Shows everybody what was told since their last action, and the final facts."""
+        """Shows every agent what it was told since its last action, and the final facts."""
         self.ended = True
         for agent, news in self._news.items():
             if not news:

@@ -100,7 +100,7 @@ class Tree:
 
 @cached
 def equilibrium(game: Game) -> ExactPolicy:
-    """An equilibrium up to a NashConv of `TOLERANCE`; kept per game.
+    """An equilibrium up to a NashConv of `TOLERANCE`; cached per game.
 
     Raises:
         ValueError: as `solve`.

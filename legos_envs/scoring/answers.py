@@ -1,4 +1,4 @@
-r"""Answers to problems: finding the one that a text states, and comparing it with the true one.
+r"""Finds the answer that a text states, and compares it with the true one.
 
     final_answer("... so it is \\boxed{1{,}234}.")   # '1{,}234'
     same_answer("$1,234.00", "1234")                # True

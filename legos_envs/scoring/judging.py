@@ -1,4 +1,4 @@
-"""Asking a judge: what contestants wrote is quoted, so that it cannot give orders, and a verdict is one of a few words.
+"""Asks a judge: contestants' texts are quoted, so that they cannot give orders, and a verdict is one of a few words.
 
 A judge is a seat with `trainable=False`. One that is not understood, retries included, makes the rules raise
 `Unscored`: a failed judge is never a reward. In rules: `won = yield from compare(table, "judge_0", task, (one, two))`.

@@ -1,4 +1,4 @@
-r"""Running code that a model wrote: `run(code)` takes any text, comes back in time and never raises because of it.
+r"""Runs code that a model wrote: `run(code)` takes any text, returns in time and never raises because of it.
 
     run("def f(n):\n    return n * 2\n\nf(x)", {"x": 21})   # Ran(ok=True, value=42, output="", error=None)
 
@@ -49,7 +49,7 @@ def run(
     memory_mb: int = 64,
     kind: str = "monty",
 ) -> Ran:
-    """Runs a program and says what came of it. Blocks meanwhile; safe to call from any thread.
+    """Runs a program and returns its result. Blocks until then; safe to call from any thread.
 
     Every call starts from nothing: no names, no imports, no files are left from the one before.
 

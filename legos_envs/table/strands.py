@@ -35,7 +35,7 @@ End = Callable[[Failure | None], None]
 
 
 def run(strand: Strand, value: Any, pose: Callable[[Ask, Strand], None], end: End) -> None:
-    """Resumes a strand with a value, and all that this sets going, until every branch waits or the rules end.
+    """Resumes a strand with a value, and everything this sets in motion, until every branch waits or the rules end.
 
     Args:
         strand: the strand that goes on.

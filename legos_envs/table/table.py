@@ -44,7 +44,7 @@ class Table:
         return self._rng
 
     def random(self) -> float:
-        """A uniform number in [0, 1), keyed as `rng` is but apart from it: ten times cheaper where one draw is all."""
+        """A uniform number in [0, 1), keyed like `rng` but apart from it: ten times cheaper for a single draw."""
         self._draws += 1
         key = f"{self.env.seed}/{self._key}/{self._draws}".encode()
         return (int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 11) / 2**53

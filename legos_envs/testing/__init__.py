@@ -1,4 +1,4 @@
-"""Does an environment keep the laws? `check_env` runs every check on it, `fuzz` throws hostile actions at it."""
+"""Tests an environment: `check_env` runs every conformance check on it, `fuzz` throws hostile actions at it."""
 
 from legos_envs.testing.conformance import Report, check_env
 from legos_envs.testing.fuzzing import FuzzReport, fuzz

@@ -6,20 +6,10 @@ refused. Needs `pip install "legos[textarena]"`.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("TextArena/KuhnPoker-v0")`, and likewise for every other game |
 | seats | `player_0` ... in TextArena's order; role `player` |
 | horizon | TextArena's own; at most `max_turns` actions |
 | sum of rewards | zero in most games for two, see `env.zero_sum`; general in others |
-
-```python
-import legos_envs
-env = legos_envs.make("TextArena/KuhnPoker-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    legal = info.get("legal_actions", ["I pass."])
-    env.step(None if terminated or truncated else legal[0])
-```
+| sample action | `info.get("legal_actions", ["I pass."])[0]` |
 
 ## What each seat is told
 
@@ -48,11 +38,8 @@ TextArena's words.
 
 ## Arguments
 
-- `game`: TextArena's id. Each `TextArena/...` id has its own.
-- `num_players`: within the game's range; by default the least.
-- Those of every environment (`memory`, `action_format`, `invalid_retries`, `max_turns` ...). `max_turns` is by
-  default four times the longest of some random episodes, at least 200, and more with more players; for 2048, 20,000.
-- `reset(options=...)` takes nothing.
+`max_turns` is by default four times the longest of some random episodes, at least 200, and more with more players; for
+2048, 20,000.
 
 ## Scripted players
 
@@ -102,8 +89,8 @@ class TextArena(TextEnv):
     """One of TextArena's games.
 
     Args:
-        game: TextArena's id, such as `"KuhnPoker-v0"`.
-        num_players: how many play; by default the least that can.
+        game: TextArena's id, such as `"KuhnPoker-v0"`; each `TextArena/...` id has its own.
+        num_players: how many play, within the game's range; by default the least that can.
 
     Raises:
         ValueError: the game is refused (the message says why) or unknown, or does not take so many players.
