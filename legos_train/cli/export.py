@@ -61,7 +61,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _check(p: Parser, options: argparse.Namespace) -> None:
     """Refuses options that the format does not take."""
-    known = {
+    formats_of = {
         "base_model": ("peft", "hub"),
         "by": ("parquet", "jsonl"),
         "license": ("hub",),
@@ -69,7 +69,7 @@ def _check(p: Parser, options: argparse.Namespace) -> None:
         "public": ("hub",),
         "arg": ("verifiers",),
     }
-    for name, formats in known.items():
+    for name, formats in formats_of.items():
         if getattr(options, name) and options.format not in formats:
             p.error(f"--{name.replace('_', '-')} goes with {' and '.join(formats)}")
     if options.public and not options.push:

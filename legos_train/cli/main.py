@@ -107,17 +107,17 @@ def message(error: BaseException) -> str:
 
 
 def _usage(arguments: Sequence[str]) -> int:
-    wanted = arguments[0] if arguments else None
-    asked = wanted in (None, "-h", "--help")
+    verb_given = arguments[0] if arguments else None
+    help_wanted = verb_given in (None, "-h", "--help")
     lines = ["usage: legos VERB [options]   (legos VERB --help tells more)", ""]
     lines += [f"  {verb:10} {what}" for verb, (_, what) in VERBS.items()]
-    if not asked:
+    if not help_wanted:
         import difflib
 
-        near = difflib.get_close_matches(str(wanted), VERBS, 1)
-        lines = [f"legos: unknown verb {wanted!r}" + (f", did you mean {near[0]!r}?" if near else ""), *lines]
-    print("\n".join(lines), file=sys.stdout if asked else sys.stderr)
-    return 0 if asked else 2
+        near = difflib.get_close_matches(str(verb_given), VERBS, 1)
+        lines = [f"legos: unknown verb {verb_given!r}" + (f", did you mean {near[0]!r}?" if near else ""), *lines]
+    print("\n".join(lines), file=sys.stdout if help_wanted else sys.stderr)
+    return 0 if help_wanted else 2
 
 
 def launch() -> int:

@@ -101,19 +101,19 @@ class PlaySession:
 
     def take_back(self) -> bool:
         """Forgets the last entry of a person and all that was said after it; False if there is none."""
-        last = max((k for k, said in enumerate(self.said) if said.by_person), default=None)
+        last = max((k for k, answer in enumerate(self.said) if answer.by_person), default=None)
         if last is None:
             return False
         text = self.said[last].text
         del self.said[last:]
-        self._known = {(said.agent, said.turn): said.text for said in self.said}
+        self._known = {(answer.agent, answer.turn): answer.text for answer in self.said}
         self._human = self._person()  # shows the position again
         self.write(f"taken back: {text}")
         return True
 
     def since(self) -> list[Said]:
         """What was said after a person's last entry: how the others answered it."""
-        last = max((k for k, said in enumerate(self.said) if said.by_person), default=-1)
+        last = max((k for k, answer in enumerate(self.said) if answer.by_person), default=-1)
         return self.said[last + 1 :]
 
     def _ask(self, decision: Decision) -> str:
@@ -146,20 +146,20 @@ class PlaySession:
 
     def _seat(self, policy: Policy, *, person: bool) -> Policy:
         def answer(decision: Decision) -> str | Awaitable[str]:
-            known = self._known.get((decision.agent, decision.turn))
-            if known is not None:
+            earlier = self._known.get((decision.agent, decision.turn))
+            if earlier is not None:
                 if isinstance(policy, ModelSeat):
                     policy.hear(decision)
-                return known
-            said = policy(decision)
-            if inspect.isawaitable(said):
-                return self._later(decision, said)
-            return self._note(decision, said, person)
+                return earlier
+            reply = policy(decision)
+            if inspect.isawaitable(reply):
+                return self._later(decision, reply)
+            return self._note(decision, reply, person)
 
         return answer
 
-    async def _later(self, decision: Decision, said: Awaitable[str]) -> str:
-        return self._note(decision, await said, False)
+    async def _later(self, decision: Decision, reply: Awaitable[str]) -> str:
+        return self._note(decision, await reply, False)
 
     def _note(self, decision: Decision, text: str, person: bool) -> str:
         self.said.append(Said(decision.agent, decision.turn, text, person))
@@ -214,14 +214,14 @@ class ModelSeat:
             number = player.engine.submit(Request(prompt, sampling, player.adapter))
         except ContextOverflow:
             return ""
-        found = None
-        while found is None:
-            found = next((done for done in player.engine.step() if done.request_id == number), None)
-        if found.finish_reason == "error":
-            raise RuntimeError(f"the engine failed on {decision.agent!r}: {found.error}")
-        self._conversations[decision.agent].record(found.tokens)
-        self._tokens[decision.agent, decision.turn] = tuple(found.tokens)
-        return player.renderer.reply(found.tokens)
+        completion = None
+        while completion is None:
+            completion = next((done for done in player.engine.step() if done.request_id == number), None)
+        if completion.finish_reason == "error":
+            raise RuntimeError(f"the engine failed on {decision.agent!r}: {completion.error}")
+        self._conversations[decision.agent].record(completion.tokens)
+        self._tokens[decision.agent, decision.turn] = tuple(completion.tokens)
+        return player.renderer.reply(completion.tokens)
 
     def hear(self, decision: Decision) -> None:
         """Goes through a turn that was answered before, so that the next prompt has it as it was sampled."""

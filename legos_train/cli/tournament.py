@@ -93,6 +93,6 @@ def lines(results: dict[str, Any]) -> Iterator[str]:
             yield f"error: {one['policy']} against {one['opponent']} in {one['env']}: {error}"
     yield from (f"note: {text}" for text in results["notes"])
     if "new_games" in results.get("leaderboard", {}):
-        found = results["leaderboard"]
-        said = "" if found["new_games"] else " (the same policies on the same seeds: another --seed gives new games)"
-        yield f"{found['new_games']} of {found['games']} games are new on the leaderboard {found['file']}{said}"
+        board = results["leaderboard"]
+        hint = "" if board["new_games"] else " (the same policies on the same seeds: another --seed gives new games)"
+        yield f"{board['new_games']} of {board['games']} games are new on the leaderboard {board['file']}{hint}"

@@ -65,9 +65,9 @@ def head_to_head(
     for game, episode in zip(schedule, episodes, strict=True):
         who = dict.fromkeys(episode.trajectories, "others") | dict.fromkeys(agents, "opponent")
         records.append(record(game, episode, who | dict.fromkeys(sides[game.side], "policy")))
-    found = row(schedule[0].pairing, records, seed, samples=1, failed=(), zero_sum=True)
-    if found["mean"] is None:
+    result = row(schedule[0].pairing, records, seed, samples=1, failed=(), zero_sum=True)
+    if result["mean"] is None:
         reasons = [str(t.info["reason"]) for e in episodes for t in e.trajectories.values() if t.info.get("reason")]
         first = next(iter(reasons), "not told")
-        raise NothingScored(f"no seed of {env_id} was scored in every seat; the first reason: {first}", found)
-    return found
+        raise NothingScored(f"no seed of {env_id} was scored in every seat; the first reason: {first}", result)
+    return result

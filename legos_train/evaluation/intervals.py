@@ -108,13 +108,13 @@ def advice(values: Sequence[float], interval: Sequence[float], per_value: int, w
         )
     if not interval[0] <= 0 <= interval[1]:
         return None
-    wanted = needed(values)
-    if wanted is None:
+    count = needed(values)
+    if count is None:
         return f"{what}: none was seen in {games}; the interval says how large it may still be."
     detectable = (NormalDist().inv_cdf(LEVEL) + NormalDist().inv_cdf(0.8)) * float(np.std(values, ddof=1)) / n**0.5
     return (
         f"{what} of {mean:+.3g} cannot be told from 0: {games} are too few. If it is real, about "
-        f"{wanted * per_value} games would show it with 80 % probability; this many show {detectable:.2g} or more."
+        f"{count * per_value} games would show it with 80 % probability; this many show {detectable:.2g} or more."
     )
 
 

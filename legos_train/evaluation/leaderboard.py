@@ -32,8 +32,8 @@ class LeaderboardError(ValueError):
 
 def default_path() -> Path:
     """Where the leaderboard is: `LEGOS_DATA`, else the user's data directory."""
-    if given := os.environ.get("LEGOS_DATA"):
-        return Path(given) / "leaderboard.sqlite"
+    if folder := os.environ.get("LEGOS_DATA"):
+        return Path(folder) / "leaderboard.sqlite"
     if sys.platform == "darwin":
         return Path.home() / "Library/Application Support/legos/leaderboard.sqlite"
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "legos/leaderboard.sqlite"

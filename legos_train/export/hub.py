@@ -21,7 +21,7 @@ from legos_train.export import peft
 from legos_train.export.card import card, trained_on
 from legos_train.export.checkpoint_adapter import is_checkpoint, unpack
 from legos_train.export.folder import fresh_folder
-from legos_train.observe import eval_numbers
+from legos_train.observe import eval_numbers, read_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,15 @@ class Source:
     def after(self) -> dict[str, Any]:
         """The numbers of the weights that are exported."""
         kind = self.result["published"] if self.which == "adapter" else self.which
-        found: dict[str, Any] = self.result.get(kind) or {}
-        return found
+        numbers: dict[str, Any] = self.result.get(kind) or {}
+        return numbers
 
     @property
     def envs(self) -> list[tuple[str, dict[str, Any]]]:
         """Id and constructor arguments of each environment."""
         entries = self.config.get("env", "KuhnPoker-v0")
-        listed = entries if isinstance(entries, list) else [entries]
-        tables: list[dict[str, Any]] = [{"id": e} if isinstance(e, str) else e for e in listed]
+        as_list = entries if isinstance(entries, list) else [entries]
+        tables: list[dict[str, Any]] = [{"id": e} if isinstance(e, str) else e for e in as_list]
         shared: dict[str, Any] = self.config.get("env_args", {})
         return [(t["id"], {**t.get("args", {}), **shared}) for t in tables]
 
@@ -86,8 +86,8 @@ def open_run(spec: str, scratch: Path | None = None) -> Source:
     except ValueError as error:
         raise ExportError(f"{name!r} cannot be read: {error}") from None
     source = Source(path, config, hashlib.sha256(data).hexdigest(), result, which or "adapter", adapter)
-    known = which in ("", "last", "best") or is_checkpoint(which)
-    if not known or not (adapter / peft.CONFIG).is_file():
+    valid = which in ("", "last", "best") or is_checkpoint(which)
+    if not valid or not (adapter / peft.CONFIG).is_file():
         raise ExportError(
             f"{spec!r}: the run has no adapter {source.which!r}; there are RUN, RUN@last, RUN@best and RUN@step_N"
         )
@@ -96,12 +96,9 @@ def open_run(spec: str, scratch: Path | None = None) -> Source:
 
 def _until(path: Path, step: int) -> dict[str, Any]:
     """What a `result.json` would say of a checkpoint: the numbers before, and those of its step if it was measured."""
-    from legos_train.disk import MetricsFile
-
-    start = json.loads((path / "start.json").read_text()) if (path / "start.json").exists() else {}
-    rows = MetricsFile.read(path / "metrics.jsonl")
-    measured = next((row.get("eval") or {} for row in rows if row["step"] == step), {})
-    last = {name: value for name, value in measured.items() if not name.endswith(eval_numbers.AVERAGE)}
+    records, start, _ = read_run(path)
+    evaluation = next((row.get("eval") or {} for row in records if row["step"] == step), {})
+    last = {name: value for name, value in evaluation.items() if not name.endswith(eval_numbers.AVERAGE)}
     return {"steps": step, "start": start, f"step_{step}": last, "published": f"step_{step}"}
 
 

@@ -74,9 +74,9 @@ def source_of(spec: str) -> tuple[Path, int | None]:
     name, at, which = spec.rpartition("@")
     if Path(spec).exists() or not at:
         return Path(spec), None
-    if not (found := re.fullmatch(r"step_(\d+)", which)):
+    if not (match := re.fullmatch(r"step_(\d+)", which)):
         raise ExportError(f"{spec!r}: rollouts are those of a run, RUN, or of one of its steps, RUN@step_N")
-    return Path(name), int(found[1])
+    return Path(name), int(match[1])
 
 
 def write_jsonl(

@@ -61,7 +61,7 @@ def test_the_folder_and_its_card(run_dir: Path, tmp_path: Path, sent: list[Any],
         digest,
     )
     assert not [fact for fact in facts if fact not in body] and digest in body
-    assert "| NashConv, exact (0 is an equilibrium) | 0.9167 | 0.2500 |" in body, (
+    assert "| NashConv (0 is an equilibrium), exact | 0.9167 | 0.2500 |" in body, (
         "the published weights are the average"
     )
     assert read_adapter(out).weights.keys() == read_adapter(run_dir / "adapter").weights.keys()

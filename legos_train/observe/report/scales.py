@@ -78,8 +78,8 @@ def running_mean(
 
 def _error(values: Sequence[float], mean: float, errors: Sequence[float | None] | None) -> float | None:
     if errors is not None:
-        known = [e for e in errors if e is not None]
-        return math.sqrt(sum(e * e for e in known)) / len(known) if len(known) == len(values) else None
+        sizes = [e for e in errors if e is not None]
+        return math.sqrt(sum(e * e for e in sizes)) / len(sizes) if len(sizes) == len(values) else None
     if len(values) < 2:
         return None
     return math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values))
