@@ -72,9 +72,9 @@ class LocalClient(Client):
         talk = await self._conversations()
         if talk is None:
             raise RequestRefused(400, "this engine has no tokenizer: send token ids with complete()")
-        turns = wire.plain_messages(messages)
+        plain = wire.plain_messages(messages)
         try:
-            prompt = talk.prompt(turns)
+            prompt = talk.prompt(plain)
             end = () if choices is None else (talk.renderer.end_id,)
         except ValueError as error:
             raise RequestRefused(400, f"these messages or choices cannot be rendered: {error}"[:300]) from error
@@ -87,7 +87,7 @@ class LocalClient(Client):
         text = TextStream(talk.renderer.tokenizer, params.stop, talk.renderer.stop_ids)
         text.push(done.tokens, last=True)
         if done.finish_reason in ("stop", "length"):
-            talk.remember(turns, prompt, done.tokens, text.text)
+            talk.remember(plain, prompt, done.tokens, text.text)
         return ChatReply(
             text=text.text,
             token_ids=done.tokens,

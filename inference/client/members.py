@@ -20,7 +20,7 @@ from inference.client.publications import Publications
 from inference.client.retry import Retry
 from inference.types import InferenceError
 
-_turns = itertools.count(1)
+_order = itertools.count(1)
 logger = logging.getLogger(__name__)
 
 
@@ -39,7 +39,7 @@ class Endpoint:
         self.name: str = getattr(client, "url", None) or f"client {number} ({client!r})"
         self._retry = retry
         self.usable = False
-        self.epoch = self.outstanding = self.served = self.turn = 0
+        self.epoch = self.outstanding = self.served = self.order = 0
         self.error: str | None = None
         self.revival: asyncio.Future[None] | None = None
         self._failures = 0
@@ -54,7 +54,7 @@ class Endpoint:
     def busy(self) -> Iterator[None]:
         """While a request is with this endpoint."""
         self.outstanding += 1
-        self.turn = next(_turns)
+        self.order = next(_order)
         try:
             yield
             self.served += 1

@@ -127,7 +127,7 @@ class Pool(Client):
         if not usable:
             return None
         home = self._sessions.get(session) if session is not None else None
-        return home if home in usable else min(usable, key=lambda e: (e.outstanding, e.turn))
+        return home if home in usable else min(usable, key=lambda e: (e.outstanding, e.order))
 
     def _remember(self, session: str, endpoint: Endpoint) -> None:
         self._sessions[session] = endpoint

@@ -121,14 +121,14 @@ def clusters(prompts: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
     """
     order = sorted(range(len(prompts)), key=lambda i: tuple(prompts[i]))
     arrays = {i: np.asarray(prompts[i], dtype=np.int64) for i in order}
-    groups: list[tuple[list[int], int]] = []
+    result: list[tuple[list[int], int]] = []
     for i in order:
-        if groups:
-            members, shared = groups[-1]
+        if result:
+            members, shared = result[-1]
             common = min(shared, common_prefix(arrays[members[-1]], arrays[i]))
             alone = len(members) == 1
             if common >= MIN_PREFIX and (alone or common * 2 >= shared):
-                groups[-1] = ([*members, i], common)
+                result[-1] = ([*members, i], common)
                 continue
-        groups.append(([i], len(arrays[i])))
-    return groups
+        result.append(([i], len(arrays[i])))
+    return result

@@ -33,7 +33,7 @@ class Adapters:
         self.engine, self.metrics, self.model = engine, metrics, model
         self.root, self.most, self.max_rank = root, most, max_rank
         self.versions: dict[str, int] = {}
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     def check_name(self, name: str) -> str:
         """The name, if it may be one."""
@@ -83,7 +83,7 @@ class Adapters:
 
     async def unload(self, name: str) -> None:
         """Take a name away; what runs under it finishes."""
-        async with self._turn:
+        async with self._lock:
             if name not in self.versions:
                 raise ServerError(404, f"no adapter {name!r:.80} is loaded", "not_found_error")
             await self.engine.call(lambda engine: engine.unpublish(name))
@@ -92,7 +92,7 @@ class Adapters:
     async def _install(
         self, name: str, prepare: Callable[[Engine], PreparedAdapter], version: int | None, mode: PublishMode
     ) -> dict[str, Any]:
-        async with self._turn:
+        async with self._lock:
             if name not in self.versions and len(self.versions) >= self.most:
                 raise ServerError(400, f"{self.most} adapters are loaded already (--max-adapters); unload one first")
             number = self.versions.get(name, 0) + 1 if version is None else version

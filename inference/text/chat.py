@@ -17,7 +17,7 @@ from inference.text.render import Renderer
 
 _REMEMBERED = 4096
 
-Turns = tuple[tuple[str, str], ...]
+Dialogue = tuple[tuple[str, str], ...]
 
 
 class Conversations:
@@ -25,17 +25,17 @@ class Conversations:
 
     def __init__(self, renderer: Renderer) -> None:
         self.renderer = renderer
-        self._answered: OrderedDict[Turns, tuple[tuple[int, ...], tuple[int, ...]]] = OrderedDict()
+        self._answered: OrderedDict[Dialogue, tuple[tuple[int, ...], tuple[int, ...]]] = OrderedDict()
 
     def prompt(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
         """The ids of a conversation with the assistant's generation prompt. ValueError where the template refuses."""
-        turns = _turns(messages)
-        for end in range(len(turns) - 1, 0, -1):
-            if turns[end - 1][0] != "assistant":
+        dialogue = _dialogue(messages)
+        for end in range(len(dialogue) - 1, 0, -1):
+            if dialogue[end - 1][0] != "assistant":
                 continue
-            ids = self._answered.get(turns[:end])
+            ids = self._answered.get(dialogue[:end])
             if ids is not None:
-                self._answered.move_to_end(turns[:end])
+                self._answered.move_to_end(dialogue[:end])
                 prompt = self.renderer.extend(*ids, messages[end:])
                 if prompt is not None:
                     return prompt
@@ -45,7 +45,7 @@ class Conversations:
         self, messages: Sequence[dict[str, str]], prompt: Sequence[int], tokens: Sequence[int], text: str
     ) -> None:
         """Remember the ids a conversation was answered with."""
-        key = (*_turns(messages), ("assistant", text))
+        key = (*_dialogue(messages), ("assistant", text))
         self._answered[key] = (tuple(prompt), tuple(tokens))
         self._answered.move_to_end(key)
         while len(self._answered) > _REMEMBERED:
@@ -87,7 +87,7 @@ def _byte_letters() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
 
 
-def _turns(messages: Sequence[dict[str, str]]) -> Turns:
+def _dialogue(messages: Sequence[dict[str, str]]) -> Dialogue:
     return tuple((message["role"], message["content"]) for message in messages)
 
 

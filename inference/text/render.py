@@ -99,9 +99,9 @@ class Renderer:
         layout = self._template.after_reply(tuple(message["role"] for message in new_messages))
         if not self.incremental or layout is None:
             return None
-        turns = [(message["role"], message["content"]) for message in new_messages]
-        _check_contents(turns)
-        delta = self._fill(layout, turns, first=False)
+        pairs = [(message["role"], message["content"]) for message in new_messages]
+        _check_contents(pairs)
+        delta = self._fill(layout, pairs, first=False)
         if sampled_ids and sampled_ids[-1] in self._closers:
             delta = delta[self._closing_length(delta) :]
         return (*prompt_ids, *sampled_ids, *delta)
@@ -129,27 +129,27 @@ class Renderer:
         if not messages:
             raise ValueError("cannot render an empty conversation: give at least one message")
         _check_contents(messages)
-        turns = list(messages)
+        pairs = list(messages)
         if system is not None:
-            if turns[0][0] == "system":
-                turns[0] = ("system", f"{system}\n\n{turns[0][1]}")
+            if pairs[0][0] == "system":
+                pairs[0] = ("system", f"{system}\n\n{pairs[0][1]}")
             else:
-                turns.insert(0, ("system", system))
-        if turns[0][0] == "system" and not self._has_system_role:
-            folded = turns.pop(0)[1]
-            if turns and turns[0][0] == "user":
-                folded = f"{folded}\n\n{turns.pop(0)[1]}"
-            turns.insert(0, ("user", folded))
+                pairs.insert(0, ("system", system))
+        if pairs[0][0] == "system" and not self._has_system_role:
+            folded = pairs.pop(0)[1]
+            if pairs and pairs[0][0] == "user":
+                folded = f"{folded}\n\n{pairs.pop(0)[1]}"
+            pairs.insert(0, ("user", folded))
         if self._drops_thoughts:
-            turns = [(role, _without_thought(text) if role == "assistant" else text) for role, text in turns]
-        return tuple(self._fill(self._template.layout(tuple(role for role, _ in turns)), turns, first=True))
+            pairs = [(role, _without_thought(text) if role == "assistant" else text) for role, text in pairs]
+        return tuple(self._fill(self._template.layout(tuple(role for role, _ in pairs)), pairs, first=True))
 
-    def _fill(self, layout: Layout, turns: Sequence[tuple[str, str]], *, first: bool) -> list[int]:
+    def _fill(self, layout: Layout, pairs: Sequence[tuple[str, str]], *, first: bool) -> list[int]:
         """Encode a layout with its contents. ``first``: the layout opens a prompt rather than continues one."""
         pieces = self._pieces(layout, first)
         ids = list(pieces[0][0])
         for slot, (_, spaces), (piece, _) in zip(layout.slots, pieces, pieces[1:], strict=False):
-            role, content = turns[slot]
+            role, content = pairs[slot]
             ids += self._encoder.plain(spaces + (content.strip() if role in self._trimmed else content))
             ids += piece
         return ids
@@ -215,16 +215,16 @@ class Conversation:
         assistant's message, then more gives the last prompt, the recorded ids and the delta. Anything else, a reply
         that was edited included, starts afresh.
         """
-        turns = [(message["role"], message["content"]) for message in messages]
+        pairs = [(message["role"], message["content"]) for message in messages]
         count = len(self._messages)
         prompt = None
-        if count and turns[:count] == self._messages:
-            if len(turns) == count:
+        if count and pairs[:count] == self._messages:
+            if len(pairs) == count:
                 return self._prompt
-            if self._sampled is not None and turns[count] == ("assistant", self._renderer.reply(self._sampled)):
+            if self._sampled is not None and pairs[count] == ("assistant", self._renderer.reply(self._sampled)):
                 prompt = self._renderer.extend(self._prompt, self._sampled, messages[count + 1 :])
         self._prompt = self._renderer.start(messages, self._system) if prompt is None else prompt
-        self._messages, self._sampled = turns, None
+        self._messages, self._sampled = pairs, None
         return self._prompt
 
     def record(self, sampled_ids: Sequence[int]) -> None:
@@ -237,8 +237,8 @@ class Conversation:
         self._sampled = tuple(sampled_ids)
 
 
-def _check_contents(turns: Sequence[tuple[str, str]]) -> None:
-    for i, (role, content) in enumerate(turns):
+def _check_contents(pairs: Sequence[tuple[str, str]]) -> None:
+    for i, (role, content) in enumerate(pairs):
         if not isinstance(content, str):
             raise TypeError(f"message {i} ({role}): content must be a string, got {type(content).__name__}")
 
