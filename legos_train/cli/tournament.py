@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     if not options.env and not names:
         if path is None or not path.exists():
             p.error(f"no envs and no policies are given, and there is no leaderboard at {path}")
-        return _show(leaderboard.Leaderboard(path).standings(options.seed), options.json)
+        return _show(crossplay.leaderboard_standings(leaderboard.Leaderboard(path), options.seed), options.json)
     if not options.env or len(names) < 2:
         p.error(f"a tournament takes at least one env and two different policies; got {options.env} and {names}")
     board = None if path is None else leaderboard.Leaderboard(path)
