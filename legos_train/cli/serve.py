@@ -129,7 +129,8 @@ def _keys(file: Path | None) -> tuple[str, ...]:
 
 def _adapters(items: Sequence[str], folder: Path) -> tuple[dict[str, Path], set[str]]:
     """By name the adapter directories, and the base models that they say they are for; checkpoints become adapters
-    below `folder`."""
+    below `folder`.
+    """
     adapters, bases = {}, set()
     for item in items:
         name, equals, word = item.partition("=")

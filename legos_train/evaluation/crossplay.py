@@ -130,7 +130,8 @@ def meetings(session: Session, played: Played) -> list[Meeting]:
 
 def payoffs(games: Sequence[Meeting], names: Sequence[str]) -> np.ndarray:
     """(N, N) what each row entrant gets from each column entrant, from -1 to 1: wins minus losses, each env counting
-    the same. NaN where two never met; 0 on the diagonal."""
+    the same. NaN where two never met; 0 on the diagonal.
+    """
     where = {name: i for i, name in enumerate(names)}
     by_env: dict[tuple[int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in games:
@@ -154,6 +155,7 @@ def ratings(
     Args:
         games: all results.
         seed: of the resamples.
+        resamples: how many fits the intervals rest on.
 
     Returns:
         By name: `elo`, `ci95`, `games`, `score` (the share of its games won, draws half).

@@ -121,7 +121,8 @@ class Measurer:
 
     def key(self, numbers: dict[str, float]) -> tuple[str, int] | None:
         """The number that `best` is chosen by, the first env's, and 1 or -1 for whether more of it is better; None
-        where no game of it could be scored."""
+        where no game of it could be scored.
+        """
         first = f"{next(iter(self.courses))}/" if len(self.courses) > 1 else ""
         for name in numbers:
             kind = name.removeprefix(first)

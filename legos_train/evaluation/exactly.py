@@ -31,7 +31,9 @@ def action_probabilities(
     """The models' own probabilities of the legal actions, each as the tokens `[move]` and the end of the turn.
 
     Args:
+        env: the game that is played.
         players: who answers, by player number.
+        info_sets: where the models are asked.
 
     Returns:
         The probabilities by information set, normalised over the legal moves, and the mass that is left over there:
@@ -88,7 +90,8 @@ def policy_metrics(env: GameEnv, policy: PolicyTable) -> dict[str, float]:
 
 def report(env: GameEnv, policy: PolicyTable) -> dict[str, Any]:
     """`policy_metrics`; by seat `value` (the return when all play the policy) and `best_response` (the return of who
-    plays the best answer to it from that seat); the sum of `regrets`, and those information sets that have most."""
+    plays the best answer to it from that seat); the sum of `regrets`, and those information sets that have most.
+    """
     seats = env.possible_agents
     values = exact.expected_returns(env.game, policy.__getitem__)
     by_regret = sorted(regrets(env.game, policy).items(), key=lambda item: -item[1].regret)
@@ -121,7 +124,8 @@ def value_against(game: Game, policy: PolicyTable, opponent: PolicyTable, player
 class Regret:
     """`regret`: what the best move of an information set would add to the return on average over all deals, if its
     player made for it and all else stayed (immediate counterfactual regret). `reach`: how often it is reached when all
-    play the policy. `best`: that move."""
+    play the policy. `best`: that move.
+    """
 
     regret: float
     reach: float
@@ -130,7 +134,8 @@ class Regret:
 
 def regrets(game: Game, policy: PolicyTable) -> dict[InfoSet, Regret]:
     """The regret of every information set. Zinkevich et al. 2007, "Regret Minimization in Games with Incomplete
-    Information", equation 7; by their theorem 3 the sum bounds NashConv, and it is 0 only at an equilibrium."""
+    Information", equation 7; by their theorem 3 the sum bounds NashConv, and it is 0 only at an equilibrium.
+    """
     graph = exact.graph_of(game)
     table = graph.probabilities(policy.__getitem__)
     values = graph.values(table)
@@ -196,6 +201,7 @@ class ExactResults:
         """`{"exact": ...}`; nothing where the game cannot be solved or the policy's probabilities are not known.
 
         Args:
+            pairing: a policy and its opponent.
             env: of the pairing, unwrapped.
         """
         if not solvable(env):

@@ -96,6 +96,8 @@ def record(game: Game, episode: Episode, seated: Mapping[str, str]) -> Record:
     where nothing can be compared; `turns` of the policy; `usage` by policy; `correct` where the env says so.
 
     Args:
+        game: what was scheduled.
+        episode: how it was played.
         seated: who played, by agent.
     """
     pairing, own = game.pairing, game.pairing.sides[game.side]
@@ -142,7 +144,8 @@ def _score(
 
 def usage_of(tables: Mapping[str, Trajectory], seated: Mapping[str, str]) -> dict[str, dict[str, float]]:
     """By policy: `actions`, and where known `prompt_tokens`, `completion_tokens` and `cost` in US dollars; how many
-    answers were `cut_off` by the limit of tokens, and how many prompts were `too_long` for the model's context."""
+    answers were `cut_off` by the limit of tokens, and how many prompts were `too_long` for the model's context.
+    """
     usage: dict[str, dict[str, float]] = {}
     for agent, trajectory in tables.items():
         for turn in trajectory.turns:

@@ -26,9 +26,12 @@ def write_folder(
     """Writes the folder and returns the files in it.
 
     Args:
+        source: the run.
+        out: the folder to write.
         base_model: repository of the original weights; needed for a quantized or local model. Without it a run of
             `tiny` is exported for Legos and mlx-lm alone.
         license: for the card's metadata, such as `mit`; by default none is claimed.
+        overwrite: replace files that are there.
 
     Raises:
         ExportError: the adapter cannot be exported, or a base model must be named.

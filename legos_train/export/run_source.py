@@ -56,6 +56,7 @@ def open_run(spec: str, scratch: Path | None = None) -> Source:
     """The run called `runs/x`, `runs/x@last`, `runs/x@best` or `runs/x@step_40`.
 
     Args:
+        spec: the name of the run.
         scratch: a folder for the adapter of a checkpoint. Such a run need not have finished.
 
     Raises:
