@@ -102,7 +102,11 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "rae": {"first batch": {}, "later": {"later": True}, "later, gamma 0.5": {"gamma": 0.5, "later": True}},
     "grpo": {"grpo": {}, "std": {"std": True}, "per_role off": {"per_role": False}},
     "rloo": {"rloo": {}},
-    "same_prompt": {"first batch": {"k": 2.0}, "later": {"k": 2.0, "later": True}, "k = 0": {"k": 0.0}},
+    "same_prompt": {
+        "first batch": {"pseudo_count": 2.0},
+        "later": {"pseudo_count": 2.0, "later": True},
+        "pseudo_count 0": {"pseudo_count": 0.0},
+    },
     "per_role_norm": {"per_role_norm": {}},
     "turn_level": {"turn_level": {}, "gamma 0.5": {"gamma": 0.5}},
     "agent_turn": {"agent_turn": {}, "std": {"std": True}},
@@ -136,7 +140,7 @@ def numbers(values: Any) -> str:
 def league_example(mode: str) -> str:
     """How likely three snapshots and a script are to be drawn, from results made by hand."""
     from legos_train.league import MODES
-    from legos_train.league.modes import Known
+    from legos_train.league.modes import Population
     from legos_train.league.payoffs import Against, Pairs
 
     options = LeagueSettings(mode=mode, opponents=("random",))  # type: ignore[arg-type]
@@ -153,8 +157,8 @@ def league_example(mode: str) -> str:
         for b in names:
             paid = beats.get((a, b), -beats.get((b, a), 0.0)) + (b == "random") * 1.0 - (a == "random") * 1.0
             pairs.add(a, b, [(paid, -paid)])
-    known = Known(options, [] if mode == "mirror" else names, against, pairs, True)
-    first, _ = MODES[mode](known)
+    population = Population(options.pfsp_power, [] if mode == "mirror" else names, against, pairs, True)
+    first, _ = MODES[mode](population)
     if not first:
         return ""
     facts = {

@@ -28,7 +28,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.tuner.utils import linear_to_lora_layers
 
 import legos_envs
-from inference import Engine, Request, clone_structure, load
+from inference import Engine, Request, SamplingParams, clone_structure, load
 from inference.text import Renderer
 from legos_envs import Episode, GameEnv, Runner, exact
 from legos_train.batch import Batch, pack
@@ -36,8 +36,8 @@ from legos_train.credit import make_credit
 from legos_train.loss import distribution, penalties, tokens
 
 RANK, SCALE = 16, 8.0
-GAMES, STEPS, UPDATES, LEARNING_RATE = 256, 40, 4, 5e-4
-CLIP, KL = 0.2, 0.1
+GAMES, STEPS, UPDATES, LEARNING_RATE = 256, 40, 4, 1e-3
+CLIP, KL = 0.2, 0.05
 
 
 def play(engine: Engine, renderer: Renderer, envs: list[GameEnv], first_seed: int, version: int) -> list[Episode]:
@@ -48,7 +48,7 @@ def play(engine: Engine, renderer: Renderer, envs: list[GameEnv], first_seed: in
         prompts = [renderer.start(decision.messages) for _, decision in turns]
         completions = engine.generate(
             [
-                Request(prompt, max_tokens=8, seed=decision.seed, stop_ids=renderer.stop_ids, adapter="policy")
+                Request(prompt, SamplingParams(max_tokens=8, seed=decision.seed), adapter="policy")
                 for prompt, (_, decision) in zip(prompts, turns)
             ]
         )

@@ -7,7 +7,6 @@ import argparse
 from pathlib import Path
 
 from legos_train import Actor, Arena, Result, TrainConfig, train
-from legos_train.config.sections import Credit, Sampling
 
 
 def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> Result:
@@ -24,8 +23,8 @@ def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> 
         steps=steps,
         batch_size=4 if small else 64,
         run_dir=run_dir,
-        credit=Credit(name="rae"),  # zero-sum: the mean over both sides would be no baseline
-        sampling=Sampling(max_tokens=words),
+        credit={"name": "rae"},  # zero-sum: the mean over both sides would be no baseline
+        sampling={"max_tokens": words},
         eval={"games": 4},
     )
     return train(arena, config)

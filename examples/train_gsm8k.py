@@ -7,7 +7,6 @@ import argparse
 from pathlib import Path
 
 from legos_train import Arena, Result, TrainConfig, train
-from legos_train.config.sections import Credit, Loss, Optim
 
 
 def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny", source: str = "words") -> Result:
@@ -19,9 +18,9 @@ def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny", sou
         batch_size=64 if model != "tiny" else 16,
         group_size=8,
         run_dir=run_dir,
-        credit=Credit(name="grpo", singleton="zero"),
-        loss=Loss(name="gspo", clip_low=3e-4, clip_high=4e-4, kl=0.0, kl_end=None),
-        optim=Optim(lr=4e-5, beta1=0.9, grad_clip=1.0),
+        credit={"name": "grpo", "singleton": "zero"},
+        loss={"name": "gspo", "clip_low": 3e-4, "clip_high": 4e-4, "kl": 0.0, "kl_end": None},
+        optim={"lr": 4e-5, "beta1": 0.9, "grad_clip": 1.0},
         eval={"games": 16},
     )
     return train(arena, config)

@@ -9,7 +9,6 @@ from pathlib import Path
 from legos_envs import Decision, make
 from legos_envs.policies import make_policy
 from legos_train import Actor, Arena, Result, TrainConfig, train
-from legos_train.config.sections import Credit, Sampling
 
 
 def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> Result:
@@ -27,8 +26,8 @@ def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> 
         steps=steps,
         batch_size=16 if small else 64,
         run_dir=run_dir,
-        credit=Credit(name="rae"),
-        sampling=Sampling(max_tokens=16 if small else 384),
+        credit={"name": "rae"},
+        sampling={"max_tokens": 16 if small else 384},
         eval={"games": 4},
     )
     return train(arena, config)

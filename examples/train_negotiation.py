@@ -7,7 +7,6 @@ import argparse
 from pathlib import Path
 
 from legos_train import Arena, Result, TrainConfig, train
-from legos_train.config.sections import Credit, Sampling
 
 
 def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> Result:
@@ -21,8 +20,8 @@ def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> 
         batch_size=8 if small else 64,
         run_dir=run_dir,
         context=4096,
-        credit=Credit(name="rae"),
-        sampling=Sampling(max_tokens=16 if small else 256),
+        credit={"name": "rae"},
+        sampling={"max_tokens": 16 if small else 256},
         eval={"games": 4},
     )
     return train(arena, config)

@@ -7,8 +7,7 @@ import argparse
 from pathlib import Path
 
 from legos_train import Arena, ArtifactStore, Result, TrainConfig, train
-from legos_train.arena.curriculum import ProposedProblems
-from legos_train.config.sections import Credit, Curriculum
+from legos_train.arena import SAMPLERS
 
 
 def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> Result:
@@ -16,16 +15,17 @@ def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> 
     arena.add_env("problems", "ProposerSolver-v0", args={"num_solvers": 8, "proposer_reward": "goldilocks"})
     store = ArtifactStore(":memory:")  # part of every checkpoint
     arena.add_store("problems", store)
-    arena.add_sampler(ProposedProblems.of(Curriculum(share=0.3, low=0.1, high=0.9), store, arena))
     config = TrainConfig(
         model=model,
         steps=steps,
         batch_size=4 if model == "tiny" else 32,
         run_dir=run_dir,
         # Solvers are compared with their siblings, proposers with the other proposers of the batch.
-        credit=Credit(name="hierarchical_grpo", root_peers="batch"),
+        credit={"name": "hierarchical_grpo", "root_peers": "batch"},
+        curriculum={"share": 0.3, "low": 0.1, "high": 0.9},
         eval={"games": 4},
     )
+    arena.add_sampler(SAMPLERS["proposed_problems"](config.curriculum, store, arena))
     result = train(arena, config)
     print(f"{len(store)} problems kept")
     store.close()

@@ -7,7 +7,6 @@ import argparse
 from pathlib import Path
 
 from legos_train import Actor, Arena, Result, TrainConfig, train
-from legos_train.config.sections import Credit, Sampling
 
 
 def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> Result:
@@ -25,8 +24,8 @@ def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> 
         batch_size=8 if small else 64,
         run_dir=run_dir,
         train_roles=("defender",),
-        credit=Credit(name="rae"),
-        sampling=Sampling(max_tokens=words),
+        credit={"name": "rae"},
+        sampling={"max_tokens": words},
         eval={"games": 4},
     )
     return train(arena, config)

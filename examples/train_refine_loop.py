@@ -7,7 +7,6 @@ import argparse
 from pathlib import Path
 
 from legos_train import Arena, Result, TrainConfig, train
-from legos_train.config.sections import Credit, Sampling
 
 
 def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> Result:
@@ -20,8 +19,8 @@ def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> 
         batch_size=8 if small else 64,
         group_size=4 if small else 8,
         run_dir=run_dir,
-        credit=Credit(name="grpo"),
-        sampling=Sampling(max_tokens=16 if small else 512),
+        credit={"name": "grpo"},
+        sampling={"max_tokens": 16 if small else 512},
         eval={"games": 4},
     )
     return train(arena, config)

@@ -7,7 +7,6 @@ import argparse
 from pathlib import Path
 
 from legos_train import Arena, Result, TrainConfig, train
-from legos_train.config.sections import Credit, Sampling
 
 
 def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny", corpus: str | None = None) -> Result:
@@ -19,8 +18,8 @@ def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny", cor
         steps=steps,
         batch_size=4 if small else 32,
         run_dir=run_dir,
-        credit=Credit(name="hierarchical_grpo", root_peers="batch"),
-        sampling=Sampling(max_tokens=16 if small else 768),
+        credit={"name": "hierarchical_grpo", "root_peers": "batch"},
+        sampling={"max_tokens": 16 if small else 768},
         eval={"games": 4},
     )
     return train(arena, config)

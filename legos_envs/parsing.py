@@ -73,8 +73,8 @@ def write_actions(names: tuple[str, ...], action_format: str = "bracket") -> tup
 def choice(text: str, options: Sequence[str]) -> str | None:
     """The single option that occurs in the text as a word, ignoring case; None when none or several do."""
     padded = _words(text)
-    found = [option for option in options if _words(option) in padded]
-    return found[0] if len(found) == 1 else None
+    result = [option for option in options if _words(option) in padded]
+    return result[0] if len(result) == 1 else None
 
 
 def _words(text: str) -> str:

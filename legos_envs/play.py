@@ -200,11 +200,11 @@ async def play(
                 if runner.done:  # an answer just given reached the turn limit
                     break
                 policy = policies if callable(policies) else policy_for(policies, decision)
-                said = policy(decision)
-                if inspect.isawaitable(said):
-                    flying[asyncio.ensure_future(said)] = decision
+                reply = policy(decision)
+                if inspect.isawaitable(reply):
+                    flying[asyncio.ensure_future(reply)] = decision
                 else:
-                    runner.answer(decision, said)
+                    runner.answer(decision, reply)
                     stepped = True
             if not stepped:
                 done, _ = await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)

@@ -161,9 +161,9 @@ class HumanPolicy:
                     f"the input ended while {decision.agent!r} was to act at turn {decision.turn}; "
                     f"give it {' '.join(legal) if legal else 'a line of text'}"
                 ) from error
-            said = written(text.strip(), decision)
-            if said in legal if legal else said:
-                return said
+            reply = written(text.strip(), decision)
+            if reply in legal if legal else reply:
+                return reply
             self.write(f"Not understood: {text!r}. {'Legal: ' + ' '.join(legal) if legal else 'Say something.'}")
 
 

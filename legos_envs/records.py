@@ -95,7 +95,7 @@ class Episode:
 
     @property
     def returns_by_role(self) -> dict[str, list[float]]:
-        """role -> the returns of its agents, in the order of the seats."""
+        """By role, the returns of its agents, in the order of the seats."""
         out: dict[str, list[float]] = {}
         for trajectory in self.trajectories.values():
             out.setdefault(trajectory.role, []).append(trajectory.total)

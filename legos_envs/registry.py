@@ -113,13 +113,13 @@ def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
     if module:
         _import(module)
     try:
-        found = spec(name) if isinstance(id, str) else id
+        env_spec = spec(name) if isinstance(id, str) else id
     except UnknownEnv as error:
         if not module:
             raise
         raise UnknownEnv(f"{error} {module!r} was imported; does it call `register({name!r}, ...)`?") from error
     try:
-        return pettingzoo.make("aec", found, **kwargs)
+        return pettingzoo.make("aec", env_spec, **kwargs)
     except (TypeError, ValueError) as error:
         of_its_own = isinstance(error, TypeError) and "argument" not in str(error)
         if not kwargs or of_its_own:  # a mistake in the env's code: its traceback is what helps
@@ -153,11 +153,11 @@ def _import_file(path: Path) -> None:
     name = f"legos_file_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return
-    found = importlib.util.spec_from_file_location(name, path)
-    assert found is not None and found.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(found)
+    file_spec = importlib.util.spec_from_file_location(name, path)
+    assert file_spec is not None and file_spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(file_spec)
     try:
-        found.loader.exec_module(module)
+        file_spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
         if isinstance(error, Exception):
@@ -167,10 +167,10 @@ def _import_file(path: Path) -> None:
 
 def _why_not(module: str, error: Exception) -> str:
     """Why a module or file cannot be imported, with the line that failed, as for a mistake in one's own file."""
-    said = str(error) if isinstance(error, ModuleNotFoundError) else f"{type(error).__name__}: {error}"
+    reason = str(error) if isinstance(error, ModuleNotFoundError) else f"{type(error).__name__}: {error}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == module]
     at = f" (line {lines[-1]})" if lines else ""  # of files; a SyntaxError says its line itself
-    return f"cannot import {module!r}, named before the ':' of the environment id: {said}{at}"
+    return f"cannot import {module!r}, named before the ':' of the environment id: {reason}{at}"
 
 
 _WRAPPED = re.compile("-(raw|train)$")  # how TextArena names its ids with other wrappers

@@ -31,12 +31,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class TextEnv(AECEnv[str, dict, str]):
-    """Base class of all environments.
+    r"""Base class of all environments.
 
     Args:
         render_mode: `"ansi"` (render returns text), `"human"` (prints it) or None.
         memory: `"state"`: every prompt is self-contained; `"chat"`: prompts extend the dialogue.
-        action_format: `"bracket"` (`[bet]`) or `"boxed"` (`\\boxed{bet}`).
+        action_format: `"bracket"` (`[bet]`) or `"boxed"` (`\boxed{bet}`).
         preset: `"spiral"` for that paper's treatment of invalid moves (no retry, -1.5 and +0.5); None for the defaults.
         invalid_retries: how often an agent may try again after an invalid move (default 1).
         invalid_reward: what the offender gets when its retries are used up and the episode ends as `"invalid"`
@@ -210,12 +210,12 @@ class TextEnv(AECEnv[str, dict, str]):
 
         def __getattr__(self, name: str) -> Any:
             """What only `reset` makes, asked for too early; an AttributeError, as `hasattr` and `copy` expect."""
-            said = f"{type(self).__name__!r} object has no attribute {name!r}"
+            why = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in ("agent_selection", "rewards", "terminations", "truncations", "infos", "_observed"):
-                said = f"{type(self).name}: call reset(seed=...) first; {said}"
+                why = f"{type(self).name}: call reset(seed=...) first; {why}"
             if name == "seats":
-                raise AttributeError(f"{said}: the class must declare them, as seats = {{'player_0': Seat('player')}}")
-            raise AttributeError(said, name=name, obj=self)
+                raise AttributeError(f"{why}: the class must declare them, as seats = {{'player_0': Seat('player')}}")
+            raise AttributeError(why, name=name, obj=self)
 
     def step(self, action: str | None) -> None:
         """Plays the text of `agent_selection`. A dead agent takes one `None`, as AEC demands."""
@@ -323,9 +323,9 @@ class TextEnv(AECEnv[str, dict, str]):
         written = None
         if ask.legal is not None:
             written = facts["legal_actions"] = facts["action_mask"] = self._written(ask.legal)
-        told = self._told[agent] if state else self._news[agent]
+        message = self._told[agent] if state else self._news[agent]
         shown = written if ask.listed else None
-        text = self._prompt(told, ask.text if state or not ask.notice else "", ask.notice, shown)
+        text = self._prompt(message, ask.text if state or not ask.notice else "", ask.notice, shown)
         if state:
             self._messages[agent].clear()
         self._say(agent, "user", text)
@@ -337,8 +337,8 @@ class TextEnv(AECEnv[str, dict, str]):
         return parsing.write_actions(legal, self.action_format)
 
     @staticmethod
-    def _prompt(told: str, text: str, notice: str | None, written: tuple[str, ...] | None) -> str:
-        parts = [part for part in (told, text, notice) if part]
+    def _prompt(message: str, text: str, notice: str | None, written: tuple[str, ...] | None) -> str:
+        parts = [part for part in (message, text, notice) if part]
         if written:
             parts.append(f"Reply with one legal action: {' '.join(written)}")
         return "\n".join(parts)
@@ -397,8 +397,8 @@ class TextEnv(AECEnv[str, dict, str]):
     def _tell(self, agent: str, text: str) -> None:
         news = self._news[agent]
         if self.memory == "state":
-            told = self._told[agent]
-            self._told[agent] = f"{told}\n{text}" if told else text
+            message = self._told[agent]
+            self._told[agent] = f"{message}\n{text}" if message else text
         self._news[agent] = f"{news}\n{text}" if news else text
 
     def _note(self, place: str, exact: bool, facts: Mapping[str, Any]) -> None:

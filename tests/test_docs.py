@@ -187,7 +187,7 @@ def test_commands_that_need_more_than_this_machine_are_understood(
     verb, *arguments = shlex.split(command)[1:]
     if verb == "train":
         seen: list[Any] = []
-        monkeypatch.setattr("legos_train.train", lambda **given: seen.append(given["config"]))
+        monkeypatch.setattr("legos_train.run.train", lambda **given: seen.append(given["config"]))
         arguments = [a for a in arguments if a != "--dry-run"]  # its estimate would load the model
         assert cli.main([verb, *arguments]) == 0 and len(seen) == 1
     else:

@@ -51,6 +51,24 @@ def test_the_league_settings_and_their_defaults_are_true() -> None:
         )
 
 
+def test_the_table_of_where_to_change_things_names_files_that_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    table = rows(text, "to change")
+    assert len(table) == 14
+    for what, (places,) in table.items():
+        paths = [name for name in re.findall(r"`([^`]+)`", places) if "/" in name]
+        assert paths, what
+        for path in paths:
+            assert (ROOT / path).exists(), (what, path)
+
+
+def test_no_line_of_a_page_is_longer_than_130_characters() -> None:
+    """Tables and links apart, which cannot be broken."""
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            assert len(line) <= 130 or line.startswith("|"), f"{page.name}:{number} has {len(line)} characters"
+
+
 def test_flags_and_settings_named_for_those_who_come_from_elsewhere_exist() -> None:
     """Every `--a.b-c` of the page is a setting; `--resume` and the like are no settings."""
     for flag in sorted(set(re.findall(r"--([a-z]+(?:[.-][a-z]+)+)", RESUME))):

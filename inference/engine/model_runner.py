@@ -95,12 +95,12 @@ class ModelRunner:
 
     def _warm_group(self, kv: Any, digest: str, group: list[FeedRow], shared: int) -> None:
         shared = min(shared, *(len(row.prompt) - 1 for row in group))
-        found = [self.prefixes.longest(digest, row.prompt) for row in group]
+        hits = [self.prefixes.longest(digest, row.prompt) for row in group]
         lead: FeedRow | None = None
-        if shared >= MIN_PREFIX and min(length for _, length in found) < shared:
-            shortest = min(range(len(group)), key=lambda i: found[i][1])
+        if shared >= MIN_PREFIX and min(length for _, length in hits) < shared:
+            shortest = min(range(len(group)), key=lambda i: hits[i][1])
             lead = group[shortest]
-            entry, length = found[shortest]
+            entry, length = hits[shortest]
             if entry is not None:
                 kv.restore(entry.snapshot, [lead.slot], length)
             lead.pos = lead.cached = length
@@ -110,10 +110,10 @@ class ModelRunner:
                 lead.pos += len(lead.pending)
             lead.pending = lead.prompt[shared:]
             entry = self.prefixes.put(digest, lead.prompt[:shared], kv.snapshot(lead.slot, shared))
-            found = [(entry, shared) if length < shared else (hit, length) for hit, length in found]
+            hits = [(entry, shared) if length < shared else (hit, length) for hit, length in hits]
         places: dict[tuple[int, int], list[FeedRow]] = {}
-        entries = {id(entry): entry for entry, _ in found if entry is not None}
-        for row, (entry, length) in zip(group, found):
+        entries = {id(entry): entry for entry, _ in hits if entry is not None}
+        for row, (entry, length) in zip(group, hits):
             if entry is not None and row is not lead:
                 row.pos = row.cached = length
                 row.pending = row.prompt[length:]

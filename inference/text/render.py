@@ -28,17 +28,22 @@ Message = Mapping[str, str]
 class Renderer:
     """Renders the conversations of one tokenizer's model.
 
-    ``tokenizer``: of transformers (with a ``tokenizers`` backend) or mlx_lm's wrapper of one. ``kind``: "auto" takes
-    the tokenizer's own chat template where it can render a user message, else "chatml" where the tokenizer has its
-    markers, else "plain"; the other kinds are for models without a usable template. ``enable_thinking`` is handed to
-    the template, None leaves it unsaid. ``date_string`` is the date for templates that print one; a constant by
-    default, so that a run resumed tomorrow has the same prompts.
+    Args:
+        tokenizer: of transformers (with a `tokenizers` backend) or mlx_lm's wrapper of one.
+        kind: a name in `RENDERERS`, for models without a usable template. "auto" takes the tokenizer's own template
+            where it can render a user message, else "chatml" where the tokenizer has its markers, else "plain".
+        enable_thinking: handed to the template; None leaves it out.
+        date_string: the date for templates that print one; constant, so that a resumed run has the same prompts.
 
-    ``incremental`` is False for a template without a delta, and ``reason`` says why: `extend` then returns None, and
-    every turn is rendered in full. ``stop_ids`` are the tokens that end a reply.
+    Attributes:
+        incremental: False for a template without a delta: `extend` then returns None, and every turn is rendered in
+            full.
+        reason: why it is not incremental.
+        stop_ids: the tokens that end a reply.
 
-    Raises ``ValueError`` for an unknown kind, a kind whose markers the tokenizer lacks, or an unreadable date, and
-    ``TypeError`` for a tokenizer without a backend.
+    Raises:
+        ValueError: an unknown kind, a kind whose markers the tokenizer lacks, or an unreadable date.
+        TypeError: a tokenizer without a backend.
     """
 
     def __init__(
@@ -173,8 +178,8 @@ class Renderer:
         The last two differ for a template that closes nothing and only opens the next turn: its opening marker ends a
         reply and stands for itself when sampled, but after the tokenizer's end token it is still to come.
         """
-        given = getattr(self.tokenizer, "eos_token_ids", None)  # mlx_lm: a set; transformers: None or one number
-        eos = set(given) if isinstance(given, (set, list, tuple)) else {self.tokenizer.eos_token_id} - {None}
+        eos_ids = getattr(self.tokenizer, "eos_token_ids", None)  # mlx_lm: a set; transformers: None or one number
+        eos = set(eos_ids) if isinstance(eos_ids, (set, list, tuple)) else {self.tokenizer.eos_token_id} - {None}
         last = self._encoder.markup(self._template.end_of_reply())
         final = last[: self._closing_length(last)][-1:]
         ends = eos.union(final)
@@ -208,16 +213,16 @@ class Conversation:
 
         The last observation again gives the last prompt again. The last observation, then the recorded reply as the
         assistant's message, then more gives the last prompt, the recorded ids and the delta. Anything else, a reply
-        that somebody edited included, starts afresh.
+        that was edited included, starts afresh.
         """
         turns = [(message["role"], message["content"]) for message in messages]
-        known = len(self._messages)
+        count = len(self._messages)
         prompt = None
-        if known and turns[:known] == self._messages:
-            if len(turns) == known:
+        if count and turns[:count] == self._messages:
+            if len(turns) == count:
                 return self._prompt
-            if self._sampled is not None and turns[known] == ("assistant", self._renderer.reply(self._sampled)):
-                prompt = self._renderer.extend(self._prompt, self._sampled, messages[known + 1 :])
+            if self._sampled is not None and turns[count] == ("assistant", self._renderer.reply(self._sampled)):
+                prompt = self._renderer.extend(self._prompt, self._sampled, messages[count + 1 :])
         self._prompt = self._renderer.start(messages, self._system) if prompt is None else prompt
         self._messages, self._sampled = turns, None
         return self._prompt

@@ -39,8 +39,8 @@ class GameGraph:
 
     def __init__(self, game: Game):
         self.num_players = game.num_players
-        found, deals = _discover(game)
-        self.states, after = _sorted(found)
+        result, deals = _discover(game)
+        self.states, after = _sorted(result)
         number = {state: node for node, state in enumerate(self.states)}
         self.starts = [(chance, number[state]) for chance, state in deals]
         self.children = [tuple([number[child] for child in after[state]]) for state in self.states]

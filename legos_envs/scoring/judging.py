@@ -82,8 +82,8 @@ def compare(
     votes = []
     for order in ((0, 1), (1, 0)):
         shown = dict(context or {}) | {label: texts[i] for label, i in zip(LABELS, order)}
-        said = yield from table.ask(judge, f"{task}\n{quoted(table, shown)}\n{question}", legal=LABELS, fresh=True)
-        votes.append(order[LABELS.index(said)])
+        reply = yield from table.ask(judge, f"{task}\n{quoted(table, shown)}\n{question}", legal=LABELS, fresh=True)
+        votes.append(order[LABELS.index(reply)])
     return 0 if votes[0] != votes[1] else 1 if votes[0] == 0 else -1
 
 
@@ -113,5 +113,5 @@ def grade(
     """
     shown = dict(context or {}) | {"text": text}
     prompt = f"{task}\n{quoted(table, shown)}\n{question} Give a grade from 0 (worst) to {best} (best)."
-    said = yield from table.ask(judge, prompt, legal=[str(n) for n in range(best + 1)], fresh=True)
-    return int(said) / best
+    reply = yield from table.ask(judge, prompt, legal=[str(n) for n in range(best + 1)], fresh=True)
+    return int(reply) / best

@@ -115,12 +115,12 @@ class Table:
     def _read(self, raw: str, legal: tuple[str, ...] | None, parse: Callable[[str], Any] | None) -> Any:
         if len(raw) > self.env.max_action_chars:
             raise InvalidMove(f"the reply has {len(raw)} characters; at most {self.env.max_action_chars} are read.")
-        said = parsing.public(raw)
-        if not said:
+        reply = parsing.public(raw)
+        if not reply:
             raise InvalidMove("the reply says nothing outside of its private thought.")
         if legal is None:
-            return said if parse is None else parse(said)
-        name = parsing.action(said, self.env.action_format)
+            return reply if parse is None else parse(reply)
+        name = parsing.action(reply, self.env.action_format)
         wanted = parsing.write_action("...", self.env.action_format)
         if name is None:
             raise InvalidMove(f"the reply states no action; write it as {wanted}.")

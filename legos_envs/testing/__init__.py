@@ -2,6 +2,6 @@
 
 from legos_envs.testing.conformance import Report, check_env
 from legos_envs.testing.fuzzing import FuzzReport, fuzz
-from legos_envs.testing.harness import CHECKS, Subject, drive, rejected, require
+from legos_envs.testing.harness import CHECKS
 
-__all__ = ["CHECKS", "FuzzReport", "Report", "Subject", "check_env", "drive", "fuzz", "rejected", "require"]
+__all__ = ["CHECKS", "FuzzReport", "Report", "check_env", "fuzz"]

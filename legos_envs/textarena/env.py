@@ -153,7 +153,7 @@ class TextArena(TextEnv):
         agent = f"player_{guest.player}"
         listed = legal.moves(guest.env)
         if listed is None:
-            yield from table.ask(agent, self._question(kind), parse=lambda said: self._act(guest, kind, said))
+            yield from table.ask(agent, self._question(kind), parse=lambda reply: self._act(guest, kind, reply))
             return
         if not listed:
             raise Unscored(f"TextArena's {self.game} goes on, but {agent} has no legal action")
@@ -169,9 +169,9 @@ class TextArena(TextEnv):
         note = "" if self.action_format == "bracket" else " (not in square brackets)"
         return f"Your turn. Write your action as {parsing.write_action('...', self.action_format)}{note}."
 
-    def _act(self, guest: Guest, kind: str, said: str) -> None:
+    def _act(self, guest: Guest, kind: str, reply: str) -> None:
         try:
-            guest.act(actions.for_game(said, kind, self.action_format))
+            guest.act(actions.for_game(reply, kind, self.action_format))
         except Refused as reason:
             raise InvalidMove(str(reason)) from None
 

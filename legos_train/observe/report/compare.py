@@ -8,7 +8,7 @@ from pathlib import Path
 
 from legos_train.config import read_toml
 from legos_train.disk import fsops
-from legos_train.observe.eval_numbers import metric_name, results, shown
+from legos_train.observe.eval_numbers import formatted, metric_name, results
 from legos_train.observe.report.changed_settings import differing, flat
 from legos_train.observe.report.figures import figures
 from legos_train.observe.report.report_page import grid, page, table
@@ -87,5 +87,5 @@ def _numbers(runs: Sequence[RunFiles]) -> list[list[str]]:
     for key in [key for key in results(*chain(*tables)) if key != "step"]:
         for k, name in enumerate(("before", "last", "weight average", "best")):
             if any(key in table[k] for table in tables):
-                rows.append([f"{metric_name(key)}, {name}", *(shown(table[k], key) for table in tables)])
+                rows.append([f"{metric_name(key)}, {name}", *(formatted(table[k], key) for table in tables)])
     return rows

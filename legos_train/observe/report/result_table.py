@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from legos_train.disk import as_json
 from legos_train.observe.dashboard import Mode, settled
-from legos_train.observe.eval_numbers import metric_name, results, shown
+from legos_train.observe.eval_numbers import formatted, metric_name, results
 
 if TYPE_CHECKING:
     from legos_train.observe.result import Result
@@ -21,7 +21,7 @@ def summary_rows(result: Result) -> list[list[str]]:
     rows = []
     tables = (result.start, result.last, result.average, {k: v for k, v in result.best.items() if k != "step"})
     for key in results(*tables):
-        rows.append([metric_name(key), *(shown(numbers, key) for numbers in tables)])
+        rows.append([metric_name(key), *(formatted(numbers, key) for numbers in tables)])
     return rows
 
 
