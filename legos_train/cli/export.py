@@ -115,10 +115,10 @@ def _mlx(options: argparse.Namespace) -> None:
 
 
 def _hub(options: argparse.Namespace) -> None:
-    from legos_train.export import hub
+    from legos_train.export import hub, open_run
 
     with tempfile.TemporaryDirectory() as scratch:
-        source = hub.open_run(options.source, Path(scratch))
+        source = open_run(options.source, Path(scratch))
         files = hub.write_folder(
             source, options.out, base_model=options.base_model, license=options.license, overwrite=options.overwrite
         )

@@ -10,30 +10,17 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from legos_envs.scoring import bradley_terry, openskill_ratings
 from legos_train.evaluation.games import Game, Pairing, Record
+from legos_train.evaluation.leaderboard import Leaderboard, Meeting
 from legos_train.evaluation.outcomes import TIE
 from legos_train.evaluation.session import Played, Session
 
-if TYPE_CHECKING:
-    from legos_train.evaluation.leaderboard import Leaderboard
-
 RESAMPLES = 200
-
-
-class Meeting(NamedTuple):
-    """A game between two entrants: `score` is what the first got, 1 for a win, 0.5 for a draw, 0 for a loss."""
-
-    key: str
-    env: str
-    first: str
-    second: str
-    score: float
-    seed: int
 
 
 def tournament(session: Session, policies: Sequence[str], board: Leaderboard | None) -> dict[str, Any]:
@@ -107,6 +94,14 @@ def standings(games: Sequence[Meeting], names: Sequence[str], seed: int) -> dict
     }
 
 
+def leaderboard_standings(board: Leaderboard, seed: int) -> dict[str, Any]:
+    """`standings` of all games on a leaderboard, with the OpenSkill ratings that each tournament updated."""
+    games = board.games()
+    names = list(dict.fromkeys(name for one in games for name in (one.first, one.second)))
+    facts = {"file": str(board.path), "games": len(games)}
+    return {**standings(games, names, seed), "openskill": board.skills() or None, "leaderboard": facts}
+
+
 def meetings(session: Session, played: Played) -> list[Meeting]:
     """The results of pairings; where a policy plays alone, those of comparing returns on the same seed."""
     results: list[Meeting] = []
@@ -160,6 +155,7 @@ def ratings(
     Args:
         games: all results.
         seed: of the resamples.
+        resamples: how many fits the intervals rest on.
 
     Returns:
         By name: `elo`, `ci95`, `games`, `score` (the share of its games won, draws half).

@@ -39,10 +39,15 @@ def head_to_head(
     """Plays `games` games, rounded up to whole seeds: on each seed the policy takes every side in turn.
 
     Args:
+        rollouts: plays the episodes.
+        env_id: the env, as `rollouts` makes it.
         seats: the sides: single seats, or the seats that the policy takes together.
         policy: who plays them, by agent if there are several.
         opponent: who takes the other sides.
+        games: how many to play.
+        seed: the first seed.
         others: who plays the seats that are in nobody's competition, such as judges, as in `Job.players`.
+        options: the env's reset options.
 
     Returns:
         The row of `legos eval`, see `summary.row`.

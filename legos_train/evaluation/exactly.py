@@ -31,7 +31,9 @@ def action_probabilities(
     """The models' own probabilities of the legal actions, each as the tokens `[move]` and the end of the turn.
 
     Args:
+        env: the game that is played.
         players: who answers, by player number.
+        info_sets: where the models are asked.
 
     Returns:
         The probabilities by information set, normalised over the legal moves, and the mass that is left over there:
@@ -199,6 +201,7 @@ class ExactResults:
         """`{"exact": ...}`; nothing where the game cannot be solved or the policy's probabilities are not known.
 
         Args:
+            pairing: a policy and its opponent.
             env: of the pairing, unwrapped.
         """
         if not solvable(env):

@@ -96,6 +96,8 @@ def record(game: Game, episode: Episode, seated: Mapping[str, str]) -> Record:
     where nothing can be compared; `turns` of the policy; `usage` by policy; `correct` where the env says so.
 
     Args:
+        game: what was scheduled.
+        episode: how it was played.
         seated: who played, by agent.
     """
     pairing, own = game.pairing, game.pairing.sides[game.side]

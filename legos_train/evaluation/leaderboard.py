@@ -12,10 +12,9 @@ import sys
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from legos_envs.scoring import openskill_ratings
-from legos_train.evaluation.crossplay import Meeting, standings
 
 FORMAT = 1
 SCHEMA = (
@@ -24,6 +23,17 @@ SCHEMA = (
     "rated INTEGER NOT NULL DEFAULT 0)",
     "CREATE TABLE IF NOT EXISTS skills (name TEXT PRIMARY KEY, mu REAL NOT NULL, sigma REAL NOT NULL)",
 )
+
+
+class Meeting(NamedTuple):
+    """A game between two entrants: `score` is what the first got, 1 for a win, 0.5 for a draw, 0 for a loss."""
+
+    key: str
+    env: str
+    first: str
+    second: str
+    score: float
+    seed: int
 
 
 class LeaderboardError(ValueError):
@@ -94,13 +104,6 @@ class Leaderboard:
             return
         db.executemany("INSERT OR REPLACE INTO skills VALUES (?, ?, ?)", [(name, *s) for name, s in rated.items()])
         db.execute("UPDATE games SET rated = 1 WHERE NOT rated")
-
-    def standings(self, seed: int) -> dict[str, Any]:
-        """`crossplay.standings` of all games, with the OpenSkill ratings that each tournament updated."""
-        games = self.games()
-        names = list(dict.fromkeys(name for one in games for name in (one.first, one.second)))
-        facts = {"file": str(self.path), "games": len(games)}
-        return {**standings(games, names, seed), "openskill": self.skills() or None, "leaderboard": facts}
 
     def games(self) -> list[Meeting]:
         """All games, in the order in which they were counted."""

@@ -28,6 +28,7 @@ def row(
     With problems that have a right answer also `accuracy`: mean@K and pass@k. `alone`: there is no opponent.
 
     Args:
+        pairing: a policy and its opponent.
         records: of the games wanted.
         seed: of the resamples.
         samples: how often each seed was wanted from each side.

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from legos_train.export.run_source import Source
 from legos_train.observe import eval_numbers
-
-if TYPE_CHECKING:
-    from legos_train.export.hub import Source
 
 PLAYED = ("vs_random",)
 LOCAL = ("run_dir", "init_adapter", "server", "logs")

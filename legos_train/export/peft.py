@@ -48,7 +48,9 @@ def to_peft(adapter: Path, out: Path, base_model: str, *, overwrite: bool = Fals
 
     Args:
         adapter: a folder in mlx-lm's layout.
+        out: the folder to write.
         base_model: the repository of the original weights; see `original_model`.
+        overwrite: replace files that are there.
 
     Returns:
         The adapted layer paths, such as `model.layers.0.self_attn.q_proj`.

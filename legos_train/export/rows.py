@@ -85,7 +85,11 @@ def write_jsonl(
     """Writes one JSON object per line; returns how many, and what is to be said about lines that could not be read.
 
     Args:
+        source: a run or an evaluation, or its log.
+        out: the file to write.
+        by: what a row is, "turn" or "episode".
         step: only the episodes that were played for this step.
+        overwrite: replace the file if it is there.
 
     Raises:
         ExportError: `out` exists, or `by` is neither "turn" nor "episode".

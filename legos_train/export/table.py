@@ -115,7 +115,9 @@ async def play(
     """Plays one episode to its end and closes all conversations.
 
     Args:
+        env_id: the environment.
         arguments: of the environment's constructor.
+        seed: of the episode.
         open_: opens the conversation of a seat.
         scripted: by role, a policy without a model (`random`, `optimal`, `scripted:NAME`) that plays it instead.
 

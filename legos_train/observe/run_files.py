@@ -1,4 +1,4 @@
-"""What stands in a run directory, as plain values."""
+"""What is in a run directory, as plain values."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ import pytest
 from legos_envs.scoring.ratings import bradley_terry
 from legos_train.cli.main import main
 from legos_train.cli.tournament import lines
-from legos_train.evaluation.crossplay import Meeting, online, payoffs, ratings
-from legos_train.evaluation.leaderboard import Leaderboard, LeaderboardError
+from legos_train.evaluation.crossplay import online, payoffs, ratings
+from legos_train.evaluation.leaderboard import Leaderboard, LeaderboardError, Meeting
 
 from .stub import chat, error, legal, serving
 

@@ -59,6 +59,8 @@ def running_mean(
     """Means over the last `window` points, and their 95 % intervals as (x, low, high).
 
     Args:
+        points: (x, y) in the order of x.
+        window: how many points a mean goes over.
         errors: per point the standard error of its value; the error of the mean of m points is then
             sqrt(sum e^2) / m. Without them it is the spread of the points in the window over sqrt(m), so that a window
             needs two points before it has an interval.

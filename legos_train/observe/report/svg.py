@@ -143,7 +143,12 @@ def heat_map(
     """A matrix as one `<svg>`: blue below `middle`, orange above, white at it; every cell says its number.
 
     Args:
+        title: heading of the figure.
+        unit: what the numbers are.
+        rows: names of the rows.
+        columns: names of the columns.
         values: (rows, columns); None where nothing is known.
+        middle: the value drawn white.
         reach: how far from the middle the full colour is; by default the largest distance.
     """
     distances = [abs(v - middle) for row in values for v in row if v is not None]

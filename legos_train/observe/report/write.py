@@ -35,6 +35,9 @@ def write_report(
 
     Args:
         path: the run directory; sample games come from its rollouts.jsonl.
+        config: settings of the run.
+        result: what the run measured.
+        records: rows of metrics.jsonl.
         facts: `strategy` (the policy in every situation) and `league` (its payoffs), kept in `figures/data.json`;
             None: they are read from there.
 

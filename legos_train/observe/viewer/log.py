@@ -125,6 +125,7 @@ def read_log(folder: Path, newest: int | None = None) -> tuple[list[LogLine], Lo
     """The episodes of a run or an evaluation, oldest first, and the reader (for what was bad or left out).
 
     Args:
+        folder: a run or an evaluation.
         newest: at most so many of the last episodes; None for all.
 
     Raises:
