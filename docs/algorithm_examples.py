@@ -140,7 +140,7 @@ def numbers(values: Any) -> str:
 def league_example(mode: str) -> str:
     """How likely three snapshots and a script are to be drawn, from results made by hand."""
     from legos_train.league import MODES
-    from legos_train.league.modes import Known
+    from legos_train.league.modes import Population
     from legos_train.league.payoffs import Against, Pairs
 
     options = LeagueSettings(mode=mode, opponents=("random",))  # type: ignore[arg-type]
@@ -157,8 +157,8 @@ def league_example(mode: str) -> str:
         for b in names:
             paid = beats.get((a, b), -beats.get((b, a), 0.0)) + (b == "random") * 1.0 - (a == "random") * 1.0
             pairs.add(a, b, [(paid, -paid)])
-    known = Known(options.pfsp_power, [] if mode == "mirror" else names, against, pairs, True)
-    first, _ = MODES[mode](known)
+    population = Population(options.pfsp_power, [] if mode == "mirror" else names, against, pairs, True)
+    first, _ = MODES[mode](population)
     if not first:
         return ""
     facts = {

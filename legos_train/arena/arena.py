@@ -196,7 +196,7 @@ class Arena:
         out = []
         for agent in slot.trained:
             role = slot.seats[agent][0]
-            actor = actors.seated(players, agent, role, True)
+            actor = actors.lookup(players, agent, role, True)
             if actor.model == actors.POLICY and actor.trainable and (roles is None or role in roles):
                 out.append(agent)
         return out

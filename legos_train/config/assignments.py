@@ -23,7 +23,6 @@ def parse_assignments(pairs: Sequence[str], what: str) -> dict[str, object]:
     Raises:
         SystemExit: a pair has no `=`; usage errors exit with 2.
     """
-
     found: dict[str, object] = {}
     for pair in pairs:
         key, sign, value = pair.partition("=")

@@ -52,7 +52,7 @@ class Measurer:
     def player(self, course: Course, agent: str, adapter: str | None) -> ModelPlayer:
         """The model at a seat as training seats it, with another adapter (None: the base)."""
         role, trainable = course.slot.seats[agent]
-        actor = actors.seated(self.arena.players(course.slot), agent, role, trainable)
+        actor = actors.lookup(self.arena.players(course.slot), agent, role, trainable)
         found = self.roster.player(replace(actor, model=actors.POLICY, top_p=1.0), course.slot.name, course.slot.make)
         assert isinstance(found, ModelPlayer)
         return replace(found, adapter=adapter)
@@ -71,7 +71,7 @@ class Measurer:
         """The agents that the policy plays."""
         players = self.arena.players(course.slot)
         seats = course.slot.seats.items()
-        return [a for a, (role, trained) in seats if actors.seated(players, a, role, trained).model == actors.POLICY]
+        return [a for a, (role, trained) in seats if actors.lookup(players, a, role, trained).model == actors.POLICY]
 
     def _exactly(self, course: Course, adapter: str | None) -> dict[str, float]:
         players = [self.player(course, agent, adapter) for agent in course.slot.seats]

@@ -95,7 +95,7 @@ class Stage:
 
     def _keep(self, game: Game, episode: Episode, declared: Mapping[str, bool]) -> None:
         who = {
-            agent: actors.seated(game.players, agent, t.role, declared.get(agent, True))
+            agent: actors.lookup(game.players, agent, t.role, declared.get(agent, True))
             for agent, t in episode.trajectories.items()
         }
         for trajectory in episode.trajectories.values():
@@ -118,7 +118,7 @@ class Stage:
         players = self._seated[game.pairing.key, game.side]
         found: dict[str, Callable[[int], str]] = {}
         for agent, trajectory in episode.trajectories.items():
-            player = actors.seated(players, agent, trajectory.role, declared.get(agent, True))
+            player = actors.lookup(players, agent, trajectory.role, declared.get(agent, True))
             if (renderer := getattr(player, "renderer", None)) is not None:
                 found[agent] = partial(_text, renderer.tokenizer)
         return found

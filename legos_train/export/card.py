@@ -79,7 +79,8 @@ def _numbers(source: Source) -> list[str]:
     before, after = source.result.get("start") or {}, source.after
     named = [key for key in eval_numbers.results(before, after) if key in after and key != "step"]
     rows = [
-        f"| {_label(key)} | {eval_numbers.shown(before, key)} | {eval_numbers.shown(after, key)} |" for key in named
+        f"| {_label(key)} | {eval_numbers.formatted(before, key)} | {eval_numbers.formatted(after, key)} |"
+        for key in named
     ]
     if not rows:
         return ["The run kept no numbers."]

@@ -177,7 +177,8 @@ class League:
 
     def missing_pairs(self) -> list[tuple[str, str]]:
         """Pairs whose payoff `psro` still needs: `(first side, second side)`, both orders; a member against itself
-        too, unless the game is symmetric."""
+        too, unless the game is symmetric.
+        """
         if self.settings.mode != "psro":
             return []
         every = [(a, b) for a in self.members for b in self.members if a != b or not self.symmetric]

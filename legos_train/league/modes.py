@@ -12,8 +12,8 @@ Mixture = dict[str, float]
 """Shares by member, in the members' order; they sum to 1."""
 
 
-class Known(NamedTuple):
-    """What a mode goes by."""
+class Population(NamedTuple):
+    """Whom a mode draws from, and what is known of them."""
 
     power: float
     """`league.pfsp_power`."""
@@ -23,7 +23,7 @@ class Known(NamedTuple):
     symmetric: bool
 
 
-def mirror(known: Known) -> tuple[Mixture, Mixture]:
+def mirror(population: Population) -> tuple[Mixture, Mixture]:
     r"""The learner sits in all seats: nobody is drawn.
 
     When: the default, and the cheapest: every seat of every game is trained on. Its weight average can settle where its
@@ -37,7 +37,7 @@ def mirror(known: Known) -> tuple[Mixture, Mixture]:
     return {}, {}
 
 
-def fsp(known: Known) -> tuple[Mixture, Mixture]:
+def fsp(population: Population) -> tuple[Mixture, Mixture]:
     r"""Fictitious self-play: opponents are drawn evenly from snapshots of the learner's past.
 
     $$P(m) = \frac{1}{|M|}$$
@@ -53,10 +53,10 @@ def fsp(known: Known) -> tuple[Mixture, Mixture]:
 
     Source: Heinrich et al. 2015, "Fictitious self-play in extensive-form games", ICML.
     """
-    return _both(known.members, [1.0] * len(known.members))
+    return _both(population.members, [1.0] * len(population.members))
 
 
-def pfsp(known: Known) -> tuple[Mixture, Mixture]:
+def pfsp(population: Population) -> tuple[Mixture, Mixture]:
     r"""Prioritised fictitious self-play: those are drawn most who are hardest to beat.
 
     $$P(m) \propto \left(1 - w(m)\right)^{k}$$
@@ -71,11 +71,11 @@ def pfsp(known: Known) -> tuple[Mixture, Mixture]:
     Source: Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent reinforcement learning", Nature
     575.
     """
-    power = known.power
-    return _both(known.members, [(1 - known.against.win_rate(name)) ** power for name in known.members])
+    power = population.power
+    return _both(population.members, [(1 - population.against.win_rate(name)) ** power for name in population.members])
 
 
-def psro(known: Known) -> tuple[Mixture, Mixture]:
+def psro(population: Population) -> tuple[Mixture, Mixture]:
     r"""Policy-space response oracles: opponents are drawn from the equilibrium of the pool's payoff matrix.
 
     $$x = \arg\max_{x}\ \min_{y}\ x^{\top} U y$$
@@ -93,14 +93,14 @@ def psro(known: Known) -> tuple[Mixture, Mixture]:
     Source: Lanctot et al. 2017, "A unified game-theoretic approach to multiagent reinforcement learning",
     arXiv 1711.00832.
     """
-    names = known.pairs.known(known.members)
-    table = known.pairs.matrix(names)
-    first, second = (meta_nash(table),) * 2 if known.symmetric else role_nash(table)
-    empty = dict.fromkeys(known.members, 0.0)
+    names = population.pairs.known(population.members)
+    table = population.pairs.matrix(names)
+    first, second = (meta_nash(table),) * 2 if population.symmetric else role_nash(table)
+    empty = dict.fromkeys(population.members, 0.0)
     return empty | dict(zip(names, first.tolist())), empty | dict(zip(names, second.tolist()))
 
 
-def fixed(known: Known) -> tuple[Mixture, Mixture]:
+def fixed(population: Population) -> tuple[Mixture, Mixture]:
     r"""Opponents are drawn evenly from those that the settings name. There are no snapshots and no mirror play.
 
     $$P(m) = \frac{1}{|O|}$$
@@ -113,10 +113,10 @@ def fixed(known: Known) -> tuple[Mixture, Mixture]:
 
     Source: none; it is a training against given players.
     """
-    return _both(known.members, [1.0] * len(known.members))
+    return _both(population.members, [1.0] * len(population.members))
 
 
-MODES: dict[str, Callable[[Known], tuple[Mixture, Mixture]]] = {
+MODES: dict[str, Callable[[Population], tuple[Mixture, Mixture]]] = {
     mode.__name__: mode for mode in (mirror, fsp, pfsp, psro, fixed)
 }
 
@@ -131,7 +131,7 @@ def mixtures(
     """
     if not members:
         return {}, {}
-    return MODES[mode](Known(power, members, against, pairs, symmetric))
+    return MODES[mode](Population(power, members, against, pairs, symmetric))
 
 
 def _both(members: Sequence[str], raw: Sequence[float]) -> tuple[Mixture, Mixture]:

@@ -39,7 +39,7 @@ def objective(
     position, target = mx.array(batch.position), mx.array(batch.target)
     new = token_logprobs(logprobs, position, target)
     gap = start_gap(new, batch, settings)
-    stays = kept(gap, batch, settings)
+    stays = turn_mask(gap, batch, settings)
     weights = batch.token_weights(settings.aggregation, settings.constant) * stays
     # A site weighs as much as the tokens sampled there together, so a penalty per site is the penalty per token.
     site_weights = mx.array(np.bincount(batch.position, weights, len(batch.rows)).astype(np.float32))
@@ -82,7 +82,7 @@ def start_gap(new: mx.array | NDArray, batch: Batch, settings: LossSettings) -> 
     return start.astype(np.float64) - batch.old_logprobs
 
 
-def kept(gap: NDArray[np.float64], batch: Batch, settings: LossSettings) -> NDArray[np.float32]:
+def turn_mask(gap: NDArray[np.float64], batch: Batch, settings: LossSettings) -> NDArray[np.float32]:
     """1 for the tokens of turns that stay in the loss, 0 for those that `mask_ratio` leaves out, (M,)."""
     if settings.mask_ratio is None:
         return np.ones(len(batch), dtype=np.float32)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legos_train.batch import Batch
-from legos_train.loss.batch_loss import correction, kept, start_gap
+from legos_train.loss.batch_loss import correction, start_gap, turn_mask
 from legos_train.loss.loss_settings import LossSettings
 from legos_train.loss.tokens import turn_means
 
@@ -41,7 +41,7 @@ def metrics(
     own = gap - off if settings.truncate_ratio is not None else gap
     if settings.token_loss.by_turn:
         own = turn_means(own, batch.sequence, batch.sequence_length)
-    stays = kept(off, batch, settings) > 0
+    stays = turn_mask(off, batch, settings) > 0
     with np.errstate(over="ignore", invalid="ignore"):  # a ratio may overflow: it is logged as inf or nan
         ratio, sampled = np.exp(own), np.exp(gap)
         held = _held(ratio, advantages, settings)

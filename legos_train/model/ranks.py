@@ -89,7 +89,8 @@ class World:
 
     def total(self, arrays: Mapping[str, mx.array]) -> Arrays:
         """The sum of arrays of the same names and shapes over all ranks, in float32 and one message, given back in
-        their own types."""
+        their own types.
+        """
         names = sorted(arrays)
         flat = mx.concatenate([arrays[name].astype(mx.float32).reshape(-1) for name in names])
         parts = mx.split(self._run(mx.distributed.all_sum, flat), np.cumsum([arrays[n].size for n in names]).tolist())

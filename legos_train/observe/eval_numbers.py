@@ -33,7 +33,7 @@ def interval(numbers: Numbers, name: str) -> tuple[float, float] | None:
     return None if low is None or high is None else (low, high)
 
 
-def shown(numbers: Numbers, name: str, digits: int = 4) -> str:
+def formatted(numbers: Numbers, name: str, digits: int = 4) -> str:
     """`0.312 (0.21 to 0.42)`, or `0.3125` where there is no interval; empty where it was not measured."""
     if (value := numbers.get(name)) is None:
         return ""

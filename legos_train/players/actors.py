@@ -68,7 +68,7 @@ class Actor:
         return asdict(self)
 
 
-def seated(players: Mapping[str, Any], agent: str, role: str, trainable: bool) -> Any:
+def lookup(players: Mapping[str, Any], agent: str, role: str, trainable: bool) -> Any:
     """Who plays an agent: its own entry, its role's, that of untrained seats, everybody's; None when there is none."""
     for key in (agent, role) if trainable else (agent, role, UNTRAINED):
         if key in players:

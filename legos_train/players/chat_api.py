@@ -61,7 +61,8 @@ def split(spec: str) -> tuple[str, str]:
 
 def too_long(said: str) -> int | None:
     """The tokens left for an answer where a server refuses a prompt for its length, 0 where it does not tell; None
-    when it refuses it for something else."""
+    when it refuses it for something else.
+    """
     if not LONG_PROMPT.search(said):
         return None
     context, prompt = (pattern.search(said) for pattern in ROOM)

@@ -21,14 +21,16 @@ R = TypeVar("R")
 
 def competing(episode: Episode) -> list[Trajectory]:
     """The trajectories that were in the running: trained ones, those of league opponents (`info["member"]`) and those
-    that a filter has taken out (`info["left_out"]`). Not judges."""
+    that a filter has taken out (`info["left_out"]`). Not judges.
+    """
     every = episode.trajectories.values()
     return [t for t in every if t.trainable or "member" in t.info or "left_out" in t.info]
 
 
 def is_draw(episode: Episode) -> bool:
     """Whether all who competed got the same return (up to rounding). A single agent cannot draw, and an episode that
-    could not be scored is no draw."""
+    could not be scored is no draw.
+    """
     returns = [t.total for t in competing(episode)]
     if len(returns) < 2 or episode.outcome == "unscored":
         return False

@@ -74,7 +74,7 @@ def mark(episode: Episode, job: Job, declared: Mapping[str, bool]) -> None:
             trajectory.carry = 0.0
             for turn in trajectory.turns:
                 turn.reward = 0.0
-        actor = actors.seated(job.players, trajectory.agent, trajectory.role, declared[trajectory.agent])
+        actor = actors.lookup(job.players, trajectory.agent, trajectory.role, declared[trajectory.agent])
         trajectory.info["player"] = actor.player
         reason = None
         if not declared[trajectory.agent]:

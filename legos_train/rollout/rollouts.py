@@ -232,7 +232,7 @@ class Rollouts:
 
 
 def _player(game: LiveEpisode, decision: Decision) -> Player:
-    player: Player | None = actors.seated(
+    player: Player | None = actors.lookup(
         game.job.players, decision.agent, decision.role, game.declared.get(decision.agent, True)
     )
     if player is None:

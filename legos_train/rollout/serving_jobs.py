@@ -38,7 +38,7 @@ class Publish:
 
 
 @dataclass(slots=True)
-class Played:
+class BatchResult:
     """The answer to a `JobBatch`, or the error that ended it. `seconds`: how long playing took."""
 
     number: int
@@ -52,7 +52,10 @@ Message = JobBatch | Publish | None
 
 
 def serve_jobs(
-    generator: LocalGenerator, inbox: queue.Queue[Message], send: Callable[[Played], None], clock: Callable[[], float]
+    generator: LocalGenerator,
+    inbox: queue.Queue[Message],
+    send: Callable[[BatchResult], None],
+    clock: Callable[[], float],
 ) -> None:
     """Works until the inbox gives None."""
     waiting: list[JobBatch] = []
@@ -92,9 +95,9 @@ def serve_jobs(
         except _Ended:
             return
         except Exception as error:
-            send(Played(message.number, error=error))
+            send(BatchResult(message.number, error=error))
             continue
-        send(Played(message.number, episodes, clock() - began, again))
+        send(BatchResult(message.number, episodes, clock() - began, again))
 
 
 class _Ended(Exception):

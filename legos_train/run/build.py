@@ -168,7 +168,7 @@ def _check_roles(config: TrainConfig, arena: Arena) -> None:
 
 def _check_sampling(config: TrainConfig, arena: Arena, slot: EnvSlot, agent: str) -> None:
     """Ratios and KL are of the policy at temperature 1; samples of another distribution would bias them unseen."""
-    actor = actors.seated(arena.players(slot), agent, slot.seats[agent][0], True)
+    actor = actors.lookup(arena.players(slot), agent, slot.seats[agent][0], True)
     if not config.loss.token_loss.imitates and (actor.temperature != 1.0 or actor.top_p != 1.0):
         raise ConfigError(
             f"{slot.name}: {slot.seats[agent][0]!r} is trained but sampled at temperature {actor.temperature} and "

@@ -273,7 +273,7 @@ def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Pr
     trainer.parts.drop_caches()
     progress.note(
         "before training: "
-        + "  ".join(f"{k} {eval_numbers.shown(numbers, k, 3)}" for k in eval_numbers.results(numbers))
+        + "  ".join(f"{k} {eval_numbers.formatted(numbers, k, 3)}" for k in eval_numbers.results(numbers))
     )
     return numbers
 

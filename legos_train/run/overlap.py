@@ -43,7 +43,7 @@ class BatchGenerator(Protocol):
 
     def submit(self, number: int, jobs: Sequence[Job]) -> None: ...
 
-    def collect(self, timeout: float) -> serving_jobs.Played | None:
+    def collect(self, timeout: float) -> serving_jobs.BatchResult | None:
         """The next finished batch; None when none has finished within `timeout` seconds.
 
         Raises:
@@ -63,7 +63,7 @@ class ThreadGenerator:
 
     def __init__(self, parts: Parts):
         self._inbox: queue.Queue[serving_jobs.Message] = queue.Queue()
-        self._out: queue.Queue[serving_jobs.Played] = queue.Queue()
+        self._out: queue.Queue[serving_jobs.BatchResult] = queue.Queue()
         self._parts = parts
         self._thread = threading.Thread(target=self._work, name="legos-generator", daemon=True)
         self._thread.start()
@@ -74,7 +74,7 @@ class ThreadGenerator:
             generator = self._generator()
             serving_jobs.serve_jobs(generator, self._inbox, self._out.put, time.perf_counter)
         except Exception as error:  # nobody waits for a thread: the learner hears of it from `collect`
-            self._out.put(serving_jobs.Played(-1, error=error))
+            self._out.put(serving_jobs.BatchResult(-1, error=error))
         finally:
             if generator is not None:
                 generator.close()
@@ -95,7 +95,7 @@ class ThreadGenerator:
     def submit(self, number: int, jobs: Sequence[Job]) -> None:
         self._inbox.put(serving_jobs.JobBatch(number, list(jobs), self._parts.config.filter.draw_retries))
 
-    def collect(self, timeout: float) -> serving_jobs.Played | None:
+    def collect(self, timeout: float) -> serving_jobs.BatchResult | None:
         try:
             return self._out.get(timeout=timeout)
         except queue.Empty:
@@ -123,7 +123,7 @@ class ProcessGenerator:
         self._folder = Path(tempfile.mkdtemp(prefix="legos-weights-"))
         self._count = 0
         self._retries = config.filter.draw_retries
-        self._out: queue.Queue[serving_jobs.Played | None] = queue.Queue()
+        self._out: queue.Queue[serving_jobs.BatchResult | None] = queue.Queue()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "legos_train.run.worker"],
             stdin=subprocess.PIPE,
@@ -163,15 +163,15 @@ class ProcessGenerator:
         if "ready" in data:
             self._ready.set()
         elif "error" in data:
-            self._out.put(serving_jobs.Played(data["number"], error=data["error"]))
+            self._out.put(serving_jobs.BatchResult(data["number"], error=data["error"]))
         else:
             episodes = [episode_from_json(episode) for episode in data["episodes"]]
-            self._out.put(serving_jobs.Played(data["number"], episodes, data["seconds"], redrawn=data["redrawn"]))
+            self._out.put(serving_jobs.BatchResult(data["number"], episodes, data["seconds"], redrawn=data["redrawn"]))
 
     def submit(self, number: int, jobs: Sequence[Job]) -> None:
         self._send({"number": number, "jobs": [job.to_json() for job in jobs], "retries": self._retries})
 
-    def collect(self, timeout: float) -> serving_jobs.Played | None:
+    def collect(self, timeout: float) -> serving_jobs.BatchResult | None:
         try:
             played = self._out.get(timeout=timeout)
         except queue.Empty:

@@ -71,7 +71,7 @@ def main() -> int:
     os.dup2(2, 1)
     generator = build(json.loads(sys.stdin.readline()))
 
-    def send(played: serving_jobs.Played) -> None:
+    def send(played: serving_jobs.BatchResult) -> None:
         answer: dict[str, Any] = {"number": played.number, "seconds": played.seconds, "redrawn": played.redrawn}
         if played.error is not None:
             answer["error"] = f"{type(played.error).__name__}: {played.error}"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from legos_train.observe.eval_numbers import interval, results, shown
+from legos_train.observe.eval_numbers import formatted, interval, results
 from legos_train.observe.report import write_pngs
 from legos_train.observe.report.figures import figures
 from legos_train.observe.report.png import plain
@@ -190,7 +190,7 @@ def test_results_of_games_have_bands_and_their_endings_one_figure() -> None:
     assert "95 % interval over seeds" in found["vs_random"].note
     assert [line.name for line in found["endings"].lines] == ["won", "drawn", "lost"], "what never came is not drawn"
     assert results(start) == ["vs_random", "win", "loss"] and interval(start, "win") is None
-    assert shown(measured(0.5), "vs_random_average") == "0.510 (0.31 to 0.61)" and shown(start, "draw") == ""
+    assert formatted(measured(0.5), "vs_random_average") == "0.510 (0.31 to 0.61)" and formatted(start, "draw") == ""
     assert results({"return_low": 1.0, "return_high": 2.0}) == ["return_low", "return_high"], "roles may be so called"
 
 

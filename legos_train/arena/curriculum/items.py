@@ -16,7 +16,7 @@ from legos_envs import Episode
 from legos_envs.tasks.problems import SPICE, Dataset
 from legos_train.arena.artifact import learnability
 from legos_train.arena.artifact_store import ArtifactStore
-from legos_train.arena.curriculum.shares import given, mean, suitable, with_options
+from legos_train.arena.curriculum.shares import is_settled, mean, suitable, with_options
 from legos_train.config import sections
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class ItemSampler:
 
     def prepare(self, request: EpisodeRequest, rng: np.random.Generator, step: int) -> EpisodeRequest:
         """A drawn item as option `index`, in a share of the requests; the others stay as they are."""
-        if request.env not in self.items or given(request, *self.taken) or rng.random() >= self.settings.share:
+        if request.env not in self.items or is_settled(request, *self.taken) or rng.random() >= self.settings.share:
             return request
         odds = self._sums(request.env, step)
         if odds[-1] <= 0.0:  # the gate lets nothing through

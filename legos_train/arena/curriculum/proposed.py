@@ -11,7 +11,7 @@ from legos_envs import Episode
 from legos_envs.records import Trajectory
 from legos_envs.tasks.problems import ProposerSolver, problem_key
 from legos_train.arena.artifact_store import ArtifactStore
-from legos_train.arena.curriculum.shares import given, mean, suitable, with_options
+from legos_train.arena.curriculum.shares import is_settled, mean, suitable, with_options
 from legos_train.config import sections
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ProposedProblems:
 
     def prepare(self, request: EpisodeRequest, rng: np.random.Generator, step: int) -> EpisodeRequest:
         """A kept problem as options `problem` and `answer`, or the problems that are not new as `seen`."""
-        if request.env not in self.domains or given(request, "problem"):
+        if request.env not in self.domains or is_settled(request, "problem"):
             return request
         s, pool = self.settings, request.env
         if rng.random() < s.share and self.store.count(pool) >= ENOUGH:

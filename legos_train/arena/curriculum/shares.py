@@ -29,7 +29,7 @@ def suitable(arena: Arena, kind: type[E]) -> dict[str, E]:
     return found
 
 
-def given(request: EpisodeRequest, *names: str) -> bool:
+def is_settled(request: EpisodeRequest, *names: str) -> bool:
     """Whether a request is not to be changed: an evaluation episode, or one that says itself what it is about."""
     return request.train_roles == () or any(name in (request.options or {}) for name in names)
 

@@ -11,7 +11,7 @@ from typing import Any
 from legos_train.config import read_toml
 from legos_train.disk import MetricsFile, fsops
 from legos_train.errors import RunError
-from legos_train.observe.eval_numbers import results, shown
+from legos_train.observe.eval_numbers import formatted, results
 from legos_train.observe.report.changed_settings import differing, flat
 from legos_train.observe.report.figures import figures
 from legos_train.observe.report.labels import metric_name
@@ -103,5 +103,5 @@ def _numbers(runs: Sequence[dict[str, Any]]) -> list[list[str]]:
     for key in [key for key in results(*chain(*tables)) if key != "step"]:
         for k, name in enumerate(("before", "last", "weight average", "best")):
             if any(key in table[k] for table in tables):
-                rows.append([f"{metric_name(key)}, {name}", *(shown(table[k], key) for table in tables)])
+                rows.append([f"{metric_name(key)}, {name}", *(formatted(table[k], key) for table in tables)])
     return rows

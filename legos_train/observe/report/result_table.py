@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from legos_train.disk import as_json
 from legos_train.observe.dashboard import Mode, settled
-from legos_train.observe.eval_numbers import results, shown
+from legos_train.observe.eval_numbers import formatted, results
 from legos_train.observe.report.labels import metric_name
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def summary_rows(result: Result) -> list[list[str]]:
     rows = []
     tables = (result.start, result.last, result.average, {k: v for k, v in result.best.items() if k != "step"})
     for key in results(*tables):
-        rows.append([metric_name(key), *(shown(numbers, key) for numbers in tables)])
+        rows.append([metric_name(key), *(formatted(numbers, key) for numbers in tables)])
     return rows
 
 
