@@ -110,7 +110,8 @@ def newest(run: Path) -> int:
 
 def disturb(run: Path, resume: bool, row: int, delay: float, number: int, extra: list[str]) -> tuple[int, float]:
     """Starts, waits for a step's row and a part of the next step, sends the signal; returns the exit status (0: it had
-    finished before) and how long it took."""
+    finished before) and how long it took.
+    """
     process = start(run, resume, extra)
     while len(MetricsFile.read(run / "metrics.jsonl")) < row:
         if process.poll() is not None:

@@ -1,5 +1,6 @@
 """Small worked examples for the pages of algorithms: a few episodes and tokens made by hand, and what the code makes
-of them."""
+of them.
+"""
 
 from __future__ import annotations
 
