@@ -2,7 +2,7 @@
 
     python examples/selfplay_in_one_file.py
 
-One small model plays both seats of Nim against itself. Each of 40 steps does five things:
+One small model plays both seats of Nim against itself. Each of 25 steps does five things:
 
     play      256 games; every move is tokens sampled from the model, kept with their log-probabilities
     credit    advantage of a move = return of its player - what that seat earned on average lately (RAE)
@@ -36,7 +36,7 @@ from legos_train.credit import make_credit
 from legos_train.loss import distribution, penalties, tokens
 
 RANK, SCALE = 16, 8.0
-GAMES, STEPS, UPDATES, LEARNING_RATE = 256, 40, 4, 1e-3
+GAMES, STEPS, UPDATES, LEARNING_RATE = 256, 25, 4, 1e-3
 CLIP, KL = 0.2, 0.05
 
 
@@ -64,18 +64,22 @@ def play(engine: Engine, renderer: Renderer, envs: list[GameEnv], first_seed: in
     return [game.episode for game in games]
 
 
-def loss(model: nn.Module, base: nn.Module, batch: Batch) -> mx.array:
+def logprobs_of(model: nn.Module, batch: Batch) -> mx.array:
+    """Log-probabilities of every token of the vocabulary, in each context in which something was sampled."""
+    return distribution(model(mx.array(batch.tokens))[mx.array(batch.rows), mx.array(batch.cols)])[0]
+
+
+def loss(model: nn.Module, batch: Batch, reference: mx.array) -> mx.array:
     """PPO: raise the probability of moves with a positive advantage, lower that of the others, a little at a time.
 
     With the ratio r = p_new / p_old of a token and its advantage A: mean of -min(r A, clip(r, 1 - c, 1 + c) A). The KL
     penalty holds the policy near the base model, so that it goes on trying moves until they have lost often enough.
     """
-    inputs, sites = mx.array(batch.tokens), (mx.array(batch.rows), mx.array(batch.cols))
-    logprobs, probabilities = distribution(model(inputs)[sites])  # at the places where something was sampled
+    logprobs = logprobs_of(model, batch)
     position, target = mx.array(batch.position), mx.array(batch.target)
     old, advantages = mx.array(batch.old_logprobs), mx.array(batch.advantages)
     clipped = tokens.ppo(logprobs[position, target], old, advantages, CLIP, CLIP)
-    kl = penalties.kl_exact(logprobs, probabilities, distribution(base(inputs)[sites])[0])
+    kl = penalties.kl_exact(logprobs, mx.exp(logprobs), reference)
     return (clipped + KL * kl[position]).mean()
 
 
@@ -116,11 +120,12 @@ def main(steps: int = STEPS, games: int = GAMES, seed: int = 0) -> tuple[float, 
     for step in range(1, steps + 1):
         episodes = play(engine, renderer, envs, first_seed=(seed * 1000 + step) * games, version=step - 1)
         batch = pack(episodes, credit.assign(episodes))
+        reference = logprobs_of(base, batch)
         for _ in range(UPDATES):
-            _, gradients = gradient(model, base, batch)
+            _, gradients = gradient(model, batch, reference)
             gradients, _ = optimizers.clip_grad_norm(gradients, 1.0)
             optimizer.update(model, gradients)
-            mx.eval(model.parameters(), optimizer.state)
+            mx.eval(model.parameters(), optimizer.state, reference)
         publish(engine, model, version=step)
         if step % 5 == 0 or step == steps:
             print(f"step {step:3}: {optimal_move(engine, renderer, envs[0]):.3f}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import runpy
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,13 @@ def test_an_example_trains(path: Path, tmp_path: Path) -> None:
     records = MetricsFile.read(tmp_path / "run" / "metrics.jsonl")
     assert [r["step"] for r in records] == [1, 2] and all(r["episodes"] for r in records)
     assert (tmp_path / "run" / "adapter" / "adapters.safetensors").exists()
+
+
+def test_selfplay_in_one_file_runs_and_fits_on_a_page() -> None:
+    path = EXAMPLES[0].parent / "selfplay_in_one_file.py"
+    assert len(path.read_text().splitlines()) <= 150
+    before, after = runpy.run_path(str(path))["main"](steps=2, games=64)
+    assert abs(before - 0.342) < 0.01 and after > before + 0.02
 
 
 def test_every_preset_is_a_config() -> None:
