@@ -88,9 +88,10 @@ class NotZeroSum(Base):
         (NotZeroSum, "do not add up to zero"),
     ],
 )
-def test_what_is_wrong_is_found(env, said):
+def test_what_is_wrong_is_found(env, said, monkeypatch):
+    monkeypatch.setattr(fuzzing, "FAILURES_KEPT", 5)  # endless episodes take a while each
     report = fuzz(env, actions=5000)
-    assert not report.ok and len(report.failures) <= 20 and said in report.failures[0], str(report)
+    assert not report.ok and len(report.failures) <= 5 and said in report.failures[0], str(report)
     assert "FAIL  episode" in str(report) and f"{env.__name__}: {len(report.failures)} failures" in str(report)
 
 

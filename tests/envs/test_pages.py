@@ -12,7 +12,15 @@ from legos_envs.policies import make_policy
 
 IDS = legos_envs.registered()
 EPISODES = 120
-LONG = ("CodeGen-v0", "EloArena-v0", "Negotiation-v0", "PigDice-v0", "SelfDistillation-v0", "Tournament-v0")
+LONG = (
+    "CodeGen-v0",
+    "ConnectFour-v0",
+    "EloArena-v0",
+    "Negotiation-v0",
+    "PigDice-v0",
+    "SelfDistillation-v0",
+    "Tournament-v0",
+)
 """Their episodes are long and their returns vary little, so that a third as many show as much."""
 
 
