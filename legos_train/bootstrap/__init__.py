@@ -1,4 +1,4 @@
-"""The bundled model `tiny`, and how it is made again."""
+"""The bundled model `tiny`, and how to remake it."""
 
 import lazy_loader
 

@@ -1,11 +1,14 @@
-"""The bundled model `tiny` and how it is made again: `legos bootstrap OUT`.
+"""The bundled model `tiny` and how to remake it: `legos bootstrap OUT`.
 
 A language model of 0.74 M parameters that knows the texts of the registered environments and plays every legal move
 with equal probability. Register an environment and run this again, and the new model knows its texts too.
 
-    sentences.py   a generator of sentences          texts.py      dialogues from random play
-    tokenizer.py   byte-level BPE, chat template     training_rows.py  dialogues to token ids and soft targets
-    pretrain.py    the training loop                 measure.py    exact illegal mass and evenness of a model
+    sentences.py       a generator of sentences
+    texts.py           dialogues from random play
+    tokenizer.py       byte-level BPE, chat template
+    training_rows.py   dialogues to token ids and soft targets
+    pretrain.py        the training loop
+    measure.py         exact illegal mass and evenness of a model
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -164,25 +165,20 @@ def _remarks(reader: LogReader) -> list[str]:
     return [f"{reader.path}: line {number} was left out: {reason}" for number, reason in reader.bad]
 
 
-class _replacing:
-    """A temporary path beside `out`, put in its place at the end, and removed when anything fails."""
-
-    def __init__(self, out: Path, overwrite: bool):
-        if out.is_dir():
-            raise ExportError(f"{str(out)!r} is a folder; give a file name")
-        if out.exists() and not overwrite:
-            raise ExportError(f"{str(out)!r} exists; give another name, or --overwrite")
-        self.out, self.temporary = out, out.with_name(f".tmp-{out.name}")
-
-    def __enter__(self) -> Path:
-        self.out.parent.mkdir(parents=True, exist_ok=True)
-        return self.temporary
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.temporary.replace(self.out)
-        else:
-            self.temporary.unlink(missing_ok=True)
+@contextmanager
+def _replacing(out: Path, overwrite: bool) -> Iterator[Path]:
+    """A temporary path beside `out`, put in its place at the end, and removed if anything fails."""
+    if out.is_dir():
+        raise ExportError(f"{str(out)!r} is a folder; give a file name")
+    if out.exists() and not overwrite:
+        raise ExportError(f"{str(out)!r} exists; give another name, or --overwrite")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(f".tmp-{out.name}")
+    try:
+        yield temporary
+        temporary.replace(out)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _episode_facts(line: LogLine) -> Row:

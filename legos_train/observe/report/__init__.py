@@ -1,7 +1,6 @@
 """What a run shows at its end: a table on the terminal, `report.html` with its figures, and runs compared.
 
-`report.html` is one file without scripts or links; its figures also stand as `figures/*.svg`. PNG of them is drawn by a
-browser on this machine when asked for: `python -m legos_train.observe.report DIR --png`.
+`report.html` is one file without scripts or links; its figures are also in `figures/*.svg`, as PNG with `--png`.
 """
 
 import lazy_loader
