@@ -2,7 +2,7 @@
 
     python examples/selfplay_in_one_file.py
 
-One small model plays both seats of Nim against itself. Each of 25 steps does five things:
+One small model plays both seats of Nim against itself. Each of 20 steps does five things:
 
     play      256 games; every move is tokens sampled from the model, kept with their log-probabilities
     credit    advantage of a move = return of its player - what that seat earned on average lately (RAE)
@@ -36,7 +36,7 @@ from legos_train.credit import make_credit
 from legos_train.loss import distribution, penalties, tokens
 
 RANK, SCALE = 16, 8.0
-GAMES, STEPS, UPDATES, LEARNING_RATE = 256, 25, 4, 1e-3
+GAMES, STEPS, UPDATES, LEARNING_RATE = 256, 20, 4, 1e-3
 CLIP, KL = 0.2, 0.05
 
 
