@@ -26,7 +26,7 @@ import legos_envs
 from legos_envs.policies import make_policy
 from legos_train import train
 from legos_train.cli.main import main as main_of
-from legos_train.cli.play_table import Table
+from legos_train.cli.play_table import PlaySession
 from legos_train.config import from_dict
 from legos_train.observe import Progress
 from legos_train.observe.viewer import write_page
@@ -100,7 +100,7 @@ def game() -> None:
     env = legos_envs.make("TicTacToe-v0")
     env.reset(seed=0)
     players: dict[str, Any] = {"player_0": None, "player_1": make_policy("random", env)}
-    table = Table(env, players, 3, read, lambda text: console.print(Text(text)))
+    table = PlaySession(env, players, 3, read, lambda text: console.print(Text(text)))
     episode = asyncio.run(table.play())
     for agent, total in episode.returns.items():
         console.print(Text(f"{agent}: {total:+g}"))

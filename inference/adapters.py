@@ -177,7 +177,7 @@ class AdapterBank:
         self._used: dict[int, AdapterVersion] = {0: self.base}
 
     def prepare(self, weights: Mapping[str, mx.array], *, scale: float) -> PreparedAdapter:
-        """Check and evaluate the weights: most of the work of publishing. Any thread may do it, while others go on.
+        """Check and evaluate the weights: most of the work of publishing. Any thread may do it.
 
         Raises AdapterError when they do not fit or are not finite.
         """
@@ -228,7 +228,7 @@ class AdapterBank:
             self._selection.index = mx.array(slots, dtype=mx.uint32)
 
     def published(self) -> dict[str, AdapterInfo]:
-        """What each name stands for now."""
+        """The current version of each name."""
         return {
             name: AdapterInfo(name, p.version, p.digest, p.rank, p.running) for name, p in sorted(self._current.items())
         }
@@ -309,8 +309,15 @@ def check_adapter(
 ) -> Pairs:
     """Pair up A and B per layer, check names, shapes, ranks and that all is finite, fold the scale into B, evaluate.
 
-    shapes: what `linear_shapes` says of the model. other: layers of another kind, for the message.
-    Raises AdapterError that names the first offending tensor.
+    Args:
+        shapes: what `linear_shapes` says of the model.
+        weights: mlx-lm's names and arrays.
+        scale: what the product of A and B is multiplied with.
+        max_rank: highest rank accepted.
+        other: layers of another kind, for the message.
+
+    Raises:
+        AdapterError: it names the first offending tensor.
     """
     if not weights:
         raise AdapterError("the adapter holds no tensors; expected pairs named <layer>.lora_a and <layer>.lora_b")

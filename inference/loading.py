@@ -59,11 +59,17 @@ class AdapterWeights:
 def load(name_or_path: str | Path, adapter_path: str | Path | None = None) -> tuple[nn.Module, Any, ModelInfo]:
     """Load a model, its mlx-lm tokenizer wrapper, and where it came from.
 
-    name_or_path: "tiny" (bundled), a directory with config.json, or a hub name such as "Qwen/Qwen3-0.6B".
-    adapter_path: a LoRA directory in mlx-lm's layout, put on the model as LoRA layers.
     Also prepares MLX for this machine: a fast BLAS, and no run-time C++ compiler on Linux CPUs. On a CPU the model
     computes in float32, see `widen`.
-    Raises ModelNotFound, UnsafeModel, AdapterError.
+
+    Args:
+        name_or_path: "tiny" (bundled), a directory with config.json, or a hub name such as "Qwen/Qwen3-0.6B".
+        adapter_path: a LoRA directory in mlx-lm's layout, put on the model as LoRA layers.
+
+    Raises:
+        ModelNotFound: nothing of that name.
+        UnsafeModel: the directory wants its own code to be run.
+        AdapterError: the adapter does not fit.
     """
     import mlx_lm
     import mlx_lm.utils
@@ -142,7 +148,7 @@ def find_model(name_or_path: str | Path) -> Path:
 
 
 def _hub_is_unknown() -> bool:
-    """Whether the hub's name cannot be looked up: without a network its client would only give up after 20 seconds."""
+    """Whether the hub cannot be looked up: without a network its client would only give up after 20 seconds."""
     from huggingface_hub import constants
 
     if urllib.request.getproxies():  # they know names that this machine does not

@@ -120,8 +120,8 @@ def _order(tensors: Mapping[str, Tensor], header: str) -> list[str] | None:
         end = 0
         for name in order:
             kind, values = tensors[name]
-            wanted = {"dtype": kind, "shape": list(values.shape), "data_offsets": [end, end + values.nbytes]}
-            if entries[name] != wanted:
+            expected = {"dtype": kind, "shape": list(values.shape), "data_offsets": [end, end + values.nbytes]}
+            if entries[name] != expected:
                 return None
             end += values.nbytes
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple
 
 PublishMode = Literal["pin", "keep", "wait", "abort"]
 FinishReason = Literal["stop", "length", "aborted", "error"]
+ADAPTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Names that an adapter may have over HTTP, where they become part of a path."""
 
 
 class InferenceError(Exception):

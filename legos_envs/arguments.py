@@ -1,4 +1,4 @@
-"""Checks of constructor arguments and reset options: every error names the value got and what is accepted."""
+"""Checks constructor arguments and reset options; every error names the value it got and what is accepted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def one_of(name: str, value: Any, accepted: Sequence[Any]) -> Any:
-    """The value, which must be one of those accepted."""
+    """Returns the value if it is one of those accepted."""
     if value not in accepted:
         near = (
             difflib.get_close_matches(value, [a for a in accepted if isinstance(a, str)], 1)
@@ -23,7 +23,7 @@ def one_of(name: str, value: Any, accepted: Sequence[Any]) -> Any:
 
 
 def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """The value as an int, which must be a whole number between `least` and `most`, both included."""
+    """Returns the value as an int if it is a whole number from `least` to `most`."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -35,7 +35,7 @@ def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
 
 
 def real(name: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
-    """The value as a float, which must be finite and between `least` and `most`, both included."""
+    """Returns the value as a float if it is a finite number from `least` to `most`."""
     ok = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not ok or not least <= value <= most:
         raise ValueError(f"{name} must be a finite number from {least:g} to {most:g}; got {value!r}")
@@ -43,7 +43,7 @@ def real(name: str, value: Any, least: float = -math.inf, most: float = math.inf
 
 
 def text(name: str, value: Any, most: int = 20_000) -> str:
-    """The value, which must be a string that says something, of at most `most` characters."""
+    """Returns the value if it is a non-blank string of at most `most` characters."""
     if not isinstance(value, str) or not value.strip() or len(value) > most:
         got = f"a str of {len(value)} characters" if isinstance(value, str) and len(value) > most else repr(value)
         raise ValueError(f"{name} must be text of 1 to {most} characters; got {got}")
@@ -51,7 +51,7 @@ def text(name: str, value: Any, most: int = 20_000) -> str:
 
 
 def unknown(what: str, got: str, accepted: Sequence[str]) -> str:
-    """The message for a name that is not known, with the nearest one that is."""
+    """The error message for an unknown name, with the nearest accepted one."""
     near = difflib.get_close_matches(got, accepted, 1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return f"{what} {got!r} is unknown.{hint} Accepted: {', '.join(map(repr, accepted)) or 'none'}."

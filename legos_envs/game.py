@@ -37,17 +37,17 @@ class Game(Protocol):
         """The state after a move."""
 
     def returns(self, state: State) -> tuple[float, ...]:
-        """What each player gets, at the end."""
+        """Each player's return at the end."""
 
     def rules(self, player: int) -> str:
-        """The rules as told to a player at the start."""
+        """The rules as a player reads them at the start."""
 
     def view(self, state: State, player: int) -> str:
         """All that a player knows in a state, as text. Two states with equal views are one information set."""
 
 
 class InfoSet(NamedTuple):
-    """What a player knows when it is to move, and what it may do."""
+    """What a player knows when it is its turn, and the moves it may choose from."""
 
     player: int
     view: str
@@ -93,7 +93,7 @@ class GameEnv(TextEnv):
     def play(self, table: Table) -> Rules[tuple[float, ...]]:
         game = self.game
         for i, agent in enumerate(self.possible_agents):
-            table.tell(agent, self.told_rules(i))
+            table.tell(agent, self.rules_text(i))
         state = self.deal(table)
         while (player := game.player(state)) is not None:
             move = yield from table.ask(
@@ -108,14 +108,14 @@ class GameEnv(TextEnv):
             table.reward(agent, value)
         return returns
 
-    def told_rules(self, player: int) -> str:
-        """What a player is told at the start: the rules, and how to answer where prompts do not list the moves."""
+    def rules_text(self, player: int) -> str:
+        """What a player reads at the start: the rules, and how to answer where prompts do not list the moves."""
         if not self.view_shows_moves:
             return self.game.rules(player)
         return f"{self.game.rules(player)} Reply with your move as {parsing.write_action('move', self.action_format)}."
 
     def observation_in(self, infoset: InfoSet) -> dict[str, tuple[dict[str, str], ...]]:
-        """What `observe` shows to a player who is to move in this information set, with `memory="state"`."""
+        """What `observe` shows the player to move in this information set, with `memory="state"`."""
         written = None if self.view_shows_moves else self._written(infoset.legal)
-        text = self._prompt(self.told_rules(infoset.player), infoset.view, None, written)
+        text = self._prompt(self.rules_text(infoset.player), infoset.view, None, written)
         return {"messages": ({"role": "user", "content": text},)}

@@ -69,7 +69,7 @@ class Page:
 
     @property
     def missing(self) -> list[str]:
-        """What a page must have and this one has not."""
+        """What every page must have and this one lacks."""
         lacking = [f"fact {name!r}" for name in FACTS if name not in self.facts]
         lacking += [f"section {name!r}" for name in SECTIONS if not self.sections.get(name)]
         return lacking + ["a python block with the loop"] * ("agent_iter" not in self.code)
@@ -119,13 +119,13 @@ def _apart(head: str) -> tuple[str, str, str]:
 
 def constructor_arguments(cls: type) -> list[inspect.Parameter]:
     """The named constructor arguments of a class and of those it derives from, each once, its own first."""
-    found: dict[str, inspect.Parameter] = {}
+    result: dict[str, inspect.Parameter] = {}
     for base in cls.__mro__:
         if "__init__" in vars(base) and issubclass(base, TextEnv):
             for parameter in list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]:
                 if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-                    found.setdefault(parameter.name, parameter)
-    return list(found.values())
+                    result.setdefault(parameter.name, parameter)
+    return list(result.values())
 
 
 def described_arguments(cls: type) -> dict[str, str]:

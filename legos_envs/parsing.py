@@ -1,4 +1,4 @@
-"""Reading a completion: what is public of it, and which action it states.
+"""Reads a completion: which part of it is public, and which action it states.
 
 Every function takes linear time in the length of the text, never raises on any string, and returns None when what it
 looks for is absent or ambiguous.
@@ -23,7 +23,7 @@ def clean(text: str) -> str:
 
 
 def public(text: str) -> str:
-    """What other seats may see: all after the last `</think>`; an unclosed `<think>` hides everything after it.
+    """What other seats may see: everything after the last `</think>`; an unclosed `<think>` hides everything after it.
 
     A text that opens with a thought and never closes it has no public part.
     """
@@ -73,8 +73,8 @@ def write_actions(names: tuple[str, ...], action_format: str = "bracket") -> tup
 def choice(text: str, options: Sequence[str]) -> str | None:
     """The single option that occurs in the text as a word, ignoring case; None when none or several do."""
     padded = _words(text)
-    found = [option for option in options if _words(option) in padded]
-    return found[0] if len(found) == 1 else None
+    result = [option for option in options if _words(option) in padded]
+    return result[0] if len(result) == 1 else None
 
 
 def _words(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Driving episodes: `Runner` (who may act, what they said; no policy, no event loop) and `play` (policies, no barrier).
+"""Drives episodes: `Runner` (who may act and what they answer; no policy, no event loop) and `play` (policies).
 
 An answer is stepped as soon as it is there, whoever else is still thinking. That never changes the episode.
 """
@@ -21,7 +21,7 @@ SEAT_FACTS = ("role", "trainable", "entrant")
 
 @dataclass(slots=True)
 class Decision:
-    """What a policy is given: all an agent knows, and a random seed that depends on nothing else that runs."""
+    """What a policy gets: all an agent knows, and a random seed that depends on nothing else that runs."""
 
     agent: str
     role: str
@@ -41,7 +41,7 @@ class Decision:
 
     @property
     def seed(self) -> int:
-        """63 bits, equal for equal (salt, episode seed, agent, turn), whatever else runs beside."""
+        """63 bits, equal for equal (salt, episode seed, agent, turn), whatever else is running."""
         key = f"{self.salt}/{self.episode_seed}/{self.agent}/{self.turn}".encode()
         return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 1
 
@@ -87,7 +87,7 @@ class Runner:
         return self._done
 
     def pending(self) -> list[Decision]:
-        """The decisions of all agents that can act and were not handed out before; they are now."""
+        """Hands out the decisions of all agents that can act, each decision once."""
         if self._done:
             return []
         env, out = self.env, self.out
@@ -200,11 +200,11 @@ async def play(
                 if runner.done:  # an answer just given reached the turn limit
                     break
                 policy = policies if callable(policies) else policy_for(policies, decision)
-                said = policy(decision)
-                if inspect.isawaitable(said):
-                    flying[asyncio.ensure_future(said)] = decision
+                reply = policy(decision)
+                if inspect.isawaitable(reply):
+                    flying[asyncio.ensure_future(reply)] = decision
                 else:
-                    runner.answer(decision, said)
+                    runner.answer(decision, reply)
                     stepped = True
             if not stepped:
                 done, _ = await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)
@@ -236,7 +236,7 @@ async def play_many(
     concurrency: int = 64,
     salt: int = 0,
 ) -> list[Episode]:
-    """Plays one episode a seed, `concurrency` of them at a time, and returns them in the order of the seeds."""
+    """Plays one episode per seed, `concurrency` of them at a time, and returns them in the order of the seeds."""
     gate = asyncio.Semaphore(concurrency)
 
     async def one(seed: int) -> Episode:

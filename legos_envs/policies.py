@@ -18,7 +18,7 @@ SENTENCE = "I have nothing to add."
 
 
 class NoInput(EOFError):
-    """The human's input ended while an action was asked for."""
+    """The human's input ended while an action was awaited."""
 
 
 class RandomPolicy:
@@ -33,7 +33,7 @@ class RandomPolicy:
 
 
 class ScriptedPolicy:
-    """Says what a function answers, or the lines of a list, one a turn.
+    """Plays what a function answers, or the lines of a list, one per turn.
 
     The name of a legal move, such as `bet`, is written in the env's action format; all else is said as it stands.
 
@@ -86,7 +86,7 @@ class TabularPolicy:
             prompt = bare.observation_in(infoset)["messages"][-1]["content"]
             self._table[infoset.player, prompt] = entry
             if bare.memory == "chat":  # after the first turn the rules are not repeated
-                self._table[infoset.player, prompt.removeprefix(f"{bare.told_rules(infoset.player)}\n")] = entry
+                self._table[infoset.player, prompt.removeprefix(f"{bare.rules_text(infoset.player)}\n")] = entry
 
     def __call__(self, decision: Decision) -> str:
         seat = self._seats.get(decision.agent.rpartition("/")[2], self._seats.get(decision.role))
@@ -107,7 +107,7 @@ class TabularPolicy:
 
 
 def optimal(env: Any) -> TabularPolicy:
-    """The best there is: an equilibrium, or minimax play that chooses uniformly among the optimal moves.
+    """The best known policy: an equilibrium, or minimax play that chooses uniformly among the optimal moves.
 
     Raises:
         TypeError: the env is no `GameEnv`.
@@ -161,9 +161,9 @@ class HumanPolicy:
                     f"the input ended while {decision.agent!r} was to act at turn {decision.turn}; "
                     f"give it {' '.join(legal) if legal else 'a line of text'}"
                 ) from error
-            said = written(text.strip(), decision)
-            if said in legal if legal else said:
-                return said
+            reply = written(text.strip(), decision)
+            if reply in legal if legal else reply:
+                return reply
             self.write(f"Not understood: {text!r}. {'Legal: ' + ' '.join(legal) if legal else 'Say something.'}")
 
 

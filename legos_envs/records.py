@@ -95,7 +95,7 @@ class Episode:
 
     @property
     def returns_by_role(self) -> dict[str, list[float]]:
-        """role -> the returns of its agents, in the order of the seats."""
+        """By role, the returns of its agents, in the order of the seats."""
         out: dict[str, list[float]] = {}
         for trajectory in self.trajectories.values():
             out.setdefault(trajectory.role, []).append(trajectory.total)
@@ -159,7 +159,7 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
 
 
 def episode_from_json(data: Mapping[str, Any]) -> Episode:
-    """The opposite of `episode_to_json`. Raises KeyError for a missing field."""
+    """The inverse of `episode_to_json`. Raises KeyError for a missing field."""
     trajectories = {}
     for t in data["trajectories"]:
         turns = [

@@ -1,4 +1,4 @@
-"""A thin front of PettingZoo's own registry: `make("Kuhn...")` is `pettingzoo.make("aec", "legos/Kuhn...")`.
+"""A thin layer over PettingZoo's own registry: `make("Kuhn...")` is `pettingzoo.make("aec", "legos/Kuhn...")`.
 
 Neither PettingZoo nor Gymnasium (>= 1.0) reads plugin entry points: importing a module that calls `register` registers.
 """
@@ -50,7 +50,7 @@ def register(
 
 
 def refuse(id: str, reason: str) -> None:
-    """Makes the lookup of an id fail with a reason, for environments that somebody may expect and that cannot be."""
+    """Makes the lookup of an id fail with a reason, for environments that users may expect but that cannot be made."""
     _refused[_full(id)] = reason
 
 
@@ -113,13 +113,13 @@ def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
     if module:
         _import(module)
     try:
-        found = spec(name) if isinstance(id, str) else id
+        env_spec = spec(name) if isinstance(id, str) else id
     except UnknownEnv as error:
         if not module:
             raise
         raise UnknownEnv(f"{error} {module!r} was imported; does it call `register({name!r}, ...)`?") from error
     try:
-        return pettingzoo.make("aec", found, **kwargs)
+        return pettingzoo.make("aec", env_spec, **kwargs)
     except (TypeError, ValueError) as error:
         of_its_own = isinstance(error, TypeError) and "argument" not in str(error)
         if not kwargs or of_its_own:  # a mistake in the env's code: its traceback is what helps
@@ -132,7 +132,7 @@ def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
 
 
 def pprint_registry() -> None:
-    """Prints the ids of this project's namespace, one a line."""
+    """Prints the ids of this project's namespace, one per line."""
     print("\n".join(registered()))
 
 
@@ -147,17 +147,17 @@ def _import(module: str) -> None:
 
 
 def _import_file(path: Path) -> None:
-    """Imports a file once, under a name of its own, so that its classes can be pickled in this process."""
+    """Imports a file once, under a unique name, so that its classes can be pickled in this process."""
     if not path.is_file():
         raise UnknownEnv(f"no file {str(path)!r}, named before the ':' of the environment id")
     name = f"legos_file_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return
-    found = importlib.util.spec_from_file_location(name, path)
-    assert found is not None and found.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(found)
+    file_spec = importlib.util.spec_from_file_location(name, path)
+    assert file_spec is not None and file_spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(file_spec)
     try:
-        found.loader.exec_module(module)
+        file_spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
         if isinstance(error, Exception):
@@ -166,11 +166,11 @@ def _import_file(path: Path) -> None:
 
 
 def _why_not(module: str, error: Exception) -> str:
-    """Why a module or file cannot be imported, with the line that failed, as for a mistake in one's own file."""
-    said = str(error) if isinstance(error, ModuleNotFoundError) else f"{type(error).__name__}: {error}"
+    """Why a module or file cannot be imported, with the line that failed."""
+    reason = str(error) if isinstance(error, ModuleNotFoundError) else f"{type(error).__name__}: {error}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == module]
     at = f" (line {lines[-1]})" if lines else ""  # of files; a SyntaxError says its line itself
-    return f"cannot import {module!r}, named before the ':' of the environment id: {said}{at}"
+    return f"cannot import {module!r}, named before the ':' of the environment id: {reason}{at}"
 
 
 _WRAPPED = re.compile("-(raw|train)$")  # how TextArena names its ids with other wrappers
@@ -178,7 +178,7 @@ _VERSION = re.compile(r"-v\d+$")
 
 
 def _nearest(full: str) -> list[str]:
-    """The ids that were probably meant: the same name in another version or namespace, else those spelt alike."""
+    """The ids that were most likely meant: the same name in another version or namespace, else those spelt alike."""
     names = {_short(known): _bare(known) for known in pettingzoo.aec_registry}
     wanted = _WRAPPED.sub("", _bare(full))
     asked, _, _ = full.rpartition("/")

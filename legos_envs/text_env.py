@@ -31,12 +31,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class TextEnv(AECEnv[str, dict, str]):
-    """Base class of all environments.
+    r"""Base class of all environments.
 
     Args:
         render_mode: `"ansi"` (render returns text), `"human"` (prints it) or None.
         memory: `"state"`: every prompt is self-contained; `"chat"`: prompts extend the dialogue.
-        action_format: `"bracket"` (`[bet]`) or `"boxed"` (`\\boxed{bet}`).
+        action_format: `"bracket"` (`[bet]`) or `"boxed"` (`\boxed{bet}`).
         preset: `"spiral"` for that paper's treatment of invalid moves (no retry, -1.5 and +0.5); None for the defaults.
         invalid_retries: how often an agent may try again after an invalid move (default 1).
         invalid_reward: what the offender gets when its retries are used up and the episode ends as `"invalid"`
@@ -163,7 +163,7 @@ class TextEnv(AECEnv[str, dict, str]):
         self.agent_selection = agent
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
-        """Starts an episode. Without a seed, the stream of the last seed (or of entropy) goes on."""
+        """Starts an episode. Without a seed, the stream of the last seed (or of entropy) continues."""
         if seed is not None:
             seed = arguments.whole("seed", seed, 0)
             self._stream = (seed, 0)
@@ -209,13 +209,13 @@ class TextEnv(AECEnv[str, dict, str]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """What only `reset` makes, asked for too early; an AttributeError, as `hasattr` and `copy` expect."""
-            said = f"{type(self).__name__!r} object has no attribute {name!r}"
+            """Says that `reset` comes first; raises AttributeError, as `hasattr` and `copy` expect."""
+            why = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in ("agent_selection", "rewards", "terminations", "truncations", "infos", "_observed"):
-                said = f"{type(self).name}: call reset(seed=...) first; {said}"
+                why = f"{type(self).name}: call reset(seed=...) first; {why}"
             if name == "seats":
-                raise AttributeError(f"{said}: the class must declare them, as seats = {{'player_0': Seat('player')}}")
-            raise AttributeError(said, name=name, obj=self)
+                raise AttributeError(f"{why}: the class must declare them, as seats = {{'player_0': Seat('player')}}")
+            raise AttributeError(why, name=name, obj=self)
 
     def step(self, action: str | None) -> None:
         """Plays the text of `agent_selection`. A dead agent takes one `None`, as AEC demands."""
@@ -256,13 +256,13 @@ class TextEnv(AECEnv[str, dict, str]):
         return "\n".join(lines)
 
     def state(self) -> dict[str, Any]:  # type: ignore[override]
-        """All that is needed to come back to this point, as JSON values when the options are."""
+        """Everything needed to return to this point, as JSON values if the options are."""
         if self.seed is None:
             raise RuntimeError(f"{self.name}: there is no state before reset()")
         return {"seed": self.seed, "options": dict(self.options), "log": [list(entry) for entry in self.log]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Comes back to a `state()` by replaying its actions."""
+        """Returns to a `state()` by replaying its actions."""
         self._stream = self._stream or (state["seed"], 0)
         mode, self.render_mode = self.render_mode, None
         try:
@@ -274,7 +274,7 @@ class TextEnv(AECEnv[str, dict, str]):
             self.render_mode = mode
 
     def _was_dead_step(self, action: str | None) -> None:
-        """PettingZoo's rule for agents that are out, for the case that all are out together: several times cheaper."""
+        """PettingZoo's rule for dead agents where all die at once, which is several times cheaper."""
         if action is not None:
             raise ValueError("when an agent is dead, the only valid action is None")
         agent = self.agent_selection
@@ -286,7 +286,7 @@ class TextEnv(AECEnv[str, dict, str]):
             self.agent_selection = self.agents[0]
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: an env holds no resources."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         args, kwargs = self._made_with
@@ -323,9 +323,9 @@ class TextEnv(AECEnv[str, dict, str]):
         written = None
         if ask.legal is not None:
             written = facts["legal_actions"] = facts["action_mask"] = self._written(ask.legal)
-        told = self._told[agent] if state else self._news[agent]
+        message = self._told[agent] if state else self._news[agent]
         shown = written if ask.listed else None
-        text = self._prompt(told, ask.text if state or not ask.notice else "", ask.notice, shown)
+        text = self._prompt(message, ask.text if state or not ask.notice else "", ask.notice, shown)
         if state:
             self._messages[agent].clear()
         self._say(agent, "user", text)
@@ -337,8 +337,8 @@ class TextEnv(AECEnv[str, dict, str]):
         return parsing.write_actions(legal, self.action_format)
 
     @staticmethod
-    def _prompt(told: str, text: str, notice: str | None, written: tuple[str, ...] | None) -> str:
-        parts = [part for part in (told, text, notice) if part]
+    def _prompt(message: str, text: str, notice: str | None, written: tuple[str, ...] | None) -> str:
+        parts = [part for part in (message, text, notice) if part]
         if written:
             parts.append(f"Reply with one legal action: {' '.join(written)}")
         return "\n".join(parts)
@@ -372,7 +372,7 @@ class TextEnv(AECEnv[str, dict, str]):
         self._close()
 
     def _close(self) -> None:
-        """Shows everybody what was told since their last action, and the final facts."""
+        """Shows every agent what it was told since its last action, and the final facts."""
         self.ended = True
         for agent, news in self._news.items():
             if not news:
@@ -397,8 +397,8 @@ class TextEnv(AECEnv[str, dict, str]):
     def _tell(self, agent: str, text: str) -> None:
         news = self._news[agent]
         if self.memory == "state":
-            told = self._told[agent]
-            self._told[agent] = f"{told}\n{text}" if told else text
+            message = self._told[agent]
+            self._told[agent] = f"{message}\n{text}" if message else text
         self._news[agent] = f"{news}\n{text}" if news else text
 
     def _note(self, place: str, exact: bool, facts: Mapping[str, Any]) -> None:

@@ -36,7 +36,13 @@ def test_the_wheel_has_three_packages_and_the_bundled_model(wheel: Path) -> None
     assert tops == {"legos_envs", "legos_train", "inference"}
     tiny = {name for name in names if name.startswith("inference/models/tiny/")}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {Path(name).name for name in tiny}
-    assert "legos_envs/tasks/problems/data/corpus.jsonl" in names
+    data = (
+        "argument/data/debate.toml",
+        "code/data/exercises.toml",
+        "code/data/patches.toml",
+        "problems/data/corpus.jsonl",
+    )
+    assert {f"legos_envs/tasks/{file}" for file in data} <= {*names}
 
 
 def test_the_base_install_lists_and_plays_environments(wheel: Path, tmp_path: Path) -> None:

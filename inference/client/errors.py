@@ -8,8 +8,10 @@ from inference.types import InferenceError
 class ServerUnavailable(InferenceError):
     """No answer, or one that says "later", as often as it was tried.
 
-    status: the HTTP status when there was an answer (429 busy, 502 to 504), else None. retry_after: seconds that the
-    answer asked to wait. timed_out: the time for one attempt was used up.
+    Attributes:
+        status: the HTTP status when there was an answer (429 busy, 502 to 504), else None.
+        retry_after: seconds that the answer asked to wait.
+        timed_out: whether one attempt took too long.
     """
 
     def __init__(
@@ -22,8 +24,9 @@ class ServerUnavailable(InferenceError):
 class RequestRefused(InferenceError):
     """The request was understood and will not be served: trying again does not help.
 
-    status: as over HTTP: 400 for what is out of range, 401 for a missing key, 404 for an adapter that is not published,
-    500 when the engine failed on this request.
+    Attributes:
+        status: as over HTTP: 400 for what is out of range, 401 for a missing key, 404 for an adapter that is not
+            published, 500 when the engine failed on this request.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -32,7 +35,7 @@ class RequestRefused(InferenceError):
 
 
 class BadAnswer(InferenceError):
-    """The other side is no Legos server, or a broken one: its answer is not what was agreed."""
+    """The other side is not a Legos server, or a broken one: its answer breaks the protocol."""
 
 
 class Incompatible(InferenceError):

@@ -29,10 +29,15 @@ MAX_ANSWER = 64 << 20
 class HttpClient(Client):
     """`Client` of a Legos server.
 
-    url: such as "http://127.0.0.1:8000". api_key: one of the server's keys; it appears in no repr, error or log.
-    timeout: seconds for one attempt, from the first byte sent to the last received. connect_timeout: of these, to
-    connect. retry: how often and how long to try again after a refused or lost connection and after 429, 502, 503, 504.
-    max_connections: requests under way at once; more wait here. transport: of httpx2, instead of the network.
+    Args:
+        url: such as "http://127.0.0.1:8000".
+        api_key: one of the server's keys; it appears in no repr, error or log.
+        timeout: seconds for one attempt, from the first byte sent to the last received.
+        connect_timeout: seconds of these to connect.
+        retry: how often and how long to try again after a refused or lost connection and after 429, 502, 503, 504.
+        max_connections: requests in flight at once; more wait here.
+        max_answer_bytes: longest answer that is read.
+        transport: of httpx2, instead of the network.
 
     Everything repeated is safe to repeat: completions carry their seed (drawn here where none is given), and
     publishing names its version.
@@ -50,7 +55,7 @@ class HttpClient(Client):
         max_answer_bytes: int = MAX_ANSWER,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self.url = _checked(url)
+        self.url = _server_url(url)
         self.timeout, self.retry = timeout, retry or Retry()
         self._max_answer = max_answer_bytes
         self._redact = _redactor(api_key)
@@ -79,12 +84,12 @@ class HttpClient(Client):
         """See `Client`. The completion's `request_id` counts this client's requests."""
         body = wire.completion_body(request)
         answer = await self._repeat("POST", "/v1/completions", body)
-        return self._told(lambda: wire.read_completion(answer, request, next(self._numbers)))
+        return self._interpret(lambda: wire.read_completion(answer, request, next(self._numbers)))
 
     async def chat(self, messages: Sequence[Message], *, session: str | None = None, **options: Any) -> ChatReply:
         adapter, choices, params = chat_options(**options)
         answer = await self._repeat("POST", "/v1/chat/completions", wire.chat_body(messages, params, adapter, choices))
-        return self._told(lambda: wire.read_chat(answer, params, adapter))
+        return self._interpret(lambda: wire.read_chat(answer, params, adapter))
 
     async def publish(
         self,
@@ -103,9 +108,9 @@ class HttpClient(Client):
         async def attempt(number: int) -> str:
             if number:
                 answer = await self._send("GET", "/v1/legos/info")
-                found = wire.read_info(answer).adapters.get(name)
-                if found is not None and (found.version, found.digest) == (version, packed.digest):
-                    return found.digest
+                current = wire.read_info(answer).adapters.get(name)
+                if current is not None and (current.version, current.digest) == (version, packed.digest):
+                    return current.digest
             answer = await self._send("PUT", path, content=packed.body, headers=headers, params=query)
             digest = answer.get("digest") if isinstance(answer, dict) else None
             if digest != packed.digest:
@@ -129,7 +134,7 @@ class HttpClient(Client):
     async def info(self) -> ServerInfo:
         """See `Client`. While the server loads its model it is waited for, as `retry` allows."""
         answer = await self._repeat("GET", "/v1/legos/info")
-        return self._told(lambda: wire.read_info(answer))
+        return self._interpret(lambda: wire.read_info(answer))
 
     async def health(self) -> bool:
         try:
@@ -193,8 +198,8 @@ class HttpClient(Client):
             text = f"redirects are not followed: {text}"
         raise RequestRefused(status, f"{self.url}: {text}")
 
-    def _told(self, read: Callable[[], T]) -> T:
-        """What the answer holds; BadAnswer says whose it was."""
+    def _interpret(self, read: Callable[[], T]) -> T:
+        """The answer as `read` understands it; BadAnswer names the server."""
         try:
             return read()
         except BadAnswer as error:
@@ -204,8 +209,8 @@ class HttpClient(Client):
         raise BadAnswer(self._redact(f"{self.url}: {what}")) from None
 
 
-def _checked(url: str) -> str:
-    """The URL without its last slash. ValueError for what is no server's; a password in it is not repeated."""
+def _server_url(url: str) -> str:
+    """The URL without its last slash. ValueError when it cannot be a server's; a password in it is not repeated."""
     try:
         parsed = httpx2.URL(url)
     except (httpx2.InvalidURL, TypeError):

@@ -26,10 +26,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """A reply in text, with the tokens it was made of.
+    """A reply in text, with the tokens it was made of; what is not listed is as in `Completion`.
 
-    text: without end tokens and without a stop text. prompt_ids, token_ids: what was read and sampled, end token
-    included. logprobs, sampled_logprobs, top_logprobs, token_versions, policy_version: as in `Completion`.
+    Attributes:
+        text: without end tokens and without a stop text.
+        prompt_ids: the prompt.
+        token_ids: the sampled tokens, end token included.
     """
 
     text: str
@@ -62,8 +64,7 @@ class ServerInfo:
 class Client(Protocol):
     """How to ask for completions and publish adapters, wherever the engine is. Use it with `async with`.
 
-    session: names the conversation a request belongs to. A client of several endpoints keeps it where its keys and
-    values are; an engine finds beginnings it knows without being told.
+    A `session` names the conversation that a request belongs to, so that a pool keeps it where its keys and values are.
     """
 
     async def complete(self, request: Request, *, session: str | None = None) -> Completion:
@@ -104,7 +105,7 @@ class Client(Protocol):
     ) -> str:
         """Make LoRA weights the current version of a name, as `Engine.publish` does; returns their digest.
 
-        Raises RequestRefused when they do not fit; the version before then goes on serving.
+        Raises RequestRefused when they do not fit; the previous version then keeps serving.
         """
         ...
 
@@ -113,15 +114,15 @@ class Client(Protocol):
         ...
 
     async def info(self) -> ServerInfo:
-        """What is served, to be compared with `check_compatible`."""
+        """What is served; `check_compatible` compares it."""
         ...
 
     async def health(self) -> bool:
-        """Tokens flow, or nothing is to be done. Never raises for an engine that is not there."""
+        """Whether tokens flow or the engine is idle. Never raises for an engine that is not there."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections, and of an engine that this client has started."""
+        """Close connections, and an engine that this client has started."""
         ...
 
     async def __aenter__(self) -> Self:
@@ -145,9 +146,9 @@ def check_compatible(
     ours = ServerInfo(PROTOCOL, info.model, base_digest, tokenizer_digest, template_digest, vocab, info.context)
     wrong = _unequal(info, ours)
     if wrong:
-        listed = ", ".join(f"{what} ({there} there, {here} here)" for what, there, here in wrong)
+        reasons = ", ".join(f"{what} ({there} there, {here} here)" for what, there, here in wrong)
         raise Incompatible(
-            f"the server's model {info.model!r:.100} is not the trainer's: {listed}. "
+            f"the server's model {info.model!r:.100} is not the trainer's: {reasons}. "
             "Start the server with the same model and version of Legos"
         )
 

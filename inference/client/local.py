@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,26 +21,23 @@ if TYPE_CHECKING:
     from inference.text import Conversations
 
 
-@dataclass(frozen=True)
-class _Speech:
-    """What is needed for text. conversations: None for an engine without a tokenizer."""
-
-    conversations: Conversations | None
-    stop_ids: frozenset[int] | None
-
-
 class LocalClient(Client):
     """`Client` of an `AsyncEngine`.
 
-    model: name or directory the engine's model was loaded from; `info` takes its digests from there. An engine that has
-    not been started is started on entering, and then closed with the client; one that runs already is left running.
+    An engine that has not been started is started on entering, and then closed with the client; one that runs already
+    is left running.
+
+    Args:
+        engine: the engine.
+        model: name or directory that its model was loaded from; `info` takes its digests from there.
     """
 
     def __init__(self, engine: AsyncEngine, model: str | Path | None = None) -> None:
         self.engine, self.model = engine, model
         self._owned = False
         self._base: str | None = None
-        self._speech: _Speech | None = None
+        self._talk: Conversations | None = None  # None too for an engine without a tokenizer
+        self._talk_tried = False
         self._lock = asyncio.Lock()
 
     @classmethod
@@ -57,7 +54,9 @@ class LocalClient(Client):
         if request.stream:
             raise RequestRefused(400, "stream has no meaning for a whole completion; use the engine or the HTTP API")
         if request.sampling.stop_ids is None:
-            request = replace(request, sampling=replace(request.sampling, stop_ids=(await self._texts()).stop_ids))
+            talk = await self._conversations()
+            stop_ids = None if talk is None else talk.renderer.stop_ids
+            request = replace(request, sampling=replace(request.sampling, stop_ids=stop_ids))
         with _as_refusals():
             done = await self.engine.complete(request)
         if done.finish_reason == "error":
@@ -70,13 +69,12 @@ class LocalClient(Client):
         from inference.text import TextStream
 
         adapter, choices, params = chat_options(**options)
-        speech = await self._texts()
-        talk = speech.conversations
+        talk = await self._conversations()
         if talk is None:
             raise RequestRefused(400, "this engine has no tokenizer: send token ids with complete()")
-        turns = wire.plain_messages(messages)
+        plain = wire.plain_messages(messages)
         try:
-            prompt = talk.prompt(turns)
+            prompt = talk.prompt(plain)
             end = () if choices is None else (talk.renderer.end_id,)
         except ValueError as error:
             raise RequestRefused(400, f"these messages or choices cannot be rendered: {error}"[:300]) from error
@@ -89,7 +87,7 @@ class LocalClient(Client):
         text = TextStream(talk.renderer.tokenizer, params.stop, talk.renderer.stop_ids)
         text.push(done.tokens, last=True)
         if done.finish_reason in ("stop", "length"):
-            talk.answered(turns, prompt, done.tokens, text.text)
+            talk.remember(plain, prompt, done.tokens, text.text)
         return ChatReply(
             text=text.text,
             token_ids=done.tokens,
@@ -133,7 +131,7 @@ class LocalClient(Client):
             await self.engine.call(lambda engine: engine.unpublish(name))
 
     async def info(self) -> ServerInfo:
-        """See `Client`. InferenceError when the client was not told which model the engine has."""
+        """See `Client`. InferenceError for a client without `model`."""
         if self.model is None:
             raise InferenceError("give LocalClient the model's name or directory: its digests come from there")
         from inference import loading
@@ -171,23 +169,18 @@ class LocalClient(Client):
             await self.engine.start()
         return self
 
-    async def _texts(self) -> _Speech:
-        """The renderer of the engine's tokenizer; made once, beside the loop, as it tries out the chat template."""
+    async def _conversations(self) -> Conversations | None:
+        """Those of the engine's tokenizer, if it has one; made once, beside the loop, as it tries out the template."""
+        from inference.text import Conversations, Renderer
+
         async with self._lock:
-            if self._speech is None:
+            if not self._talk_tried:
                 with _as_refusals():
                     tokenizer = await self.engine.call(lambda engine: engine.tokenizer)
-                self._speech = await asyncio.to_thread(_speech, tokenizer)
-        return self._speech
-
-
-def _speech(tokenizer: Any) -> _Speech:
-    if tokenizer is None:
-        return _Speech(None, None)
-    from inference.text import Conversations, Renderer
-
-    talk = Conversations(Renderer(tokenizer))
-    return _Speech(talk, talk.renderer.stop_ids)
+                if tokenizer is not None:
+                    self._talk = await asyncio.to_thread(lambda: Conversations(Renderer(tokenizer)))
+                self._talk_tried = True
+        return self._talk
 
 
 @contextmanager

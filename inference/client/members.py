@@ -20,14 +20,17 @@ from inference.client.publications import Publications
 from inference.client.retry import Retry
 from inference.types import InferenceError
 
-_turns = itertools.count(1)
+_order = itertools.count(1)
 logger = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """Not usable at first: it is taken in when it has said what it serves.
+    """One client of a pool: how busy it is, whether it can be used, and when it is asked again.
 
-    epoch: changes whenever it is taken in; a failure of a request that began in an earlier epoch says nothing now.
+    It is not usable until it has said what it serves.
+
+    Attributes:
+        epoch: grows whenever it becomes usable; a failure of a request from an earlier epoch says nothing now.
     """
 
     def __init__(self, client: Client, number: int, retry: Retry) -> None:
@@ -36,7 +39,7 @@ class Endpoint:
         self.name: str = getattr(client, "url", None) or f"client {number} ({client!r})"
         self._retry = retry
         self.usable = False
-        self.epoch = self.outstanding = self.served = self.turn = 0
+        self.epoch = self.outstanding = self.served = self.order = 0
         self.error: str | None = None
         self.revival: asyncio.Future[None] | None = None
         self._failures = 0
@@ -51,7 +54,7 @@ class Endpoint:
     def busy(self) -> Iterator[None]:
         """While a request is with this endpoint."""
         self.outstanding += 1
-        self.turn = next(_turns)
+        self.order = next(_order)
         try:
             yield
             self.served += 1
@@ -65,7 +68,7 @@ class Endpoint:
             self.failed_again(error)
 
     def failed_again(self, error: BaseException) -> None:
-        """It is still not to be used; the longer that goes on, the less often it is asked."""
+        """It is still unusable; the longer that lasts, the less often it is asked."""
         self._failures += 1
         self._ask_at = time.monotonic() + self._retry.wait(self._failures)
         if str(error) != self.error:
@@ -79,7 +82,12 @@ class Endpoint:
 
 
 class Members:
-    """The endpoints of a pool, `published`: what they should have, `identity`: the model they serve, once known."""
+    """The endpoints of a pool.
+
+    Attributes:
+        published: the adapters that all of them should have.
+        identity: the model they serve, once known.
+    """
 
     def __init__(self, clients: Sequence[Client], retry: Retry) -> None:
         self.endpoints = [Endpoint(client, number, retry) for number, client in enumerate(clients)]
@@ -103,35 +111,37 @@ class Members:
             return
         async with self._starting:
             if self.identity is None:
-                found = await self.retry.run(lambda number: self.agree())
-                self.identity = next(iter(found.values()))
-                for endpoint in found:
+                infos = await self.retry.run(lambda number: self.agree())
+                self.identity = next(iter(infos.values()))
+                for endpoint in infos:
                     endpoint.take_in()
 
     async def agree(self) -> dict[Endpoint, ServerInfo]:
         """What every endpoint that answers says it serves; the model that most of them have comes first."""
-        asked = [(e, e.epoch) for e in self.endpoints]
-        results = await asyncio.gather(*(e.client.info() for e, _ in asked), return_exceptions=True)
-        found: dict[Endpoint, ServerInfo] = {}
-        for (endpoint, epoch), result in zip(asked, results):
+        epochs = [(e, e.epoch) for e in self.endpoints]
+        results = await asyncio.gather(*(e.client.info() for e, _ in epochs), return_exceptions=True)
+        infos: dict[Endpoint, ServerInfo] = {}
+        for (endpoint, epoch), result in zip(epochs, results):
             if isinstance(result, ServerInfo):
-                found[endpoint] = result
+                infos[endpoint] = result
             elif isinstance(result, ServerUnavailable):
                 endpoint.leave_out(epoch, result)
                 endpoint.error = str(result)
             else:
                 raise result
-        if not found:
+        if not infos:
             raise ServerUnavailable(self.nobody())
-        model = max(found, key=lambda e: sum(not differences(found[e], other) for other in found.values()))
-        wrong = {e: differences(found[model], info) for e, info in found.items()}
+        model = max(infos, key=lambda e: sum(not differences(infos[e], other) for other in infos.values()))
+        wrong = {e: differences(infos[model], info) for e, info in infos.items()}
         if any(wrong.values()):
-            told = [f"{e.name} differs from {model.name} in {' and '.join(what)}" for e, what in wrong.items() if what]
-            raise Incompatible(f"{'; '.join(told)}. All endpoints of a pool serve one model")
-        return found
+            reasons = [
+                f"{e.name} differs from {model.name} in {' and '.join(what)}" for e, what in wrong.items() if what
+            ]
+            raise Incompatible(f"{'; '.join(reasons)}. All endpoints of a pool serve one model")
+        return infos
 
     def revive(self, endpoint: Endpoint) -> asyncio.Future[None]:
-        """Begin to bring an endpoint back, if that is not being done."""
+        """Start to bring an endpoint back, unless that is under way."""
         if endpoint.revival is None:
             endpoint.revival = asyncio.ensure_future(self._bring_back(endpoint))
 
@@ -180,25 +190,25 @@ class Members:
     async def everywhere(self, change: Callable[[Client], Awaitable[object]]) -> list[RequestRefused]:
         """Make a change at every usable endpoint; at least one has taken it, and who has not is left out.
 
-        Returns the refusals. Raises RequestRefused when nobody took it, ServerUnavailable when nobody answered.
+        Returns the refusals. Raises RequestRefused when no endpoint took it, ServerUnavailable when none answered.
         """
 
         async def attempt(number: int) -> list[RequestRefused]:
             if number or not self.usable:
-                await self.revive_all(self.endpoints)  # which brings the change along
+                await self.revive_all(self.endpoints)  # which includes the change
                 if self.usable:
                     return []
                 raise ServerUnavailable(self.nobody())
-            asked = [(e, e.epoch) for e in self.usable]
-            results = await asyncio.gather(*(change(e.client) for e, _ in asked), return_exceptions=True)
+            epochs = [(e, e.epoch) for e in self.usable]
+            results = await asyncio.gather(*(change(e.client) for e, _ in epochs), return_exceptions=True)
             faults = [result for result in results if isinstance(result, BaseException)]
             for fault in faults:
                 if not isinstance(fault, InferenceError):
                     raise fault
             refusals = [fault for fault in faults if isinstance(fault, RequestRefused)]
-            nobody = len(faults) == len(asked)
-            for (endpoint, epoch), result in zip(asked, results):
-                # Where nobody took it, those who refused have what they should have.
+            nobody = len(faults) == len(epochs)
+            for (endpoint, epoch), result in zip(epochs, results):
+                # When no endpoint took it, those that refused have what they should have.
                 if isinstance(result, BaseException) and not (nobody and isinstance(result, RequestRefused)):
                     endpoint.leave_out(epoch, result)
             if nobody:

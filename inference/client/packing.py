@@ -6,20 +6,25 @@ MLX is loaded only when there is something to pack.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from inference import tensors
 from inference.client.errors import RequestRefused
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+from inference.types import ADAPTER_NAME
 
 
 @dataclass(frozen=True, slots=True)
 class PackedAdapter:
-    """An adapter ready to be sent. sha256: of the body; digest: what the engine will call it."""
+    """An adapter ready to be sent.
+
+    Attributes:
+        body: the bytes of a safetensors file.
+        scale: what the product of A and B is multiplied with.
+        sha256: of the body.
+        digest: what the engine will call it.
+    """
 
     body: bytes = field(repr=False)
     scale: float
@@ -29,7 +34,7 @@ class PackedAdapter:
 
 def check_name(name: str) -> str:
     """The name, if an adapter may have it: it becomes part of a path."""
-    if not isinstance(name, str) or not NAME.fullmatch(name):
+    if not isinstance(name, str) or not ADAPTER_NAME.fullmatch(name):
         raise RequestRefused(400, f"an adapter's name has 1 to 64 letters, digits, '.', '_' or '-'; got {name!r:.80}")
     return name
 

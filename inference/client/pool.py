@@ -94,7 +94,7 @@ class Pool(Client):
                     fault = error
                     endpoint.leave_out(epoch, error)
                 except RequestRefused as error:
-                    if error.status == 404 and adapter in self._published:  # restarted, and nobody has noticed
+                    if error.status == 404 and adapter in self._published:  # restarted unnoticed
                         endpoint.leave_out(epoch, error)
                     elif error.status < 500:
                         raise
@@ -127,7 +127,7 @@ class Pool(Client):
         if not usable:
             return None
         home = self._sessions.get(session) if session is not None else None
-        return home if home in usable else min(usable, key=lambda e: (e.outstanding, e.turn))
+        return home if home in usable else min(usable, key=lambda e: (e.outstanding, e.order))
 
     def _remember(self, session: str, endpoint: Endpoint) -> None:
         self._sessions[session] = endpoint
@@ -164,20 +164,20 @@ class Pool(Client):
                 raise
             self._published.settle(name)
         if refusals:
-            raise RequestRefused(refusals[0].status, f"not all endpoints took {name!r}: {_listed(refusals)}")
+            raise RequestRefused(refusals[0].status, f"not all endpoints took {name!r}: {_joined(refusals)}")
         return new.packed.digest
 
     async def unpublish(self, name: str) -> None:
         check_name(name)
         await self._members.start()
         async with self._publishing:
-            found = name in self._published
+            existed = name in self._published
 
             async def remove(client: Client) -> None:
-                nonlocal found
+                nonlocal existed
                 try:
                     await client.unpublish(name)
-                    found = True
+                    existed = True
                 except RequestRefused as error:
                     if error.status != 404:
                         raise
@@ -189,15 +189,15 @@ class Pool(Client):
                 undo()
                 raise
         if refusals:
-            raise RequestRefused(refusals[0].status, f"not all endpoints let go of {name!r}: {_listed(refusals)}")
-        if not found:
+            raise RequestRefused(refusals[0].status, f"not all endpoints let go of {name!r}: {_joined(refusals)}")
+        if not existed:
             raise RequestRefused(404, f"no adapter {name!r} is published")
 
     async def info(self) -> ServerInfo:
         """What is served. Incompatible names the endpoint whose model differs, and in what."""
         await self._members.start()
-        found = await self.retry.run(lambda number: self._members.agree())
-        return next(iter(found.values()))
+        infos = await self.retry.run(lambda number: self._members.agree())
+        return next(iter(infos.values()))
 
     async def health(self) -> bool:
         """Some endpoint is healthy."""
@@ -224,5 +224,5 @@ class Pool(Client):
         return self
 
 
-def _listed(refusals: Sequence[RequestRefused]) -> str:
+def _joined(refusals: Sequence[RequestRefused]) -> str:
     return "; ".join(str(refusal) for refusal in refusals)

@@ -17,7 +17,12 @@ class Publication:
 
 
 class Publications:
-    """`serial` changes with every change. dropped: names that were taken away."""
+    """The adapters that all endpoints should have.
+
+    Attributes:
+        serial: changes with every change.
+        dropped: names that were taken away.
+    """
 
     def __init__(self) -> None:
         self._current: dict[str, Publication] = {}
@@ -53,14 +58,14 @@ class Publications:
 
         return undo
 
-    def _write(self, name: str, wanted: Publication | None, dropped: bool) -> None:
+    def _write(self, name: str, publication: Publication | None, dropped: bool) -> None:
         self.serial += 1
-        if wanted is None:
+        if publication is None:
             self._current.pop(name, None)
         else:
-            self._current[name] = wanted
+            self._current[name] = publication
         (self.dropped.add if dropped else self.dropped.discard)(name)
-        self._history.setdefault(name, [None]).append(None if wanted is None else wanted.version)
+        self._history.setdefault(name, [None]).append(None if publication is None else publication.version)
 
     def settle(self, name: str) -> None:
         """Every endpoint in use has the last version: an answer to a later request comes from that one."""

@@ -22,10 +22,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """attempts: tries in all. first, most: seconds of the first and of the longest wait, before jitter.
+    """How often to try, and how long to wait in between.
 
-    budget: seconds from the first failure after which nothing is tried any more; a server that asks for a longer pause
-    is not waited for.
+    Attributes:
+        attempts: tries in all.
+        first: seconds of the first wait, before jitter.
+        most: seconds of the longest wait, before jitter.
+        budget: seconds after the first failure in which a new attempt may start; a longer `Retry-After` ends it too.
     """
 
     attempts: int = 12

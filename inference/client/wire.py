@@ -41,14 +41,14 @@ def chat_body(
 
 def plain_messages(messages: Sequence[Message]) -> list[dict[str, str]]:
     """The messages as new dicts. RequestRefused 400 for what is more, less or something else than role and content."""
-    turns = [dict(message) for message in messages]
-    for turn in turns:
-        good = turn.keys() == {"role", "content"} and isinstance(turn["content"], str)
-        if not good or turn["role"] not in ("system", "user", "assistant"):
+    plain = [dict(message) for message in messages]
+    for message in plain:
+        good = message.keys() == {"role", "content"} and isinstance(message["content"], str)
+        if not good or message["role"] not in ("system", "user", "assistant"):
             raise RequestRefused(
-                400, f"a message has a role (system, user or assistant) and a text as content, got {turn!r:.200}"
+                400, f"a message has a role (system, user or assistant) and a text as content, got {message!r:.200}"
             )
-    return turns
+    return plain
 
 
 def _sampling(params: SamplingParams, adapter: str | None) -> Json:

@@ -1,4 +1,4 @@
-"""What a request must be before it may enter the engine; what is wrong is refused with what was got and is accepted."""
+"""Checks of a request before it enters the engine; errors name what was given and what is accepted."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Checks:
     def __init__(self, vocab: int, context: int, eos_ids: frozenset[int], has_tokenizer: bool) -> None:
         self.vocab, self.context = vocab, context
         self._eos_ids, self._has_tokenizer = eos_ids, has_tokenizer
-        self._known: dict[tuple[Any, int], CheckedParams] = {}
+        self._cache: dict[tuple[Any, int], CheckedParams] = {}
 
     def prompt(self, prompt: Sequence[int], what: str = "prompt") -> tuple[int, ...]:
-        """The ids as a tuple. ValueError when they are no token ids, ContextOverflow when they leave no room."""
+        """The ids as a tuple. ValueError when they are not token ids, ContextOverflow when they leave no room."""
         if isinstance(prompt, np.ndarray):
             prompt = prompt.tolist()
         try:
@@ -62,13 +62,13 @@ class Checks:
         plain = params.logit_bias is None and params.allowed is None
         try:
             key = (_PLAIN(params), prompt_tokens)
-            known = self._known.get(key) if plain else None
+            cached = self._cache.get(key) if plain else None
         except TypeError as error:
             raise ValueError(f"stop_ids must be a frozenset of token ids, stop a tuple of texts: {error}") from error
         if params.seed is not None and not isinstance(params.seed, numbers.Integral):
             raise ValueError(f"seed must be an integer, got {params.seed!r}")
-        if known is not None:
-            return known
+        if cached is not None:
+            return cached
         for option in NUMBERS:
             value = getattr(params, option.name)
             if value is not None or option.name != "max_tokens":
@@ -90,9 +90,9 @@ class Checks:
             allowed=self._allowed(params.allowed, limit),
         )
         if plain:
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            self._known[key] = checked
+            if len(self._cache) >= _KEPT:
+                self._cache.clear()
+            self._cache[key] = checked
         return checked
 
     def _ids(self, array: np.ndarray, what: str) -> None:

@@ -1,4 +1,4 @@
-"""From a batch's logits to what was drawn for every request of every row."""
+"""From a batch's logits to a draw for every request of every row."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _numbers(rows: Sequence[Row], members: Sequence[tuple[int, int, Cohort]]) ->
 
 
 def _draw_allowed(logits: Logits, cohort: Cohort, tokens: Sequence[int], number: np.ndarray) -> Draw:
-    """Draw among the tokens that an allowed sequence goes on with; logits (V,)."""
+    """Draw among the tokens that continue an allowed sequence; logits (V,)."""
     ids = np.array(cohort.params.ids_after(tokens), dtype=np.int64)
     bias = tuple((int(np.searchsorted(ids, t)), v) for t, v in cohort.params.logit_bias if t in ids)
     [drawn] = draw(logits[ids][None], replace(cohort.params, logit_bias=bias), [number])

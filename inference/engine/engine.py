@@ -2,7 +2,8 @@
 
 A step is: apply aborts, give rows to branches and to waiting prompts, feed every row its next tokens, draw for every
 request, deliver what ended. Requests join and leave between steps. See `scheduler` for how requests with the same
-prompt share rows, `adapters` for versions, `sampling` for why a request's tokens do not depend on its company.
+prompt share rows, `adapters` for versions, `sampling` for why a request's tokens do not depend on the rest of the
+batch.
 
 Left out here: penalties, and grammars beyond a list of allowed answers.
 """
@@ -54,18 +55,23 @@ class Engine:
     """Continuous batching over one base model and many adapter versions.
 
     The engine builds its own module tree over the model's arrays (`loading.clone_structure`): the model that is passed
-    in is not changed, and LoRA layers on it are not seen; publish adapters instead.
+    in is not changed, and LoRA layers on it are ignored; publish adapters instead.
 
-    max_rows: most distinct sequences decoded at once (requests with equal history count as one).
-    prefill_tokens: most prompt tokens in one forward pass, padding included.
-    admit_tokens: most prompt tokens admitted in one step; smaller keeps running requests responsive.
-    max_kv_bytes: keys and values of running rows, about; prefix_cache_bytes: of kept prompt beginnings;
-        0 computes every prompt in full.
-    adapter_slots: slots set aside from the start (more are made when all are in use); max_lora_rank: accepted at most.
-    share_rows: off gives each request a row of its own, with the same results; for measurements.
-    context: most tokens of prompt and completion; None takes it from the model's arguments.
+    Args:
+        model: the base model.
+        tokenizer: mlx-lm's wrapper, or None for an engine without texts.
+        max_rows: most distinct sequences decoded at once; requests with equal history count as one.
+        prefill_tokens: most prompt tokens in one forward pass, padding included.
+        admit_tokens: most prompt tokens admitted in one step; fewer keep running requests responsive.
+        max_kv_bytes: about how much memory keys and values of running rows may take.
+        prefix_cache_bytes: how much those of kept prompt beginnings may take; 0 computes every prompt in full.
+        adapter_slots: adapter slots to begin with; more are made when all are in use.
+        max_lora_rank: highest rank accepted.
+        share_rows: whether requests with equal history share a row; the results are the same.
+        context: most tokens of prompt and completion; None takes it from the model's arguments.
 
-    Raises UnsupportedModel for architectures that cannot be run token by token. runner.py says which path serves what.
+    Raises:
+        UnsupportedModel: the architecture cannot be run token by token.
     """
 
     def __init__(
@@ -133,8 +139,9 @@ class Engine:
     def submit(self, request: Request) -> int:
         """Queue a request and return its id. It runs under the adapter version that is current now.
 
-        Raises ValueError for what cannot be served (an empty prompt, ids or parameters out of range, an adapter that
-        is not published) and ContextOverflow when the prompt leaves no room in the context.
+        Raises:
+            ValueError: an empty prompt, ids or parameters out of range, an adapter that is not published.
+            ContextOverflow: the prompt leaves no room in the context.
         """
         self._check_open()
         adapter = self._bank.find(request.adapter)
@@ -168,7 +175,7 @@ class Engine:
             self._runner.warm(self._kv, plan.admitted)
             for rows, logits in self._runner.feed(self._kv, self._scheduler.rows):
                 outcomes.update(draw_all(cast(Sequence[Row], rows), logits))
-        except Exception as error:  # whatever the model raised: find whose fault it is and go on with the others
+        except Exception as error:  # whatever the model raised: find the rows at fault and continue with the others
             return sorted(done + self._recover(error), key=lambda c: c.request_id)
         self._failed_steps = 0
         for row in [row for row in self._scheduler.rows if row not in outcomes]:
@@ -185,8 +192,8 @@ class Engine:
 
     def deltas(self) -> list[Delta]:
         """New tokens of requests that stream, since the last call; those of a request's last step included."""
-        found, self._deltas = self._deltas, []
-        return found
+        deltas, self._deltas = self._deltas, []
+        return deltas
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Run requests to their end; completions in the order given. Needs an engine without other requests.
@@ -205,10 +212,10 @@ class Engine:
             self.step()
             error.add_note(f"request {len(ids)} of {len(requests)} was refused")
             raise
-        found: dict[int, Completion] = {}
+        completions: dict[int, Completion] = {}
         while self.busy:
-            found.update((completion.request_id, completion) for completion in self.step())
-        return [found[i] for i in ids]
+            completions.update((completion.request_id, completion) for completion in self.step())
+        return [completions[i] for i in ids]
 
     def abort(self, request_id: int) -> None:
         """End a request at the next step, with what it has generated by then. UnknownRequest when it is not here."""
@@ -221,7 +228,7 @@ class Engine:
         self._aborts.update(self._tickets)
 
     def abandon(self, error: str) -> list[Completion]:
-        """End every request with an error and forget all keys and values: the way out of a fault nobody foresaw."""
+        """End every request with an error and forget all keys and values, after an unforeseen fault."""
         done = [
             replace(c, finish_reason="error", error=error)
             for c in self._deliver(self._scheduler.remove(set(self._tickets)))
@@ -233,13 +240,13 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Some request waits or runs."""
+        """Whether a request waits or runs."""
         return self._scheduler.busy
 
     # Adapters
 
     def prepare(self, weights: Mapping[str, mx.array], *, scale: float) -> PreparedAdapter:
-        """Check LoRA weights and work out their digest, so that `publish` need not: it then holds the engine briefly.
+        """Check LoRA weights and compute their digest ahead of `publish`, which then holds the engine only briefly.
 
         Any thread may call it while the engine runs. Raises AdapterError as `publish` does.
         """
@@ -256,12 +263,18 @@ class Engine:
     ) -> str:
         """Make LoRA weights the current version of a name, for requests submitted from now on; returns their digest.
 
-        weights: mlx-lm names, `<layer>.lora_a` (in, rank) and `<layer>.lora_b` (rank, out), evaluated here; or what
-            `prepare` made of them, which includes the scale.
-        mode: what becomes of the name's unfinished requests. `pin`: they finish under the version they began with.
-            `keep`: they go on under the new one, with the keys and values they have; `token_versions` tells which
-            token is whose. `wait`: as pin, and new requests wait until they are done. `abort`: they end now.
-        Raises AdapterError when the weights do not fit or are not finite; the version before then stays current.
+        Args:
+            name: what requests call the adapter.
+            weights: mlx-lm names, `<layer>.lora_a` (in, rank) and `<layer>.lora_b` (rank, out), evaluated here; or what
+                `prepare` made of them, which includes the scale.
+            scale: what the product of A and B is multiplied with.
+            version: reported as `policy_version` by completions under these weights.
+            mode: what becomes of the name's unfinished requests. `pin`: they finish under the version they began with.
+                `keep`: they continue under the new one, with the keys and values they have; `token_versions` has the
+                version of each token. `wait`: as pin, and new requests wait until they are done. `abort`: they end now.
+
+        Raises:
+            AdapterError: the weights do not fit or are not finite; the previous version stays current.
         """
         self._check_open()
         if mode not in get_args(PublishMode):
@@ -293,7 +306,7 @@ class Engine:
         self._bank.unpublish(name)
 
     def adapters(self) -> dict[str, AdapterInfo]:
-        """What each published name stands for now."""
+        """The current version of each published name."""
         return self._bank.published()
 
     # Exact evaluation
@@ -374,7 +387,7 @@ class Engine:
                 if self._scheduler.waits_for(adapter, prompt):
                     return prompt  # checked when the request it will share a row with came
             except TypeError:
-                pass  # the check says what is wrong with it
+                pass  # the check below explains the error
         return self._checks.prompt(prompt)
 
     def _check_room(self, new_tokens: int, prompt_tokens: int) -> None:
@@ -409,7 +422,7 @@ class Engine:
                     self._stream(request_id, row, ticket.request.sampling.top_logprobs)
                     del self._streams[request_id]
                 self._bank.release(ticket.adapter)
-                wanted = ticket.request.sampling.top_logprobs
+                count = ticket.request.sampling.top_logprobs
                 completions.append(
                     Completion(
                         request_id,
@@ -422,7 +435,7 @@ class Engine:
                         ticket.prompt_tokens,
                         row.cached if request_id == row.leader else ticket.prompt_tokens,
                         error,
-                        [top[:wanted] for top in row.tops] if wanted else None,
+                        [top[:count] for top in row.tops] if count else None,
                         versions,
                     )
                 )
@@ -436,11 +449,12 @@ class Engine:
                     if request_id in self._streams:
                         self._stream(request_id, row, self._tickets[request_id].request.sampling.top_logprobs)
 
-    def _stream(self, request_id: int, row: Row, wanted: int) -> None:
-        seen = self._streams[request_id]
-        if len(row.tokens) > seen:
-            tops = [top[:wanted] for top in row.tops[seen:]] if wanted else None
-            self._deltas.append(Delta(request_id, row.tokens[seen:], row.logprobs[seen:], tops, row.adapter.version))
+    def _stream(self, request_id: int, row: Row, count: int) -> None:
+        reported = self._streams[request_id]
+        if len(row.tokens) > reported:
+            tops = [top[:count] for top in row.tops[reported:]] if count else None
+            tokens, logprobs = row.tokens[reported:], row.logprobs[reported:]
+            self._deltas.append(Delta(request_id, tokens, logprobs, tops, row.adapter.version))
             self._streams[request_id] = len(row.tokens)
 
     def _fail(self, row: Row, error: str) -> list[Completion]:

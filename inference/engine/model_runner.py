@@ -83,9 +83,9 @@ class ModelRunner:
             recent = self._recent.get(digest)
             # The last prompt of the round before counts as a neighbour: one prompt a round still finds its beginning.
             for indices, shared in clusters(prompts if recent is None else [*prompts, recent]):
-                group = [members[i] for i in indices if i < len(members)]
-                if group:
-                    self._warm_group(kv, digest, group, shared if len(indices) > 1 else 0)
+                cluster = [members[i] for i in indices if i < len(members)]
+                if cluster:
+                    self._warm_cluster(kv, digest, cluster, shared if len(indices) > 1 else 0)
             self._recent[digest] = prompts[-1]
 
     def park(self, kv: Any, row: FeedRow, tokens: Sequence[int]) -> None:
@@ -93,14 +93,14 @@ class ModelRunner:
         if self.forward.batches and self.prefixes.max_bytes and len(tokens) >= MIN_PREFIX:
             self.prefixes.put(row.adapter.digest, tokens, kv.snapshot(row.home, len(tokens)))
 
-    def _warm_group(self, kv: Any, digest: str, group: list[FeedRow], shared: int) -> None:
-        shared = min(shared, *(len(row.prompt) - 1 for row in group))
-        found = [self.prefixes.longest(digest, row.prompt) for row in group]
+    def _warm_cluster(self, kv: Any, digest: str, cluster: list[FeedRow], shared: int) -> None:
+        shared = min(shared, *(len(row.prompt) - 1 for row in cluster))
+        hits = [self.prefixes.longest(digest, row.prompt) for row in cluster]
         lead: FeedRow | None = None
-        if shared >= MIN_PREFIX and min(length for _, length in found) < shared:
-            shortest = min(range(len(group)), key=lambda i: found[i][1])
-            lead = group[shortest]
-            entry, length = found[shortest]
+        if shared >= MIN_PREFIX and min(length for _, length in hits) < shared:
+            shortest = min(range(len(cluster)), key=lambda i: hits[i][1])
+            lead = cluster[shortest]
+            entry, length = hits[shortest]
             if entry is not None:
                 kv.restore(entry.snapshot, [lead.slot], length)
             lead.pos = lead.cached = length
@@ -110,10 +110,10 @@ class ModelRunner:
                 lead.pos += len(lead.pending)
             lead.pending = lead.prompt[shared:]
             entry = self.prefixes.put(digest, lead.prompt[:shared], kv.snapshot(lead.slot, shared))
-            found = [(entry, shared) if length < shared else (hit, length) for hit, length in found]
+            hits = [(entry, shared) if length < shared else (hit, length) for hit, length in hits]
         places: dict[tuple[int, int], list[FeedRow]] = {}
-        entries = {id(entry): entry for entry, _ in found if entry is not None}
-        for row, (entry, length) in zip(group, found):
+        entries = {id(entry): entry for entry, _ in hits if entry is not None}
+        for row, (entry, length) in zip(cluster, hits):
             if entry is not None and row is not lead:
                 row.pos = row.cached = length
                 row.pending = row.prompt[length:]

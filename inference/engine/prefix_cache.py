@@ -1,4 +1,4 @@
-"""Keys and values that later prompts begin with: rules that many share, conversations that will go on.
+"""Keys and values of prompt beginnings: rules that many prompts share, conversations that will continue.
 
 An entry is found by exact comparison of token ids under the same adapter digest (an adapter changes keys and values, so
 entries never cross over), and any part of an entry from its start can be used. An index of chained block hashes says
@@ -54,16 +54,16 @@ class PrefixCache:
                 break
             candidates = self._index[link]
         ids = np.asarray(prompt, dtype=np.int64)
-        best, found = 0, None
+        best, best_key = 0, None
         for key in list(reversed(candidates))[:_COMPARED]:
             if key[0] == digest:
                 length = min(common_prefix(ids, self._entries[key].tokens), len(ids) - 1)
                 if length > best:
-                    best, found = length, key
-        if found is None or best < MIN_PREFIX:
+                    best, best_key = length, key
+        if best_key is None or best < MIN_PREFIX:
             return None, 0
-        self._entries.move_to_end(found)
-        return self._entries[found], best
+        self._entries.move_to_end(best_key)
+        return self._entries[best_key], best
 
     def put(self, digest: str, tokens: Sequence[int], snapshot: Any) -> Entry:
         """Store a beginning; entries that it extends are dropped, then the least recently used beyond the budget."""
@@ -121,14 +121,14 @@ def clusters(prompts: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
     """
     order = sorted(range(len(prompts)), key=lambda i: tuple(prompts[i]))
     arrays = {i: np.asarray(prompts[i], dtype=np.int64) for i in order}
-    groups: list[tuple[list[int], int]] = []
+    result: list[tuple[list[int], int]] = []
     for i in order:
-        if groups:
-            members, shared = groups[-1]
+        if result:
+            members, shared = result[-1]
             common = min(shared, common_prefix(arrays[members[-1]], arrays[i]))
             alone = len(members) == 1
             if common >= MIN_PREFIX and (alone or common * 2 >= shared):
-                groups[-1] = ([*members, i], common)
+                result[-1] = ([*members, i], common)
                 continue
-        groups.append(([i], len(arrays[i])))
-    return groups
+        result.append(([i], len(arrays[i])))
+    return result

@@ -99,11 +99,11 @@ def draw(
     """
     each = [params] * len(logits) if isinstance(params, SamplingParams) else params
     logits = _biased(logits, each)
-    drawn: dict[int, Draw] = {}
+    draws: dict[int, Draw] = {}
     greedy = [i for i, p in enumerate(each) if _greedy(p)]
     if greedy:
         best = _rows(logits, greedy).argmax(axis=-1)
-        drawn.update((i, Draw(np.full(len(numbers[i]), b), np.zeros(len(numbers[i])))) for i, b in zip(greedy, best))
+        draws.update((i, Draw(np.full(len(numbers[i]), b), np.zeros(len(numbers[i])))) for i, b in zip(greedy, best))
     mixed = [i for i, p in enumerate(each) if not _greedy(p)]
     if mixed:
         scaled = _rows(logits, mixed)
@@ -114,16 +114,16 @@ def draw(
         if plain:
             chosen = _rows(weights, plain)
             for k, w, cumulative in zip(plain, chosen, np.cumsum(chosen, axis=-1, dtype=np.float64)):
-                drawn[mixed[k]] = _invert(cumulative, w, None, numbers[mixed[k]])
+                draws[mixed[k]] = _invert(cumulative, w, None, numbers[mixed[k]])
         for k, i in enumerate(mixed):
             if _filtered(each[i]):
-                drawn[i] = _draw_filtered(weights[k], each[i], numbers[i])
-    return [drawn[i] for i in range(len(each))]
+                draws[i] = _draw_filtered(weights[k], each[i], numbers[i])
+    return [draws[i] for i in range(len(each))]
 
 
-def _rows(values: FloatArray, chosen: Sequence[int]) -> FloatArray:
+def _rows(values: FloatArray, indices: Sequence[int]) -> FloatArray:
     """Some rows of (R, V); no copy when it is all of them."""
-    return values if len(chosen) == len(values) else values[list(chosen)]
+    return values if len(indices) == len(values) else values[list(indices)]
 
 
 def _biased(logits: FloatArray, each: Sequence[SamplingParams]) -> FloatArray:
@@ -137,9 +137,9 @@ def _biased(logits: FloatArray, each: Sequence[SamplingParams]) -> FloatArray:
 
 
 def _draw_filtered(weights: FloatArray, params: SamplingParams, numbers: npt.NDArray[np.float64]) -> Draw:
-    kept = np.sort(_kept_ids(weights, params))
-    weights = weights[kept]
-    return _invert(np.cumsum(weights, dtype=np.float64), weights, kept, numbers)
+    ids = np.sort(_kept_ids(weights, params))
+    weights = weights[ids]
+    return _invert(np.cumsum(weights, dtype=np.float64), weights, ids, numbers)
 
 
 def _kept_ids(weights: FloatArray, params: SamplingParams) -> npt.NDArray[np.int64]:

@@ -46,8 +46,10 @@ class Cohort:
 class Row:
     """A sequence being generated: tokens and raw logprobs so far, who shares it, and where its keys and values are.
 
-    pos: entries of the slot that are valid. pending: tokens to feed next, whose keys and values are not there yet.
-    branches: rows that wait on this slot, shallowest first; they have no slot of their own.
+    Attributes:
+        pos: entries of the slot that are valid.
+        pending: tokens to feed next, whose keys and values are not there yet.
+        branches: rows that wait on this slot, shallowest first; they have no slot of their own.
     """
 
     prompt: tuple[int, ...]
@@ -87,7 +89,7 @@ class Outcome(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Requests of one cohort that ended together. Read `row` at once: other requests may go on with it."""
+    """Requests of one cohort that ended together. Read `row` at once: other requests may continue on it."""
 
     ids: npt.NDArray[np.int64]
     row: Row
@@ -105,10 +107,12 @@ class Plan(NamedTuple):
 class Scheduler:
     """Waiting and running rows.
 
-    max_rows: most rows at once. row_limit(reach): most rows when each must be able to hold `reach` entries.
-    token_budget: most prompt tokens admitted per step (one prompt is always admitted).
-    share: let identical prompts share a row; off gives every request a row of its own, with the same results.
-    says: whether the text of some tokens contains one of some strings; needed for stop texts.
+    Args:
+        max_rows: most rows at once.
+        row_limit: from a number of entries to how many rows may hold that many each.
+        token_budget: most prompt tokens admitted per step; one prompt is always admitted.
+        share: whether identical prompts share a row; the results are the same.
+        says: whether the text of some tokens contains one of some strings; needed for stop texts.
     """
 
     def __init__(
@@ -130,7 +134,7 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        """Something waits or runs."""
+        """Whether a request waits or runs."""
         return bool(self.rows or self._waiting)
 
     def waits_for(self, adapter: Hashable, prompt: tuple[int, ...]) -> bool:
@@ -156,9 +160,9 @@ class Scheduler:
 
     def remove(self, ids: set[int]) -> list[Finished]:
         """Take requests out, wherever they are, with what they have generated so far."""
-        found: list[Finished] = []
+        ended: list[Finished] = []
         for key, waiting in list(self._waiting.items()):
-            found += [Finished(part.ids, waiting.row(), [], "aborted") for part in _take(waiting.cohorts(), ids)[0]]
+            ended += [Finished(part.ids, waiting.row(), [], "aborted") for part in _take(waiting.cohorts(), ids)[0]]
             for params, members in list(waiting.members.items()):
                 waiting.members[params] = [m for m in members if m[0] not in ids]
             if not any(waiting.members.values()):
@@ -167,11 +171,11 @@ class Scheduler:
         for row in self.rows:
             for member in (*row.branches, row):
                 taken, member.cohorts = _take(member.cohorts, ids)
-                found += [Finished(part.ids, member, part.sampled_logprobs, "aborted") for part in taken]
+                ended += [Finished(part.ids, member, part.sampled_logprobs, "aborted") for part in taken]
             row.branches = [branch for branch in row.branches if branch.cohorts]
             survivors += _successor(row)
         self.rows = survivors
-        return found
+        return ended
 
     def plan(self) -> Plan:
         """Give rows to branches that wait, then to new prompts; keep slots dense."""
@@ -252,7 +256,7 @@ class Scheduler:
         return finished
 
     def transfer(self, old: Hashable, new: Any, version: int) -> None:
-        """Go on under another adapter: running rows in mid-sequence, waiting ones from their start.
+        """Continue under another adapter: running rows in mid-sequence, waiting ones from their start.
 
         version: that of `old`, kept for the tokens that rows have by now.
         """
@@ -268,7 +272,7 @@ class Scheduler:
         self._waiting = {(waiting.adapter, *key[1:]): waiting for key, waiting in self._waiting.items()}
 
     def fail(self, row: Row) -> list[Finished]:
-        """End a row's own requests with an error; its branches go on."""
+        """End a row's own requests with an error; its branches continue."""
         ended = [Finished(c.ids, row, c.sampled_logprobs, "error") for c in row.cohorts]
         row.cohorts = []
         index = self.rows.index(row)
@@ -313,7 +317,7 @@ def _take(cohorts: list[Cohort], ids: set[int]) -> tuple[list[Cohort], list[Coho
 
 
 def _successor(row: Row) -> list[Row]:
-    """Who has the row's slot next: the row itself while it has requests, else its deepest branch, else nobody."""
+    """The next owner of the slot: the row itself while it has requests, else its deepest branch, else none."""
     if row.cohorts:
         return [row]
     if not row.branches:

@@ -1,5 +1,6 @@
 """Teacher-forced evaluation: what the model thinks of given tokens. It has a KV cache of its own, so running rows
-are untouched."""
+are untouched.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ def next_logits(runner: ModelRunner, prompts: Sequence[Ids], adapter: AdapterVer
     Kept prefixes are not used: what was computed before would change the last bits, and a canary compares all of them.
     """
     distinct = sorted(set(prompts), key=lambda p: (len(p), p))
-    found: dict[Ids, Logits] = {}
+    results: dict[Ids, Logits] = {}
     for start in range(0, len(distinct), max_rows):
         chunk = distinct[start : start + max_rows]
         for row, logits in _prefill(runner, runner.new_kv(), chunk, adapter, warm=False):
-            found[row.prompt] = logits
-    return np.stack([found[p] for p in prompts]) if prompts else np.zeros((0, runner.vocab), np.float32)
+            results[row.prompt] = logits
+    return np.stack([results[p] for p in prompts]) if prompts else np.zeros((0, runner.vocab), np.float32)
 
 
 def score(
@@ -42,7 +43,7 @@ def score(
     for prompt, continuation in dict.fromkeys(pairs):
         by_prompt.setdefault(prompt, []).append(continuation)
     distinct = sorted(by_prompt, key=lambda p: (len(p), p))
-    found: dict[tuple[Ids, Ids], npt.NDArray[np.float64]] = {}
+    results: dict[tuple[Ids, Ids], npt.NDArray[np.float64]] = {}
     for start in range(0, len(distinct), max_rows):
         kv = runner.new_kv()
         rows: dict[Ids, Row] = {}
@@ -51,13 +52,13 @@ def score(
             norm = _finite(log_normalisers(logits[None]))[0]
             for continuation in by_prompt[row.prompt]:
                 first = [float(logits[continuation[0]]) - norm] if continuation else []
-                found[row.prompt, continuation] = np.array(first)
+                results[row.prompt, continuation] = np.array(first)
         longer = [(rows[p], c) for p in rows for c in by_prompt[p] if len(c) > 1]
         for chunk, tails in _tails(runner, kv, longer, len(rows), max_rows):
             for (row, continuation), tail in zip(chunk, tails):
                 key = (row.prompt, continuation)
-                found[key] = np.concatenate([found[key], tail])
-    return [found[pair].copy() for pair in pairs]
+                results[key] = np.concatenate([results[key], tail])
+    return [results[pair].copy() for pair in pairs]
 
 
 def _score_alone(

@@ -1,7 +1,7 @@
 """An engine in a thread of its own, which alone touches MLX; and the same for asyncio.
 
-The thread takes commands between two steps and sleeps while there is nothing to do. What an engine's step brings is
-handed over once a step, not once a token. `AsyncEngine` gives coroutines: a request is an asynchronous iterator, and
+The thread takes commands between steps and sleeps while it is idle. The events of a step are handed over once a step,
+not once a token. `AsyncEngine` gives coroutines: a request is an asynchronous iterator, and
 leaving the iterator aborts the request.
 """
 
@@ -22,23 +22,25 @@ from inference.types import Completion, Delta, InferenceError, Request, UnknownR
 T = TypeVar("T")
 Event = Delta | Completion
 Sink = Callable[[list[tuple[int, Event]]], None]
-"""Takes what a step brought: (request id, event), in order. Called in the engine's thread."""
+"""Takes the events of a step: (request id, event), in order. Called in the engine's thread."""
 
 logger = logging.getLogger(__name__)
 
 
 class Worker:
-    """Runs an engine in a thread. `start` makes it there; `close` ends it and lets go of MLX's streams.
+    """Runs an engine in a thread. `start` makes it there; `close` ends it and frees MLX's streams.
 
-    make_engine: called once, in the thread.
-    sink: takes every step's events.
+    Args:
+        make_engine: called once, in the thread.
+        sink: takes every step's events.
     """
 
     def __init__(self, make_engine: Callable[[], Engine], sink: Sink) -> None:
         self._make, self._sink = make_engine, sink
         self._commands: queue.SimpleQueue[tuple[Future[Any], Callable[[Engine], Any]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._ready: Future[None] = Future()
+        self.ready: Future[None] = Future()
+        """Done when requests can be taken; failed with what making the engine raised."""
         self._closing = False
         self.paused = False
         self.busy = False
@@ -49,13 +51,8 @@ class Worker:
         """Begin making the engine. `ready` says when it is there."""
         self._thread.start()
 
-    @property
-    def ready(self) -> Future[None]:
-        """Done when requests can be taken; failed with what making the engine raised."""
-        return self._ready
-
     def call(self, function: Callable[[Engine], T]) -> Future[T]:
-        """Run a function of the engine in its thread, between two steps. InferenceError when the worker is closed."""
+        """Run a function of the engine in its thread, between steps. InferenceError when the worker is closed."""
         if self._closing:
             raise InferenceError("the engine is shutting down")
         future: Future[T] = Future()
@@ -63,26 +60,26 @@ class Worker:
         return future
 
     def healthy(self, patience: float = 5.0) -> bool:
-        """Tokens flow, or nothing is to be done. False also before the engine is there."""
-        if not self._thread.is_alive() or not self._ready.done() or self._ready.exception() is not None:
+        """Whether tokens flow or the engine is idle. False before the engine is there."""
+        if not self._thread.is_alive() or not self.ready.done() or self.ready.exception() is not None:
             return False
         waits = not self._commands.empty() or (self.busy and not self.paused)
         return not waits or time.monotonic() - self.last_step < patience
 
     def pause(self, engine: Engine, *, abort: bool = False) -> None:
-        """Stand still after the present step, in the engine's thread (use `call`). abort: end every request first."""
+        """Pause after the current step, in the engine's thread (use `call`). abort: end every request first."""
         if abort:
             engine.abort_all()
         self.paused = True
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
         self.paused = False
         if not self._closing:
             self.call(lambda engine: None)  # wakes the thread
 
     def close(self, timeout: float | None = 30.0) -> None:
-        """End the thread after its present step; unfinished requests are abandoned."""
+        """End the thread after its current step; unfinished requests are abandoned."""
         self._closing = True
         self._commands.put(None)
         if self._thread.is_alive():
@@ -92,9 +89,9 @@ class Worker:
         try:
             engine = self._make()
         except BaseException as error:
-            self._ready.set_exception(error)
+            self.ready.set_exception(error)
             return
-        self._ready.set_result(None)
+        self.ready.set_result(None)
         try:
             while self._obey(engine):
                 self._step(engine)
@@ -103,7 +100,7 @@ class Worker:
             engine.close()
 
     def _obey(self, engine: Engine) -> bool:
-        """Carry out the commands that wait; sleeps until there is one when there is nothing else to do."""
+        """Carry out waiting commands; sleeps until one comes while there is nothing else to do."""
         while True:
             self.busy = engine.busy
             sleep = not engine.busy or self.paused
@@ -128,7 +125,7 @@ class Worker:
         try:
             completions = engine.step()
             deltas = engine.deltas()
-        except Exception as error:  # the engine isolates faults itself; this is for one it did not foresee
+        except Exception as error:  # the engine isolates faults itself; this is for the unforeseen
             logger.exception("an engine step failed; its requests are ended")
             completions, deltas = engine.abandon(f"{type(error).__name__}: {error}"), engine.deltas()
         self.last_step = time.monotonic()
@@ -256,7 +253,7 @@ class AsyncEngine:
             self._ended.add(request_id)
 
     def _abandon(self, pending: asyncio.Future[list[int]]) -> None:
-        """Whoever submitted is gone before the ids were there."""
+        """The submitter left before the ids arrived."""
         if not pending.cancelled() and pending.exception() is None and not self.worker._closing:
             for request_id in pending.result():
                 self.worker.call(lambda engine, number=request_id: _abort(engine, number))  # type: ignore[misc]

@@ -39,7 +39,13 @@ _SLOT_RELOCATIONS = (6, 7, 1025, 1026)
 
 @dataclass
 class Status:
-    """state: patched (we did it), already-fast (somebody else did), reference (could not), off, not-needed."""
+    """Which BLAS MLX uses.
+
+    Attributes:
+        state: patched (here), already-fast (elsewhere), reference (could not be patched), off, not-needed.
+        library: the one in use.
+        tried: why other libraries were not taken.
+    """
 
     state: Literal["patched", "already-fast", "reference", "off", "not-needed"]
     library: str | None = None
@@ -56,8 +62,10 @@ class Status:
 def enable(threads: int | None = None) -> Status:
     """Point MLX's matrix products at OpenBLAS, once per process; later calls return the first answer.
 
-    threads: BLAS threads; None keeps OPENBLAS_NUM_THREADS or the library's default.
-    Never raises. When MLX stays on the reference BLAS without having been told to, a RuntimeWarning says why.
+    Args:
+        threads: BLAS threads; None keeps OPENBLAS_NUM_THREADS or the library's default.
+
+    Never raises. When MLX stays on the reference BLAS although it was not switched off, a RuntimeWarning says why.
     """
     first = _enable.cache_info().currsize == 0
     status = _enable()
@@ -176,13 +184,13 @@ def _numbers_are_right() -> bool:
 
 def _loaded_library(name: str) -> tuple[int, str]:
     """Load address and path of a library mapped into this process."""
-    found: tuple[int, str] | None = None
+    lowest: tuple[int, str] | None = None
     for low, _, path in _mappings():
-        if path is not None and os.path.basename(path) == name and (found is None or low < found[0]):
-            found = (low, path)
-    if found is None:
+        if path is not None and os.path.basename(path) == name and (lowest is None or low < lowest[0]):
+            lowest = (low, path)
+    if lowest is None:
         raise RuntimeError(f"{name} is not loaded")
-    return found
+    return lowest
 
 
 def _mapped_file(address: int) -> str | None:

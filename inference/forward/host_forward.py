@@ -104,11 +104,11 @@ class HostForward:
         rows, fed = tokens.shape
         starts = np.asarray(offsets, dtype=np.int64)
         kv.reserve(low + rows, int(starts.max()) + fed)
-        every = _Fed(kv, low, starts, fed, np.broadcast_to(np.arange(fed), (rows, fed)), self._rotary, adapters)
+        every = _Positions(kv, low, starts, fed, np.broadcast_to(np.arange(fed), (rows, fed)), self._rotary, adapters)
         wanted = every
         if last is not None and fed > 1:
             picked = np.asarray(last, dtype=np.int64)[:, None]
-            wanted = _Fed(kv, low, starts, fed, picked, self._rotary, adapters)
+            wanted = _Positions(kv, low, starts, fed, picked, self._rotary, adapters)
         x = self._embedding[tokens.reshape(-1)]
         with np.errstate(all="ignore"):  # whether logits are finite is for the caller to see
             for i, block in enumerate(self._blocks):
@@ -126,9 +126,11 @@ class HostForward:
 class _Users:
     """Which flat rows (n * Q) use which adapter slot.
 
-    groups: slots and rows that use them, in prompts stretches that fit a level 2 cache; slot 0, the base model, needs
-        nothing.
-    slots: the slot of each row (n * Q, 1). distinct: all that occur.
+    Attributes:
+        groups: slots and the rows that use them, split to fit a level 2 cache in prompts; slot 0, the base model, needs
+            nothing.
+        slots: the slot of each row (n * Q, 1).
+        distinct: all slots that occur.
     """
 
     def __init__(self, adapters: Sequence[AdapterVersion], queries: int) -> None:
@@ -152,14 +154,14 @@ class _Users:
 
     def others(self, ranks: Ranks) -> npt.NDArray[np.bool_]:
         """Which of the ranks are not those of a row's own slot, (n * Q, R)."""
-        found = self._others.get(ranks)
-        if found is None:
+        mask = self._others.get(ranks)
+        if mask is None:
             owners = np.repeat([slot for slot, _ in ranks], [rank for _, rank in ranks])
-            found = self._others[ranks] = owners != self.slots
-        return found
+            mask = self._others[ranks] = owners != self.slots
+        return mask
 
 
-class _Fed:
+class _Positions:
     """Which positions of the fed tokens something is computed for: `columns` (n, Q) within the L tokens of each row."""
 
     def __init__(
@@ -209,7 +211,9 @@ class _Block:
         self.heads, self.kv_heads = attention.n_heads, attention.n_kv_heads
         self.scale = np.float32(attention.scale)
 
-    def __call__(self, x: FloatArray, keys: FloatArray, values: FloatArray, every: _Fed, wanted: _Fed) -> FloatArray:
+    def __call__(
+        self, x: FloatArray, keys: FloatArray, values: FloatArray, every: _Positions, wanted: _Positions
+    ) -> FloatArray:
         """x (n * L, H): keys and values of every position are stored; the result is that of the wanted ones."""
         normed = self.input_norm(x)
         k = self._turned(self.k(normed, every.users), self.kv_heads, self.k_norm, every)
@@ -224,13 +228,13 @@ class _Block:
         return x + self.down(_swiglu(self.gate(normed, wanted.users), self.up(normed, wanted.users)), wanted.users)
 
     @staticmethod
-    def _turned(x: FloatArray, heads: int, norm: _Norm | None, fed: _Fed) -> FloatArray:
+    def _turned(x: FloatArray, heads: int, norm: _Norm | None, fed: _Positions) -> FloatArray:
         """(m, heads * D) -> (m, heads, D), normalised where the model does that, with rotary embedding."""
         x = x.reshape(len(x), heads, -1)
         return _rotate(x if norm is None else norm(x), fed.cos, fed.sin)
 
 
-def _attend(q: FloatArray, keys: FloatArray, values: FloatArray, fed: _Fed) -> FloatArray:
+def _attend(q: FloatArray, keys: FloatArray, values: FloatArray, fed: _Positions) -> FloatArray:
     """Grouped-query attention of (n * Q, heads, D) over (n, kv heads, length, D) -> (n * Q, heads * D)."""
     rows, count, kv_heads = fed.rows, fed.queries, keys.shape[1]
     _, heads, width = q.shape

@@ -110,9 +110,9 @@ class MlxForward:
         kv = self.new_kv()
         full = self(kv, 0, [0], tokens, [self.bank.base])
         vocab, entry_bytes = full.shape[-1], kv.nbytes // (kv.slots * kv.length)
-        found = _seam(self.model)
-        if found is not None:
-            self._body, self.head = found
+        seam = _seam(self.model)
+        if seam is not None:
+            self._body, self.head = seam
             try:
                 apart: Logits | None = self(self.new_kv(), 0, [0], tokens, [self.bank.base])
             except (AttributeError, KeyError, TypeError, ValueError):
@@ -130,8 +130,8 @@ class MlxForward:
             return False  # parts of the same names that are put together otherwise
 
 
-class _Given(nn.Module):
-    """Stands for a model's body: returns what it is told to. Everything else about it is the body's."""
+class _FixedBody(nn.Module):
+    """Stands in for a model's body and returns given hidden states; everything else about it is the body's."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
@@ -149,19 +149,19 @@ class _Head:
     """A model's own call from the hidden states on."""
 
     def __init__(self, model: nn.Module, name: str) -> None:
-        self._given = _Given(model[name])
+        self._stub = _FixedBody(model[name])
         self._model: Any = type(model).__new__(type(model))
         self._model.__dict__.update(model.__dict__)
         for key, child in model.items():
-            dict.__setitem__(self._model, key, self._given if key == name else child)
+            dict.__setitem__(self._model, key, self._stub if key == name else child)
 
     def __call__(self, hidden: mx.array) -> mx.array:
         """Hidden states (n, L, H) -> logits (n, L, V)."""
-        object.__setattr__(self._given, "hidden", hidden)
+        object.__setattr__(self._stub, "hidden", hidden)
         try:
             return cast(mx.array, self._model(mx.zeros(hidden.shape[:2], mx.int32)))
         finally:
-            object.__setattr__(self._given, "hidden", None)
+            object.__setattr__(self._stub, "hidden", None)
 
 
 def _seam(model: nn.Module) -> tuple[Body, _Head] | None:
@@ -176,10 +176,10 @@ def _seam(model: nn.Module) -> tuple[Body, _Head] | None:
 def trial(forward: Forward, base: AdapterVersion) -> list[Logits]:
     """Logits for two rows of different lengths, in prefill and in decode."""
     tokens = np.random.default_rng(0).integers(0, min(forward.vocab, 1000), (2, 9), dtype=np.int32)
-    kv, found = forward.new_kv(), []
+    kv, results = forward.new_kv(), []
     for offsets, low, high, last in (([0, 0], 0, 6, [5, 3]), ([6, 4], 6, 8, None), ([8, 6], 8, 9, [0, 0])):
-        found.append(forward(kv, 0, offsets, tokens[:, low:high], [base] * 2, last))
-    return found
+        results.append(forward(kv, 0, offsets, tokens[:, low:high], [base] * 2, last))
+    return results
 
 
 def alike(a: Sequence[Logits], b: Sequence[Logits], tolerance: float = 1e-4) -> bool:
@@ -189,7 +189,7 @@ def alike(a: Sequence[Logits], b: Sequence[Logits], tolerance: float = 1e-4) -> 
 
 
 def rounding(model: nn.Module) -> float:
-    """What `alike` should allow between two ways of computing a model in its own type."""
+    """The tolerance for `alike` between two ways of computing a model in its own type."""
     halves = {
         module[name].dtype
         for module in model.modules()

@@ -27,24 +27,24 @@ class SoloCaches:
         self._model = model
         self.slots = self.length = 0
         self.caches: dict[int, list[Any]] = {}
-        self._seen: dict[int, int] = {}
+        self._entries: dict[int, int] = {}
 
     def at(self, slot: int, entries: int) -> list[Any]:
         """The cache of a slot that has seen `entries` tokens; a new one for 0.
 
         Until `fed` is called the slot is not to be used again: a forward pass that fails may leave a half-written
-        state. RuntimeError when the slot holds something else, since there is no other sign of a wrong state.
+        state. RuntimeError when the slot holds something else, since nothing else would show a wrong state.
         """
-        seen = self._seen.pop(slot, None)
+        stored = self._entries.pop(slot, None)
         if entries == 0:
             self.caches[slot] = make_prompt_cache(self._model)
-        elif seen != entries:
-            raise RuntimeError(f"slot {slot} has seen {seen} tokens, not the {entries} it should go on from")
+        elif stored != entries:
+            raise RuntimeError(f"slot {slot} has seen {stored} tokens, not the {entries} it should go on from")
         return self.caches[slot]
 
-    def fed(self, slot: int, entries: int) -> None:
+    def mark(self, slot: int, entries: int) -> None:
         """The slot's cache has now seen that many tokens."""
-        self._seen[slot] = entries
+        self._entries[slot] = entries
 
     def reserve(self, slots: int, length: int) -> None:
         """Caches grow by themselves."""
@@ -53,9 +53,9 @@ class SoloCaches:
     def copy(self, moves: Iterable[tuple[int, int, int]]) -> None:
         """Rows that move to another slot take their cache along; there are no copies without branches."""
         moves = list(moves)
-        for held in (self.caches, self._seen):
-            moved: dict[int, Any] = {destination: held.pop(source, None) for destination, source, _ in moves}
-            held.update(moved)
+        for by_slot in (self.caches, self._entries):
+            moved: dict[int, Any] = {destination: by_slot.pop(source, None) for destination, source, _ in moves}
+            by_slot.update(moved)
 
     def snapshot(self, slot: int, entries: int) -> Any:
         """Never asked for: beginnings are not shared."""
@@ -68,13 +68,13 @@ class SoloCaches:
     def scrub(self, slot: int) -> None:
         """Forget a slot."""
         self.caches.pop(slot, None)
-        self._seen.pop(slot, None)
+        self._entries.pop(slot, None)
 
     def reset(self) -> None:
         """Forget everything."""
         self.slots = self.length = 0
         self.caches.clear()
-        self._seen.clear()
+        self._entries.clear()
 
     @property
     def nbytes(self) -> int:
@@ -110,7 +110,7 @@ class SoloForward:
         head: bool = True,
     ) -> Logits:
         """As `MlxForward`; without `last` all rows must be equally long."""
-        found = []
+        outputs = []
         for i, adapter in enumerate(adapters):
             width = tokens.shape[1] if last is None else last[i] + 1  # padding would enter the state
             self.bank.select([adapter], width)
@@ -127,9 +127,9 @@ class SoloForward:
                 out = self.model(row, cache=cache)[0]
                 out = (out if last is None else out[-1]).astype(mx.float32)
                 mx.eval(out, [layer.state for layer in cache])
-                found.append(np.asarray(out))
-            kv.fed(slot, start + width)
-        return np.stack(found) if head else np.zeros(0, np.float32)
+                outputs.append(np.asarray(out))
+            kv.mark(slot, start + width)
+        return np.stack(outputs) if head else np.zeros(0, np.float32)
 
 
 def _bytes_per_entry(cache: Any) -> int:

@@ -1,6 +1,6 @@
 """Adapters that clients load: by a path under one root, or as bytes. Names are plain, files are safetensors.
 
-A name that exists gets a new version; a version that is not fit is refused and the one before goes on serving.
+Loading a name again gives it a new version; a version that does not fit is refused, and the previous one keeps serving.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,9 +21,7 @@ from inference.adapters import PreparedAdapter
 from inference.engine import AsyncEngine, Engine
 from inference.server.metrics import Metrics
 from inference.server.protocol import ServerError
-from inference.types import AdapterError, PublishMode
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+from inference.types import ADAPTER_NAME, AdapterError, PublishMode
 
 
 class Adapters:
@@ -36,11 +33,11 @@ class Adapters:
         self.engine, self.metrics, self.model = engine, metrics, model
         self.root, self.most, self.max_rank = root, most, max_rank
         self.versions: dict[str, int] = {}
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     def check_name(self, name: str) -> str:
         """The name, if it may be one."""
-        if not NAME.fullmatch(name) or name == self.model:
+        if not ADAPTER_NAME.fullmatch(name) or name == self.model:
             raise ServerError(
                 400, "an adapter's name has 1 to 64 letters, digits, '.', '_' or '-', and is not the model's"
             )
@@ -67,45 +64,45 @@ class Adapters:
                 raise AdapterError(str(error).replace(str(folder), path)) from error
             return engine.prepare(adapter.weights, scale=adapter.scale)
 
-        return await self._publish(name, prepare, version, mode)
+        return await self._install(name, prepare, version, mode)
 
     async def put(
         self, name: str, body: bytes, digest: str | None, scale: float | None, version: int | None, mode: PublishMode
     ) -> dict[str, Any]:
         """Publish an adapter from the bytes of a safetensors file, which must have the SHA-256 that came with it."""
         self.check_name(name)
-        found = await asyncio.to_thread(lambda: hashlib.sha256(body).hexdigest())
-        if digest is None or not hmac.compare_digest(digest.strip().lower().encode(), found.encode()):
+        actual = await asyncio.to_thread(lambda: hashlib.sha256(body).hexdigest())
+        if digest is None or not hmac.compare_digest(digest.strip().lower().encode(), actual.encode()):
             raise ServerError(400, "the header X-Content-SHA256 must have the SHA-256 of the body, in hexadecimal")
         size = scale if scale is not None else _scale_in(body)
 
         def prepare(engine: Engine) -> PreparedAdapter:
             return engine.prepare(loading.adapter_tensors(body), scale=size)
 
-        return await self._publish(name, prepare, version, mode)
+        return await self._install(name, prepare, version, mode)
 
     async def unload(self, name: str) -> None:
         """Take a name away; what runs under it finishes."""
-        async with self._turn:
+        async with self._lock:
             if name not in self.versions:
                 raise ServerError(404, f"no adapter {name!r:.80} is loaded", "not_found_error")
             await self.engine.call(lambda engine: engine.unpublish(name))
             del self.versions[name]
 
-    async def _publish(
+    async def _install(
         self, name: str, prepare: Callable[[Engine], PreparedAdapter], version: int | None, mode: PublishMode
     ) -> dict[str, Any]:
-        async with self._turn:
+        async with self._lock:
             if name not in self.versions and len(self.versions) >= self.most:
                 raise ServerError(400, f"{self.most} adapters are loaded already (--max-adapters); unload one first")
             number = self.versions.get(name, 0) + 1 if version is None else version
-            spent = 0.0
+            seconds = 0.0
 
             def timed(engine: Engine) -> str:
-                nonlocal spent
+                nonlocal seconds
                 start = time.perf_counter()
                 digest = engine.publish(name, prepared, version=number, mode=mode)
-                spent = time.perf_counter() - start
+                seconds = time.perf_counter() - start
                 return digest
 
             try:
@@ -115,12 +112,12 @@ class Adapters:
             except (AdapterError, ValueError) as error:
                 raise ServerError(400, f"the adapter is refused: {error}"[:500]) from error
             self.versions[name] = number
-            self.metrics.publish.observe(spent)
-            return {"adapter": name, "version": number, "digest": digest, "mode": mode, "seconds": spent}
+            self.metrics.publish_seconds.observe(seconds)
+            return {"adapter": name, "version": number, "digest": digest, "mode": mode, "seconds": seconds}
 
 
 async def _aside(prepare: Callable[[Engine], PreparedAdapter], engine: Engine) -> PreparedAdapter:
-    """Prepare an adapter in a thread of its own, while the engine goes on."""
+    """Prepare an adapter in a thread of its own, while the engine keeps running."""
 
     def work() -> PreparedAdapter:
         try:

@@ -1,4 +1,4 @@
-"""The routes, and how the server starts and ends."""
+"""The routes, and how the server starts and stops."""
 
 from __future__ import annotations
 
@@ -44,10 +44,15 @@ logger = logging.getLogger(__name__)
 class Settings:
     """What a server is started with.
 
-    model: as for `Engine.load`. adapters: names and directories to publish at the start. adapter_root: where clients
-    may load adapters from by path. keys: API keys; without any, none is asked for. hosts: names accepted in `Host`.
-    max_queue: most choices that wait or run; more are answered 429. patience: seconds that the engine may spend on one
-    step before /health says that it is stuck. engine: options of `Engine`.
+    Attributes:
+        model: as for `Engine.load`.
+        adapters: names and directories to publish at the start.
+        adapter_root: where clients may load adapters from by path.
+        keys: API keys; without any, none is needed.
+        hosts: names accepted in `Host`.
+        max_queue: most choices waiting or running; more are answered 429.
+        patience: seconds that the engine may spend on one step before /health says that it is stuck.
+        engine: options of `Engine`.
     """
 
     model: str = "tiny"
@@ -64,7 +69,7 @@ class Settings:
 
 
 class Server:
-    """What the routes share. `ready` once the model is there; `draining` from the moment it is asked to stop."""
+    """What the routes share. `ready` once the model is loaded; `draining` from the moment it is asked to stop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -153,7 +158,7 @@ class Server:
         return self.engine.running > 0 and self.engine.worker.healthy(self.settings.patience)
 
     async def stop(self) -> None:
-        """Ends the engine."""
+        """End the engine."""
         self.draining = True
         await self.engine.close()
 
@@ -207,14 +212,14 @@ def create_app(settings: Settings) -> Any:
 
 
 class _Counting:
-    """Counts answers by status, those of the guard included."""
+    """Counts answers by status, the guard's included."""
 
     def __init__(self, app: Guard, server: Server) -> None:
         self.app, self.metrics, self.server = app, server.metrics, server
         self.drain = server.drain
 
     def failed(self) -> bool:
-        """The model could not be loaded: there is nothing to serve."""
+        """Whether loading the model failed, so that there is nothing to serve."""
         return self.server.failure is not None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -234,8 +239,8 @@ def _errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> Response:
-        found = [f"{'.'.join(str(x) for x in e['loc'][1:4]) or 'body'}: {e['msg']}" for e in error.errors()[:3]]
-        text = "; ".join(found)[:500].encode("utf-8", "replace").decode()
+        problems = [f"{'.'.join(str(x) for x in e['loc'][1:4]) or 'body'}: {e['msg']}" for e in error.errors()[:3]]
+        text = "; ".join(problems)[:500].encode("utf-8", "replace").decode()
         return JSONResponse(error_body(text, "invalid_request_error", 400), 400)
 
     @app.exception_handler(HTTPException)
@@ -384,11 +389,11 @@ def _adapters(app: FastAPI, server: Server) -> None:
     async def info() -> dict[str, Any]:
         server.open()
         published = await server.engine.call(lambda engine: engine.adapters())
-        listed = {
+        adapter_infos = {
             name: {"version": one.version, "digest": one.digest, "rank": one.rank, "running": one.running}
             for name, one in published.items()
         }
-        return {**server.info, "adapters": listed}
+        return {**server.info, "adapters": adapter_infos}
 
 
 def _control(app: FastAPI, server: Server) -> None:
@@ -410,7 +415,7 @@ def _control(app: FastAPI, server: Server) -> None:
 
     @app.post("/pause")
     async def pause(mode: Literal["abort", "wait", "keep"] = "abort") -> dict[str, Any]:
-        """keep: everything stands still until /resume; wait: first let finish what runs; abort: end it."""
+        """keep: freeze everything until /resume; wait: let running requests finish first; abort: end them."""
         server.open()
         if mode == "wait":
             server.gate.clear()

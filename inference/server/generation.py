@@ -1,4 +1,4 @@
-"""From a request to engine requests, and from what they bring to an answer, whole or as a stream."""
+"""From an HTTP request to engine requests, and from their events to an answer, whole or streamed."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ class CompletionHandler:
 
     def text_choices(self, body: CompletionRequest, adapter: str | None) -> list[Choice]:
         """n choices of every prompt."""
-        given: Any = body.prompt
-        several = isinstance(given, list) and not isinstance(given[0], int)
-        prompts = [self._ids(one) for one in (given if several else [given])]
+        prompt: Any = body.prompt
+        several = isinstance(prompt, list) and not isinstance(prompt[0], int)
+        prompts = [self._ids(one) for one in (prompt if several else [prompt])]
         return self._choices(body, adapter, prompts, body.max_tokens, body.logprobs or 0, None)
 
     def _ids(self, prompt: str | list[int]) -> tuple[int, ...]:
@@ -145,11 +145,11 @@ class CompletionHandler:
         finally:
             for request_id in ids:
                 self.engine.abort(request_id)
-        self.metrics.request.observe(time.perf_counter() - start)
+        self.metrics.request_seconds.observe(time.perf_counter() - start)
         self.raise_faults(choices)
 
     def take(self, choice: Choice, event: Delta | Completion) -> str:
-        """Add what a step brought to a choice; returns the text that is certain and new."""
+        """Add an event to a choice; returns the text that is certain and new."""
         if isinstance(event, Delta):
             choice.tokens += event.tokens
             choice.logprobs += event.logprobs
@@ -161,7 +161,7 @@ class CompletionHandler:
         piece = choice.text.push(fresh, last=True)
         self._count(event)
         if choice.messages is not None and event.finish_reason in ("stop", "length"):
-            self.conversations.answered(choice.messages, choice.request.prompt, event.tokens, choice.text.text)
+            self.conversations.remember(choice.messages, choice.request.prompt, event.tokens, choice.text.text)
         return piece
 
     def _count(self, done: Completion) -> None:
@@ -181,11 +181,11 @@ class CompletionHandler:
         first = [choice for choice in choices if choice.index % self._per_prompt(choices) == 0]
         prompt = sum(len(choice.request.prompt) for choice in first)
         cached = sum(choice.done.cached_tokens for choice in first if choice.done is not None)
-        said = sum(len(choice.tokens) for choice in choices)
+        completion = sum(len(choice.tokens) for choice in choices)
         return {
             "prompt_tokens": prompt,
-            "completion_tokens": said,
-            "total_tokens": prompt + said,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
             "prompt_tokens_details": {"cached_tokens": cached},
         }
 
@@ -245,18 +245,18 @@ def whole(generator: CompletionHandler, body: SamplingRequest, choices: Sequence
 
 
 def _choice(generator: CompletionHandler, body: SamplingRequest, choice: Choice, chat: bool) -> dict[str, Any]:
-    said: dict[str, Any] = {"index": choice.index, "finish_reason": choice.reason}
+    answer: dict[str, Any] = {"index": choice.index, "finish_reason": choice.reason}
     if chat:
-        said["message"] = {"role": "assistant", "content": choice.text.text}
+        answer["message"] = {"role": "assistant", "content": choice.text.text}
     else:
-        said["text"] = choice.text.text
-    wanted = body.logprobs if isinstance(body, ChatRequest) else getattr(body, "logprobs", None) is not None
-    said["logprobs"] = generator.logprobs(choice, 0, chat=chat) if wanted else None
-    return said | _provenance(body, choice)
+        answer["text"] = choice.text.text
+    with_logprobs = body.logprobs if isinstance(body, ChatRequest) else getattr(body, "logprobs", None) is not None
+    answer["logprobs"] = generator.logprobs(choice, 0, chat=chat) if with_logprobs else None
+    return answer | _provenance(body, choice)
 
 
 def _provenance(body: SamplingRequest, choice: Choice) -> dict[str, Any]:
-    """Which policy spoke, and in which tokens."""
+    """Which policy version answered, and with which tokens."""
     done = choice.done
     assert done is not None
     facts: dict[str, Any] = {"adapter": done.adapter, "policy_version": done.policy_version}
@@ -277,17 +277,17 @@ async def events(
     """Server-sent events of a request that streams; ends with [DONE]. Closed early, it aborts what still runs."""
     chat = isinstance(body, ChatRequest)
     head = envelope("chat.completion.chunk" if chat else "text_completion", model)
-    wanted = body.logprobs if isinstance(body, ChatRequest) else getattr(body, "logprobs", None) is not None
+    with_logprobs = body.logprobs if isinstance(body, ChatRequest) else getattr(body, "logprobs", None) is not None
     usage = body.stream_options is not None and body.stream_options.include_usage
-    merged: asyncio.Queue[tuple[Choice, Delta | Completion | Exception]] = asyncio.Queue()
+    inbox: asyncio.Queue[tuple[Choice, Delta | Completion | Exception]] = asyncio.Queue()
     start = time.perf_counter()
 
     async def follow(request_id: int, choice: Choice) -> None:
         try:
             async for event in generator.engine.events(request_id):
-                merged.put_nowait((choice, event))
+                inbox.put_nowait((choice, event))
         except Exception as error:  # else the stream would wait for ever
-            merged.put_nowait((choice, error))
+            inbox.put_nowait((choice, error))
 
     tasks = [asyncio.ensure_future(follow(*pair)) for pair in zip(ids, choices)]
     try:
@@ -296,19 +296,19 @@ async def events(
                 yield _chunk(head, [{"index": choice.index, "delta": {"role": "assistant", "content": ""}}], usage)
         waiting, first = len(choices), True
         while waiting:
-            choice, event = await merged.get()
+            choice, event = await inbox.get()
             if isinstance(event, Exception):
                 raise event
             if first:
                 generator.metrics.first_token.observe(time.perf_counter() - start)
                 first = False
-            seen = len(choice.tokens)
+            before = len(choice.tokens)
             piece = generator.take(choice, event)
             part: dict[str, Any] = {"index": choice.index, "finish_reason": choice.reason}
             part |= {"delta": {"content": piece} if piece else {}} if chat else {"text": piece}
-            fresh = choice.tokens[seen:]
-            if wanted and fresh:
-                part["logprobs"] = generator.logprobs(choice, seen, chat=chat)
+            fresh = choice.tokens[before:]
+            if with_logprobs and fresh:
+                part["logprobs"] = generator.logprobs(choice, before, chat=chat)
             if body.return_token_ids and fresh:
                 part["token_ids"] = fresh
             if isinstance(event, Completion):
@@ -317,12 +317,12 @@ async def events(
                     yield _data({"error": {"message": "generation failed", "type": "server_error", "code": 500}})
                     return
                 part |= _provenance(body, choice) | ({"token_ids": fresh} if body.return_token_ids else {})
-            elif not piece and not body.return_token_ids and not wanted:
+            elif not piece and not body.return_token_ids and not with_logprobs:
                 continue
             yield _chunk(head, [part], usage)
         if usage:
             yield _data({**head, "choices": [], "usage": generator.usage(choices)})
-        generator.metrics.request.observe(time.perf_counter() - start)
+        generator.metrics.request_seconds.observe(time.perf_counter() - start)
         yield b"data: [DONE]\n\n"
     finally:
         for task in tasks:

@@ -20,7 +20,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 PUBLIC = frozenset({"/health", "/ready"})
-"""Answered without a key: they tell nothing but yes and no."""
+"""Answered without a key: they say nothing but yes and no."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -37,7 +37,11 @@ class Limits:
 class Guard:
     """Wraps an ASGI application.
 
-    hosts: names that `Host` may have, ports aside. keys: any of them opens every route; none: no key is asked for.
+    Args:
+        app: the application.
+        hosts: names accepted in `Host`, ports aside.
+        keys: any of them opens every route; without keys none is needed.
+        limits: on sizes and times.
     """
 
     def __init__(self, app: Any, hosts: Collection[str], keys: Collection[str], limits: Limits) -> None:
@@ -92,7 +96,7 @@ class Guard:
         origin = headers.get(b"origin")
         if origin is not None and _host(origin.partition(b"://")[2]) not in self.hosts:
             return 403, "requests of other origins are refused"
-        if self.keys and scope["path"] not in PUBLIC and not self._known(headers.get(b"authorization", b"")):
+        if self.keys and scope["path"] not in PUBLIC and not self._authorized(headers.get(b"authorization", b"")):
             return 401, "an API key is needed: Authorization: Bearer KEY"
         if b"content-length" in headers and b"transfer-encoding" in headers:
             return 400, "give either Content-Length or Transfer-Encoding: two servers may read them differently"
@@ -106,14 +110,15 @@ class Guard:
                 return 415, "the body must be JSON: Content-Type: application/json"
         return None
 
-    def _known(self, authorization: bytes) -> bool:
-        scheme, _, given = authorization.partition(b" ")
-        matches = [hmac.compare_digest(given.strip(), key) for key in self.keys]  # all of them, whatever the first says
+    def _authorized(self, authorization: bytes) -> bool:
+        scheme, _, token = authorization.partition(b" ")
+        # Every key is compared, whatever the first says.
+        matches = [hmac.compare_digest(token.strip(), key) for key in self.keys]
         return scheme.lower() == b"bearer" and any(matches)
 
 
 def _host(value: bytes) -> str:
-    """The name in a Host header, without its port; "" for what is no host."""
+    """The name in a Host header, without its port; "" when it is not a host."""
     text = value.decode("latin-1").casefold()
     if text.startswith("["):
         name, _, rest = text[1:].partition("]")
@@ -124,7 +129,7 @@ def _host(value: bytes) -> str:
 
 
 async def _read(receive: Receive, limit: int) -> bytes | None:
-    """The body, or as much of it as shows that it is too long; None when the client leaves."""
+    """The body, or enough of it to know that it is too long; None when the client disconnects."""
     parts, size = [], 0
     while True:
         message = await receive()
@@ -137,13 +142,13 @@ async def _read(receive: Receive, limit: int) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body at once, then what the connection says."""
-    given = False
+    """A `receive` that returns the body at once, then the events of the connection."""
+    sent = False
 
     async def again() -> MutableMapping[str, Any]:
-        nonlocal given
-        if not given:
-            given = True
+        nonlocal sent
+        if not sent:
+            sent = True
             return {"type": "http.request", "body": body, "more_body": False}
         return await receive()
 
@@ -154,6 +159,6 @@ async def _answer(send: Send, status: int, message: str) -> None:
     kind = "authentication_error" if status == 401 else "invalid_request_error"
     body = json.dumps(error_body(message, kind, status)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    headers.append((b"connection", b"close"))  # what may still come of such a request is not worth reading
+    headers.append((b"connection", b"close"))  # the rest of such a request is not worth reading
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

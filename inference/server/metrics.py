@@ -1,4 +1,4 @@
-"""What `/metrics` tells Prometheus. One registry an application, so that several can live in one process."""
+"""What `/metrics` reports to Prometheus. One registry per application, so that several can run in one process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 
 
 class Metrics:
-    """Counters and gauges; `watch` adds a gauge that is read when asked for."""
+    """Counters and gauges; `watch` adds a gauge that is read at every scrape."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -22,15 +22,15 @@ class Metrics:
         self.first_token = Histogram(
             "legos_first_token_seconds", "Time to the first token of a stream", buckets=SECONDS, registry=self.registry
         )
-        self.request = Histogram(
+        self.request_seconds = Histogram(
             "legos_request_seconds", "Time of a whole completion", buckets=SECONDS, registry=self.registry
         )
-        self.publish = Histogram(
+        self.publish_seconds = Histogram(
             "legos_publish_seconds", "Time the engine spent on publishing", buckets=SECONDS, registry=self.registry
         )
 
     def watch(self, name: str, about: str, value: Callable[[], float]) -> None:
-        """A gauge whose value is asked for at every scrape."""
+        """A gauge whose value is read at every scrape."""
         Gauge(name, about, registry=self.registry).set_function(value)
 
     def text(self) -> bytes:

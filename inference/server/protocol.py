@@ -64,7 +64,7 @@ class TextFormat(Strict):
 
 
 class StreamOptions(Strict):
-    """What a stream tells beside tokens."""
+    """What a stream reports besides tokens."""
 
     include_usage: bool = False
     include_obfuscation: bool = False
@@ -128,8 +128,8 @@ class SamplingRequest(_Numbers):
         Raises:
             ServerError: 400 for a `logit_bias` that names no token ids.
         """
-        given = {option.name: getattr(self, option.name) for option in NUMBERS}
-        numbers = {name: value for name, value in given.items() if value is not None}
+        values = {option.name: getattr(self, option.name) for option in NUMBERS}
+        numbers = {name: value for name, value in values.items() if value is not None}
         if "top_k" in numbers:
             numbers["top_k"] = max(numbers["top_k"], 0)
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or ()

@@ -1,8 +1,7 @@
 """Running the application under uvicorn, and ending it.
 
-uvicorn watches neither how long a request's head takes nor what a head that is too long is; `_Protocol` does. On
-SIGTERM the server says 503 to new requests while those that run are finished, and closes only then: uvicorn alone would
-refuse connections from the first moment.
+uvicorn limits neither the time nor the size of a request's head; `_Protocol` does. On SIGTERM the server answers new
+requests with 503 while running ones finish, and only then closes: uvicorn alone would refuse connections at once.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ MAX_HEAD = 32 << 10  # bytes that may wait for the end of a head; the guard acce
 
 
 class _Protocol(H11Protocol):
-    """Closes connections whose requests do not come; refuses what is no HTTP with an error object."""
+    """Closes connections that send no request, and answers what is not HTTP with an error object."""
 
     head_seconds = 10.0
     _late: asyncio.TimerHandle | None = None
@@ -109,7 +108,7 @@ class _Server(uvicorn.Server):
 
 
 def make_server(app: Any, host: str, port: int, drain_seconds: int = 30) -> uvicorn.Server:
-    """A uvicorn server for the application; requests may run for `drain_seconds` after it is told to stop."""
+    """A uvicorn server for the application; requests may run for `drain_seconds` after it is asked to stop."""
     config = uvicorn.Config(
         app,
         host=host,

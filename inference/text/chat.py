@@ -1,8 +1,8 @@
 """Messages to token ids, and tokens to text piece by piece.
 
-A conversation that this server has answered goes on with the ids it was answered with: earlier ids, sampled ids, and
-the delta of the new messages. Rendered anew, a reply would often become other tokens than were sampled, and neither
-the KV cache nor recorded log-probabilities would fit.
+A conversation that was answered here continues with the ids of that answer: earlier ids, sampled ids, and the delta of
+the new messages. Rendering a reply anew often gives other tokens than were sampled, and then neither the KV cache nor
+recorded log-probabilities match.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from inference.text.render import Renderer
 
 _REMEMBERED = 4096
 
-Turns = tuple[tuple[str, str], ...]
+Dialogue = tuple[tuple[str, str], ...]
 
 
 class Conversations:
@@ -25,27 +25,27 @@ class Conversations:
 
     def __init__(self, renderer: Renderer) -> None:
         self.renderer = renderer
-        self._answered: OrderedDict[Turns, tuple[tuple[int, ...], tuple[int, ...]]] = OrderedDict()
+        self._answered: OrderedDict[Dialogue, tuple[tuple[int, ...], tuple[int, ...]]] = OrderedDict()
 
     def prompt(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
         """The ids of a conversation with the assistant's generation prompt. ValueError where the template refuses."""
-        turns = _turns(messages)
-        for end in range(len(turns) - 1, 0, -1):
-            if turns[end - 1][0] != "assistant":
+        dialogue = _dialogue(messages)
+        for end in range(len(dialogue) - 1, 0, -1):
+            if dialogue[end - 1][0] != "assistant":
                 continue
-            known = self._answered.get(turns[:end])
-            if known is not None:
-                self._answered.move_to_end(turns[:end])
-                prompt = self.renderer.extend(*known, messages[end:])
+            ids = self._answered.get(dialogue[:end])
+            if ids is not None:
+                self._answered.move_to_end(dialogue[:end])
+                prompt = self.renderer.extend(*ids, messages[end:])
                 if prompt is not None:
                     return prompt
         return self.renderer.start(messages)
 
-    def answered(
+    def remember(
         self, messages: Sequence[dict[str, str]], prompt: Sequence[int], tokens: Sequence[int], text: str
     ) -> None:
-        """Remember what a conversation was answered with."""
-        key = (*_turns(messages), ("assistant", text))
+        """Remember the ids a conversation was answered with."""
+        key = (*_dialogue(messages), ("assistant", text))
         self._answered[key] = (tuple(prompt), tuple(tokens))
         self._answered.move_to_end(key)
         while len(self._answered) > _REMEMBERED:
@@ -62,13 +62,13 @@ class TokenBytes:
         decoder = json.loads(backend.decoder.__getstate__()) if backend.decoder is not None else {}
         kinds = {decoder.get("type"), *(part.get("type") for part in decoder.get("decoders", ()))}
         self._letters = _byte_letters() if "ByteLevel" in kinds else {}
-        self._known: dict[int, bytes] = {}
+        self._spelled: dict[int, bytes] = {}
 
     def __getitem__(self, token: int) -> bytes:
-        found = self._known.get(token)
-        if found is None:
-            found = self._known[token] = self._added.get(token) or self._spell(token)
-        return found
+        spelled = self._spelled.get(token)
+        if spelled is None:
+            spelled = self._spelled[token] = self._added.get(token) or self._spell(token)
+        return spelled
 
     def _spell(self, token: int) -> bytes:
         piece = str(self._tokenizer.convert_ids_to_tokens(token))
@@ -87,27 +87,30 @@ def _byte_letters() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
 
 
-def _turns(messages: Sequence[dict[str, str]]) -> Turns:
+def _dialogue(messages: Sequence[dict[str, str]]) -> Dialogue:
     return tuple((message["role"], message["content"]) for message in messages)
 
 
 class TextStream:
-    """Tokens to text as they come: whole characters only, nothing at or after a stop text, no end token.
+    """Tokens to text as they come: whole characters only, nothing from a stop text on, no end token.
 
-    hidden: ids that are no text (end tokens).
+    Args:
+        tokenizer: of the model.
+        stop: texts that end the text.
+        hidden: ids that are no text (end tokens).
     """
 
     def __init__(self, tokenizer: Any, stop: Sequence[str], hidden: frozenset[int]) -> None:
         self._tokenizer, self._stop, self._hidden = tokenizer, stop, hidden
-        self._held = max((len(text) for text in stop), default=1) - 1  # may be the beginning of a stop text
+        self._withheld = max((len(text) for text in stop), default=1) - 1  # may be the beginning of a stop text
         self._ids: list[int] = []
         self._settled = 0  # ids whose text is in `text`
         self.text = ""
         self.stopped = False
-        self._given = 0
+        self._emitted = 0
 
     def push(self, tokens: Sequence[int], *, last: bool = False) -> str:
-        """The text that is certain after these tokens, as far as it has not been given yet."""
+        """The text that is certain after these tokens and has not been returned yet."""
         self._ids += [token for token in tokens if token not in self._hidden]
         if not self.stopped:
             # A few settled ids are decoded again before the new ones: some decoders look at the token before.
@@ -116,15 +119,15 @@ class TextStream:
             after = self._decode(self._ids[start:])
             if last or not after.endswith("\ufffd"):
                 new = after[len(before) :] if after.startswith(before) else self._decode(self._ids[self._settled :])
-                searched = max(0, len(self.text) - self._held)
+                searched = max(0, len(self.text) - self._withheld)
                 self.text += new
                 self._settled = len(self._ids)
                 ends = [at for at in (self.text.find(text, searched) for text in self._stop) if at >= 0]
                 if ends:
                     self.text, self.stopped = self.text[: min(ends)], True
-        certain = len(self.text) if last or self.stopped else max(self._given, len(self.text) - self._held)
-        piece = self.text[self._given : certain]
-        self._given = max(self._given, certain)
+        certain = len(self.text) if last or self.stopped else max(self._emitted, len(self.text) - self._withheld)
+        piece = self.text[self._emitted : certain]
+        self._emitted = max(self._emitted, certain)
         return piece
 
     def _decode(self, ids: list[int]) -> str:

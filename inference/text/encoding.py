@@ -32,12 +32,15 @@ def replace_surrogates(text: str) -> str:
 class TextEncoder:
     """The two ways from text to ids for one tokenizer.
 
-    ``control_ids`` holds every added token's id that no seat may produce: all but those made of white space only
-    (some vocabularies add runs of spaces, which mark nothing), the byte tokens ``<0x..>`` and the unknown token (what a
-    vocabulary gives for characters it lacks). ``markers`` maps their strings to these ids.
+    Attributes:
+        control_ids: every added token's id that no seat may produce: all but those made of white space only (some
+            vocabularies add runs of spaces, which mark nothing), the byte tokens `<0x..>` and the unknown token (what a
+            vocabulary gives for characters it lacks).
+        markers: their strings, with these ids.
 
-    Raises ``TypeError`` for a tokenizer without a ``tokenizers`` backend, ``ValueError`` where the copy still finds
-    markers.
+    Raises:
+        TypeError: the tokenizer has no `tokenizers` backend.
+        ValueError: the copy still finds markers.
     """
 
     def __init__(self, tokenizer: Any) -> None:

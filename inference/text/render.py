@@ -28,17 +28,22 @@ Message = Mapping[str, str]
 class Renderer:
     """Renders the conversations of one tokenizer's model.
 
-    ``tokenizer``: of transformers (with a ``tokenizers`` backend) or mlx_lm's wrapper of one. ``kind``: "auto" takes
-    the tokenizer's own chat template where it can render a user message, else "chatml" where the tokenizer has its
-    markers, else "plain"; the other kinds are for models without a usable template. ``enable_thinking`` is handed to
-    the template, None leaves it unsaid. ``date_string`` is the date for templates that print one; a constant by
-    default, so that a run resumed tomorrow has the same prompts.
+    Args:
+        tokenizer: of transformers (with a `tokenizers` backend) or mlx_lm's wrapper of one.
+        kind: a name in `RENDERERS`, for models without a usable template. "auto" takes the tokenizer's own template
+            where it can render a user message, else "chatml" where the tokenizer has its markers, else "plain".
+        enable_thinking: handed to the template; None leaves it out.
+        date_string: the date for templates that print one; constant, so that a resumed run has the same prompts.
 
-    ``incremental`` is False for a template without a delta, and ``reason`` says why: `extend` then returns None, and
-    every turn is rendered in full. ``stop_ids`` are the tokens that end a reply.
+    Attributes:
+        incremental: False for a template without a delta: `extend` then returns None, and every turn is rendered in
+            full.
+        reason: why it is not incremental.
+        stop_ids: the tokens that end a reply.
 
-    Raises ``ValueError`` for an unknown kind, a kind whose markers the tokenizer lacks, or an unreadable date, and
-    ``TypeError`` for a tokenizer without a backend.
+    Raises:
+        ValueError: an unknown kind, a kind whose markers the tokenizer lacks, or an unreadable date.
+        TypeError: a tokenizer without a backend.
     """
 
     def __init__(
@@ -94,9 +99,9 @@ class Renderer:
         layout = self._template.after_reply(tuple(message["role"] for message in new_messages))
         if not self.incremental or layout is None:
             return None
-        turns = [(message["role"], message["content"]) for message in new_messages]
-        _check_contents(turns)
-        delta = self._fill(layout, turns, first=False)
+        pairs = [(message["role"], message["content"]) for message in new_messages]
+        _check_contents(pairs)
+        delta = self._fill(layout, pairs, first=False)
         if sampled_ids and sampled_ids[-1] in self._closers:
             delta = delta[self._closing_length(delta) :]
         return (*prompt_ids, *sampled_ids, *delta)
@@ -124,27 +129,27 @@ class Renderer:
         if not messages:
             raise ValueError("cannot render an empty conversation: give at least one message")
         _check_contents(messages)
-        turns = list(messages)
+        pairs = list(messages)
         if system is not None:
-            if turns[0][0] == "system":
-                turns[0] = ("system", f"{system}\n\n{turns[0][1]}")
+            if pairs[0][0] == "system":
+                pairs[0] = ("system", f"{system}\n\n{pairs[0][1]}")
             else:
-                turns.insert(0, ("system", system))
-        if turns[0][0] == "system" and not self._has_system_role:
-            folded = turns.pop(0)[1]
-            if turns and turns[0][0] == "user":
-                folded = f"{folded}\n\n{turns.pop(0)[1]}"
-            turns.insert(0, ("user", folded))
+                pairs.insert(0, ("system", system))
+        if pairs[0][0] == "system" and not self._has_system_role:
+            folded = pairs.pop(0)[1]
+            if pairs and pairs[0][0] == "user":
+                folded = f"{folded}\n\n{pairs.pop(0)[1]}"
+            pairs.insert(0, ("user", folded))
         if self._drops_thoughts:
-            turns = [(role, _without_thought(text) if role == "assistant" else text) for role, text in turns]
-        return tuple(self._fill(self._template.layout(tuple(role for role, _ in turns)), turns, first=True))
+            pairs = [(role, _without_thought(text) if role == "assistant" else text) for role, text in pairs]
+        return tuple(self._fill(self._template.layout(tuple(role for role, _ in pairs)), pairs, first=True))
 
-    def _fill(self, layout: Layout, turns: Sequence[tuple[str, str]], *, first: bool) -> list[int]:
+    def _fill(self, layout: Layout, pairs: Sequence[tuple[str, str]], *, first: bool) -> list[int]:
         """Encode a layout with its contents. ``first``: the layout opens a prompt rather than continues one."""
         pieces = self._pieces(layout, first)
         ids = list(pieces[0][0])
         for slot, (_, spaces), (piece, _) in zip(layout.slots, pieces, pieces[1:], strict=False):
-            role, content = turns[slot]
+            role, content = pairs[slot]
             ids += self._encoder.plain(spaces + (content.strip() if role in self._trimmed else content))
             ids += piece
         return ids
@@ -173,8 +178,8 @@ class Renderer:
         The last two differ for a template that closes nothing and only opens the next turn: its opening marker ends a
         reply and stands for itself when sampled, but after the tokenizer's end token it is still to come.
         """
-        given = getattr(self.tokenizer, "eos_token_ids", None)  # mlx_lm: a set; transformers: None or one number
-        eos = set(given) if isinstance(given, (set, list, tuple)) else {self.tokenizer.eos_token_id} - {None}
+        eos_ids = getattr(self.tokenizer, "eos_token_ids", None)  # mlx_lm: a set; transformers: None or one number
+        eos = set(eos_ids) if isinstance(eos_ids, (set, list, tuple)) else {self.tokenizer.eos_token_id} - {None}
         last = self._encoder.markup(self._template.end_of_reply())
         final = last[: self._closing_length(last)][-1:]
         ends = eos.union(final)
@@ -208,18 +213,18 @@ class Conversation:
 
         The last observation again gives the last prompt again. The last observation, then the recorded reply as the
         assistant's message, then more gives the last prompt, the recorded ids and the delta. Anything else, a reply
-        that somebody edited included, starts afresh.
+        that was edited included, starts afresh.
         """
-        turns = [(message["role"], message["content"]) for message in messages]
-        known = len(self._messages)
+        pairs = [(message["role"], message["content"]) for message in messages]
+        count = len(self._messages)
         prompt = None
-        if known and turns[:known] == self._messages:
-            if len(turns) == known:
+        if count and pairs[:count] == self._messages:
+            if len(pairs) == count:
                 return self._prompt
-            if self._sampled is not None and turns[known] == ("assistant", self._renderer.reply(self._sampled)):
-                prompt = self._renderer.extend(self._prompt, self._sampled, messages[known + 1 :])
+            if self._sampled is not None and pairs[count] == ("assistant", self._renderer.reply(self._sampled)):
+                prompt = self._renderer.extend(self._prompt, self._sampled, messages[count + 1 :])
         self._prompt = self._renderer.start(messages, self._system) if prompt is None else prompt
-        self._messages, self._sampled = turns, None
+        self._messages, self._sampled = pairs, None
         return self._prompt
 
     def record(self, sampled_ids: Sequence[int]) -> None:
@@ -232,8 +237,8 @@ class Conversation:
         self._sampled = tuple(sampled_ids)
 
 
-def _check_contents(turns: Sequence[tuple[str, str]]) -> None:
-    for i, (role, content) in enumerate(turns):
+def _check_contents(pairs: Sequence[tuple[str, str]]) -> None:
+    for i, (role, content) in enumerate(pairs):
         if not isinstance(content, str):
             raise TypeError(f"message {i} ({role}): content must be a string, got {type(content).__name__}")
 

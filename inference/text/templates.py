@@ -99,10 +99,10 @@ def named_template(kind: str, markers: Collection[str]) -> str:
         raise ValueError(f"unknown renderer {kind!r}; accepted: auto, {', '.join(RENDERERS)}")
     missing = [marker for marker in RENDERERS[kind].markers if marker not in markers]
     if missing:
-        fitting = [name for name, template in RENDERERS.items() if all(m in markers for m in template.markers)]
+        usable = [name for name, template in RENDERERS.items() if all(m in markers for m in template.markers)]
         raise ValueError(
             f"renderer {kind!r} needs the added tokens {', '.join(missing)}, which this tokenizer lacks, so a player "
-            f"could type them; use one of: auto, {', '.join(fitting)}"
+            f"could type them; use one of: auto, {', '.join(usable)}"
         )
     return RENDERERS[kind].jinja
 

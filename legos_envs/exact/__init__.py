@@ -1,4 +1,4 @@
-"""Exact truth about small games: expected returns, best responses, NashConv and equilibria, for any `Game`.
+"""Exact numbers for small games: expected returns, best responses, NashConv and equilibria, for any `Game`.
 
 from legos_envs import exact
 exact.nash_conv(env.game, policy)       # policy: InfoSet -> {move: probability}

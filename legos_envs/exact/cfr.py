@@ -100,7 +100,7 @@ class Tree:
 
 @cached
 def equilibrium(game: Game) -> ExactPolicy:
-    """An equilibrium up to a NashConv of `TOLERANCE`; kept per game.
+    """An equilibrium up to a NashConv of `TOLERANCE`; cached per game.
 
     Raises:
         ValueError: as `solve`.
@@ -170,9 +170,9 @@ def _gradient(
 
 
 def _policy(graph: GameGraph, tree: Tree, shares: np.ndarray) -> dict[InfoSet, dict[str, float]]:
-    found = {}
+    result = {}
     for at, first in zip(tree.infosets, tree.first):
         infoset = graph.infosets[at]
         played = shares[first : first + len(infoset.legal)]
-        found[infoset] = dict(zip(infoset.legal, (played / played.sum()).tolist()))
-    return found
+        result[infoset] = dict(zip(infoset.legal, (played / played.sum()).tolist()))
+    return result

@@ -39,8 +39,8 @@ class GameGraph:
 
     def __init__(self, game: Game):
         self.num_players = game.num_players
-        found, deals = _discover(game)
-        self.states, after = _sorted(found)
+        result, deals = _discover(game)
+        self.states, after = _sorted(result)
         number = {state: node for node, state in enumerate(self.states)}
         self.starts = [(chance, number[state]) for chance, state in deals]
         self.children = [tuple([number[child] for child in after[state]]) for state in self.states]
@@ -119,6 +119,17 @@ class GameGraph:
                 for child, probability in zip(self.children[node], by_infoset[at]):
                     reached[child] += mass * probability
         return reached
+
+    def values(self, table: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
+        """Per node, what each player gets on average from there on when all play a table of `probabilities`."""
+        values: list[tuple[float, ...]] = list(self.returns)
+        for node in reversed(range(len(values))):  # parents come before children
+            if (at := self.where[node]) >= 0:
+                after = [values[child] for child in self.children[node]]
+                values[node] = tuple(
+                    sum(p * value[player] for p, value in zip(table[at], after)) for player in range(self.num_players)
+                )
+        return values
 
     def decision_order(self, player: int) -> list[int]:
         """The information sets of a player, later ones before those that lead to them.

@@ -32,7 +32,7 @@ class Results(NamedTuple):
 
 @cached
 def minimax(game: Game) -> Solution:
-    """Solves a two-player zero-sum game of perfect information by backward induction. Kept per game: do not mutate.
+    """Solves a two-player zero-sum game of perfect information by backward induction. Cached per game: do not mutate.
 
     Raises:
         ValueError: the game hides something, is not zero-sum, or has another number of players.

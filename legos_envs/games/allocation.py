@@ -105,10 +105,12 @@ def by_linear_program(values: Rows, stock: Rows, weights: Sequence[float] | None
     for i in range(players):
         own[i, i * kinds : (i + 1) * kinds] = v[i]
     shared = np.tile(np.eye(kinds), players)
-    found = linprog(-(w[:, None] * v).ravel(), A_ub=-own, b_ub=-have, A_eq=shared, b_eq=now.sum(axis=0), method="highs")
-    if not found.success:
-        raise RuntimeError(f"the linear program was not solved: {found.message}")
-    gap = max(0.0, float(-found.fun - w @ have))
+    result = linprog(
+        -(w[:, None] * v).ravel(), A_ub=-own, b_ub=-have, A_eq=shared, b_eq=now.sum(axis=0), method="highs"
+    )
+    if not result.success:
+        raise RuntimeError(f"the linear program was not solved: {result.message}")
+    gap = max(0.0, float(-result.fun - w @ have))
     optimal = gap <= ROUNDING * max(1.0, float(abs(w @ have)))
     return Verdict(optimal, 0.0 if optimal else gap, "linear_program")
 

@@ -31,7 +31,7 @@ def equilibria(row: np.ndarray, column: np.ndarray, tolerance: float = 1e-9) -> 
             f"got shapes {row.shape} and {column.shape}"
         )
     slack = tolerance * max(1.0, float(np.abs(row).max()), float(np.abs(column).max()))
-    found: list[tuple[np.ndarray, np.ndarray]] = []
+    result: list[tuple[np.ndarray, np.ndarray]] = []
     m, n = row.shape
     for size in range(1, min(m, n) + 1):
         for rows in combinations(range(m), size):
@@ -43,9 +43,9 @@ def equilibria(row: np.ndarray, column: np.ndarray, tolerance: float = 1e-9) -> 
                 x, y = np.zeros(m), np.zeros(n)
                 x[list(rows)], y[list(columns)] = p, q
                 best = (row @ y).max() <= x @ row @ y + slack and (x @ column).max() <= x @ column @ y + slack
-                if best and not any(np.allclose(x, a) and np.allclose(y, b) for a, b in found):
-                    found.append((x, y))
-    return found
+                if best and not any(np.allclose(x, a) and np.allclose(y, b) for a, b in result):
+                    result.append((x, y))
+    return result
 
 
 def best_equilibrium(row: np.ndarray, column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -54,11 +54,11 @@ def best_equilibrium(row: np.ndarray, column: np.ndarray) -> tuple[np.ndarray, n
     Raises:
         ValueError: none was found, which happens only in degenerate games.
     """
-    found = equilibria(row, column)
-    if not found:
+    result = equilibria(row, column)
+    if not result:
         raise ValueError("support enumeration finds no equilibrium: the game is degenerate; change a payoff a little")
     total = np.asarray(row, float) + np.asarray(column, float)
-    return max(found, key=lambda mixed: round(float(mixed[0] @ total @ mixed[1]), 9))
+    return max(result, key=lambda mixed: round(float(mixed[0] @ total @ mixed[1]), 9))
 
 
 def _indifferent(payoffs: np.ndarray, slack: float) -> np.ndarray | None:

@@ -129,15 +129,15 @@ class ConnectFourGame:
         """
         mover = (state[0] | state[1]).bit_count() & 1
         own, other = state[mover], state[1 - mover]
-        best, found = -depth, list[int]()
+        best, result = -depth, list[int]()
         for cell in self._cells(own | other):
             won = self.connected(own | cell)
             value = depth if won else -self._search(other, own | cell, depth - 1, -depth, 1 - best)
             if value > best:
-                best, found = value, []
+                best, result = value, []
             if value == best:
-                found.append(cell)
-        return tuple([str((cell.bit_length() - 1) // (self.rows + 1) + 1) for cell in sorted(found)])
+                result.append(cell)
+        return tuple([str((cell.bit_length() - 1) // (self.rows + 1) + 1) for cell in sorted(result)])
 
     def _search(self, own: int, other: int, depth: int, alpha: int, beta: int) -> int:
         """What a position is worth to the player to move: the plies left when it wins, their negative, or 0."""

@@ -131,9 +131,6 @@ class LiarsDice(GameEnv):
         faces: of a die, 2 to 10.
         wild: dice that show the highest face count as any face.
         one_round: one round only, where bidder and caller get +1 and -1.
-
-    Raises:
-        ValueError: an argument or option is out of its range.
     """
 
     name = "LiarsDice-v0"
@@ -234,13 +231,13 @@ class LiarsDice(GameEnv):
                 text = f"{header}\n{game.view(state, player)}"
                 move = yield from table.ask(agents[order[player]], text, legal=game.legal(state), listed=False)
                 state = game.next(state, move)
-            lost, won, found = game.verdict(state)
+            lost, won, count = game.verdict(state)
             loser = order[lost]
             left[loser] -= 1
             bidder, asker = (order[(len(state[1]) - back) % len(order)] for back in (2, 1))
             table.tell(
                 agents,
-                f"Round {number}: player {asker} called {state[1][-2]} of player {bidder}; {found} matched. "
+                f"Round {number}: player {asker} called {state[1][-2]} of player {bidder}; {count} matched. "
                 f"Player {loser} loses a die and has {left[loser]}.",
             )
             number += 1

@@ -89,10 +89,10 @@ class LiarsDiceGame:
         hands, moves = state
         quantity, face = read_bid(moves[-2])
         matching = (face, self.faces) if self.wild else (face,)
-        found = sum([die in matching for hand in hands for die in hand])
+        matching_dice = sum([die in matching for hand in hands for die in hand])
         caller = (len(moves) - 1) % len(hands)
         bidder = (len(moves) - 2) % len(hands)
-        return (caller, bidder, found) if found >= quantity else (bidder, caller, found)
+        return (caller, bidder, matching_dice) if matching_dice >= quantity else (bidder, caller, matching_dice)
 
     def returns(self, state: Round) -> tuple[float, ...]:
         loser, winner, _ = self.verdict(state)

@@ -138,8 +138,10 @@ class TradingGame(TextEnv):
         """A market with the options' goods, else with goods and values drawn uniformly between bounds, both included.
 
         Args:
+            table: draws them, and has the options.
             quantities: the least and the most units of a resource that a player gets.
             values: by resource, the least and the most that a unit is worth.
+            players: the agents who trade.
         """
         stock = self._given(table, "stock", len(players))
         worth = self._given(table, "values", len(players))
@@ -192,7 +194,7 @@ class TradingGame(TextEnv):
     def speak(self, table: Table, market: Market, agent: str, header: str) -> Rules[Action | None]:
         """One turn of an agent: asks, changes the market, tells the others. Returns the action; None for talk alone."""
         talk, action, shared = yield from table.ask(
-            agent, self._position(market, agent, header), parse=lambda said: self._act(market, agent, said)
+            agent, self._position(market, agent, header), parse=lambda reply: self._act(market, agent, reply)
         )
         others = [player for player in market.players if player != agent]
         if talk:  # with memory="state" nobody sees his own words unless he is told
@@ -221,9 +223,9 @@ class TradingGame(TextEnv):
         lines.append(f"Write a message; it may end with {' or '.join(map(self._action, names))}")
         return "\n".join(lines)
 
-    def _act(self, market: Market, agent: str, said: str) -> tuple[str, Action | None, list[str]]:
+    def _act(self, market: Market, agent: str, reply: str) -> tuple[str, Action | None, list[str]]:
         """What a message says beside its action, the action, and lines about what it brought about."""
-        talk, text = trading.split_message(said, self.action_format)
+        talk, text = trading.split_message(reply, self.action_format)
         action = None if text is None else trading.read_action(text, self.kinds, market.players)
         kind = None if action is None else action.kind
         if kind == "done" and not self.can_finish:

@@ -155,8 +155,8 @@ class MatrixGameRules:
     def view(self, state: tuple[str, ...], player: int) -> str:
         number = min(len(state) // 2, self.rounds - 1)
         pairs = list(zip(state[::2], state[1::2]))[:number]
-        told = [self.history(i, first, second, player) for i, (first, second) in enumerate(pairs)]
-        return "\n".join([*told, self.question(number)])
+        lines = [self.history(i, first, second, player) for i, (first, second) in enumerate(pairs)]
+        return "\n".join([*lines, self.question(number)])
 
     @cached_property
     def equilibrium(self) -> tuple[dict[str, float], dict[str, float]]:

@@ -186,7 +186,7 @@ class Negotiation(TradingGame):
             if self.outcome == "gain"
             else f"Players are ranked by {share}; worth counts all of a player's goods, by its own values."
         )
-        told = {}
+        texts = {}
         for player in self.possible_agents:
             others = ", ".join(other for other in self.possible_agents if other != player)
             lines = [
@@ -194,8 +194,8 @@ class Negotiation(TradingGame):
                 f"Only you know what you own and what a unit is worth to you; the same holds for the others. {aim}",
                 *self.how_to_act(len(self.possible_agents)),
             ]
-            told[player] = "\n".join(lines)
-        return told
+            texts[player] = "\n".join(lines)
+        return texts
 
 
 def _bounds(name: str, given: Any) -> tuple[int, int]:

@@ -105,9 +105,6 @@ class SimpleNegotiation(TradingGame):
 
     Args:
         turns: after so many turns, of both players together, the game ends; 2 to 1000.
-
-    Raises:
-        ValueError: an argument or option is out of its range.
     """
 
     name = "SimpleNegotiation-v0"

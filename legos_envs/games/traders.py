@@ -63,8 +63,8 @@ def _position(lines: list[str]) -> Position:
     kinds = tuple([item[1] for item in items])
     offers = {}
     for line in lines[1:]:
-        maker, found, goods = line.partition(" offers you ")
-        if found:
+        maker, separator, goods = line.partition(" offers you ")
+        if separator:
             sides = [side.casefold().replace(",", " ").split() for side in goods.rstrip(".").split(" for ")]
             offers[maker] = Offer(read_goods(sides[0], kinds), read_goods(sides[1], kinds))
     form = "boxed" if "\\boxed{Offer" in lines[-1] else "bracket"

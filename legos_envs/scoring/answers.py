@@ -1,4 +1,4 @@
-r"""Answers to problems: finding the one that a text states, and comparing it with the true one.
+r"""Finds the answer that a text states, and compares it with the true one.
 
     final_answer("... so it is \\boxed{1{,}234}.")   # '1{,}234'
     same_answer("$1,234.00", "1234")                # True
@@ -81,7 +81,8 @@ WRAPPERS = re.compile(r"\\(?:text|textbf|mathrm|mbox|mathbf|textit)\{([^{}]*)\}"
 
 def final_answer(text: str) -> str | None:
     r"""The answer that a text gives: the last `\boxed{...}`, else what follows the last `####`, else the last
-    `Answer:`, else its last number; None when it has none of them. Takes linear time."""
+    `Answer:`, else its last number; None when it has none of them. Takes linear time.
+    """
     stated = stated_answer(text)
     if stated is not None:
         return stated
@@ -93,12 +94,12 @@ def final_answer(text: str) -> str | None:
 
 def stated_answer(text: str) -> str | None:
     r"""The answer that a text marks as such, by `\boxed{...}`, `####` or `Answer:`; None when it marks none."""
-    found = _boxed(text)
-    if found:
-        return found
+    result = _boxed(text)
+    if result:
+        return result
     _, mark, rest = text.rpartition("####")
-    if mark and (found := _first_line(rest)):
-        return found
+    if mark and (result := _first_line(rest)):
+        return result
     last = None
     for last in LABEL.finditer(text):  # noqa: B007
         pass
@@ -169,8 +170,8 @@ def same_answer(given: str | None, truth: str, seconds: float = 3.0) -> bool:
         return True
     quantity = _quantity(other)
     if quantity is not None:
-        found = _quantity(one)
-        return found is not None and _equal(found[0], quantity[0]) and _units_agree(found[1], quantity[1])
+        result = _quantity(one)
+        return result is not None and _equal(result[0], quantity[0]) and _units_agree(result[1], quantity[1])
     if not (_formula(one) and _formula(other) and _installed()):
         return False
     return _ask_worker(one, other, seconds)
@@ -180,7 +181,7 @@ def same_answer(given: str | None, truth: str, seconds: float = 3.0) -> bool:
 
 
 def _plain(text: str) -> str:
-    """The text without decoration: dollar signs, spacing commands, `\\text{}` around words, a full stop at the end."""
+    r"""The text without decoration: dollar signs, spacing commands, `\text{}` around words, a full stop at the end."""
     if len(text) > MAX_CHARS:
         return ""
     for old in DROPPED:
@@ -285,11 +286,11 @@ class _Worker:
 
     def wait_until_ready(self) -> None:
         if not self.ready:
-            said = self._line(START_SECONDS)
-            if said != "ready":
+            line = self._line(START_SECONDS)
+            if line != "ready":
                 self.kill()
                 raise RuntimeError(
-                    f"math-verify is installed but cannot be used: {said or 'its process has not begun'}"
+                    f"math-verify is installed but cannot be used: {line or 'its process has not begun'}"
                 )
             self.ready = True
 
@@ -299,25 +300,25 @@ class _Worker:
         assert stdin is not None
         with suppress(BrokenPipeError):
             stdin.write(json.dumps([given, truth, seconds]).encode() + b"\n")
-            said = self._line(seconds)
-            if said is not None:
-                return said == "same"
+            line = self._line(seconds)
+            if line is not None:
+                return line == "same"
         return None
 
     def _line(self, seconds: float) -> str | None:
-        stdout, said, end = self.process.stdout, b"", time.monotonic() + seconds
+        stdout, line, end = self.process.stdout, b"", time.monotonic() + seconds
         assert stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(stdout, selectors.EVENT_READ)
-            while not said.endswith(b"\n"):
+            while not line.endswith(b"\n"):
                 left = end - time.monotonic()
                 if left <= 0 or not selector.select(left):
                     return None
                 piece = os.read(stdout.fileno(), 4096)
                 if not piece:
                     return None
-                said += piece
-        return said.decode(errors="replace").strip()
+                line += piece
+        return line.decode(errors="replace").strip()
 
     def kill(self) -> None:
         self.process.kill()

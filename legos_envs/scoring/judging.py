@@ -1,4 +1,4 @@
-"""Asking a judge: what contestants wrote is quoted, so that it cannot give orders, and a verdict is one of a few words.
+"""Asks a judge: contestants' texts are quoted, so that they cannot give orders, and a verdict is one of a few words.
 
 A judge is a seat with `trainable=False`. One that is not understood, retries included, makes the rules raise
 `Unscored`: a failed judge is never a reward. In rules: `won = yield from compare(table, "judge_0", task, (one, two))`.
@@ -82,8 +82,8 @@ def compare(
     votes = []
     for order in ((0, 1), (1, 0)):
         shown = dict(context or {}) | {label: texts[i] for label, i in zip(LABELS, order)}
-        said = yield from table.ask(judge, f"{task}\n{quoted(table, shown)}\n{question}", legal=LABELS, fresh=True)
-        votes.append(order[LABELS.index(said)])
+        reply = yield from table.ask(judge, f"{task}\n{quoted(table, shown)}\n{question}", legal=LABELS, fresh=True)
+        votes.append(order[LABELS.index(reply)])
     return 0 if votes[0] != votes[1] else 1 if votes[0] == 0 else -1
 
 
@@ -113,5 +113,5 @@ def grade(
     """
     shown = dict(context or {}) | {"text": text}
     prompt = f"{task}\n{quoted(table, shown)}\n{question} Give a grade from 0 (worst) to {best} (best)."
-    said = yield from table.ask(judge, prompt, legal=[str(n) for n in range(best + 1)], fresh=True)
-    return int(said) / best
+    reply = yield from table.ask(judge, prompt, legal=[str(n) for n in range(best + 1)], fresh=True)
+    return int(reply) / best

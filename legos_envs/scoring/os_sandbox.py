@@ -133,10 +133,10 @@ def _watch(command: list[str], given: Any, rules: Any, deadline: float) -> tuple
         selectors.DefaultSelector() as ready,
     ):
         assert process.stdout is not None
-        said, late = bytearray(), False
+        reply, late = bytearray(), False
         ready.register(process.stdout, selectors.EVENT_READ)
         try:
-            while len(said) <= MAX_OUTPUT + MAX_RESULT:
+            while len(reply) <= MAX_OUTPUT + MAX_RESULT:
                 left = deadline - time.monotonic()
                 if left <= 0 or not ready.select(left):
                     late = True
@@ -144,13 +144,13 @@ def _watch(command: list[str], given: Any, rules: Any, deadline: float) -> tuple
                 part = os.read(process.stdout.fileno(), 65536)
                 if not part:
                     break
-                said += part
+                reply += part
         finally:
             try:
                 os.killpg(process.pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):  # it is gone already (macOS says the latter)
                 process.kill()
-    return said.decode("utf-8", "replace"), late
+    return reply.decode("utf-8", "replace"), late
 
 
 def _result(text: str, late: bool, nonce: str, seconds: float, memory_mb: int) -> Ran:
@@ -159,7 +159,7 @@ def _result(text: str, late: bool, nonce: str, seconds: float, memory_mb: int) -
         if late:
             return Ran(False, None, "", f"TimeoutError: ran longer than {seconds:g} s")
         raise RuntimeError(f"the sandbox did not start: {greeting.strip()[:MAX_ERROR] or 'it said nothing'}")
-    output, ended, said = rest.rpartition(f"\n{nonce}")
+    output, ended, reply = rest.rpartition(f"\n{nonce}")
     shown = (output if ended else rest).encode()[:MAX_OUTPUT].decode("utf-8", "ignore")
     if len((output if ended else rest).encode()) > MAX_OUTPUT:
         return Ran(False, None, shown, f"MemoryError: printed more than {MAX_OUTPUT} bytes")
@@ -168,7 +168,7 @@ def _result(text: str, late: bool, nonce: str, seconds: float, memory_mb: int) -
     if not ended:
         return Ran(False, None, shown, "SystemExit: the interpreter ended before the program did")
     try:
-        value, error = json.loads(said)
+        value, error = json.loads(reply)
     except (ValueError, TypeError, RecursionError):
         return Ran(False, None, shown, "ValueError: the program's value is too large or was tampered with")
     if error is not None:

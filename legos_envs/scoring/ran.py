@@ -1,4 +1,4 @@
-"""What running a program gave, for both kinds of sandbox."""
+"""The result of running a program, for both kinds of sandbox."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_ERROR = 500
 
 
 class Ran(NamedTuple):
-    """What came of a program."""
+    """The result of a program."""
 
     ok: bool
     """Whether it ran to its end and its value, if any, is plain JSON."""
@@ -33,7 +33,7 @@ class Ran(NamedTuple):
 
 
 def finished(value: Any, output: str) -> Ran:
-    """What a program that ran to its end comes to: its value must be plain JSON."""
+    """The result of a program that ran to its end: its value must be plain JSON."""
     try:
         return Ran(True, plain(value), output, None)
     except ValueError as error:

@@ -65,7 +65,7 @@ class Skill(NamedTuple):
 
     @property
     def ordinal(self) -> float:
-        """What it is good for with near certainty: `mu - 3 sigma`."""
+        """A strength it has with near certainty: `mu - 3 sigma`."""
         return self.mu - 3 * self.sigma
 
 

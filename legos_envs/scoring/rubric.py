@@ -1,4 +1,4 @@
-"""Rubrics: plain reward functions, usable alone, put together with weights. A model that judges is a seat instead.
+"""Rubrics: plain reward functions, usable alone, combined with weights. A model that judges is a seat instead.
 
 def correct(answer, truth): return answer == truth
 def brief(answer): return max(0.0, 1 - len(answer) / 1000)
@@ -20,7 +20,7 @@ RewardFunction = Callable[..., "float | Awaitable[float]"]
 
 
 class Scores(NamedTuple):
-    """The weighted sum, and what every function gave by its name."""
+    """The weighted sum, and the value of every function by name."""
 
     total: float
     parts: dict[str, float]

@@ -1,4 +1,4 @@
-"""Running code that a model wrote: `run(code)` takes any text, comes back in time and never raises because of it.
+r"""Runs code that a model wrote: `run(code)` takes any text, returns in time and never raises because of it.
 
     run("def f(n):\n    return n * 2\n\nf(x)", {"x": 21})   # Ran(ok=True, value=42, output="", error=None)
 
@@ -49,7 +49,7 @@ def run(
     memory_mb: int = 64,
     kind: str = "monty",
 ) -> Ran:
-    """Runs a program and says what came of it. Blocks meanwhile; safe to call from any thread.
+    """Runs a program and returns its result. Blocks until then; safe to call from any thread.
 
     Every call starts from nothing: no names, no imports, no files are left from the one before.
 
@@ -151,18 +151,18 @@ def _run_monty(code: str, inputs: dict[str, Any], seconds: float, memory_mb: int
         why = _too_slow(seconds) if error.timed_out else "MemoryError: the interpreter broke down"
         return Ran(False, None, printed.output, why)
     except MontyError as error:
-        said = f"SyntaxError: {error}" if isinstance(error, MontySyntaxError) else str(error)
-        if said.startswith("TimeoutError: feed time limit"):  # Monty's own words name the microseconds
-            said = _too_slow(seconds)
-        elif said.endswith(f"> {MAX_OUTPUT} bytes"):
-            said = f"MemoryError: printed more than {MAX_OUTPUT} bytes"
-        elif said.startswith(("MemoryError: memory limit exceeded", "MemoryError: the worker exceeded")):
-            said = f"MemoryError: took more than {memory_mb} MiB"
+        reason = f"SyntaxError: {error}" if isinstance(error, MontySyntaxError) else str(error)
+        if reason.startswith("TimeoutError: feed time limit"):  # Monty's own words name the microseconds
+            reason = _too_slow(seconds)
+        elif reason.endswith(f"> {MAX_OUTPUT} bytes"):
+            reason = f"MemoryError: printed more than {MAX_OUTPUT} bytes"
+        elif reason.startswith(("MemoryError: memory limit exceeded", "MemoryError: the worker exceeded")):
+            reason = f"MemoryError: took more than {memory_mb} MiB"
         else:
-            said = said[:MAX_ERROR]
+            reason = reason[:MAX_ERROR]
             frames = error.traceback() if hasattr(error, "traceback") else []
-            said += f" (line {frames[-1].line})" if frames else ""
-        return Ran(False, None, printed.output, said)
+            reason += f" (line {frames[-1].line})" if frames else ""
+        return Ran(False, None, printed.output, reason)
     return finished(value, printed.output)
 
 

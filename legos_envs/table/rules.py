@@ -25,7 +25,7 @@ class Seat(NamedTuple):
 
 
 class InvalidMove(ValueError):
-    """Raised by a `parse` function of `table.ask`: the text is no legal action. Only the mover is told why."""
+    """Raised by a `parse` function of `table.ask`: the text is no legal action. Only the mover learns why."""
 
 
 class Forfeit(Exception):
@@ -77,7 +77,7 @@ class Ask(NamedTuple):
 
 
 class _Digest(ISeedSequence):
-    """Seeds PCG64 from a hash: as good as numpy's own mixing and ten times cheaper, which counts at every reset."""
+    """Seeds PCG64 from a hash: as good as numpy's own mixing and ten times cheaper, which matters at every reset."""
 
     def __init__(self, key: str):
         self.words = np.frombuffer(hashlib.blake2b(key.encode(), digest_size=32).digest(), np.uint64)

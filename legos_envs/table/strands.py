@@ -35,9 +35,11 @@ End = Callable[[Failure | None], None]
 
 
 def run(strand: Strand, value: Any, pose: Callable[[Ask, Strand], None], end: End) -> None:
-    """Resumes a strand with a value, and all that this sets going, until every branch waits or the rules end.
+    """Resumes a strand with a value, and everything this sets in motion, until every branch waits or the rules end.
 
     Args:
+        strand: the strand that goes on.
+        value: what its `yield` returns.
         pose: called with every ask and the strand that waits for its answer.
         end: called when the root returns (None) or lets a forfeit, or `Unscored`, through.
     """

@@ -44,7 +44,7 @@ class Table:
         return self._rng
 
     def random(self) -> float:
-        """A uniform number in [0, 1), keyed as `rng` is but apart from it: ten times cheaper where one draw is all."""
+        """A uniform number in [0, 1), keyed like `rng` but apart from it: ten times cheaper for a single draw."""
         self._draws += 1
         key = f"{self.env.seed}/{self._key}/{self._draws}".encode()
         return (int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 11) / 2**53
@@ -115,12 +115,12 @@ class Table:
     def _read(self, raw: str, legal: tuple[str, ...] | None, parse: Callable[[str], Any] | None) -> Any:
         if len(raw) > self.env.max_action_chars:
             raise InvalidMove(f"the reply has {len(raw)} characters; at most {self.env.max_action_chars} are read.")
-        said = parsing.public(raw)
-        if not said:
+        reply = parsing.public(raw)
+        if not reply:
             raise InvalidMove("the reply says nothing outside of its private thought.")
         if legal is None:
-            return said if parse is None else parse(said)
-        name = parsing.action(said, self.env.action_format)
+            return reply if parse is None else parse(reply)
+        name = parsing.action(reply, self.env.action_format)
         wanted = parsing.write_action("...", self.env.action_format)
         if name is None:
             raise InvalidMove(f"the reply states no action; write it as {wanted}.")

@@ -87,8 +87,8 @@ def share(demands: tuple[Demand, ...], text: str) -> float:
 
 def read(task: str) -> tuple[Demand, ...]:
     """The demands of a task as it was told, first thing in a prompt: the inverse of `put`, for scripted players."""
-    _, found, rest = task.partition(f"{TITLE}\n")
-    lines = takewhile(lambda line: line.startswith("- "), rest.split("\n")) if found else ()
+    _, title, rest = task.partition(f"{TITLE}\n")
+    lines = takewhile(lambda line: line.startswith("- "), rest.split("\n")) if title else ()
     return tuple([_read(line[2:]) for line in lines])
 
 

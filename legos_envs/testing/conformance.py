@@ -25,7 +25,7 @@ MODULES = (official, playing, seeds, privacy, robust)
 
 @dataclass
 class Report:
-    """What the checks found. `str()` is a table."""
+    """The results of the checks. `str()` is a table."""
 
     name: str
     failures: dict[str, str] = field(default_factory=dict)

@@ -34,7 +34,7 @@ FAILURES_KEPT = 20
 
 @dataclass
 class FuzzReport:
-    """What a fuzzed env did. `str()` is one line, and one for each failure."""
+    """What happened to a fuzzed env. `str()` is one line, plus one for each failure."""
 
     name: str
     seed: int
@@ -66,7 +66,7 @@ class FuzzReport:
 
 
 def fuzz(env: str | Callable[..., AECEnv], actions: int = 300, seed: int = 0, **kwargs: Any) -> FuzzReport:
-    """Plays episodes in which every seat may say anything, and looks at what the env makes of it.
+    """Plays episodes in which every seat may say anything, and checks how the env copes.
 
     It demands that no action raises, episodes end, rewards are finite, agents end in the same way, and returns add up
     to zero where the env declares it.

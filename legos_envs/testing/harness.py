@@ -216,7 +216,7 @@ def cut(text: str, width: int) -> str:
 
 
 class Subject:
-    """What is tested: a way to make the env anew, and the episodes that several checks look at."""
+    """What is tested: a way to make a new env, and the episodes that several checks look at."""
 
     def __init__(
         self,

@@ -185,8 +185,8 @@ def legal_listed(s: Subject) -> None:
             )
             text = step.observation["messages"][-1]["content"]
             names = {a: parsing.bracketed(a) or parsing.boxed(a) or a for a in actions}
-            told = actions if len(actions) <= MOST_NAMED else (actions[0], actions[-1])
-            absent = [a for a in told if a not in text and names[a] not in text]
+            named = actions if len(actions) <= MOST_NAMED else (actions[0], actions[-1])
+            absent = [a for a in named if a not in text and names[a] not in text]
             require(not absent, f"{absent[:3]} are legal for {step.agent!r} but not named in the text: {short(text)}")
     if not listed:
         raise Skipped("lists no legal actions")

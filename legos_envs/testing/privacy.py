@@ -60,9 +60,9 @@ def _taint(s: Subject, seed: int, style: str) -> None:
     mark_of = {agent: f"SECRET{number}X" for number, agent in enumerate(env.possible_agents)}
 
     def seek(reader: str, *shown: Any) -> None:
-        found = [thinker for thinker, mark in mark_of.items() if thinker != reader and mark in texts(shown)]
-        said = style.format(mark="...", action="ACTION")
-        require(not found, f"{reader!r} can read a thought of {found}, said as {said!r}")
+        result = [thinker for thinker, mark in mark_of.items() if thinker != reader and mark in texts(shown)]
+        thought = style.format(mark="...", action="ACTION")
+        require(not result, f"{reader!r} can read a thought of {result}, said as {thought!r}")
 
     def think(step: Step) -> None:
         for agent in env.agents:
@@ -84,11 +84,11 @@ def think_unclosed(s: Subject) -> None:
             if env is None or not (legal := env.infos[agent].get("legal_actions")):
                 continue
             tried += 1
-            said = text.format(legal[0])
+            reply = text.format(legal[0])
             plain = [_behaviour(s, agent, action) for action in legal] if not s.native else []
-            env.step(said)
+            env.step(reply)
             accepted = not rejected(env, agent) if s.native else _aftermath(env, player) in plain
-            require(not accepted, f"{said!r} of {agent!r} was taken as an action")
+            require(not accepted, f"{reply!r} of {agent!r} was taken as an action")
     if not tried:
         raise Skipped("lists no legal actions")
 
@@ -106,9 +106,9 @@ def last_action(s: Subject) -> None:
             if after[a] == after[b]:
                 continue
             told_apart += 1
-            for said in (f"{a} no, {b}", f"<think>{a}</think> {b}", f"{b} <think>{a}"):
-                got = _behaviour(s, agent, said)
-                require(got == after[b], f"{said!r} of {agent!r} does not play {b!r}")
+            for reply in (f"{a} no, {b}", f"<think>{a}</think> {b}", f"{b} <think>{a}"):
+                got = _behaviour(s, agent, reply)
+                require(got == after[b], f"{reply!r} of {agent!r} does not play {b!r}")
     if not told_apart:
         raise Skipped("actions cannot be told apart by their effect" if listed else "never lists two legal actions")
 
@@ -118,10 +118,10 @@ def _at_turn_of(s: Subject, agent: str) -> tuple[AECEnv | None, Player]:
     return (env if s.until(agent, s.begin(0, env), player) else None), player
 
 
-def _behaviour(s: Subject, agent: str, said: str) -> Any:
+def _behaviour(s: Subject, agent: str, reply: str) -> Any:
     env, player = _at_turn_of(s, agent)
     assert env is not None
-    env.step(said)
+    env.step(reply)
     return _aftermath(env, player)
 
 

@@ -47,21 +47,23 @@ def kind_of(game_class: str) -> str:
     return "action"
 
 
-def for_game(said: str, kind: str, action_format: str) -> str:
+def for_game(reply: str, kind: str, action_format: str) -> str:
     """The text to hand to a game.
 
     Raises:
         InvalidMove: it states no action where one is needed, or is too long.
     """
     if kind in ("action", "nested"):
-        found = outer(said) if kind == "nested" and action_format == "bracket" else parsing.action(said, action_format)
-        if found is None:
+        result = (
+            outer(reply) if kind == "nested" and action_format == "bracket" else parsing.action(reply, action_format)
+        )
+        if result is None:
             wanted = parsing.write_action("...", action_format)
             raise InvalidMove(f"the reply states no action; write it as {wanted}.")
         if kind == "action":
-            found = found.replace("[", " ").replace("]", " ")
-        return f"[{_tidy(found, MAX_ACTION)}]"
-    text = _tidy(said, MAX_TALK)
+            result = result.replace("[", " ").replace("]", " ")
+        return f"[{_tidy(result, MAX_ACTION)}]"
+    text = _tidy(reply, MAX_TALK)
     if kind == "several":
         if text.count("[") > MAX_BRACKETS:
             raise InvalidMove(f"the reply has {text.count('[')} brackets; at most {MAX_BRACKETS} are read.")

@@ -6,20 +6,10 @@ refused. Needs `pip install "legos[textarena]"`.
 
 | | |
 |---|---|
-| creation | `legos_envs.make("TextArena/KuhnPoker-v0")`, and likewise for every other game |
 | seats | `player_0` ... in TextArena's order; role `player` |
 | horizon | TextArena's own; at most `max_turns` actions |
 | sum of rewards | zero in most games for two, see `env.zero_sum`; general in others |
-
-```python
-import legos_envs
-env = legos_envs.make("TextArena/KuhnPoker-v0")
-env.reset(seed=0)
-for agent in env.agent_iter():
-    observation, reward, terminated, truncated, info = env.last()
-    legal = info.get("legal_actions", ["I pass."])
-    env.step(None if terminated or truncated else legal[0])
-```
+| sample action | `info.get("legal_actions", ["I pass."])[0]` |
 
 ## What each seat is told
 
@@ -48,11 +38,8 @@ TextArena's words.
 
 ## Arguments
 
-- `game`: TextArena's id. Each `TextArena/...` id has its own.
-- `num_players`: within the game's range; by default the least.
-- Those of every environment (`memory`, `action_format`, `invalid_retries`, `max_turns` ...). `max_turns` is by
-  default four times the longest of some random episodes, at least 200, and more with more players; for 2048, 20,000.
-- `reset(options=...)` takes nothing.
+`max_turns` is by default four times the longest of some random episodes, at least 200, and more with more players; for
+2048, 20,000.
 
 ## Scripted players
 
@@ -102,8 +89,8 @@ class TextArena(TextEnv):
     """One of TextArena's games.
 
     Args:
-        game: TextArena's id, such as `"KuhnPoker-v0"`.
-        num_players: how many play; by default the least that can.
+        game: TextArena's id, such as `"KuhnPoker-v0"`; each `TextArena/...` id has its own.
+        num_players: how many play, within the game's range; by default the least that can.
 
     Raises:
         ValueError: the game is refused (the message says why) or unknown, or does not take so many players.
@@ -153,7 +140,7 @@ class TextArena(TextEnv):
         agent = f"player_{guest.player}"
         listed = legal.moves(guest.env)
         if listed is None:
-            yield from table.ask(agent, self._question(kind), parse=lambda said: self._act(guest, kind, said))
+            yield from table.ask(agent, self._question(kind), parse=lambda reply: self._act(guest, kind, reply))
             return
         if not listed:
             raise Unscored(f"TextArena's {self.game} goes on, but {agent} has no legal action")
@@ -169,9 +156,9 @@ class TextArena(TextEnv):
         note = "" if self.action_format == "bracket" else " (not in square brackets)"
         return f"Your turn. Write your action as {parsing.write_action('...', self.action_format)}{note}."
 
-    def _act(self, guest: Guest, kind: str, said: str) -> None:
+    def _act(self, guest: Guest, kind: str, reply: str) -> None:
         try:
-            guest.act(actions.for_game(said, kind, self.action_format))
+            guest.act(actions.for_game(reply, kind, self.action_format))
         except Refused as reason:
             raise InvalidMove(str(reason)) from None
 

@@ -75,8 +75,8 @@ class Guest:
 
         def set_invalid_move(*args: Any, **kwargs: Any) -> Any:
             # Four games pass reward and reason in the wrong order, so the text is looked for.
-            said = [value for value in (kwargs.get("reason"), *args, *kwargs.values()) if isinstance(value, str)]
-            reason = _line(said[0]) if said else "that is no legal move."
+            reasons = [value for value in (kwargs.get("reason"), *args, *kwargs.values()) if isinstance(value, str)]
+            reason = _line(reasons[0]) if reasons else "that is no legal move."
             if any(part in reason for part in self._mistakes):
                 return own(*args, **kwargs)
             self._refusal = self._refusal or reason

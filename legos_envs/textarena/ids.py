@@ -1,6 +1,6 @@
 """Which of TextArena's games are registered, and why the others are not. Cheap: TextArena itself is not imported.
 
-`textarena/games.json` is written by `python -m legos_envs.textarena.survey`, which plays them all.
+`textarena/games.json` is written by `python docs/survey_textarena.py`, which plays them all.
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ _OF: dict[str, Callable[[Any], Moves]] = {}
 def moves(game: Any) -> tuple[str, ...] | None:
     """The legal actions of the player to move; None where they are not listed, `()` where there are none."""
     listing = _OF.get(type(game).__name__)
-    found = None if listing is None else listing(game)
-    if found is None:
+    result = None if listing is None else listing(game)
+    if result is None:
         return None
-    names = tuple(found)
+    names = tuple(result)
     return names if len(names) <= LONGER.get(type(game).__name__, MOST) else None
 
 
@@ -124,17 +124,17 @@ def _alquerque(game: Any) -> Moves:
     mine, other = "RB"[player], "BR"[player]
     cell_at = sys.modules[type(game).__module__].coord_to_rc  # type: ignore[attr-defined]
     names = {cell_at(file + rank): file + rank for file in "abcde" for rank in "12345"}
-    found = []
+    result = []
     for (r, c), name in names.items():
         if board[r][c] != mine:
             continue
         for dr, dc in game.neighbours:
             if (dr, dc) in game.forward_dirs[player] and _inside(r + dr, c + dc, size) and board[r + dr][c + dc] == "":
-                found.append(f"{name} {names[r + dr, c + dc]}")
+                result.append(f"{name} {names[r + dr, c + dc]}")
             far = (r + 2 * dr, c + 2 * dc)
             if _inside(*far, size) and board[far[0]][far[1]] == "" and board[r + dr][c + dc] == other:
-                found.append(f"{name} {names[far]}")
-    return found
+                result.append(f"{name} {names[far]}")
+    return result
 
 
 @_game("CrusadeEnv")
@@ -190,7 +190,7 @@ def _santorini(game: Any) -> Moves:
 @_game("StrategoEnv")
 def _stratego(game: Any) -> Moves:
     board, me = game.board, game.state.current_player_id
-    found = []
+    result = []
     for r, c in game.player_pieces[me]:
         rank = board[r][c]["rank"]
         reach = 0 if rank in ("Bomb", "Flag") else 9 if rank == "Scout" else 1
@@ -201,10 +201,10 @@ def _stratego(game: Any) -> Moves:
                     break
                 there = board[to[0]][to[1]]
                 if there is None or there["player"] != me:
-                    found.append(f"{chr(65 + r)}{c} {chr(65 + to[0])}{to[1]}")
+                    result.append(f"{chr(65 + r)}{c} {chr(65 + to[0])}{to[1]}")
                 if there is not None:
                     break
-    return found
+    return result
 
 
 # --- cards and dice --------------------------------------------------------------------------------------------------
@@ -435,13 +435,13 @@ def _peg_jump(game: Any) -> Moves:
 @_game("RushHourEnv")
 def _rush_hour(game: Any) -> Moves:
     grid, size = game._occupied(), game.BOARD_SIZE
-    found = []
+    result = []
     for name, car in _facts(game)["vehicles"].items():
         for sign in "+-":
             r, c = car.front(sign == "+")
             if _inside(r, c, size) and grid[r][c] is None:
-                found.append(f"{name}{sign}")
-    return found
+                result.append(f"{name}{sign}")
+    return result
 
 
 @_game("FifteenPuzzleEnv")

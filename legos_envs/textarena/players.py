@@ -67,10 +67,10 @@ def _fresh(player: Player) -> Player:
     """Draws again what this player has said before, up to a hundred times."""
 
     def play(rng: Random, decision: Decision) -> str:
-        said = {message["content"] for message in decision.messages if message["role"] == "assistant"}
+        reply = {message["content"] for message in decision.messages if message["role"] == "assistant"}
         tries = (player(rng, decision) for _ in range(100))
         first = next(tries)
-        return first if first not in said else next((text for text in tries if text not in said), first)
+        return first if first not in reply else next((text for text in tries if text not in reply), first)
 
     return play
 
@@ -119,7 +119,8 @@ def _logic_puzzle(rng: Random, decision: Decision) -> str:
 
 def _taboo(rng: Random, decision: Decision) -> str:
     """Half of the clues spell the word out, and a guesser who sees letters reads them: it is a random player that
-    sometimes cheats, since no other would ever be right."""
+    sometimes cheats, since no other would ever be right.
+    """
     text = _words(decision)
     words = re.findall(r"word to guess is '([^']*)'", text)
     if "the Clue Giver for Team" in text:
@@ -169,9 +170,9 @@ def _hanoi(disks: int) -> Player:
 
 def _cryptarithm(rng: Random, decision: Decision) -> str:
     """A letter and a digit that were not said before."""
-    said = "".join(message["content"] for message in decision.messages if message["role"] == "assistant")
-    letters = [letter for letter in "MSENDORY" if letter not in said]
-    digits = [digit for digit in "1234567890" if digit not in said]
+    reply = "".join(message["content"] for message in decision.messages if message["role"] == "assistant")
+    letters = [letter for letter in "MSENDORY" if letter not in reply]
+    digits = [digit for digit in "1234567890" if digit not in reply]
     return f"[{letters[0] if letters else 'M'} {rng.choice(digits) if digits else 0}]"
 
 

@@ -130,12 +130,12 @@ class FillSeats(BaseWrapper):
             self.salt,
         )
         self._turns[agent] += 1
-        said = self._filled[agent](decision)
-        if inspect.isawaitable(said):
-            if inspect.iscoroutine(said):
-                said.close()
+        reply = self._filled[agent](decision)
+        if inspect.isawaitable(reply):
+            if inspect.iscoroutine(reply):
+                reply.close()
             raise TypeError(f"the policy that fills {agent!r} is asynchronous; use legos_envs.play for those")
-        return said  # type: ignore[return-value]
+        return reply  # type: ignore[return-value]
 
     def _collect(self) -> None:
         for agent in self.rewards:

@@ -137,6 +137,7 @@ class ArtifactStore:
         """Draws artifacts; a function of the store's content, the arguments and the generator's state.
 
         Args:
+            replace: whether one artifact may be drawn more than once.
             n: how many. Without `replace` no artifact comes twice, and there are fewer when fewer are eligible.
             rng: advanced only when something is eligible.
             pool: of one pool only.

@@ -67,14 +67,14 @@ def sets_of(env: GameEnv, sample: int = 300) -> list[InfoSet]:
         return info_sets(env.game)
     except ValueError:
         rng = Random(0)
-    found: dict[InfoSet, None] = {}
-    while len(found) < sample:
+    sets: dict[InfoSet, None] = {}
+    while len(sets) < sample:
         state = rng.choice(env.game.initial())[1]
         while env.game.player(state) is not None:
             here = info_set(env.game, state)
-            found[here] = None
+            sets[here] = None
             state = env.game.next(state, rng.choice(here.legal))
-    return list(found)[:sample]
+    return list(sets)[:sample]
 
 
 def solvable() -> Iterator[tuple[str, GameEnv]]:

@@ -83,19 +83,19 @@ class Readers(nn.Module):
         super().__init__()
         self.model = model
         width = model.args.hidden_size
-        drawn = np.random.default_rng([seed, 2]).normal(0.0, 1.0 / math.sqrt(width), (places, width, width))
-        self.readers = mx.array(drawn.astype(np.float32))
+        matrices = np.random.default_rng([seed, 2]).normal(0.0, 1.0 / math.sqrt(width), (places, width, width))
+        self.readers = mx.array(matrices.astype(np.float32))
 
     def hidden(self, batch: PretrainingBatch) -> mx.array:
         """(N, H) at the sites; where something is recalled, what its reader makes of it."""
-        found = _hidden(self.model, batch)
+        states = _hidden(self.model, batch)
         if not (batch.kinds > RECALL).any():
-            return found
+            return states
         recalled, plain = np.flatnonzero(batch.kinds > RECALL), np.flatnonzero(batch.kinds <= RECALL)
         matrices = self.readers[mx.array(batch.kinds[recalled] - RECALL - 1)]
-        read = (found[mx.array(recalled)][:, None] @ matrices)[:, 0]
+        read = (states[mx.array(recalled)][:, None] @ matrices)[:, 0]
         back = np.argsort(np.concatenate([plain, recalled]), kind="stable")
-        return mx.concatenate([found[mx.array(plain)], read])[mx.array(back)]
+        return mx.concatenate([states[mx.array(plain)], read])[mx.array(back)]
 
 
 def batch_loss(model: qwen3.Model | Readers, batch: PretrainingBatch) -> tuple[mx.array, mx.array]:
@@ -148,8 +148,8 @@ def pretrain(
     def draw() -> texts.Dialogue:
         # An episode's turns come one after the other: a pool keeps them from sharing a batch.
         at = rng.randrange(len(pool))
-        drawn, pool[at] = pool[at], next(dialogues)
-        return drawn
+        dialogue, pool[at] = pool[at], next(dialogues)
+        return dialogue
 
     readers = Readers(model, max(texts.RECALLED.values(), default=0), seed)
     step_loss = nn.value_and_grad(readers, batch_loss)

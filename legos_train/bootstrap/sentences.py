@@ -210,8 +210,8 @@ def exchange(rng: Random) -> tuple[str, str]:
     if kind == 0:
         return word_problem(rng)
     if kind == 1:
-        said = sentence(rng)
-        return f"Repeat this: {said}", said
+        text = sentence(rng)
+        return f"Repeat this: {text}", text
     if kind == 2:
         word = rng.choice(WORDS[rng.choice(("noun", "verb", "thing", "adjective"))])
         return f"Write a sentence about {word}.", fill(rng.choice(PLAIN), rng)

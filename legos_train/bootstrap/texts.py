@@ -108,13 +108,13 @@ def stream(seed: int) -> Iterator[Dialogue]:
     for env_id in GAMES:
         sources[env_id] = lambda r, env_id=env_id: random_play(env_id, r)  # type: ignore[misc]
     names = sorted(sources)
-    given = dict.fromkeys(names, 0.0)
+    counts = dict.fromkeys(names, 0.0)
     while True:
         # An episode gives several rows: the source that lags most behind its share is next, so that rows, not
         # episodes, have the shares.
-        name = min(names, key=lambda n: given[n] / SHARES.get(n, 1.0))
+        name = min(names, key=lambda n: counts[n] / SHARES.get(n, 1.0))
         rows = sources[name](rng)
-        given[name] += len(rows)
+        counts[name] += len(rows)
         yield from rows
 
 
@@ -128,10 +128,10 @@ def random_play(env_id: str, rng: Random) -> list[Dialogue]:
     while not runner.done:
         for decision in runner.pending():
             legal = decision.legal_actions
-            said = rng.choice(legal) if legal else sentence(rng)
+            reply = rng.choice(legal) if legal else sentence(rng)
             if legal and rng.random() < GARBAGE:
-                said = write_action(rng.choice(WORDS["noun"]), style)
-            runner.answer(decision, said)
+                reply = write_action(rng.choice(WORDS["noun"]), style)
+            runner.answer(decision, reply)
     rows: list[Dialogue] = []
     for agent, trajectory in runner.episode.trajectories.items():
         system = sentence(rng) if rng.random() < 0.05 else None
@@ -139,8 +139,8 @@ def random_play(env_id: str, rng: Random) -> list[Dialogue]:
         if not exchanges:
             continue
         read = len(trajectory.turns[-1].observation) + 1
-        told = "".join(f"{message['content']}\n" for message in env.observe(agent)["messages"][read:])
-        result = f"{told}Result: {signed(trajectory.total)}"
+        messages = "".join(f"{message['content']}\n" for message in env.observe(agent)["messages"][read:])
+        result = f"{messages}Result: {signed(trajectory.total)}"
         if memory == "chat":
             rows.append(Dialogue(env_id, tuple(exchanges), result, system))
         else:
@@ -151,8 +151,8 @@ def random_play(env_id: str, rng: Random) -> list[Dialogue]:
 
 def _exchange(turn: Turn) -> Exchange:
     legal = turn.legal_actions
-    known = legal if legal is None or turn.action in legal else ()
-    return Exchange(turn.observation[-1]["content"], turn.action, known)
+    replies = legal if legal is None or turn.action in legal else ()
+    return Exchange(turn.observation[-1]["content"], turn.action, replies)
 
 
 def signed(value: float) -> str:

@@ -100,12 +100,12 @@ class ChatEncoder:
         """The ids of a content, encoded line by line (no token crosses a newline) with the lines remembered."""
         ids: list[int] = []
         for i, line in enumerate(text.split("\n")):
-            known = self._known.get(line)
-            if known is None:
+            encoded = self._known.get(line)
+            if encoded is None:
                 if len(self._known) > 50_000:
                     self._known.clear()
-                known = self._known[line] = self.text(line)
-            ids += (*self._newline, *known) if i else known
+                encoded = self._known[line] = self.text(line)
+            ids += (*self._newline, *encoded) if i else encoded
         return ids
 
     def header(self, role: str) -> list[int]:

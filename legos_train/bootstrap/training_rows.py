@@ -98,9 +98,9 @@ def make_row(dialogue: Dialogue, encoder: ChatEncoder, rng: Random, prompt_sites
     for prompt, reply, legal in dialogue.exchanges:
         read("user", prompt)
         tokens += encoder.header("assistant")
-        said = encoder.reply(reply)
+        answer = encoder.reply(reply)
         if legal:
-            targets = uniform_targets([encoder.reply(one) for one in legal], said)
+            targets = uniform_targets([encoder.reply(one) for one in legal], answer)
             sites += [(len(tokens) - 1 + i, target, REPLY) for i, target in enumerate(targets)]
             if dialogue.recall:
                 end = len(tokens) - len(encoder.header("assistant")) - 2  # after the content: its end mark, a newline
@@ -108,13 +108,13 @@ def make_row(dialogue: Dialogue, encoder: ChatEncoder, rng: Random, prompt_sites
                 for back in sorted(rng.sample(range(1, dialogue.recall + 1), min(RECALLS, dialogue.recall))):
                     sites.append((len(tokens) - 1 + choice, {tokens[end - back]: 1.0}, RECALL + back))
         elif legal is None:
-            reading.extend(range(len(tokens), len(tokens) + len(said)))
-        tokens += [*said, *encoder.text("\n")]
+            reading.extend(range(len(tokens), len(tokens) + len(answer)))
+        tokens += [*answer, *encoder.text("\n")]
     if dialogue.result is not None:
         tokens += encoder.header("user")
-        told = encoder.reply(dialogue.result)
-        sites += [(len(tokens) - 1 + i, {token: 1.0}, RESULT) for i, token in enumerate(told)]
-        tokens += told
+        outcome = encoder.reply(dialogue.result)
+        sites += [(len(tokens) - 1 + i, {token: 1.0}, RESULT) for i, token in enumerate(outcome)]
+        tokens += outcome
     reading = [at for at in reading if at <= limit]
     prompt_sites = prompt_sites // 4 if dialogue.recall else prompt_sites
     reading = sorted(rng.sample(reading, min(prompt_sites, len(reading))))
@@ -147,9 +147,9 @@ def collate(rows: Sequence[Row]) -> PretrainingBatch:
     sites: list[Site] = []
     for group in (*together, rest[:half], rest[half:]):
         if group:
-            part, found = _part(group)
+            part, group_sites = _part(group)
             parts.append(part)
-            sites += found
+            sites += group_sites
     most = max(len(target) for _, target, _ in sites)
     targets = np.zeros((len(sites), most), np.int32)
     probs = np.zeros((len(sites), most), np.float32)

@@ -53,10 +53,10 @@ class Parser(argparse.ArgumentParser):
         name = flags[-1].lstrip("-")
 
         def check(options: argparse.Namespace) -> None:
-            given = getattr(options, name.replace("-", "_"))
-            if given is not None and not (least <= given <= most and math.isfinite(given)):
+            value = getattr(options, name.replace("-", "_"))
+            if value is not None and not (least <= value <= most and math.isfinite(value)):
                 limits = f"at least {least}" if most == math.inf else f"from {least} to {most}"
-                self.error(f"--{name} must be {limits}, got {given}")
+                self.error(f"--{name} must be {limits}, got {value}")
 
         self._checks.append(check)
 

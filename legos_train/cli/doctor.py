@@ -1,4 +1,4 @@
-"""`legos doctor`: versions, device, BLAS, memory, disk, ports, caches, extras; secrets are not shown."""
+"""`legos doctor`: versions, device, BLAS, memory, disk, ports, caches, extras; no secrets."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from legos_train.cli.arguments import Parser
 
-DESCRIPTION = """Say what is installed here and how it is set up, for bug reports: versions, device, memory, extras.
+DESCRIPTION = """Show what is installed here and how it is set up, for bug reports: versions, device, memory, extras.
 
-Of keys and tokens it says only whether they are set. Nothing is sent anywhere."""
+Keys and tokens are only reported as set or not set. Nothing is sent anywhere."""
 EXAMPLES = """
 legos doctor
 legos doctor --json    # one JSON object, for scripts
@@ -54,12 +54,12 @@ def _facts(facts: Any, section: str) -> list[str]:
         return [f"  {name:12} {_extra(fact)}" for name, fact in facts.items()]
     if not facts:
         return ["  none"]
-    found = []
+    lines = []
     for name, value in facts.items():
         many = value if isinstance(value, list) and value else [value]
         unit = " GiB" if section == "memory" and name != "error" else ""
-        found += [f"  {name if i == 0 else '':18} {_shown(part)}{unit}" for i, part in enumerate(many)]
-    return found
+        lines += [f"  {name if i == 0 else '':18} {_shown(part)}{unit}" for i, part in enumerate(many)]
+    return lines
 
 
 def _extra(fact: Any) -> str:
@@ -72,7 +72,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict):
         units = {"free": " GiB", "gib": " GiB"}
         facts = {key: f"{_shown(v)}{units.get(key, '')}" for key, v in value.items() if v not in (None, [], "")}
-        return "  ".join(f"{'size' if key == 'gib' else key} {said}" for key, said in facts.items())
+        return "  ".join(f"{'size' if key == 'gib' else key} {text}" for key, text in facts.items())
     if isinstance(value, list):
         return "; ".join(_shown(inner) for inner in value)
     return str(value)

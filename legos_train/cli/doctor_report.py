@@ -1,7 +1,7 @@
-"""What this installation looks like, for people and for bug reports. No part can fail the whole, or tell a secret.
+"""What this installation looks like, for people and for bug reports. No section can break the rest or show a secret.
 
-Every section is made on its own; one that raises becomes its error. Values of environment variables whose names look
-like keys are never read into the report, addresses lose their passwords, and the home directory is written `~`.
+Each section is made on its own; one that raises is replaced by its error. Environment variables whose names look like
+keys never have their values read, addresses lose their passwords, and the home directory is written `~`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import socket
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from legos_train.cli.doctor_advice import advice
-from legos_train.cli.doctor_installed import extras, version, versions
-from legos_train.cli.doctor_secrets import environment, tidy
+from legos_train.cli.doctor_environment import environment, extras, tidy, version, versions
 
 PORTS = range(8000, 8010)
-"""`legos serve` takes 8000 by default; people count up from there."""
+"""`legos serve` listens on 8000 by default; people count up from there."""
 MOST_FILES = 20_000
+LITTLE_MEMORY, LITTLE_DISK = 2.0, 2.0
+"""GiB below which the bundled model's training, and one small model's files, become tight."""
 
 
 def examine() -> dict[str, Any]:
@@ -47,10 +47,41 @@ def examine() -> dict[str, Any]:
     for name, make in sections.items():
         try:
             report[name] = tidy(make())
-        except Exception as error:  # a broken installation is what this is for
+        except Exception as error:  # this is for broken installations
             report[name] = {"error": tidy(f"{type(error).__name__}: {error}")}
     report["advice"] = advice(report)
     return report
+
+
+def advice(report: Mapping[str, Any]) -> list[str]:
+    """One sentence for each thing that is missing or slow, with the command that changes it."""
+    sentences = []
+    device, blas, memory = (report.get(name) or {} for name in ("device", "blas", "memory"))
+    if "install" in device:
+        sentences.append(
+            f"Models cannot run here yet: {device['install']}. Environments, endpoints and `play` work as it is."
+        )
+    mlx = blas.get("mlx") or {}
+    if device.get("default") == "cpu" and mlx and not mlx.get("fast"):
+        sentences.append(f"Matrix products are slow: {mlx.get('advice')}.")
+    available = min(
+        (memory[name] for name in ("available", "container_limit", "process_limit") if name in memory), default=None
+    )
+    if available is not None and available < LITTLE_MEMORY:
+        sentences.append(
+            f"Only {available} GiB of memory are free; training the bundled model takes up to {LITTLE_MEMORY:g}."
+        )
+    for name, place in (report.get("disk") or {}).items():
+        if isinstance(place, Mapping) and not place["writable"]:
+            sentences.append(f"{place['path']} ({name}) cannot be written.")
+        elif isinstance(place, Mapping) and place["free"] < LITTLE_DISK:
+            sentences.append(f"Only {place['free']} GiB are free in {place['path']} ({name}).")
+    sentences += [f"The section {name} could not be made: {r['error']}" for name, r in report.items() if _failed(r)]
+    return sentences
+
+
+def _failed(section: Any) -> bool:
+    return isinstance(section, Mapping) and set(section) == {"error"}
 
 
 def system() -> dict[str, Any]:
@@ -69,20 +100,20 @@ def device() -> dict[str, Any]:
     import mlx.core as mx
 
     kind = mx.default_device()
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "default": "gpu" if kind.type == mx.DeviceType.gpu else "cpu",
         "metal": mx.metal.is_available(),
     }
     if kind.type == mx.DeviceType.gpu:
-        found["info"] = {key: value for key, value in mx.device_info().items() if isinstance(value, str | int)}
-    return found
+        facts["info"] = {key: value for key, value in mx.device_info().items() if isinstance(value, str | int)}
+    return facts
 
 
 def blas() -> dict[str, Any]:
     """Which library MLX's matrix products run on, and every BLAS in the process with its threads."""
     import numpy
 
-    found: dict[str, Any] = {"numpy": _numpy_blas(numpy)}
+    facts: dict[str, Any] = {"numpy": _numpy_blas(numpy)}
     if importlib.util.find_spec("mlx") is not None and importlib.util.find_spec("threadpoolctl") is not None:
         import warnings
 
@@ -91,15 +122,15 @@ def blas() -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # the state says the same
             status = fastblas.enable()
-        found["mlx"] = {"state": status.state, "library": status.library, "fast": status.fast, "tried": status.tried}
+        facts["mlx"] = {"state": status.state, "library": status.library, "fast": status.fast, "tried": status.tried}
         if not status.fast:
-            found["mlx"]["advice"] = "pip install scipy-openblas32, and unset LEGOS_BLAS, for 15 to 30 times the speed"
+            facts["mlx"]["advice"] = "pip install scipy-openblas32, and unset LEGOS_BLAS, for 15 to 30 times the speed"
     if importlib.util.find_spec("threadpoolctl") is not None:
         import threadpoolctl
 
         pools = threadpoolctl.threadpool_info()
-        found["pools"] = [{k: p.get(k) for k in ("internal_api", "version", "num_threads", "filepath")} for p in pools]
-    return found
+        facts["pools"] = [{k: p.get(k) for k in ("internal_api", "version", "num_threads", "filepath")} for p in pools]
+    return facts
 
 
 def _numpy_blas(numpy: Any) -> str:
@@ -110,34 +141,34 @@ def _numpy_blas(numpy: Any) -> str:
 
 def memory() -> dict[str, Any]:
     """In GiB: of the machine, free now, this process's limit, and a container's limit where there is one."""
-    found: dict[str, Any] = {"total": _gib(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))}
+    facts: dict[str, Any] = {"total": _gib(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))}
     info = Path("/proc/meminfo")
     if info.is_file():
         lines = dict(line.split(":", 1) for line in info.read_text().splitlines() if ":" in line)
-        found["available"] = _gib(int(lines["MemAvailable"].split()[0]) * 1024)
+        facts["available"] = _gib(int(lines["MemAvailable"].split()[0]) * 1024)
     limit = Path("/sys/fs/cgroup/memory.max")
     if limit.is_file() and (text := limit.read_text().strip()).isdigit():
-        found["container_limit"] = _gib(int(text))
+        facts["container_limit"] = _gib(int(text))
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
-        found["process_limit"] = _gib(soft)
-    return found
+        facts["process_limit"] = _gib(soft)
+    return facts
 
 
 def disk() -> dict[str, Any]:
     """Free GiB where runs and models are kept."""
     places = {"here": Path.cwd(), "models": hub_cache(), "temporary": Path(os.environ.get("TMPDIR") or "/tmp")}  # noqa: S108
-    found = {}
+    facts = {}
     for name, path in places.items():
         there = next(p for p in (path, *path.parents) if p.exists())
-        found[name] = {
+        facts[name] = {
             "path": str(path),
             "free": _gib(shutil.disk_usage(there).free),
             "writable": os.access(there, os.W_OK),
         }
-    return found
+    return facts
 
 
 def hub_cache() -> Path:
@@ -166,11 +197,11 @@ def _listening(port: int) -> str | None:
     except (OSError, ValueError):
         text = b""
     try:
-        said = json.loads(text)
+        reply = json.loads(text)
     except ValueError:
-        said = None
-    if isinstance(said, dict) and set(said) == {"ready"}:
-        return "legos serve, ready" if said["ready"] else "legos serve, not ready"
+        reply = None
+    if isinstance(reply, dict) and set(reply) == {"ready"}:
+        return "legos serve, ready" if reply["ready"] else "legos serve, not ready"
     return "another program"
 
 

@@ -71,11 +71,11 @@ def _list(options: argparse.Namespace) -> int:
         print(json.dumps(rows, indent=2))
         return 0
     width = max(map(len, ids), default=0)
-    shown: str | None = ""
+    family: str | None = ""
     for row in sorted(rows, key=lambda row: _place(row["family"])):
-        if row["family"] != shown and options.namespace == legos_envs.registry.NAMESPACE:
-            print(f"{'' if shown == '' else chr(10)}{row['family'] or 'others'}")
-            shown = row["family"]
+        if row["family"] != family and options.namespace == legos_envs.registry.NAMESPACE:
+            print(f"{'' if family == '' else chr(10)}{row['family'] or 'others'}")
+            family = row["family"]
         count = len(row.get("seats") or ())
         seats = f"{count:4} seat{'s' if count > 1 else ' '}" if count else ""
         print(f"{row['id']:{width}}{seats}  {row.get('about', '')}".rstrip())

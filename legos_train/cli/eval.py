@@ -56,11 +56,11 @@ def show(results: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(results))
         return
-    shown = None  # a policy's own exact numbers are the same against everybody
+    previous = None  # a policy's own exact numbers are the same against everybody
     for row in results["results"]:
-        for line in row_text(row, (row["env"], row["policy"]) != shown):
+        for line in row_text(row, (row["env"], row["policy"]) != previous):
             print(line)
-        shown = row["env"], row["policy"]
+        previous = row["env"], row["policy"]
     for comparison in results["comparisons"]:
         for line in comparison_text(comparison):
             print(line)

@@ -21,8 +21,8 @@ def row_text(row: Mapping[str, Any], exact: bool = True) -> Iterator[str]:
         if len(row["seats"]) > 1:
             yield "  by seat     " + "  ".join(f"{seat} {value:+.4f}" for seat, value in row["seats"].items())
         if len(row["roles"]) > 1 and set(row["roles"]) != set(row["seats"]):
-            for role, found in row["roles"].items():
-                yield f"  as {role:<8} {found['mean']:+.4f}  {interval(found['ci95'])}"
+            for role, numbers_of_role in row["roles"].items():
+                yield f"  as {role:<8} {numbers_of_role['mean']:+.4f}  {interval(numbers_of_role['ci95'])}"
     if "margin" in row:
         yield f"  win - loss  {row['margin']:+.4f}  {interval(row['margin_ci95'])}"
     yield f"  outcomes    {'  '.join(outcome_text(row)) or 'none'}"

@@ -61,7 +61,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _check(p: Parser, options: argparse.Namespace) -> None:
     """Refuses options that the format does not take."""
-    known = {
+    formats_of = {
         "base_model": ("peft", "hub"),
         "by": ("parquet", "jsonl"),
         "license": ("hub",),
@@ -69,7 +69,7 @@ def _check(p: Parser, options: argparse.Namespace) -> None:
         "public": ("hub",),
         "arg": ("verifiers",),
     }
-    for name, formats in known.items():
+    for name, formats in formats_of.items():
         if getattr(options, name) and options.format not in formats:
             p.error(f"--{name.replace('_', '-')} goes with {' and '.join(formats)}")
     if options.public and not options.push:
@@ -115,10 +115,10 @@ def _mlx(options: argparse.Namespace) -> None:
 
 
 def _hub(options: argparse.Namespace) -> None:
-    from legos_train.export import hub
+    from legos_train.export import hub, open_run
 
     with tempfile.TemporaryDirectory() as scratch:
-        source = hub.open_run(options.source, Path(scratch))
+        source = open_run(options.source, Path(scratch))
         files = hub.write_folder(
             source, options.out, base_model=options.base_model, license=options.license, overwrite=options.overwrite
         )

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from legos_train.errors import Stopped
 
 VERBS = {
-    "envs": ("legos_train.cli.envs", "list, show, check or begin environments"),
+    "envs": ("legos_train.cli.envs", "list, show, check or create environments"),
     "train": ("legos_train.cli.train", "train a model by self-play"),
     "eval": ("legos_train.cli.eval", "measure a policy, without training"),
-    "tournament": ("legos_train.cli.tournament", "all pairs of policies over several envs, with ratings"),
-    "serve": ("legos_train.cli.serve", "serve a model over HTTP, with OpenAI's API"),
+    "tournament": ("legos_train.cli.tournament", "play all pairs of policies in several envs, with ratings"),
+    "serve": ("legos_train.cli.serve", "serve a model over HTTP with OpenAI's API"),
     "play": ("legos_train.cli.play", "play against a policy in the terminal"),
-    "view": ("legos_train.cli.view", "look at episodes, in the browser or the terminal"),
-    "report": ("legos_train.cli.report", "write the report of a run again, or compare runs"),
-    "export": ("legos_train.cli.export", "adapters, rollouts and environments for other tools"),
-    "doctor": ("legos_train.cli.doctor", "what is installed here and how fast it is set up to run"),
+    "view": ("legos_train.cli.view", "browse episodes, in the browser or the terminal"),
+    "report": ("legos_train.cli.report", "rewrite the report of a run, or compare runs"),
+    "export": ("legos_train.cli.export", "export adapters, rollouts and environments for other tools"),
+    "doctor": ("legos_train.cli.doctor", "show what is installed here and how it is set up"),
     "bootstrap": ("legos_train.cli.bootstrap", "remake the bundled model `tiny`"),
 }
 EXTRAS = {
@@ -32,7 +32,7 @@ EXTRAS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a verb and returns its exit code: 0, 1 for a failure that the message explains, 2 for wrong usage."""
+    """Runs a verb and returns its exit code: 0, 1 for a failure that a message explains, 2 for wrong usage."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
         _for_people()
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if extra is None:
             raise
         print(
-            f"legos {arguments[0]} needs {error.name}, which the extra {extra!r} brings: pip install 'legos[{extra}]'",
+            f"legos {arguments[0]} needs {error.name}, from the extra {extra!r}: pip install 'legos[{extra}]'",
             file=sys.stderr,
         )
         return 1
@@ -107,17 +107,17 @@ def message(error: BaseException) -> str:
 
 
 def _usage(arguments: Sequence[str]) -> int:
-    wanted = arguments[0] if arguments else None
-    asked = wanted in (None, "-h", "--help")
-    lines = ["usage: legos VERB [options]   (legos VERB --help tells more)", ""]
+    verb_given = arguments[0] if arguments else None
+    help_wanted = verb_given in (None, "-h", "--help")
+    lines = ["usage: legos VERB [options]   (legos VERB --help has the details)", ""]
     lines += [f"  {verb:10} {what}" for verb, (_, what) in VERBS.items()]
-    if not asked:
+    if not help_wanted:
         import difflib
 
-        near = difflib.get_close_matches(str(wanted), VERBS, 1)
-        lines = [f"legos: unknown verb {wanted!r}" + (f", did you mean {near[0]!r}?" if near else ""), *lines]
-    print("\n".join(lines), file=sys.stdout if asked else sys.stderr)
-    return 0 if asked else 2
+        near = difflib.get_close_matches(str(verb_given), VERBS, 1)
+        lines = [f"legos: unknown verb {verb_given!r}" + (f", did you mean {near[0]!r}?" if near else ""), *lines]
+    print("\n".join(lines), file=sys.stdout if help_wanted else sys.stderr)
+    return 0 if help_wanted else 2
 
 
 def launch() -> int:

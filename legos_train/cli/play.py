@@ -64,8 +64,8 @@ def run(arguments: Sequence[str]) -> int:
     roles = {agent: info.get("role", agent) for agent, info in env.infos.items()}
     chosen = {str(k): str(v) for k, v in parse_assignments(options.seat, "--seat").items()}
     if unknown := set(chosen) - {*roles, *roles.values()}:
-        known = sorted({*roles, *roles.values()})
-        p.error(f"no agent or role {', '.join(sorted(unknown))}; {options.env} has {', '.join(known)}")
+        names = sorted({*roles, *roles.values()})
+        p.error(f"no agent or role {', '.join(sorted(unknown))}; {options.env} has {', '.join(names)}")
     who = {agent: chosen.get(agent) or chosen.get(role) for agent, role in roles.items()}
     if "human" not in who.values():
         free = [agent for agent, policy in who.items() if policy is None]
@@ -159,10 +159,10 @@ async def _games(table: PlaySession, who: dict[str, str], cast: words.Cast) -> i
 
 
 def _show_result(table: PlaySession, episode: Episode, who: dict[str, str]) -> None:
-    for said in table.since():
-        text = said.text.strip()
+    for answer in table.since():
+        text = answer.text.strip()
         print()
-        _write(f"{said.agent}: {text if len(text) <= LONGEST else text[:LONGEST] + ' ...'}")
+        _write(f"{answer.agent}: {text if len(text) <= LONGEST else text[:LONGEST] + ' ...'}")
     for agent in [agent for agent, policy in who.items() if policy == "human"]:
         messages = table.env.observe(agent)["messages"]
         if messages and messages[-1]["role"] == "user":  # what it was told after its last action

@@ -41,7 +41,7 @@ class Left(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Answer:
     """One answer of the game."""
 
     agent: str
@@ -72,11 +72,11 @@ class PlaySession:
         pass_on: Callable[[str], None] | None = None,
     ):
         self.env, self.seed, self.write = env, seed, write
-        self.said: list[Said] = []
+        self.answers: list[Answer] = []
         self._input, self._pass_on = read, pass_on
         self._legal = self._agent = ""
         self._position: set[str] = set()
-        self._told: dict[str, list[str]] = {}
+        self._last_lines: dict[str, list[str]] = {}
         self._known: dict[tuple[str, int], str] = {}
         self._seats: dict[str, Policy] = {}
         self._human = self._person()
@@ -100,21 +100,21 @@ class PlaySession:
                 continue
 
     def take_back(self) -> bool:
-        """Forgets the last entry of a person and all that was said after it; False if there is none."""
-        last = max((k for k, said in enumerate(self.said) if said.by_person), default=None)
+        """Forgets the last entry of a person and all that was answered after it; False if there is none."""
+        last = max((k for k, answer in enumerate(self.answers) if answer.by_person), default=None)
         if last is None:
             return False
-        text = self.said[last].text
-        del self.said[last:]
-        self._known = {(said.agent, said.turn): said.text for said in self.said}
+        text = self.answers[last].text
+        del self.answers[last:]
+        self._known = {(answer.agent, answer.turn): answer.text for answer in self.answers}
         self._human = self._person()  # shows the position again
         self.write(f"taken back: {text}")
         return True
 
-    def since(self) -> list[Said]:
-        """What was said after a person's last entry: how the others answered it."""
-        last = max((k for k, said in enumerate(self.said) if said.by_person), default=-1)
-        return self.said[last + 1 :]
+    def since(self) -> list[Answer]:
+        """What the others answered after a person's last entry."""
+        last = max((k for k, answer in enumerate(self.answers) if answer.by_person), default=-1)
+        return self.answers[last + 1 :]
 
     def _ask(self, decision: Decision) -> str:
         if self._pass_on is not None and self._agent not in ("", decision.agent):
@@ -139,30 +139,30 @@ class PlaySession:
         if text not in self._position:
             self.write(text)
             return
-        lines, before = text.split("\n"), self._told.get(self._agent, [])
+        lines, before = text.split("\n"), self._last_lines.get(self._agent, [])
         same = plain_text.repeated(lines, before)
-        self._told[self._agent] = lines
+        self._last_lines[self._agent] = lines
         self.write(plain_text.squared("\n".join(lines[same:] if same < len(lines) else lines)))
 
     def _seat(self, policy: Policy, *, person: bool) -> Policy:
         def answer(decision: Decision) -> str | Awaitable[str]:
-            known = self._known.get((decision.agent, decision.turn))
-            if known is not None:
+            earlier = self._known.get((decision.agent, decision.turn))
+            if earlier is not None:
                 if isinstance(policy, ModelSeat):
                     policy.hear(decision)
-                return known
-            said = policy(decision)
-            if inspect.isawaitable(said):
-                return self._later(decision, said)
-            return self._note(decision, said, person)
+                return earlier
+            reply = policy(decision)
+            if inspect.isawaitable(reply):
+                return self._later(decision, reply)
+            return self._note(decision, reply, person)
 
         return answer
 
-    async def _later(self, decision: Decision, said: Awaitable[str]) -> str:
-        return self._note(decision, await said, False)
+    async def _later(self, decision: Decision, reply: Awaitable[str]) -> str:
+        return self._note(decision, await reply, False)
 
     def _note(self, decision: Decision, text: str, person: bool) -> str:
-        self.said.append(Said(decision.agent, decision.turn, text, person))
+        self.answers.append(Answer(decision.agent, decision.turn, text, person))
         self._known[decision.agent, decision.turn] = text
         return text
 
@@ -214,14 +214,14 @@ class ModelSeat:
             number = player.engine.submit(Request(prompt, sampling, player.adapter))
         except ContextOverflow:
             return ""
-        found = None
-        while found is None:
-            found = next((done for done in player.engine.step() if done.request_id == number), None)
-        if found.finish_reason == "error":
-            raise RuntimeError(f"the engine failed on {decision.agent!r}: {found.error}")
-        self._conversations[decision.agent].record(found.tokens)
-        self._tokens[decision.agent, decision.turn] = tuple(found.tokens)
-        return player.renderer.reply(found.tokens)
+        completion = None
+        while completion is None:
+            completion = next((done for done in player.engine.step() if done.request_id == number), None)
+        if completion.finish_reason == "error":
+            raise RuntimeError(f"the engine failed on {decision.agent!r}: {completion.error}")
+        self._conversations[decision.agent].record(completion.tokens)
+        self._tokens[decision.agent, decision.turn] = tuple(completion.tokens)
+        return player.renderer.reply(completion.tokens)
 
     def hear(self, decision: Decision) -> None:
         """Goes through a turn that was answered before, so that the next prompt has it as it was sampled."""

@@ -127,11 +127,12 @@ def _keys(file: Path | None) -> tuple[str, ...]:
     return keys
 
 
-def _adapters(given: Sequence[str], folder: Path) -> tuple[dict[str, Path], set[str]]:
+def _adapters(items: Sequence[str], folder: Path) -> tuple[dict[str, Path], set[str]]:
     """By name the adapter directories, and the base models that they say they are for; checkpoints become adapters
-    below `folder`."""
+    below `folder`.
+    """
     adapters, bases = {}, set()
-    for item in given:
+    for item in items:
         name, equals, word = item.partition("=")
         if not (name and equals and word):
             raise Refused(f"--adapter takes NAME=PATH; got {item!r}")
@@ -150,10 +151,10 @@ def _adapters(given: Sequence[str], folder: Path) -> tuple[dict[str, Path], set[
     return adapters, bases
 
 
-def _model(given: str | None, bases: set[str]) -> str:
+def _model(model: str | None, bases: set[str]) -> str:
     """The base model: as given, or the one that the adapters are for."""
-    if given is None and len(bases) > 1:
+    if model is None and len(bases) > 1:
         raise Refused(f"the adapters are for different models, {', '.join(sorted(bases))}; one server has one model")
-    if given is not None and bases - {given}:
-        print(f"note: adapters for {', '.join(sorted(bases - {given}))} are served over {given}", file=sys.stderr)
-    return given or next(iter(bases), "tiny")
+    if model is not None and bases - {model}:
+        print(f"note: adapters for {', '.join(sorted(bases - {model}))} are served over {model}", file=sys.stderr)
+    return model or next(iter(bases), "tiny")

@@ -11,16 +11,16 @@ from legos_train.cli.arguments import Parser, add_playing, env_names
 from legos_train.evaluation import Session, crossplay, leaderboard
 from legos_train.players import words
 
-DESCRIPTION = f"""Let every policy meet every other in every env, in all seats, on the same seeds.
+DESCRIPTION = f"""Play every policy against every other in every env, in all seats, on the same seeds.
 
-It prints ratings with intervals, the payoff of every pair, and the mixture that no policy beats (meta-Nash).
-Without envs and policies it shows the leaderboard, a file in which the games of all tournaments add up.
+Prints ratings with intervals, the payoff of every pair, and the mixture that no policy beats (meta-Nash).
+Without envs and policies it shows the leaderboard, a file that collects the games of all tournaments.
 
 {words.WORDS}"""
 EXAMPLES = """
 legos tournament KuhnPoker-v0 Nim-v0 -m tiny -m random -m optimal
 legos tournament KuhnPoker-v0 TicTacToe-v0 -m random -m optimal -n 20 --leaderboard board.sqlite
-legos tournament KuhnPoker-v0 -m runs/a -m runs/b -m tiny --out cups/ab    # goes on where it stopped
+legos tournament KuhnPoker-v0 -m runs/a -m runs/b -m tiny --out cups/ab    # the same command resumes
 legos tournament                                                           # the leaderboard
 """
 
@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     if not options.env and not names:
         if path is None or not path.exists():
             p.error(f"no envs and no policies are given, and there is no leaderboard at {path}")
-        return _show(leaderboard.Leaderboard(path).standings(options.seed), options.json)
+        return _show(crossplay.leaderboard_standings(leaderboard.Leaderboard(path), options.seed), options.json)
     if not options.env or len(names) < 2:
         p.error(f"a tournament takes at least one env and two different policies; got {options.env} and {names}")
     board = None if path is None else leaderboard.Leaderboard(path)
@@ -93,6 +93,6 @@ def lines(results: dict[str, Any]) -> Iterator[str]:
             yield f"error: {one['policy']} against {one['opponent']} in {one['env']}: {error}"
     yield from (f"note: {text}" for text in results["notes"])
     if "new_games" in results.get("leaderboard", {}):
-        found = results["leaderboard"]
-        said = "" if found["new_games"] else " (the same policies on the same seeds: another --seed gives new games)"
-        yield f"{found['new_games']} of {found['games']} games are new on the leaderboard {found['file']}{said}"
+        board = results["leaderboard"]
+        hint = "" if board["new_games"] else " (the same policies on the same seeds: another --seed gives new games)"
+        yield f"{board['new_games']} of {board['games']} games are new on the leaderboard {board['file']}{hint}"

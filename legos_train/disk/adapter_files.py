@@ -30,6 +30,7 @@ def save_adapter(folder: str | os.PathLike[str], weights: Mapping[str, mx.array]
     """Writes an adapter that `mlx_lm.load(base, adapter_path=folder)` reads.
 
     Args:
+        folder: made when missing.
         weights: LoRA matrices by mlx-lm's names.
         config: the content of `adapter_config.json`, plain JSON values.
 

@@ -54,6 +54,9 @@ def save(
     """Writes `root/step_N` and then prunes all but the newest `keep` whole ones.
 
     Args:
+        root: the folder of the checkpoints.
+        step: optimiser steps done; the checkpoint is `root/step_N`.
+        keep: how many checkpoints stay.
         arrays: by group (`adapter`, `optimizer`, `league_step_40`, ...), named arrays.
         state: JSON values; dictionary keys must be text, JSON has no others.
         files: anything else, such as a database dump, by file name.

@@ -237,6 +237,8 @@ def write_bytes(path: Path, data: bytes, points: str = "file") -> None:
     """Replaces a file in one step: after a crash it holds the old content or the new, never a part.
 
     Args:
+        path: the file.
+        data: its new content.
         points: the crash points passed are `{points}.written` and `{points}.renamed`.
 
     Raises:

@@ -10,30 +10,17 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from legos_envs.scoring import bradley_terry, openskill_ratings
 from legos_train.evaluation.games import Game, Pairing, Record
+from legos_train.evaluation.leaderboard import Leaderboard, Meeting
 from legos_train.evaluation.outcomes import TIE
 from legos_train.evaluation.session import Played, Session
 
-if TYPE_CHECKING:
-    from legos_train.evaluation.leaderboard import Leaderboard
-
 RESAMPLES = 200
-
-
-class Meeting(NamedTuple):
-    """A game between two entrants: `score` is what the first got, 1 for a win, 0.5 for a draw, 0 for a loss."""
-
-    key: str
-    env: str
-    first: str
-    second: str
-    score: float
-    seed: int
 
 
 def tournament(session: Session, policies: Sequence[str], board: Leaderboard | None) -> dict[str, Any]:
@@ -107,16 +94,24 @@ def standings(games: Sequence[Meeting], names: Sequence[str], seed: int) -> dict
     }
 
 
+def leaderboard_standings(board: Leaderboard, seed: int) -> dict[str, Any]:
+    """`standings` of all games on a leaderboard, with the OpenSkill ratings that each tournament updated."""
+    games = board.games()
+    names = list(dict.fromkeys(name for one in games for name in (one.first, one.second)))
+    facts = {"file": str(board.path), "games": len(games)}
+    return {**standings(games, names, seed), "openskill": board.skills() or None, "leaderboard": facts}
+
+
 def meetings(session: Session, played: Played) -> list[Meeting]:
     """The results of pairings; where a policy plays alone, those of comparing returns on the same seed."""
-    found: list[Meeting] = []
+    results: list[Meeting] = []
     alone: dict[str, list[tuple[str, dict[Any, Record]]]] = defaultdict(list)
     for pairing, records in played:
         args = ", ".join(f"{name}={json.dumps(value)}" for name, value in sorted(pairing.args.items()))
         env = f"{pairing.env} ({args})" if args else pairing.env
         if len(pairing.sides) > 1:
             first, second = entrant(session, pairing.policy), entrant(session, pairing.opponent)
-            found += [
+            results += [
                 Meeting(r["key"], env, first, second, r["score"], r["seed"]) for r in records if r["score"] is not None
             ]
         else:
@@ -129,13 +124,14 @@ def meetings(session: Session, played: Played) -> list[Meeting]:
                     margin = sum(one[where]["returns"].values()) - sum(other[where]["returns"].values())
                     score = 0.5 if abs(margin) <= TIE else float(margin > 0)
                     key = f"{one[where]['key']}|{other[where]['key']}"
-                    found.append(Meeting(key, env, first, second, score, where[0]))
-    return sorted(found, key=lambda one: one.seed)  # pairs take turns, as online ratings want it
+                    results.append(Meeting(key, env, first, second, score, where[0]))
+    return sorted(results, key=lambda one: one.seed)  # pairs take turns, as online ratings want it
 
 
 def payoffs(games: Sequence[Meeting], names: Sequence[str]) -> np.ndarray:
     """(N, N) what each row entrant gets from each column entrant, from -1 to 1: wins minus losses, each env counting
-    the same. NaN where two never met; 0 on the diagonal."""
+    the same. NaN where two never met; 0 on the diagonal.
+    """
     where = {name: i for i, name in enumerate(names)}
     by_env: dict[tuple[int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in games:
@@ -159,6 +155,7 @@ def ratings(
     Args:
         games: all results.
         seed: of the resamples.
+        resamples: how many fits the intervals rest on.
 
     Returns:
         By name: `elo`, `ci95`, `games`, `score` (the share of its games won, draws half).
@@ -179,11 +176,11 @@ def ratings(
 
     best = fit({env: np.ones(len(table)) for env, table in counts.items()})
     rng = np.random.default_rng(seed)
-    drawn: dict[str, list[float]] = {name: [] for name in names}
+    resampled: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(resamples):
         again = fit({env: rng.multinomial(len(t), np.full(len(t), 1 / len(t))) for env, t in counts.items()})
         for name, value in again.items():
-            drawn[name].append(value)
+            resampled[name].append(value)
     scores = {
         name: [o.score if o.first == name else 1 - o.score for o in games if name in (o.first, o.second)]
         for name in names
@@ -191,7 +188,7 @@ def ratings(
     return {
         name: {
             "elo": best[name],
-            "ci95": [float(end) for end in np.quantile(drawn[name] or [best[name]], [0.025, 0.975])],
+            "ci95": [float(end) for end in np.quantile(resampled[name] or [best[name]], [0.025, 0.975])],
             "games": len(scores[name]),
             "score": float(np.mean(scores[name])),
         }
@@ -232,7 +229,7 @@ def equilibrium(table: np.ndarray, names: Sequence[str]) -> tuple[dict[str, floa
 def online(games: Sequence[Meeting]) -> tuple[dict[str, dict[str, float]] | None, str | None]:
     """OpenSkill ratings, game by game in the order given, or why there are none."""
     try:
-        found = openskill_ratings({one.first: one.score, one.second: 1 - one.score} for one in games)
+        skills = openskill_ratings({one.first: one.score, one.second: 1 - one.score} for one in games)
     except ImportError as error:
         return None, str(error)
-    return {name: {"mu": s.mu, "sigma": s.sigma, "ordinal": s.ordinal} for name, s in found.items()}, None
+    return {name: {"mu": s.mu, "sigma": s.sigma, "ordinal": s.ordinal} for name, s in skills.items()}, None

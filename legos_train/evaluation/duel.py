@@ -39,10 +39,15 @@ def head_to_head(
     """Plays `games` games, rounded up to whole seeds: on each seed the policy takes every side in turn.
 
     Args:
+        rollouts: plays the episodes.
+        env_id: the env, as `rollouts` makes it.
         seats: the sides: single seats, or the seats that the policy takes together.
         policy: who plays them, by agent if there are several.
         opponent: who takes the other sides.
+        games: how many to play.
+        seed: the first seed.
         others: who plays the seats that are in nobody's competition, such as judges, as in `Job.players`.
+        options: the env's reset options.
 
     Returns:
         The row of `legos eval`, see `summary.row`.
@@ -65,9 +70,9 @@ def head_to_head(
     for game, episode in zip(schedule, episodes, strict=True):
         who = dict.fromkeys(episode.trajectories, "others") | dict.fromkeys(agents, "opponent")
         records.append(record(game, episode, who | dict.fromkeys(sides[game.side], "policy")))
-    found = row(schedule[0].pairing, records, seed, samples=1, failed=(), zero_sum=True)
-    if found["mean"] is None:
+    result = row(schedule[0].pairing, records, seed, samples=1, failed=(), zero_sum=True)
+    if result["mean"] is None:
         reasons = [str(t.info["reason"]) for e in episodes for t in e.trajectories.values() if t.info.get("reason")]
         first = next(iter(reasons), "not told")
-        raise NothingScored(f"no seed of {env_id} was scored in every seat; the first reason: {first}", found)
-    return found
+        raise NothingScored(f"no seed of {env_id} was scored in every seat; the first reason: {first}", result)
+    return result

@@ -53,9 +53,9 @@ class Measurer:
         """The model at a seat as training seats it, with another adapter (None: the base)."""
         role, trainable = course.slot.seats[agent]
         actor = actors.lookup(self.arena.players(course.slot), agent, role, trainable)
-        found = self.roster.player(replace(actor, model=actors.POLICY, top_p=1.0), course.slot.name, course.slot.make)
-        assert isinstance(found, ModelPlayer)
-        return replace(found, adapter=adapter)
+        player = self.roster.player(replace(actor, model=actors.POLICY, top_p=1.0), course.slot.name, course.slot.make)
+        assert isinstance(player, ModelPlayer)
+        return replace(player, adapter=adapter)
 
     def measure(self, adapter: str | None) -> dict[str, float]:
         """The numbers of every env; with several envs as `ENV/NUMBER`."""
@@ -96,7 +96,7 @@ class Measurer:
         own: dict[str, Any] = {agent: self.player(course, agent, adapter) for agent in live or slot.trained}
         mine = [agent for agent in own if slot.seats[agent][1]] or list(own)  # judges that the policy plays get nothing
         sides = [side for side in sides_of(course.env.infos) if set(side) <= set(live)]
-        listed = course.env.infos[course.env.agent_selection].get("legal_actions")
+        legal = course.env.infos[course.env.agent_selection].get("legal_actions")
 
         def played(sides: Sequence[Sequence[str]], opponent: Any, games: int) -> dict[str, Any]:
             try:
@@ -114,14 +114,15 @@ class Measurer:
             except NothingScored as none:  # no reason to end a run: its judge may be understood in other games
                 return none.row
 
-        if listed and len(sides) > 1:
+        if legal and len(sides) > 1:
             return numbers_of(played(sides, RandomPolicy(), self.games), "vs_random")
         games = max(1, self.games // len(mine))
         return numbers_of(played([mine], own[mine[0]], games), "return", by_role=True)
 
     def key(self, numbers: dict[str, float]) -> tuple[str, int] | None:
         """The number that `best` is chosen by, the first env's, and 1 or -1 for whether more of it is better; None
-        where no game of it could be scored."""
+        where no game of it could be scored.
+        """
         first = f"{next(iter(self.courses))}/" if len(self.courses) > 1 else ""
         for name in numbers:
             kind = name.removeprefix(first)

@@ -37,28 +37,28 @@ def env_words(words: Iterable[str], assignments: Sequence[str]) -> dict[str, Env
     Raises:
         SettingError: two envs have one title or are the same, or an argument is for none of them.
     """
-    found: dict[str, EnvWord] = {}
+    envs: dict[str, EnvWord] = {}
     for word in dict.fromkeys(words):
         named = NAMED.fullmatch(word)
         title, name = (named[1], named[2]) if named else (word, word)
-        if title in found:
-            raise SettingError(f"two envs are called {title!r}: {found[title].id} and {name}; give one another name")
-        found[title] = EnvWord(title, name, {})
-    given = parse_assignments(assignments, "--arg")
+        if title in envs:
+            raise SettingError(f"two envs are called {title!r}: {envs[title].id} and {name}; give one another name")
+        envs[title] = EnvWord(title, name, {})
+    arguments = parse_assignments(assignments, "--arg")
     for special in (False, True):
-        for key, value in given.items():
+        for key, value in arguments.items():
             title, colon, name = key.rpartition(":")
             if bool(colon) != special:
                 continue
-            if special and title not in found:
-                raise SettingError(f"--arg {key}=... is for an env called {title!r}; there are {', '.join(found)}")
-            for one in [found[title]] if special else found.values():
+            if special and title not in envs:
+                raise SettingError(f"--arg {key}=... is for an env called {title!r}; there are {', '.join(envs)}")
+            for one in [envs[title]] if special else envs.values():
                 one.args[name] = value
-    for title, one in found.items():
-        for other in list(found.values())[list(found).index(title) + 1 :]:
+    for title, one in envs.items():
+        for other in list(envs.values())[list(envs).index(title) + 1 :]:
             if one[1:] == other[1:]:
                 raise SettingError(f"{title} and {other.title} are the same env with the same arguments")
-    return found
+    return envs
 
 
 def made(name: str, args: Mapping[str, Any]) -> AECEnv:
@@ -76,8 +76,8 @@ def made(name: str, args: Mapping[str, Any]) -> AECEnv:
         mistake = isinstance(error, TypeError) and "argument" not in str(error)  # in the env's own code
         if missing or mistake:
             raise
-        given = f" with {' '.join(f'{key}={value!r}' for key, value in args.items())}" if args else ""
+        arguments = f" with {' '.join(f'{key}={value!r}' for key, value in args.items())}" if args else ""
         raise SettingError(
-            f"{name} cannot be made{given}: {error}. `legos envs show {name}` has its arguments; with several envs, "
-            "--arg ENV:NAME=VALUE is for one of them"
+            f"{name} cannot be made{arguments}: {error}. `legos envs show {name}` has its arguments; with several "
+            "envs, --arg ENV:NAME=VALUE is for one of them"
         ) from error

@@ -31,7 +31,9 @@ def action_probabilities(
     """The models' own probabilities of the legal actions, each as the tokens `[move]` and the end of the turn.
 
     Args:
+        env: the game that is played.
         players: who answers, by player number.
+        info_sets: where the models are asked.
 
     Returns:
         The probabilities by information set, normalised over the legal moves, and the mass that is left over there:
@@ -88,11 +90,12 @@ def policy_metrics(env: GameEnv, policy: PolicyTable) -> dict[str, float]:
 
 def report(env: GameEnv, policy: PolicyTable) -> dict[str, Any]:
     """`policy_metrics`; by seat `value` (the return when all play the policy) and `best_response` (the return of who
-    plays the best answer to it from that seat); the sum of `regrets`, and those information sets that have most."""
+    plays the best answer to it from that seat); the sum of `regrets`, and those information sets that have most.
+    """
     seats = env.possible_agents
     values = exact.expected_returns(env.game, policy.__getitem__)
-    found = sorted(regrets(env.game, policy).items(), key=lambda item: -item[1].regret)
-    total = sum(one.regret for _, one in found)
+    by_regret = sorted(regrets(env.game, policy).items(), key=lambda item: -item[1].regret)
+    total = sum(one.regret for _, one in by_regret)
     return {
         **policy_metrics(env, policy),
         "value": {seat: float(value) for seat, value in zip(seats, values)},
@@ -103,7 +106,7 @@ def report(env: GameEnv, policy: PolicyTable) -> dict[str, Any]:
         "regret_sum": total,
         "regret": [
             {"seat": seats[info.player], "view": info.view, "best": one.best, "regret": one.regret, "reach": one.reach}
-            for info, one in found[:MOST_REGRETS]
+            for info, one in by_regret[:MOST_REGRETS]
             if one.regret > NOTHING
         ],
     }
@@ -121,7 +124,8 @@ def value_against(game: Game, policy: PolicyTable, opponent: PolicyTable, player
 class Regret:
     """`regret`: what the best move of an information set would add to the return on average over all deals, if its
     player made for it and all else stayed (immediate counterfactual regret). `reach`: how often it is reached when all
-    play the policy. `best`: that move."""
+    play the policy. `best`: that move.
+    """
 
     regret: float
     reach: float
@@ -130,25 +134,16 @@ class Regret:
 
 def regrets(game: Game, policy: PolicyTable) -> dict[InfoSet, Regret]:
     """The regret of every information set. Zinkevich et al. 2007, "Regret Minimization in Games with Incomplete
-    Information", equation 7; by their theorem 3 the sum bounds NashConv, and it is 0 only at an equilibrium."""
+    Information", equation 7; by their theorem 3 the sum bounds NashConv, and it is 0 only at an equilibrium.
+    """
     graph = exact.graph_of(game)
     table = graph.probabilities(policy.__getitem__)
-    values: list[tuple[float, ...]] = [()] * len(graph.states)
-    for node in reversed(range(len(graph.states))):  # parents come before children
-        at = graph.where[node]
-        values[node] = (
-            graph.returns[node]
-            if at < 0
-            else tuple(
-                sum(p * values[child][player] for p, child in zip(table[at], graph.children[node]))
-                for player in range(game.num_players)
-            )
-        )
+    values = graph.values(table)
     everybody = graph.reach([table] * game.num_players)
     without = [
         graph.reach([None if i == p else table for i in range(game.num_players)]) for p in range(game.num_players)
     ]
-    found: dict[InfoSet, Regret] = {}
+    result: dict[InfoSet, Regret] = {}
     for at, info in enumerate(graph.infosets):
         weights = [without[info.player][node] for node in graph.members[at]]
         moves = [
@@ -158,8 +153,8 @@ def regrets(game: Game, policy: PolicyTable) -> dict[InfoSet, Regret]:
         best = max(range(len(moves)), key=moves.__getitem__)
         gain = moves[best] - sum(p * value for p, value in zip(table[at], moves))
         reach = sum(everybody[node] for node in graph.members[at])
-        found[info] = Regret(max(0.0, float(gain)), float(reach), info.legal[best])
-    return found
+        result[info] = Regret(max(0.0, float(gain)), float(reach), info.legal[best])
+    return result
 
 
 def solvable(env: AECEnv) -> bool:
@@ -206,6 +201,7 @@ class ExactResults:
         """`{"exact": ...}`; nothing where the game cannot be solved or the policy's probabilities are not known.
 
         Args:
+            pairing: a policy and its opponent.
             env: of the pairing, unwrapped.
         """
         if not solvable(env):
@@ -216,15 +212,15 @@ class ExactResults:
         key = pairing.title, pairing.policy
         if key not in self._reports:
             self._reports[key] = report(env, policy) | ({} if illegal is None else {"illegal": illegal})
-        found = dict(self._reports[key])
+        numbers = dict(self._reports[key])
         if pairing.opponent != pairing.policy and len(pairing.sides) > 1:
             opponent, _ = self._table(pairing, env, pairing.opponent)
             if opponent is not None:
-                found["against_opponent"] = {
+                numbers["against_opponent"] = {
                     seat: value_against(env.game, policy, opponent, player)
                     for player, seat in enumerate(env.possible_agents)
                 }
-        return {"exact": found}
+        return {"exact": numbers}
 
     def _table(self, pairing: Pairing, env: Any, word: str) -> tuple[PolicyTable | None, float | None]:
         """The probabilities of a policy, and how much of them goes to illegal answers (None: code gives none)."""
@@ -234,8 +230,8 @@ class ExactResults:
         return self._tables[key]
 
     def _ask(self, pairing: Pairing, env: Any, word: str) -> tuple[PolicyTable | None, float | None]:
-        if (known := code_table(env, word)) is not None:
-            return known, None
+        if (table := code_table(env, word)) is not None:
+            return table, None
         player = self.player(pairing.env, pairing.args, word)
         if not hasattr(player, "renderer"):
             return None, None

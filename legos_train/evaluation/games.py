@@ -96,6 +96,8 @@ def record(game: Game, episode: Episode, seated: Mapping[str, str]) -> Record:
     where nothing can be compared; `turns` of the policy; `usage` by policy; `correct` where the env says so.
 
     Args:
+        game: what was scheduled.
+        episode: how it was played.
         seated: who played, by agent.
     """
     pairing, own = game.pairing, game.pairing.sides[game.side]
@@ -142,26 +144,27 @@ def _score(
 
 def usage_of(tables: Mapping[str, Trajectory], seated: Mapping[str, str]) -> dict[str, dict[str, float]]:
     """By policy: `actions`, and where known `prompt_tokens`, `completion_tokens` and `cost` in US dollars; how many
-    answers were `cut_off` by the limit of tokens, and how many prompts were `too_long` for the model's context."""
-    found: dict[str, dict[str, float]] = {}
+    answers were `cut_off` by the limit of tokens, and how many prompts were `too_long` for the model's context.
+    """
+    usage: dict[str, dict[str, float]] = {}
     for agent, trajectory in tables.items():
         for turn in trajectory.turns:
-            total = found.setdefault(seated[agent], {"actions": 0})
+            total = usage.setdefault(seated[agent], {"actions": 0})
             total["actions"] += 1
             if (kind := SHORT.get(turn.finish_reason or "")) is not None:
                 total[kind] = total.get(kind, 0) + 1
-            said = getattr(turn.action, "usage", None)
+            reported = getattr(turn.action, "usage", None)
             if turn.prompt_tokens is not None and turn.action_tokens is not None:
                 counts: dict[str, float] = {
                     "prompt_tokens": len(turn.prompt_tokens),
                     "completion_tokens": len(turn.action_tokens),
                 }
-            elif said is not None:
-                counts = {"prompt_tokens": said.prompt_tokens, "completion_tokens": said.completion_tokens}
-                if said.cost is not None:
-                    counts["cost"] = said.cost
+            elif reported is not None:
+                counts = {"prompt_tokens": reported.prompt_tokens, "completion_tokens": reported.completion_tokens}
+                if reported.cost is not None:
+                    counts["cost"] = reported.cost
             else:
                 continue
             for name, value in counts.items():
                 total[name] = total.get(name, 0) + value
-    return found
+    return usage

@@ -20,6 +20,7 @@ def bootstrap_interval(values: ArrayLike, seed: int, resamples: int = 2000) -> l
     Args:
         values: (N,), one per seed: what was played on one seed belongs together and is averaged before.
         seed: of the resamples.
+        resamples: how many are drawn.
 
     Returns:
         Its two ends; for N = 1 the value twice, which says nothing.
@@ -77,6 +78,7 @@ def needed(values: ArrayLike, difference: float | None = None, power: float = 0.
     Args:
         values: (N,) as of `bootstrap_interval`.
         difference: the effect to be found; the mean by default.
+        power: probability of finding the effect.
     """
     sample = np.asarray(values, float)
     effect = float(sample.mean()) if difference is None else difference
@@ -108,13 +110,13 @@ def advice(values: Sequence[float], interval: Sequence[float], per_value: int, w
         )
     if not interval[0] <= 0 <= interval[1]:
         return None
-    wanted = needed(values)
-    if wanted is None:
+    count = needed(values)
+    if count is None:
         return f"{what}: none was seen in {games}; the interval says how large it may still be."
     detectable = (NormalDist().inv_cdf(LEVEL) + NormalDist().inv_cdf(0.8)) * float(np.std(values, ddof=1)) / n**0.5
     return (
         f"{what} of {mean:+.3g} cannot be told from 0: {games} are too few. If it is real, about "
-        f"{wanted * per_value} games would show it with 80 % probability; this many show {detectable:.2g} or more."
+        f"{count * per_value} games would show it with 80 % probability; this many show {detectable:.2g} or more."
     )
 
 
@@ -138,6 +140,7 @@ def mean_and_pass(correct: Sequence[Sequence[bool]], seed: int) -> dict[str, flo
 
     Args:
         correct: per problem, whether each of its answers was right; K is the smallest number of answers.
+        seed: of the resamples.
 
     Raises:
         ValueError: no problem, or one without answers.

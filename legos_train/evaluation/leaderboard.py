@@ -12,10 +12,9 @@ import sys
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from legos_envs.scoring import openskill_ratings
-from legos_train.evaluation.crossplay import Meeting, standings
 
 FORMAT = 1
 SCHEMA = (
@@ -26,14 +25,25 @@ SCHEMA = (
 )
 
 
+class Meeting(NamedTuple):
+    """A game between two entrants: `score` is what the first got, 1 for a win, 0.5 for a draw, 0 for a loss."""
+
+    key: str
+    env: str
+    first: str
+    second: str
+    score: float
+    seed: int
+
+
 class LeaderboardError(ValueError):
     """The file cannot be used; the message says why."""
 
 
 def default_path() -> Path:
     """Where the leaderboard is: `LEGOS_DATA`, else the user's data directory."""
-    if given := os.environ.get("LEGOS_DATA"):
-        return Path(given) / "leaderboard.sqlite"
+    if folder := os.environ.get("LEGOS_DATA"):
+        return Path(folder) / "leaderboard.sqlite"
     if sys.platform == "darwin":
         return Path.home() / "Library/Application Support/legos/leaderboard.sqlite"
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "legos/leaderboard.sqlite"
@@ -94,13 +104,6 @@ class Leaderboard:
             return
         db.executemany("INSERT OR REPLACE INTO skills VALUES (?, ?, ?)", [(name, *s) for name, s in rated.items()])
         db.execute("UPDATE games SET rated = 1 WHERE NOT rated")
-
-    def standings(self, seed: int) -> dict[str, Any]:
-        """`crossplay.standings` of all games, with the OpenSkill ratings that each tournament updated."""
-        games = self.games()
-        names = list(dict.fromkeys(name for one in games for name in (one.first, one.second)))
-        facts = {"file": str(self.path), "games": len(games)}
-        return {**standings(games, names, seed), "openskill": self.skills() or None, "leaderboard": facts}
 
     def games(self) -> list[Meeting]:
         """All games, in the order in which they were counted."""

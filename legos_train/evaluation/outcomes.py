@@ -20,6 +20,8 @@ def outcome_of(episode: Episode, agent: str, seats: Collection[str] | None = Non
     answer (`info["correct"]`), else by a return above 0.
 
     Args:
+        episode: a finished episode.
+        agent: whose outcome it is.
         seats: those in competition; by default all that the record calls trainable, which a void match no longer is.
     """
     own = episode.trajectories[agent]

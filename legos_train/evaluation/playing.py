@@ -102,26 +102,26 @@ class Stage:
             for turn in trajectory.turns:
                 if turn.finish_reason is None:
                     turn.finish_reason = getattr(turn.action, "finish_reason", None)
-        kept = record(game, episode, who)
+        data = record(game, episode, who)
         seats = [agent for side in game.pairing.sides for agent in side]
 
         def line() -> dict[str, Any]:
             truth = self._truth(game.pairing)
             outcomes = {agent: outcome_of(episode, agent, seats) for agent in seats}
             decode = self._decoders(game, episode, declared)
-            return line_of(episode, kept, outcomes, who, None if truth is None else truth(episode), decode)
+            return line_of(episode, data, outcomes, who, None if truth is None else truth(episode), decode)
 
-        self.journal.add(kept, line)
+        self.journal.add(data, line)
 
     def _decoders(self, game: Game, episode: Episode, declared: Mapping[str, bool]) -> dict[str, Callable[[int], str]]:
         """The text of a token, for the seats that a model in this process played."""
         players = self._seated[game.pairing.key, game.side]
-        found: dict[str, Callable[[int], str]] = {}
+        decoders: dict[str, Callable[[int], str]] = {}
         for agent, trajectory in episode.trajectories.items():
             player = actors.lookup(players, agent, trajectory.role, declared.get(agent, True))
             if (renderer := getattr(player, "renderer", None)) is not None:
-                found[agent] = partial(_text, renderer.tokenizer)
-        return found
+                decoders[agent] = partial(_text, renderer.tokenizer)
+        return decoders
 
     def _truth(self, pairing: Pairing) -> Callable[[Episode], Any] | None:
         """What each move cost, where the game is solved: the viewer leads from a lost game to its worst move."""

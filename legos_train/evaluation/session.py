@@ -60,9 +60,9 @@ class Session:
             word = self.envs[title]
             env = self._made[title] = made(word.id, word.args)
             env.reset(seed=0)
-            known = {*env.infos, *(info.get("role", agent) for agent, info in env.infos.items())}
-            if unknown := set(self.fixed) - known:
-                raise SettingError(f"no agent or role {sorted(unknown)} in {title}; it has {sorted(known)}")
+            names = {*env.infos, *(info.get("role", agent) for agent, info in env.infos.items())}
+            if unknown := set(self.fixed) - names:
+                raise SettingError(f"no agent or role {sorted(unknown)} in {title}; it has {sorted(names)}")
         return self._made[title]
 
     def pairing(self, title: str, policy: str, opponent: str) -> Pairing:
@@ -180,8 +180,8 @@ class Session:
     def facts(self) -> dict[str, Any]:
         """What decided the results beside envs and policies."""
         names = ("games", "samples", "seed", "temperature", "judge_temperature", "max_tokens", "system", "renderer")
-        found = {name: getattr(self.options, name) for name in names if hasattr(self.options, name)}
-        return {"version": legos_envs.__version__, **found, "seats": self.fixed, "body": self.cast.body}
+        values = {name: getattr(self.options, name) for name in names if hasattr(self.options, name)}
+        return {"version": legos_envs.__version__, **values, "seats": self.fixed, "body": self.cast.body}
 
     def remarks(self, pairing: Pairing) -> list[str]:
         """What a reader of the numbers of a pairing should know about how they came about."""

@@ -28,6 +28,7 @@ def row(
     With problems that have a right answer also `accuracy`: mean@K and pass@k. `alone`: there is no opponent.
 
     Args:
+        pairing: a policy and its opponent.
         records: of the games wanted.
         seed: of the resamples.
         samples: how often each seed was wanted from each side.
@@ -38,7 +39,7 @@ def row(
     values = [float(np.mean([_value(r) for r in group])) for group in whole.values()]
     outcomes = Counter(kind for r in records for kind in r["outcomes"].values())
     total = sum(outcomes.values())
-    found: Row = {
+    result: Row = {
         "env": pairing.title,
         "args": dict(pairing.args),
         "policy": pairing.policy,
@@ -61,32 +62,32 @@ def row(
         "advice": [],
     }
     if failed:
-        found["errors"] = [f"{count} x {text}" for text, count in Counter(failed).most_common(3)]
-        found["advice"].append(
+        result["errors"] = [f"{count} x {text}" for text, count in Counter(failed).most_common(3)]
+        result["advice"].append(
             f"{len(failed)} games could not be played; with --out, the same command plays them later."
         )
-    found["advice"] += short_answers(found["usage"])
+    result["advice"] += short_answers(result["usage"])
     if not values:
-        found["advice"].append("no seed was scored in every seat: there is no mean.")
-        return found
+        result["advice"].append("no seed was scored in every seat: there is no mean.")
+        return result
     per_seed = len(pairing.sides) * samples
     rivals = len(pairing.sides) > 1
     even = len(values) == 1 or np.ptp(values) == 0  # without an opponent 0 means nothing, but certainty would
-    if not rivals and even and (said := advice(values, found["ci95"], per_seed, "the mean return")):
-        found["advice"].append(said)
-    if rivals and zero_sum and (said := advice(values, found["ci95"], per_seed, "the mean return")):
-        found["advice"].append(said)
+    if not rivals and even and (note := advice(values, result["ci95"], per_seed, "the mean return")):
+        result["advice"].append(note)
+    if rivals and zero_sum and (note := advice(values, result["ci95"], per_seed, "the mean return")):
+        result["advice"].append(note)
     if rivals and not zero_sum and (margins := [m for g in whole.values() if (m := _margin(g)) is not None]):
-        found |= {"margin": float(np.mean(margins)), "margin_ci95": bootstrap_interval(margins, seed)}
-        if said := advice(margins, found["margin_ci95"], per_seed, "wins minus losses"):
-            found["advice"].append(said)
+        result |= {"margin": float(np.mean(margins)), "margin_ci95": bootstrap_interval(margins, seed)}
+        if note := advice(margins, result["margin_ci95"], per_seed, "wins minus losses"):
+            result["advice"].append(note)
     problems = _answers(one for group in whole.values() for one in group)
     if problems:
-        found["accuracy"] = mean_and_pass(problems, seed)
+        result["accuracy"] = mean_and_pass(problems, seed)
         shares = [sum(right) / len(right) for right in problems]
-        if not even and np.ptp(shares) == 0 and (said := advice(shares, (0, 0), per_seed, "the accuracy")):
-            found["advice"].append(said)
-    return found
+        if not even and np.ptp(shares) == 0 and (note := advice(shares, (0, 0), per_seed, "the accuracy")):
+            result["advice"].append(note)
+    return result
 
 
 def comparisons(rows: Sequence[tuple[Pairing, Sequence[Record]]], seed: int, samples: int) -> list[Row]:
@@ -94,7 +95,7 @@ def comparisons(rows: Sequence[tuple[Pairing, Sequence[Record]]], seed: int, sam
 
     `difference`: mean return of `first` minus that of `second` over the `seeds` that both have whole.
     """
-    found = []
+    results = []
     for i, (one, first) in enumerate(rows):
         for other, second in rows[i + 1 :]:
             alone = len(one.sides) == 1  # then everybody is his own opponent
@@ -109,8 +110,8 @@ def comparisons(rows: Sequence[tuple[Pairing, Sequence[Record]]], seed: int, sam
                 continue
             values = [float(np.mean([_value(r) for r in a[n]]) - np.mean([_value(r) for r in b[n]])) for n in both]
             interval = bootstrap_interval(values, seed)
-            said = advice(values, interval, per_seed, f"the difference between {one.policy} and {other.policy}")
-            found.append(
+            note = advice(values, interval, per_seed, f"the difference between {one.policy} and {other.policy}")
+            results.append(
                 {
                     "env": one.title,
                     "opponent": "nobody" if alone else one.opponent,
@@ -119,10 +120,10 @@ def comparisons(rows: Sequence[tuple[Pairing, Sequence[Record]]], seed: int, sam
                     "seeds": len(both),
                     "difference": float(np.mean(values)),
                     "ci95": interval,
-                    "advice": [said] if said else [],
+                    "advice": [note] if note else [],
                 }
             )
-    return found
+    return results
 
 
 def by_seed(records: Iterable[Record], wanted: int) -> dict[Any, list[Record]]:
@@ -133,11 +134,11 @@ def by_seed(records: Iterable[Record], wanted: int) -> dict[Any, list[Record]]:
     seeds: dict[int, list[Record]] = defaultdict(list)
     for one in records:
         seeds[one["seed"]].append(one)
-    found: dict[Any, list[Record]] = defaultdict(list)
+    groups: dict[Any, list[Record]] = defaultdict(list)
     for _, group in sorted(seeds.items()):
         if len(group) == wanted and not any("unscored" in one["outcomes"].values() for one in group):
-            found[_evidence(group[0])] += group
-    return dict(found)
+            groups[_evidence(group[0])] += group
+    return dict(groups)
 
 
 def _evidence(one: Record) -> tuple[str, int]:
@@ -148,10 +149,10 @@ def _evidence(one: Record) -> tuple[str, int]:
 
 def usage(records: Iterable[Record]) -> dict[str, dict[str, float]]:
     """By policy: actions, tokens and cost, and tokens per action."""
-    found: dict[str, Counter[str]] = {}
+    totals: dict[str, Counter[str]] = {}
     for one in records:
         for policy, counts in one["usage"].items():
-            found.setdefault(policy, Counter()).update(counts)
+            totals.setdefault(policy, Counter()).update(counts)
     return {
         policy: {
             **counts,
@@ -161,23 +162,23 @@ def usage(records: Iterable[Record]) -> dict[str, dict[str, float]]:
                 else {}
             ),
         }
-        for policy, counts in found.items()
+        for policy, counts in totals.items()
     }
 
 
 def short_answers(used: dict[str, dict[str, float]]) -> list[str]:
     """What to say of policies whose answers were not whole: such numbers measure a limit, not the policy."""
-    said = []
+    notes = []
     for policy, counts in used.items():
         actions = counts["actions"]
         if (cut := counts.get("cut_off", 0)) > MANY_SHORT * actions:
-            said.append(f"{cut:.0f} of {actions:.0f} answers of {policy} were cut off: raise --max-tokens.")
+            notes.append(f"{cut:.0f} of {actions:.0f} answers of {policy} were cut off: raise --max-tokens.")
         if long := counts.get("too_long", 0):
-            said.append(
+            notes.append(
                 f"{long:.0f} of {actions:.0f} prompts of {policy} left no room for an answer in its context: invalid "
                 "moves."
             )
-    return said
+    return notes
 
 
 def _share_interval(records: Sequence[Record], kind: str, seed: int) -> list[float]:
@@ -199,12 +200,12 @@ def _margin(group: Sequence[Record]) -> float | None:
 
 def _grouped(whole: dict[Any, list[Record]], by: str) -> dict[str, dict[Any, list[float]]]:
     """By seat or role, then by seed, the returns."""
-    found: dict[str, dict[Any, list[float]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[str, dict[Any, list[float]]] = defaultdict(lambda: defaultdict(list))
     for number, group in whole.items():
         for one in group:
             for agent, value in one["returns"].items():
-                found[agent if by == "seat" else one["roles"][agent]][number].append(value)
-    return found
+                groups[agent if by == "seat" else one["roles"][agent]][number].append(value)
+    return groups
 
 
 def _mean(group: dict[Any, list[float]]) -> float:
@@ -213,8 +214,8 @@ def _mean(group: dict[Any, list[float]]) -> float:
 
 def _answers(records: Iterable[Record]) -> list[list[bool]]:
     """Per problem, whether each answer was right; empty where the env has no right answers."""
-    found: dict[Any, list[bool]] = defaultdict(list)
+    answers: dict[Any, list[bool]] = defaultdict(list)
     for one in records:
         if one["correct"] is not None or one["problem"] is not None:  # nothing said at all: not right
-            found[one["seed"] if one["problem"] is None else one["problem"]].append(bool(one["correct"]))
-    return list(found.values())
+            answers[one["seed"] if one["problem"] is None else one["problem"]].append(bool(one["correct"]))
+    return list(answers.values())

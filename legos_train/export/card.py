@@ -4,26 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from legos_train.export.run_source import Source
 from legos_train.observe import eval_numbers
 
-if TYPE_CHECKING:
-    from legos_train.export.hub import Source
-
-NAMES = {
-    "nash_conv": "NashConv, exact (0 is an equilibrium)",
-    "optimal_move": "probability of an optimal move, exact",
-    "no_loss": "no-loss rate against random play, exact",
-    "no_loss_optimal": "no-loss rate against optimal play, exact",
-    "illegal": "probability of an illegal answer, exact",
-    "vs_random": "mean return against random play, played",
-    "accuracy": "right answers, played",
-    "win": "games won, played",
-    "draw": "games drawn, played",
-    "loss": "games lost, played",
-    "invalid": "games ended by an invalid move, played",
-}
 PLAYED = ("vs_random",)
 LOCAL = ("run_dir", "init_adapter", "server", "logs")
 """Settings that say something about a machine or an account; the card leaves them out."""
@@ -40,7 +25,7 @@ def card(source: Source, base: str | None, license: str | None) -> str:
     games = ", ".join(f"`{name}`" for name, _ in envs)
     model = f"[{base}](https://huggingface.co/{base})" if base else "`tiny`, the model that comes with Legos"
     credit, loss = config.get("credit", {}).get("name", ""), config.get("loss", {}).get("name", "")
-    played = f"{result.get('steps')} steps of {config.get('batch_size')} episodes"
+    amount = f"{result.get('steps')} steps of {config.get('batch_size')} episodes"
     lines = [
         f"# LoRA adapter for {games}",
         "",
@@ -50,7 +35,7 @@ def card(source: Source, base: str | None, license: str | None) -> str:
         "|---|---|",
         *(f"| game | `{name}` {_shown(args)}|" for name, args in envs),
         f"| opponents in training | {_opponents(config.get('league', {}))} |",
-        f"| method | {credit} credit, {loss} loss, {played} |",
+        f"| method | {credit} credit, {loss} loss, {amount} |",
         f"| trained on | `{trained_on(config.get('model', 'tiny'), base)}` |",
         f"| weights | {_weights(source)} |",
         f"| seed | {config.get('seed', 0)} |",
@@ -96,8 +81,8 @@ def _numbers(source: Source) -> list[str]:
 
 
 def _label(key: str) -> str:
-    env, slash, name = key.rpartition("/")
-    return f"{env}{slash and ': '}{NAMES.get(name, name)}"
+    kind = "exact" if key.rpartition("/")[2] in eval_numbers.EXACT else "played"
+    return f"{eval_numbers.metric_name(key)}, {kind}"
 
 
 def _use(source: Source, base: str | None) -> list[str]:
@@ -112,15 +97,15 @@ def _use(source: Source, base: str | None) -> list[str]:
 
 def _opponents(league: Mapping[str, Any]) -> str:
     mode = league.get("mode", "mirror")
-    said = {
+    text = {
         "mirror": "itself in every seat",
         "fsp": "earlier versions of itself, all equally often",
         "pfsp": "earlier versions of itself, the harder the more often",
         "psro": "earlier versions of itself, by the meta-Nash of their payoffs",
         "fixed": "fixed opponents only",
     }.get(mode, mode)
-    listed = [str(o) if "/" not in str(o) else "another model" for o in league.get("opponents", ())]
-    return said + (f"; {', '.join(listed)}" if listed else "")
+    names = [str(o) if "/" not in str(o) else "another model" for o in league.get("opponents", ())]
+    return text + (f"; {', '.join(names)}" if names else "")
 
 
 def _weights(source: Source) -> str:

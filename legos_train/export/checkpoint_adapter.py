@@ -34,16 +34,16 @@ def unpack(spec: str, folder: Path) -> tuple[str, Path]:
         weights, scale, step = words.read_weights(checkpoint)
     except checkpoint_files.Damaged as error:
         raise ExportError(f"{spec!r}: the checkpoint is damaged: {error}") from None
-    found = [(match, array) for name, array in weights.items() if (match := _MATRIX.search(name))]
+    matrices = [(match, array) for name, array in weights.items() if (match := _MATRIX.search(name))]
     parameters = {
-        "rank": min(array.shape[match[0].endswith("_a")] for match, array in found),
+        "rank": min(array.shape[match[0].endswith("_a")] for match, array in matrices),
         "scale": scale,
         "dropout": 0.0,
-        "keys": sorted({match[2] for match, _ in found}),
+        "keys": sorted({match[2] for match, _ in matrices}),
     }
     config = {
         "fine_tune_type": "lora",
-        "num_layers": len({match[1] for match, _ in found}),  # counted from the last one, which is always trained
+        "num_layers": len({match[1] for match, _ in matrices}),  # counted from the last one, which is always trained
         "lora_parameters": parameters,
         "legos": {"base_model": base, "env": _title(spec), "step": step, "weights": f"checkpoint step_{step}"},
     }

@@ -1,12 +1,4 @@
-"""What leaves Legos: adapters for PEFT and the hub, rollouts as data sets, environments for verifiers.
-
-`legos export FORMAT ...` (cli_export.py) is the command line of these functions.
-
-    peft.py        mlx-lm adapter <-> PEFT adapter
-    hub.py         a folder with adapter and model card (card.py), and pushing it when asked to
-    rows.py        rollouts.jsonl -> JSONL or Parquet, one row per turn or per episode
-    verifiers.py   an environment as a package for verifiers v1 (prime-rl)
-"""
+"""The folder that an export writes into."""
 
 from __future__ import annotations
 

@@ -6,103 +6,18 @@ before and after with their seeds, who it played, the settings, and a hash of th
 
 from __future__ import annotations
 
-import hashlib
 import json
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from inference import tensors
 from legos_train.disk import fsops
-from legos_train.errors import ExportError, PolicyError
+from legos_train.errors import ExportError
 from legos_train.export import peft
 from legos_train.export.card import card, trained_on
-from legos_train.export.checkpoint_adapter import is_checkpoint, unpack
 from legos_train.export.folder import fresh_folder
-from legos_train.observe import eval_numbers
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A run: its directory, config as plain values, config hash, result, which weights are meant, and their folder."""
-
-    path: Path
-    config: dict[str, Any]
-    digest: str
-    result: dict[str, Any]
-    which: str
-    adapter: Path
-
-    @property
-    def after(self) -> dict[str, Any]:
-        """The numbers of the weights that are exported."""
-        kind = self.result["published"] if self.which == "adapter" else self.which
-        found: dict[str, Any] = self.result.get(kind) or {}
-        return found
-
-    @property
-    def envs(self) -> list[tuple[str, dict[str, Any]]]:
-        """Id and constructor arguments of each environment."""
-        entries = self.config.get("env", "KuhnPoker-v0")
-        listed = entries if isinstance(entries, list) else [entries]
-        tables: list[dict[str, Any]] = [{"id": e} if isinstance(e, str) else e for e in listed]
-        shared: dict[str, Any] = self.config.get("env_args", {})
-        return [(t["id"], {**t.get("args", {}), **shared}) for t in tables]
-
-
-def open_run(spec: str, scratch: Path | None = None) -> Source:
-    """The run called `runs/x`, `runs/x@last`, `runs/x@best` or `runs/x@step_40`.
-
-    Args:
-        scratch: a folder for the adapter of a checkpoint. Such a run need not have finished.
-
-    Raises:
-        ExportError: it is no run, has not finished, or has no such weights.
-        PolicyError: the checkpoint is not kept.
-    """
-    name, _, which = spec.partition("@")
-    path = Path(name)
-    if not (path / "config.toml").is_file():
-        raise ExportError(f"{name!r} is no run directory (no config.toml in it)")
-    data = (path / "config.toml").read_bytes()
-    try:
-        config = tomllib.loads(data.decode())
-        if is_checkpoint(which):
-            if scratch is None:
-                raise ExportError(f"{spec!r}: a checkpoint needs a scratch folder")
-            _, adapter = unpack(spec, scratch)
-            result = _until(path, int(adapter.name.removeprefix("step_")))
-        else:
-            adapter = path / (which or "adapter")
-            result = json.loads((path / "result.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ExportError(
-            f"{name!r} has no result.json: the run has not finished; go on with --resume, or export RUN@step_N"
-        ) from None
-    except (ExportError, PolicyError):
-        raise
-    except ValueError as error:
-        raise ExportError(f"{name!r} cannot be read: {error}") from None
-    source = Source(path, config, hashlib.sha256(data).hexdigest(), result, which or "adapter", adapter)
-    known = which in ("", "last", "best") or is_checkpoint(which)
-    if not known or not (adapter / peft.CONFIG).is_file():
-        raise ExportError(
-            f"{spec!r}: the run has no adapter {source.which!r}; there are RUN, RUN@last, RUN@best and RUN@step_N"
-        )
-    return source
-
-
-def _until(path: Path, step: int) -> dict[str, Any]:
-    """What a `result.json` would say of a checkpoint: the numbers before, and those of its step if it was measured."""
-    from legos_train.disk import MetricsFile
-
-    start = json.loads((path / "start.json").read_text()) if (path / "start.json").exists() else {}
-    rows = MetricsFile.read(path / "metrics.jsonl")
-    measured = next((row.get("eval") or {} for row in rows if row["step"] == step), {})
-    last = {name: value for name, value in measured.items() if not name.endswith(eval_numbers.AVERAGE)}
-    return {"steps": step, "start": start, f"step_{step}": last, "published": f"step_{step}"}
+from legos_train.export.run_source import Source
 
 
 def write_folder(
@@ -111,9 +26,12 @@ def write_folder(
     """Writes the folder and returns the files in it.
 
     Args:
+        source: the run.
+        out: the folder to write.
         base_model: repository of the original weights; needed for a quantized or local model. Without it a run of
             `tiny` is exported for Legos and mlx-lm alone.
         license: for the card's metadata, such as `mit`; by default none is claimed.
+        overwrite: replace files that are there.
 
     Raises:
         ExportError: the adapter cannot be exported, or a base model must be named.

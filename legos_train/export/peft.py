@@ -48,7 +48,9 @@ def to_peft(adapter: Path, out: Path, base_model: str, *, overwrite: bool = Fals
 
     Args:
         adapter: a folder in mlx-lm's layout.
+        out: the folder to write.
         base_model: the repository of the original weights; see `original_model`.
+        overwrite: replace files that are there.
 
     Returns:
         The adapted layer paths, such as `model.layers.0.self_attn.q_proj`.
@@ -66,9 +68,9 @@ def to_peft(adapter: Path, out: Path, base_model: str, *, overwrite: bool = Fals
         raise ExportError(f"{adapter / CONFIG}: needs rank >= 1 and a finite scale, got {rank!r} and {scale!r}")
     file = read_matrices(adapter / WEIGHTS)
     layers = _pairs(file.tensors, adapter / WEIGHTS, rank)
-    numbers = {int(found[1]) for path in layers if (found := _LAYER.fullmatch(path))}
+    numbers = {int(match[1]) for path in layers if (match := _LAYER.fullmatch(path))}
     alpha = scale * rank
-    written = {
+    peft_config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": base_model,
@@ -92,7 +94,7 @@ def to_peft(adapter: Path, out: Path, base_model: str, *, overwrite: bool = Fals
     metadata = {"format": "pt", "mlx_lm_config": config_text, "mlx_lm_header": file.header}
     fresh_folder(out, overwrite=overwrite)
     fsops.write_bytes(out / PEFT_WEIGHTS, tensors.render(matrices, metadata))
-    fsops.write_bytes(out / CONFIG, (json.dumps(written, indent=2, sort_keys=True) + "\n").encode())
+    fsops.write_bytes(out / CONFIG, (json.dumps(peft_config, indent=2, sort_keys=True) + "\n").encode())
     return sorted(layers)
 
 
@@ -126,12 +128,12 @@ def to_mlx(peft: Path, out: Path, *, overwrite: bool = False) -> list[str]:
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
     text = _own_config(metadata.get("mlx_lm_config"), rank, scale)
     if text is None:
-        keys = sorted({found[2] for path in layers if (found := _LAYER.fullmatch(path))})
+        keys = sorted({match[2] for path in layers if (match := _LAYER.fullmatch(path))})
         parameters = {"rank": rank, "scale": scale, "dropout": 0.0, "keys": keys}
-        made: dict[str, Any] = {"fine_tune_type": "lora", "num_layers": -1, "lora_parameters": parameters}
+        mlx_config: dict[str, Any] = {"fine_tune_type": "lora", "num_layers": -1, "lora_parameters": parameters}
         if config.get("base_model_name_or_path"):
-            made["model"] = config["base_model_name_or_path"]
-        text = json.dumps(made, indent=2, sort_keys=True) + "\n"
+            mlx_config["model"] = config["base_model_name_or_path"]
+        text = json.dumps(mlx_config, indent=2, sort_keys=True) + "\n"
     fresh_folder(out, overwrite=overwrite)
     data = tensors.render(renamed, {"format": "mlx"}, header=metadata.get("mlx_lm_header", ""))
     fsops.write_bytes(out / WEIGHTS, data)
@@ -139,14 +141,14 @@ def to_mlx(peft: Path, out: Path, *, overwrite: bool = False) -> list[str]:
     return sorted(layers)
 
 
-def original_model(named: str | None, given: str | None) -> str:
+def original_model(named: str | None, wanted: str | None) -> str:
     """The repository that PEFT loads the base from: what was given, else what the adapter or the run names.
 
     Raises:
         ExportError: nothing was given, and the run's model is quantized, `tiny`, a local folder, or not known.
     """
-    if given:
-        return given
+    if wanted:
+        return wanted
     why = None
     if not named:
         why = "the adapter does not say what model it is for"
@@ -229,13 +231,13 @@ def _pairs(matrices: Mapping[str, tensors.Tensor], file: Path, rank: int) -> Lay
 
 
 def _mlx_name(name: str, file: Path) -> str:
-    found = re.fullmatch(r"base_model\.model\.(.+)\.lora_(A|B)(?:\.default)?\.weight", name)
-    if found is None:
+    match = re.fullmatch(r"base_model\.model\.(.+)\.lora_(A|B)(?:\.default)?\.weight", name)
+    if match is None:
         raise ExportError(
             f"{file.name}: {name} is no LoRA matrix of a linear layer; accepted are "
             "base_model.model.LAYER.lora_A.weight and lora_B.weight"
         )
-    return f"{found[1]}.lora_{found[2].lower()}"
+    return f"{match[1]}.lora_{match[2].lower()}"
 
 
 def _own_config(text: str | None, rank: int, scale: float) -> str | None:

@@ -74,9 +74,9 @@ def source_of(spec: str) -> tuple[Path, int | None]:
     name, at, which = spec.rpartition("@")
     if Path(spec).exists() or not at:
         return Path(spec), None
-    if not (found := re.fullmatch(r"step_(\d+)", which)):
+    if not (match := re.fullmatch(r"step_(\d+)", which)):
         raise ExportError(f"{spec!r}: rollouts are those of a run, RUN, or of one of its steps, RUN@step_N")
-    return Path(name), int(found[1])
+    return Path(name), int(match[1])
 
 
 def write_jsonl(
@@ -85,7 +85,11 @@ def write_jsonl(
     """Writes one JSON object per line; returns how many, and what is to be said about lines that could not be read.
 
     Args:
+        source: a run or an evaluation, or its log.
+        out: the file to write.
+        by: what a row is, "turn" or "episode".
         step: only the episodes that were played for this step.
+        overwrite: replace the file if it is there.
 
     Raises:
         ExportError: `out` exists, or `by` is neither "turn" nor "episode".

@@ -41,13 +41,13 @@ class _Held:
         async with context as conversation:
             while (item := await self._inbox.get()) is not None:
                 text, reply = item
-                said = await conversation.turn(text)
+                answer = await conversation.turn(text)
                 if not reply.done():
-                    reply.set_result(said)
+                    reply.set_result(answer)
 
     async def answer(self, messages: Sequence[Message]) -> str:
         if self._over:  # an empty reply is no move: the environment's rules say what that costs
-            return self._said(messages, "")
+            return self._record(messages, "")
         text = None
         if self.known:
             text = "\n".join(m["content"] for m in messages[len(self.known) :])
@@ -58,13 +58,13 @@ class _Held:
         if not reply.done():
             await self._task  # raises what went wrong
             raise RuntimeError("the conversation was closed before it answered")
-        said = reply.result()
-        self._over = said is None
-        return self._said(messages, said or "")
+        answer = reply.result()
+        self._over = answer is None
+        return self._record(messages, answer or "")
 
-    def _said(self, messages: Sequence[Message], said: str) -> str:
-        self.known = [*messages, {"role": "assistant", "content": said}]
-        return said
+    def _record(self, messages: Sequence[Message], answer: str) -> str:
+        self.known = [*messages, {"role": "assistant", "content": answer}]
+        return answer
 
     async def close(self) -> None:
         self._inbox.put_nowait(None)
@@ -115,7 +115,9 @@ async def play(
     """Plays one episode to its end and closes all conversations.
 
     Args:
+        env_id: the environment.
         arguments: of the environment's constructor.
+        seed: of the episode.
         open_: opens the conversation of a seat.
         scripted: by role, a policy without a model (`random`, `optimal`, `scripted:NAME`) that plays it instead.
 

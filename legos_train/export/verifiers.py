@@ -29,7 +29,9 @@ def write_package(
 
     Args:
         env_id: a registered environment.
+        out: the folder to write.
         arguments: constructor arguments that are written into the package; users of it can add others.
+        overwrite: replace files that are there.
 
     Returns:
         The package's name, and by role whether it is trained.

@@ -127,6 +127,11 @@ def mixtures(
     """Who is drawn for the first and for the second side. Both empty without members.
 
     Args:
+        mode: a key of `MODES`.
+        power: `league.pfsp_power`.
+        members: who may be drawn.
+        against: how the learner did against each.
+        pairs: payoffs between members.
         symmetric: `psro` solves one game of members against members for both sides, instead of one with a side each.
     """
     if not members:

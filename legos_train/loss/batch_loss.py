@@ -22,6 +22,8 @@ def objective(
 
     Args:
         logits: (K, V).
+        batch: the sampled tokens.
+        settings: of a single step, see `LossSettings.fixed`.
         reference: log-probabilities of the reference policy, (K, V) at the sites, or (M,) at the sampled tokens, which
             suffices for `kl_estimator="k3"`.
 

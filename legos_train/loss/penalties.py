@@ -36,7 +36,8 @@ def kl_k3(new: mx.array, reference: mx.array) -> mx.array:
     Source: Schulman 2020, "Approximating KL divergence".
 
     Args:
-        new, reference: log-probabilities of the sampled tokens, (M,).
+        new: log-probabilities of the sampled tokens, (M,).
+        reference: those of the reference policy, (M,).
     """
     gap = reference - new
     return fastmath.exp(gap) - gap - 1.0
@@ -59,7 +60,8 @@ def kl_exact(logprobs: mx.array, probs: mx.array, reference: mx.array) -> mx.arr
     Source: magnetic mirror descent, arXiv 2206.05825; R-NaD, arXiv 2206.15378.
 
     Args:
-        logprobs, probs: of the policy, (K, V).
+        logprobs: of the policy, (K, V).
+        probs: their exponentials.
         reference: log-probabilities (K, V).
 
     Returns:
@@ -82,7 +84,8 @@ def entropy(logprobs: mx.array, probs: mx.array) -> mx.array:
     Connection Science 3(3).
 
     Args:
-        logprobs, probs: (K, V).
+        logprobs: (K, V).
+        probs: their exponentials.
 
     Returns:
         (K,).

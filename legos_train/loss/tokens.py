@@ -85,7 +85,9 @@ def importance_sampling(new: mx.array, old: mx.array, advantages: mx.array) -> m
     Learning 8).
 
     Args:
-        new, old, advantages: (M,).
+        new: log-probabilities under the policy being trained, (M,).
+        old: those that the sampler recorded, (M,).
+        advantages: (M,).
     """
     from inference.forward import fastmath
 
@@ -112,8 +114,11 @@ def ppo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, cli
     arXiv 2503.14476.
 
     Args:
-        new, old, advantages: (M,).
-        clip_low, clip_high: the ratio is held within [1 - clip_low, 1 + clip_high].
+        new: log-probabilities under the policy being trained, (M,).
+        old: those that the sampler recorded, (M,).
+        advantages: (M,).
+        clip_low: the ratio is held above 1 minus this.
+        clip_high: the ratio is held below 1 plus this.
     """
     from inference.forward import fastmath
 
@@ -137,8 +142,11 @@ def cispo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, c
     Source: MiniMax-M1, arXiv 2506.13585.
 
     Args:
-        new, old, advantages: (M,).
-        clip_low, clip_high: the ratio is held within [1 - clip_low, 1 + clip_high].
+        new: log-probabilities under the policy being trained, (M,).
+        old: those that the sampler recorded, (M,).
+        advantages: (M,).
+        clip_low: the ratio is held above 1 minus this.
+        clip_high: the ratio is held below 1 plus this.
     """
     import mlx.core as mx
 
@@ -196,9 +204,12 @@ def gspo(
     Source: Zheng et al. 2025, "Group sequence policy optimization", arXiv 2507.18071.
 
     Args:
-        new, old, advantages: (M,).
+        new: log-probabilities under the policy being trained, (M,).
+        old: those that the sampler recorded, (M,).
+        advantages: (M,).
         sequence: (M,) says whose turn it is.
-        clip_low, clip_high: the ratio is held within [1 - clip_low, 1 + clip_high].
+        clip_low: the ratio is held above 1 minus this.
+        clip_high: the ratio is held below 1 plus this.
         lengths: (M,) how many tokens the turn has, where some are not among the M; each of those counts as `new = old`.
     """
     import mlx.core as mx
@@ -264,7 +275,8 @@ def inside(gap: NDArray, low: float, high: float) -> NDArray[np.bool_]:
 
     Args:
         gap: (M,) the mean of `start - old` over the turn of each token.
-        low, high: with 0 <= low <= 1 <= high.
+        low: at most 1.
+        high: at least 1.
     """
     with np.errstate(divide="ignore"):
         return (gap >= np.log(low)) & (gap <= np.log(high))

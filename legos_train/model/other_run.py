@@ -64,6 +64,8 @@ def snapshots_for(
     """At most `room` snapshots of a run as this run can play them.
 
     Args:
+        run: its directory.
+        room: at most so many.
         like: this run's weights; names and shapes must be the same.
         scale: this run's `lora.scale`; where the other run had another one its weights are made to mean the same.
 

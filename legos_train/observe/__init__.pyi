@@ -6,4 +6,5 @@ from .dashboard import Progress as Progress
 from .dashboard import sparkline as sparkline
 from .progress_line import ProgressLine as ProgressLine
 from .result import Result as Result
+from .run_files import read_run as read_run
 from .trackers import trackers as trackers

@@ -116,10 +116,10 @@ class Progress:
             print(f"step {step}: {self._alarms[-1]}", flush=True)
 
     def _remember(self, record: Mapping[str, Any]) -> None:
-        measured = record.get("eval") or {}
-        for name in results(measured):
-            self._keep(f"eval/{name}", measured[name])
-            self._ends[name] = interval(measured, name)
+        evaluation = record.get("eval") or {}
+        for name in results(evaluation):
+            self._keep(f"eval/{name}", evaluation[name])
+            self._ends[name] = interval(evaluation, name)
         for role, value in (record.get("reward") or {}).items():
             self._keep(f"reward/{role}", value)
         for alarm in record.get("alarms") or ():
@@ -139,8 +139,8 @@ class Progress:
 
     def _line(self, record: Mapping[str, Any]) -> str:
         reward = " ".join(f"{role} {value:+.3f}" for role, value in (record.get("reward") or {}).items())
-        measured = {k: v for k, v in (record.get("eval") or {}).items() if isinstance(v, float)}
-        numbers = " ".join(f"{k} {measured[k]:.3f}" for k in results(measured))
+        evaluation = {k: v for k, v in (record.get("eval") or {}).items() if isinstance(v, float)}
+        numbers = " ".join(f"{k} {evaluation[k]:.3f}" for k in results(evaluation))
         return (
             f"step {record['step']}/{self.steps}  reward {reward}  invalid {number(record, 'invalid_rate', '.1%')}  "
             f"entropy {number(record, 'entropy', '.3f')}  kl {number(record, 'kl', '.3f')}  "

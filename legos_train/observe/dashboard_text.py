@@ -46,13 +46,13 @@ def memory() -> str:
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
     """A row of eight-step bars, at most `width` of them: where there are more values, each bar is a mean of some."""
-    kept = [float(v) for v in values if math.isfinite(v)]
-    if not kept:
+    finite = [float(v) for v in values if math.isfinite(v)]
+    if not finite:
         return ""
-    count = min(width, len(kept))
-    edges = [len(kept) * k // count for k in range(count + 1)]
-    shown = [sum(kept[a:b]) / (b - a) for a, b in pairwise(edges)]
-    low, high = min(shown), max(shown)
+    count = min(width, len(finite))
+    edges = [len(finite) * k // count for k in range(count + 1)]
+    bars = [sum(finite[a:b]) / (b - a) for a, b in pairwise(edges)]
+    low, high = min(bars), max(bars)
     if high == low:
         return BARS[0] * count
-    return "".join(BARS[round((v - low) / (high - low) * 7)] for v in shown)
+    return "".join(BARS[round((v - low) / (high - low) * 7)] for v in bars)

@@ -1,4 +1,4 @@
-"""The numbers of an evaluation during training: which are results, and which the ends of their 95 % intervals.
+"""The numbers of an evaluation during training: their names, units and 95 % intervals.
 
 A result `NAME` may have `NAME_low` and `NAME_high` beside it; those of the weight average are `NAME_average`,
 `NAME_low_average`, `NAME_high_average`. Shares of games are named as in `legos_train.evaluation.outcomes`.
@@ -10,13 +10,45 @@ from collections.abc import Mapping
 
 AVERAGE = "_average"
 SELDOM = ("draw", "invalid", "opponent_invalid", "truncated", "unscored")
-"""Ways for a game to end that are told only where they came about."""
+"""Ways for a game to end that are shown only where they occurred."""
+NAMES = {
+    "nash_conv": "NashConv (0 is an equilibrium)",
+    "optimal_move": "probability of an optimal move",
+    "no_loss": "no-loss rate against random play",
+    "no_loss_optimal": "no-loss rate against optimal play",
+    "illegal": "probability of an illegal answer",
+    "vs_random": "mean return against random play",
+    "accuracy": "share of right answers",
+    "win": "share of games won",
+    "draw": "share of games drawn",
+    "loss": "share of games lost",
+    "invalid": "share of games ended by an invalid move",
+    "opponent_invalid": "share of games ended by another's invalid move",
+    "truncated": "share of games ended by the turn limit",
+    "unscored": "share of games that were not judged",
+    "return": "mean return in self-play",
+}
+UNITS = {
+    "nash_conv": "what both players could gain by deviating, in units of return",
+    "vs_random": "return per game",
+    "return": "return per game",
+}
+ENDINGS = {
+    "win": "won",
+    "draw": "drawn",
+    "loss": "lost",
+    "invalid": "own invalid move",
+    "opponent_invalid": "other's invalid move",
+    "truncated": "turn limit",
+    "unscored": "not judged",
+}
+EXACT = ("nash_conv", "optimal_move", "no_loss", "no_loss_optimal", "illegal")
 
 Numbers = Mapping[str, float]
 
 
 def results(*tables: Numbers) -> list[str]:
-    """The results of the tables, in their order, without the ends of intervals and without endings that never came."""
+    """The results in the tables, in their order; without ends of intervals and endings that never occurred."""
     every = dict.fromkeys(name for table in tables for name in table)
     return [
         name
@@ -48,3 +80,10 @@ def _is_end(name: str, every: Mapping[str, object]) -> bool:
 
 def _kind(name: str) -> str:
     return name.rpartition("/")[2].removesuffix(AVERAGE)
+
+
+def metric_name(key: str) -> str:
+    """A measured number for people; those of several envs are `ENV/NUMBER`."""
+    env, slash, kind = key.rpartition("/")
+    name = NAMES.get(kind) or (f"mean return of {kind[7:]}" if kind.startswith("return_") else kind.replace("_", " "))
+    return f"{env}: {name}" if slash else name

@@ -24,11 +24,11 @@ def repeated(lines: Sequence[str], before: Sequence[str]) -> int:
 def squared(text: str) -> str:
     """The text with every board that is one line of single characters (`Board: X 2 3 ...`) in rows, if it is square."""
 
-    def rows(found: re.Match[str]) -> str:
-        cells = found[1].split()
+    def rows(match: re.Match[str]) -> str:
+        cells = match[1].split()
         side = math.isqrt(len(cells))
         if side * side != len(cells):
-            return found[0]
+            return match[0]
         lines = [" ".join(cells[k : k + side]) for k in range(0, len(cells), side)]
         return "Board:\n" + "\n".join(f"  {line}" for line in lines)
 

@@ -72,10 +72,11 @@ class Cast:
         """The player called `spec`.
 
         Args:
+            env: the env that the policy will play, instead of the cast's.
+            temperature: of models and endpoints, instead of the cast's.
             spec: `random`, `optimal`, `scripted:NAME`, `human`; `tiny`, a model directory or hub name, each with
                 `+ADAPTER` if wanted; an adapter directory; a run directory (`runs/x`), or `runs/x@last`, `@best`,
                 `@step_40`; an endpoint with OpenAI's API, `http://host:port/v1#model`.
-            env, temperature: instead of the cast's.
 
         Raises:
             PolicyError: there is no such policy, or it does not fit the env.

@@ -41,6 +41,8 @@ def keep_draws(episodes: Sequence[Episode], share: float, rng: np.random.Generat
     """The episodes in their order without a share of the drawn ones, chosen at random.
 
     Args:
+        episodes: of one step.
+        rng: chooses among the drawn ones.
         share: of the drawn episodes, how many are left out (`filter.draws`), in [0, 1]. Right on average where the
             number is not whole.
 
@@ -68,6 +70,7 @@ def keep_best(episodes: Sequence[Episode], rule: str) -> int:
     Source: rejection sampling, as in STaR, arXiv 2203.14465.
 
     Args:
+        episodes: of one step; trajectories in them are marked.
         rule: `all` takes out none; `winners` those without the best return of their episode, and all where nobody was
             better than another; `positive` those with a return of 0 or less.
 
@@ -99,6 +102,7 @@ def drawn_again(requests: Sequence[R], episodes: Sequence[Episode], attempt: int
     when all of it was drawn, since a group with one decided game has something to teach.
 
     Args:
+        episodes: one for each request.
         requests: dataclasses with `seed` (int) and, if they have it, `group`.
         attempt: 1 for the first retry.
 

@@ -66,6 +66,8 @@ def mark(episode: Episode, job: Job, declared: Mapping[str, bool]) -> None:
     asked for and the episode was scored. The reason why not stands in `trajectory.info["untrained"]`.
 
     Args:
+        episode: as it was played.
+        job: who played it.
         declared: agent -> whether the env declared its seat trainable at the start.
     """
     finite = all(math.isfinite(trajectory.total) for trajectory in episode.trajectories.values())

@@ -55,6 +55,7 @@ class Rollouts:
         """Plays all jobs; the episodes come back in their order.
 
         Args:
+            jobs: with players in place of actors.
             on_done: called with the number of finished episodes whenever it has grown.
         """
         episodes: dict[int, Episode] = {}
@@ -76,6 +77,7 @@ class Rollouts:
         """Plays all jobs, giving control back after every engine step (an engine may be published to there).
 
         Args:
+            jobs: with players in place of actors.
             done: called with index, episode and agent -> declared trainable, as episodes end.
             failed: called with index and error when a policy or an engine failed on an episode, which is then given up;
                 without it the error is raised.

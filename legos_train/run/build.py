@@ -191,6 +191,9 @@ def make_league(config: TrainConfig, arena: Arena, backend: TrainerBackend, *, f
     """The run's league, or None for mirror play.
 
     Args:
+        config: the run.
+        arena: with its envs and actors.
+        backend: reads the weights of other runs.
         fill: put the snapshots of `league.pool_from` into the pool; off where the pool will come from a checkpoint.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -107,23 +108,16 @@ def test_every_form_of_a_policy_is_found(run_dir: Path, capsys: pytest.CaptureFi
     assert found[0] == found[3] == found[4]
 
 
-def test_play_against_a_policy_in_the_terminal() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "legos_train.cli.main",
-        "play",
-        "KuhnPoker-v0",
-        "--opponent",
-        "optimal",
-        "--seed",
-        "5",
-    ]
-    done = subprocess.run(command, input="[check]\n[fold]\n[fold]\n", capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert "Your card:" in done.stdout and "player_0 (human):" in done.stdout
-    left = subprocess.run(command, input="", capture_output=True, text=True, timeout=60)
-    assert left.returncode == 1 and "game left" in left.stdout
+def test_play_against_a_policy_in_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["play", "KuhnPoker-v0", "--opponent", "optimal", "--seed", "5"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("[check]\n[fold]\n[fold]\n"))
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert "Your card:" in out and "player_0 (human):" in out
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert main(command) == 1 and "game left" in capsys.readouterr().out
 
 
 def test_dry_run_prints_settings_and_an_estimate_and_writes_nothing(tmp_path: Path, capsys, monkeypatch) -> None:
@@ -153,11 +147,21 @@ def test_dry_run_prints_settings_and_an_estimate_and_writes_nothing(tmp_path: Pa
         (["envs", "show", "nowhere_module:X-v0"], 1, "cannot import"),
     ],
 )
-def test_wrong_input_is_explained(arguments: list[str], code: int, said: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "legos_train.cli.main", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
-    assert done.returncode == code, (done.stdout, done.stderr)
-    assert said in done.stderr + done.stdout and "Traceback" not in done.stderr, done.stderr
+def test_wrong_input_is_explained(
+    arguments: list[str],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    try:
+        result = main(arguments)
+    except SystemExit as error:
+        result = int(str(error.code))
+    printed = capsys.readouterr()
+    assert result == code and said in printed.err + printed.out, printed
 
 
 def test_a_config_file_is_read_and_the_command_line_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -168,7 +168,7 @@ def test_at_a_terminal_the_last_move_can_be_taken_back_after_the_end() -> None:
 
 
 def test_one_control_c_leaves_while_a_move_is_asked_for() -> None:
-    """asyncio would take the first one for itself, and the question would stay."""
+    """`asyncio` would take the first one for itself, and the question would stay."""
     ours, theirs = pty.openpty()
     command = [*PLAY, "KuhnPoker-v0", "--seed", "1"]
     with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -52,7 +52,8 @@ def test_a_typo_is_taken_back_and_the_game_goes_on_from_there() -> None:
     _, straight, _ = played(["5", "3", "7"])  # the opponent takes the first free cell: 1, then 2
     table, back, shown = played(["5", "9", "undo", "3", "7"])
     assert actions(back) == actions(straight) and back.returns == straight.returns == {"player_0": 1, "player_1": -1}
-    assert "taken back: [9]" in shown and [said.text for said in table.said] == ["[5]", "[1]", "[3]", "[2]", "[7]"]
+    assert "taken back: [9]" in shown
+    assert [answer.text for answer in table.answers] == ["[5]", "[1]", "[3]", "[2]", "[7]"]
     assert shown.count("Board:\n  O 2 3\n  4 X 6\n  7 8 9") == 2, "the position is shown again"
 
 
@@ -72,7 +73,7 @@ def test_nobody_is_asked_again_for_what_stands() -> None:
 
     table, episode, _ = played(["5", "9", "undo", "/quit"][:3] + [str(k) for k in range(1, 10)] * 3, opponent=opponent)
     assert asked[:3] == [0, 1, 1], "its first answer stands, its second is asked for anew"
-    assert actions(episode)["player_1"][0] == table.said[1].text
+    assert actions(episode)["player_1"][0] == table.answers[1].text
 
 
 async def coming(decision: Decision) -> str:
@@ -84,7 +85,7 @@ async def coming(decision: Decision) -> str:
 def test_undo_against_an_opponent_that_answers_later() -> None:
     table, episode, shown = played(["5", "undo", "1", *"23456789" * 8], opponent=coming)
     assert "taken back: [5]" in shown and actions(episode)["player_0"][0] == "[1]"
-    assert [said.text for said in table.said if said.agent == "player_1"] == actions(episode)["player_1"]
+    assert [answer.text for answer in table.answers if answer.agent == "player_1"] == actions(episode)["player_1"]
 
 
 WORDS = ("[rock]", "[paper]", "[scissors]")
@@ -115,7 +116,7 @@ class Engine:
 
     def submit(self, request: Any) -> int:
         self.prompts.append(request.prompt)
-        tokens = (request.seed % 3, 9)
+        tokens = (request.sampling.seed % 3, 9)
         answer = SimpleNamespace(request_id=len(self.prompts), tokens=tokens, finish_reason=self.ending, error="broken")
         self.waiting += [None, answer]
         return len(self.prompts)

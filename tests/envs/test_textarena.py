@@ -4,9 +4,11 @@ import asyncio
 import copy
 import pickle
 import random
+import runpy
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +18,13 @@ from legos_envs import InvalidMove, UnknownEnv
 from legos_envs.pages import page
 from legos_envs.policies import make_policy
 from legos_envs.testing import check_env
-from legos_envs.textarena import actions, isolation, legal, survey
+from legos_envs.textarena import actions, isolation, legal
 from legos_envs.textarena.env import TextArena
 from legos_envs.textarena.guest import Broken, Guest, Refused
 from legos_envs.textarena.ids import GAMES, REFUSED, env_id, refusal
 
 ta = pytest.importorskip("textarena")
+survey = runpy.run_path(str(Path(__file__).parents[2] / "docs/survey_textarena.py"))
 
 QUICK = (
     "play.ends",
@@ -117,7 +120,7 @@ def test_other_processes():
 
 
 def test_every_base_id_is_listed_or_refused():
-    assert set(GAMES) | set(REFUSED) == set(survey.base_ids()) and not set(GAMES) & set(REFUSED)
+    assert set(GAMES) | set(REFUSED) == set(survey["base_ids"]()) and not set(GAMES) & set(REFUSED)
     assert len(GAMES) >= 187
     here = {game for game in GAMES if refusal(game) is None}
     assert {env_id(game) for game in here} == {f"TextArena/{id}" for id in legos_envs.registered("TextArena")}
@@ -441,7 +444,7 @@ def test_textarenas_error_allowance_is_not_used():
 )
 def test_a_refused_action_leaves_no_trace(game):
     """These change something before, or after, they refuse: a bid is noted, a turn counted, chips are paid."""
-    survey.no_trace(lambda **kwargs: TextArena(game, **{"max_turns": 40, **kwargs}))
+    survey["no_trace"](lambda **kwargs: TextArena(game, **{"max_turns": 40, **kwargs}))
 
 
 def test_a_refused_bid_does_not_end_the_bidding():
@@ -614,8 +617,8 @@ def test_every_game(game):
     check_env(
         env_id(game),
         episodes=6,
-        only=survey.QUICK if slow else (),
-        skip=survey.NOT_HERE,
-        max_turns=survey.CHECKED,
+        only=survey["QUICK"] if slow else (),
+        skip=survey["NOT_HERE"],
+        max_turns=survey["CHECKED"],
         raise_on_failure=True,
     )

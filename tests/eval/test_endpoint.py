@@ -20,8 +20,7 @@ from legos_envs import Decision
 from legos_train.cli.main import main
 from legos_train.players.chat_api import Reply, key_for, read_reply, split, too_long
 from legos_train.players.endpoint import Endpoint
-
-from .stub import Answer, Stub, chat, error, legal, serving
+from tests.eval.stub import Answer, Stub, chat, error, legal, serving
 
 QUICK = Retry(attempts=6, first=0.01, most=0.05, budget=10.0)
 

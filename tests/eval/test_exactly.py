@@ -53,7 +53,8 @@ def test_an_equilibrium_regrets_nothing(kuhn: legos_envs.GameEnv) -> None:
 
 def test_uniform_play_of_kuhn_poker_by_hand(kuhn: legos_envs.GameEnv) -> None:
     """Best responses to it get 1/2 and 5/12, in sum 11/12. Who holds a king facing a bet folds half of the time: that
-    costs 1 + 2 with probability 1/2, in the sixth of all games in which it happens: 1/4."""
+    costs 1 + 2 with probability 1/2, in the sixth of all games in which it happens: 1/4.
+    """
     found = report(kuhn, table(kuhn, "random"))
     assert found["best_response"] == {"player_0": pytest.approx(1 / 2), "player_1": pytest.approx(5 / 12)}
     assert found["nash_conv"] == pytest.approx(11 / 12) and found["value"]["player_0"] == pytest.approx(1 / 8)

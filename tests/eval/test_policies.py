@@ -21,8 +21,7 @@ from legos_train.evaluation.outcomes import OUTCOMES
 from legos_train.evaluation.session import prompted_roles, trained_args
 from legos_train.players.words import Cast, fingerprint, is_code, locate, read_weights
 from legos_train.run.build import arena_of
-
-from .stub import chat, legal, serving
+from tests.eval.stub import chat, legal, serving
 
 MODEL_LIBRARIES = {"mlx", "mlx_lm", "transformers", "tokenizers", "safetensors", "torch"}
 

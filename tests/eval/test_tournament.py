@@ -13,10 +13,9 @@ import pytest
 from legos_envs.scoring.ratings import bradley_terry
 from legos_train.cli.main import main
 from legos_train.cli.tournament import lines
-from legos_train.evaluation.crossplay import Meeting, online, payoffs, ratings
-from legos_train.evaluation.leaderboard import Leaderboard, LeaderboardError
-
-from .stub import chat, error, legal, serving
+from legos_train.evaluation.crossplay import online, payoffs, ratings
+from legos_train.evaluation.leaderboard import Leaderboard, LeaderboardError, Meeting
+from tests.eval.stub import chat, error, legal, serving
 
 
 def tournament(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from legos_train.cli.main import main
-
-from .stub import Answer, chat, serving
+from tests.eval.stub import Answer, chat, serving
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 ROWS = [

@@ -15,7 +15,7 @@ import pytest
 from inference import read_adapter
 from legos_train.cli.main import main
 from legos_train.errors import ExportError
-from legos_train.export import hub
+from legos_train.export import hub, open_run
 from legos_train.export.peft import to_mlx
 
 
@@ -61,7 +61,7 @@ def test_the_folder_and_its_card(run_dir: Path, tmp_path: Path, sent: list[Any],
         digest,
     )
     assert not [fact for fact in facts if fact not in body] and digest in body
-    assert "| NashConv, exact (0 is an equilibrium) | 0.9167 | 0.2500 |" in body, (
+    assert "| NashConv (0 is an equilibrium), exact | 0.9167 | 0.2500 |" in body, (
         "the published weights are the average"
     )
     assert read_adapter(out).weights.keys() == read_adapter(run_dir / "adapter").weights.keys()
@@ -73,7 +73,7 @@ def test_the_folder_and_its_card(run_dir: Path, tmp_path: Path, sent: list[Any],
 
 
 def test_other_weights_and_their_numbers(run_dir: Path, tmp_path: Path) -> None:
-    files = hub.write_folder(hub.open_run(f"{run_dir}@best"), tmp_path / "hub")
+    files = hub.write_folder(open_run(f"{run_dir}@best"), tmp_path / "hub")
     assert files == ["README.md", "adapter_config.json", "adapters.safetensors"], "tiny has no repository for PEFT"
     card = (tmp_path / "hub/README.md").read_text()
     assert "| 0.9167 | 0.2200 |" in card and "at step 30" in card and "base_model:" not in card
@@ -113,7 +113,7 @@ def test_played_numbers_come_with_their_seeds(run_dir: Path, tmp_path: Path) -> 
     ends = {"Debate-v0/vs_random_low": 0.25, "Debate-v0/vs_random_high": 0.75, "Debate-v0/truncated": 0.0}
     result["average"] = {"Debate-v0/vs_random": 0.5, **ends}
     (path / "result.json").write_text(json.dumps(result))
-    card = hub.card(hub.open_run(str(path)), None, None)
+    card = hub.card(open_run(str(path)), None, None)
     assert "| Debate-v0: mean return against random play, played |  | 0.500 (0.25 to 0.75) |" in card
     assert "random_low" not in card and "Debate-v0: truncated" not in card and "In brackets: 95 % intervals" in card
     assert "over 256 games on the seeds from 7 on" in card
@@ -137,9 +137,9 @@ def test_no_path_or_address_of_this_machine_is_published(run_dir: Path, tmp_path
     config["legos"]["base_model"] = str(model)
     (path / "adapter/adapter_config.json").write_text(json.dumps(config))
     with pytest.raises(ExportError, match="is a folder on this machine"):
-        hub.write_folder(hub.open_run(str(path)), tmp_path / "hub")
+        hub.write_folder(open_run(str(path)), tmp_path / "hub")
     assert not (tmp_path / "hub").exists()
-    hub.write_folder(hub.open_run(str(path)), tmp_path / "hub", base_model="org/base")
+    hub.write_folder(open_run(str(path)), tmp_path / "hub", base_model="org/base")
     for file in (tmp_path / "hub").rglob("*"):
         if file.is_file():
             assert b"secret" not in file.read_bytes() and str(tmp_path).encode() not in file.read_bytes(), file

@@ -11,8 +11,8 @@ from inference import Request, SamplingParams
 OPTIONS = {option.name for option in fields(SamplingParams)}
 
 
-def query(prompt: Sequence[int], max_tokens: Any = 256, **options: Any) -> Request:
-    return change(Request(prompt), max_tokens=max_tokens, **options)
+def query(prompt: Sequence[int], max_tokens: Any = 256, seed: Any = 0, **options: Any) -> Request:
+    return change(Request(prompt), max_tokens=max_tokens, seed=seed, **options)
 
 
 def change(request: Request, **options: Any) -> Request:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 USE = """
 import sys, threading
-from inference import Engine, Request
+from inference import Engine, Request, SamplingParams
 
 def serve():
     engine = Engine.load(sys.argv[1])
-    done = engine.generate([Request([5, 6, 7], max_tokens=3, seed=i) for i in range(4)])
+    done = engine.generate([Request([5, 6, 7], SamplingParams(max_tokens=3, seed=i)) for i in range(4)])
     engine.close()
     print(len(done), all(c.tokens for c in done))
 """

@@ -31,9 +31,9 @@ sys.path.insert(0, "docs")
 from legos_train import TrainConfig, train
 from page_parts import kind
 assert "terse" in kind(TrainConfig.model_fields["renderer"])
-import pathlib
-config = TrainConfig(renderer="terse", steps=2, batch_size=4, run_dir=pathlib.Path(sys.argv[1]))
-train(config)
+from legos_train.config import from_dict
+small = {"steps": 2, "batch_size": 8, "lora": {"rank": 4}, "eval": {"every": 0, "games": 8}}
+train(from_dict({"renderer": "terse", "run_dir": sys.argv[1], **small}))
 """
 
 

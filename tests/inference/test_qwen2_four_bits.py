@@ -24,8 +24,8 @@ from test_zoo import with_lora
 from inference import Engine, loading
 from legos_train import TrainConfig, Trainer, train
 from legos_train.config import from_dict
+from legos_train.players.actors import POLICY
 from legos_train.run import build
-from legos_train.run.trainer import POLICY
 
 ON_CPU = mx.default_device().type == mx.DeviceType.cpu
 

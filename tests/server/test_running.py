@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +16,7 @@ from benchmarks.storm_processes import Served
 from benchmarks.wire import Connection, Live, Reply, post
 from inference import ModelNotFound, loading
 from inference.server import Settings
+from legos_train.cli.main import main
 
 BODY = {"prompt": "the player says", "temperature": 0, "ignore_eos": True, "return_token_ids": True}
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
@@ -289,11 +288,20 @@ def test_a_process_ends_cleanly_while_its_model_loads(random_model_dir: Path) ->
         (["--adapter", "nameless"], "NAME=PATH"),
     ],
 )
-def test_servers_that_should_not_run_do_not_start(tmp_path: Path, options: list[str], message: str) -> None:
+def test_servers_that_should_not_run_do_not_start(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    message: str,
+) -> None:
     (tmp_path / "SHORT").write_text("secret\n")
     (tmp_path / "EMPTY").write_text("\n")
-    code = "import sys; from legos_train.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "serve", "--port", "0", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert done.returncode != 0 and message in done.stderr and "Traceback" not in done.stderr
-    assert "secret" not in done.stderr and "Uvicorn running" not in done.stderr
+    monkeypatch.chdir(tmp_path)
+    try:
+        code: object = main(["serve", "--port", "0", *options])
+    except SystemExit as error:
+        code = error.code
+    err = capsys.readouterr().err
+    assert code not in (0, None) and message in err and "Traceback" not in err
+    assert "secret" not in err and "Uvicorn running" not in err

@@ -56,6 +56,7 @@ def test_every_corrupt_body_differs_from_the_good_one(random_model_dir: Path, co
     assert changed != body and len(headers["X_Content_SHA256"]) == 64
 
 
-def test_servers_start_serve_and_stop_with_exit_code_0(random_model_dir: Path) -> None:
-    found = storm_processes.cycles(str(random_model_dir), 2, quiet)
-    assert found["exit_codes"] == {"0": 2} and found["faults"] == {}
+def test_a_server_starts_serves_and_stops_with_exit_code_0(random_model_dir: Path) -> None:
+    """One that is stopped while a request runs is in test_running.py."""
+    found = storm_processes.cycles(str(random_model_dir), 1, quiet)
+    assert found["exit_codes"] == {"0": 1} and found["faults"] == {}

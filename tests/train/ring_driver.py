@@ -21,9 +21,7 @@ from legos_train.model import World, joined
 from legos_train.model.gradients import grad_norm, loss_and_grad, prepare
 from legos_train.model.rank_watch import RankLost
 from legos_train.run import build
-from tests.train.helpers import plain_loss
-
-from .helpers import small
+from tests.train.helpers import plain_loss, small
 
 
 class Broken(Exception):

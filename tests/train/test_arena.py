@@ -11,8 +11,7 @@ import legos_envs
 from legos_envs.policies import RandomPolicy
 from legos_train import Actor, Arena, ConfigError, EpisodeRequest, Trainer, train
 from legos_train.run import build
-
-from .helpers import small
+from tests.train.helpers import small
 
 
 def test_two_envs_are_drawn_by_weight_and_their_numbers_kept_apart(tmp_path: Path) -> None:

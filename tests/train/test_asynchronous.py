@@ -12,8 +12,7 @@ from legos_train.batch import pack
 from legos_train.run import build
 from legos_train.run.overlap import make_batch_generator, overlapped, split_stale
 from legos_train.run.stopping import Stopping
-
-from .helpers import small
+from tests.train.helpers import small
 
 
 def run(trainer: Trainer) -> list[dict]:

@@ -31,7 +31,8 @@ def test_cut_completions_leave_the_batch_on_request():
 
 def test_forced_tokens_shorten_rows_and_weigh_nothing_new():
     """A reply "[", digit, "]", end of which only the digit was open: the rows end at "[", and become one. The bracket
-    before the digit lies on the row anyway and stays."""
+    before the digit lies on the row anyway and stays.
+    """
     games = [one([1, 2, 3], [10, 20 + i, 11, 0], [SURE, OPEN, SURE, SURE], seed=i) for i in range(5)]
     games.append(one([1, 2, 4], [10, 11], [SURE, SURE]))  # nothing to learn from
     plain, batch = packed(*games), packed(*games, skip_forced=0.01)

@@ -23,8 +23,7 @@ from legos_train.disk import MetricsFile
 from legos_train.model import joined
 from legos_train.model.rank_watch import RankLost, Watch
 from legos_train.run import build
-
-from .helpers import small
+from tests.train.helpers import small
 
 ROOT = Path(__file__).parents[2]
 FILE = "adapters.safetensors"

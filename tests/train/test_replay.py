@@ -10,8 +10,7 @@ from legos_train import Trainer
 from legos_train.config.sections import ReplaySettings
 from legos_train.run import build
 from legos_train.run.replay import ReplayBatch, ReplayBuffer
-
-from .helpers import small
+from tests.train.helpers import small
 
 
 def record(version: int, seed: int = 0) -> ReplayBatch:

@@ -16,8 +16,7 @@ import pytest
 from legos_train import train
 from legos_train.disk import RunDirectory, checkpoint
 from legos_train.errors import RunError
-
-from .helpers import digest, small
+from tests.train.helpers import digest, small
 
 RUN = [
     sys.executable,

@@ -15,8 +15,7 @@ from legos_train.disk import MetricsFile
 from legos_train.players import remote
 from legos_train.run import build
 from tests.inference.live import LiveServer
-
-from .helpers import small
+from tests.train.helpers import small
 
 STEPS = 3
 

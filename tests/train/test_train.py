@@ -16,8 +16,7 @@ from legos_train import Trainer, TrainingError, train
 from legos_train.batch import pack
 from legos_train.model import mlx_backend as backend_module
 from legos_train.run import build
-
-from .helpers import small
+from tests.train.helpers import small
 
 
 def test_training_moves_the_policy_towards_winning() -> None:

@@ -16,8 +16,7 @@ from legos_train.rollout.jobs import NOT_FINITE
 from legos_train.run import build, state
 from legos_train.run.overlap import overlapped
 from legos_train.run.stopping import Stopping
-
-from .helpers import small
+from tests.train.helpers import small
 
 
 def arena_of(**actors: Any) -> Arena:

@@ -11,8 +11,7 @@ from legos_envs.policies import make_policy
 from legos_train import train
 from legos_train.evaluation.duel import NothingScored, head_to_head
 from legos_train.rollout import Rollouts
-
-from .helpers import small
+from tests.train.helpers import small
 
 
 def test_training_goes_on_where_no_judge_was_understood(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ import pytest
 from legos_train import Trainer, train
 from legos_train.run import build, state
 from legos_train.run.evaluate import evaluate
-
-from .helpers import digest, small
+from tests.train.helpers import digest, small
 
 EVERYTHING: dict[str, Any] = {
     "env": [{"id": "KuhnPoker-v0", "weight": 2.0}, {"id": "MatrixGame-v0", "args": {"game": "rps"}, "credit": "rae"}],

@@ -14,7 +14,7 @@ import pytest
 from legos_train.cli.main import main
 from legos_train.observe.viewer import LOG, serve
 from legos_train.observe.viewer.log import LogError
-from legos_train.run.loop import Watch
+from legos_train.run.live_viewer import LiveViewer
 from tests.view.made import append, serving, some_lines, write_log
 
 
@@ -101,7 +101,7 @@ def test_a_port_that_is_taken_ends_no_run(
         port = taken.getsockname()[1]
         assert main(["view", str(folder), "--watch", "--no-open", "--port", str(port)]) == 1
         assert f"port {port} is taken" in capsys.readouterr().err
-        with Watch(folder, port) as watch:
+        with LiveViewer(folder, port) as watch:
             watch.begin(said.append)
             watch.begin(said.append)
     assert len(said) == 1 and f"cannot be watched on port {port}" in said[0]

@@ -144,8 +144,8 @@ class Debate(TextEnv):
         speeches: dict[str, list[str]] = {side: [] for side in SIDES}
         for number in range(1, self.rounds + 1):
             if self.turns == "together":
-                said = yield from table.gather([self._speak(table, side, number) for side in SIDES])
-                for side, speech in zip(SIDES, said):
+                both = yield from table.gather([self._speak(table, side, number) for side in SIDES])
+                for side, speech in zip(SIDES, both):
                     self._heard(table, side, speech, speeches)
             else:
                 for side in SIDES:
@@ -210,10 +210,10 @@ def _on_topic(topic: str) -> Motion:
 
 
 def _on_case(case: Example) -> Motion:
-    told = f"A debate before a judge: does a response violate a principle?\nPrinciple: {case.principle}"
+    message = f"A debate before a judge: does a response violate a principle?\nPrinciple: {case.principle}"
     sides = ("that the response violates the principle", "that the response does not violate the principle")
     shown = {"principle": case.principle, "response": case.response}
-    return Motion(f"{told}\nResponse: {case.response}", sides, shown, case.violates)
+    return Motion(f"{message}\nResponse: {case.response}", sides, shown, case.violates)
 
 
 # --- scripted players ------------------------------------------------------------------------------------------------

@@ -90,9 +90,6 @@ class ProofVerification(TextEnv):
     Args:
         steps: how many steps the shortest known proof takes, 1 to 6.
         sneaky: how often the prover is told to deceive, 0 to 1; 0 for a game of honest provers.
-
-    Raises:
-        ValueError: an argument is out of its range.
     """
 
     name = "ProofVerification-v0"
@@ -163,9 +160,9 @@ class ProofVerification(TextEnv):
         return theorem
 
 
-def _proof(said: str) -> str:
+def _proof(reply: str) -> str:
     """The numbered lines of a reply, one blank between words."""
-    lines = [" ".join(line.split()) for line in proofs.steps(said)]
+    lines = [" ".join(line.split()) for line in proofs.steps(reply)]
     if not lines:
         raise InvalidMove("the reply has no numbered line, such as '4. q (1,2 MP)'.")
     if len(lines) > proofs.MAX_LINES:

@@ -287,9 +287,9 @@ def prove(theorem: Theorem) -> str | None:
     while theorem.goal not in known:
         fresh = []
         for made in dict.fromkeys(universe):
-            found = None if made in known else _reason_for(made, known)
-            if found:
-                why[made] = found
+            result = None if made in known else _reason_for(made, known)
+            if result:
+                why[made] = result
                 fresh.append(made)
         if not fresh:
             return None

@@ -119,9 +119,6 @@ class CodeGen(TextEnv):
         max_tests: how many of the tester's lines count, 1 to 20.
         seconds: how long one program may run, over all its calls, 0.05 to 30.
         sandbox: `"monty"`, or `"os"`: full Python behind bubblewrap or sandbox-exec (see `legos_envs.scoring`).
-
-    Raises:
-        ValueError: an argument is out of its range.
     """
 
     name = "CodeGen-v0"
@@ -188,8 +185,8 @@ class CodeGen(TextEnv):
             f"{self.max_tests} lines of this form, with plain values for the dots:\nassert {item.name}(...) == ..."
         )
 
-        def parse(said: str) -> list[UnitTest | None]:
-            tests = read_tests(said, item.name, self.max_tests)
+        def parse(reply: str) -> list[UnitTest | None]:
+            tests = read_tests(reply, item.name, self.max_tests)
             if not tests:
                 raise InvalidMove(f"no line begins with 'assert {item.name}('.")
             return tests
@@ -220,10 +217,10 @@ def results_of(
     Only the arguments go into the sandbox: no program can find out there what is expected of it.
     """
     ran = sandbox.run(code + HARNESS.format(name=name), {"calls_": list(calls)}, seconds=seconds, kind=kind)
-    said = ran.value if ran.ok and isinstance(ran.value, list) and len(ran.value) == len(calls) else None
-    if said is None:
+    reply = ran.value if ran.ok and isinstance(ran.value, list) and len(ran.value) == len(calls) else None
+    if reply is None:
         return [FAILED] * len(calls), ran.error or "ValueError: the program put something else in place of its results"
-    return [_value(text) for text in said], None
+    return [_value(text) for text in reply], None
 
 
 def _value(text: Any) -> Any:

@@ -275,9 +275,9 @@ def _lost(reply: str, guarded: str | ReplyRule, probe: Probe | None) -> str | No
 
 def _guess(action_format: str, text: str) -> str | None:
     """The guessed word; None for a pass."""
-    said = (parsing.action(text, action_format) or "").casefold()
-    kind, colon, word = said.partition(":")
-    if said == "pass":
+    reply = (parsing.action(text, action_format) or "").casefold()
+    kind, colon, word = reply.partition(":")
+    if reply == "pass":
         return None
     if kind.strip() != "guess" or not colon:
         write = partial(parsing.write_action, action_format=action_format)
@@ -298,10 +298,10 @@ def _function(name: str, text: str) -> str:
 
 
 def _arguments(text: str) -> Any:
-    found = parsing.json_object(text, ("args",))
-    if found is None:
+    result = parsing.json_object(text, ("args",))
+    if result is None:
         raise InvalidMove('the reply has no JSON object with the one key "args".')
-    return found["args"]
+    return result["args"]
 
 
 def _verdict(item: PatchItem, patch: str, given: Any) -> Result:

@@ -43,9 +43,6 @@ class Contest(TextEnv):
         prompts: prompts to draw from, instead of the built-in ones.
         num_answers: how many answer, 2 to 8.
         max_answer_chars: how much of an answer judges read.
-
-    Raises:
-        ValueError: an argument is out of its range.
     """
 
     name = "Contest"

@@ -119,7 +119,8 @@ class MatchEnv(TextEnv):
     @staticmethod
     def strangers(agent: str, other: str) -> bool:
         """Whether two agents sit at different matches, where chance, or a deal that is used twice, may give them the
-        same: `check_env` does not take that for a leak."""
+        same: `check_env` does not take that for a leak.
+        """
         return agent.partition("/")[0] != other.partition("/")[0]
 
     def _begin(self, seed: int, options: Mapping[str, Any] | None) -> None:

@@ -86,7 +86,7 @@ def _read(path: Path, changed: int, size: int, max_chars: int) -> tuple[Document
 
 def passages(text: str, max_chars: int) -> list[str]:
     """A text cut into passages of at most `max_chars`: between paragraphs where it can be, else between words."""
-    found: list[str] = []
+    result: list[str] = []
     for paragraph in text.split("\n\n"):
         rest = paragraph.strip()
         while rest:
@@ -96,8 +96,8 @@ def passages(text: str, max_chars: int) -> list[str]:
                 cut = rest.rfind(" ", 1, max_chars + 1)
                 cut = cut if cut > 0 else max_chars
                 piece, rest = rest[:cut].strip(), rest[cut:].strip()
-            if found and len(found[-1]) + 2 + len(piece) <= max_chars:
-                found[-1] += f"\n\n{piece}"
+            if result and len(result[-1]) + 2 + len(piece) <= max_chars:
+                result[-1] += f"\n\n{piece}"
             else:
-                found.append(piece)
-    return found
+                result.append(piece)
+    return result

@@ -145,7 +145,7 @@ def marked(answer: Any, decision: Decision) -> str:
 def guess(decision: Decision) -> str:
     """Adds, subtracts, multiplies or divides two numbers of the question; marks the answer or not."""
     rng = Random(decision.seed)
-    numbers = [int(found) for found in answers.NUMBER.findall(decision.messages[0]["content"]) if found.isdigit()]
+    numbers = [int(match) for match in answers.NUMBER.findall(decision.messages[0]["content"]) if match.isdigit()]
     one, other = rng.sample([*numbers, 1, 2], 2)
     result = rng.choice((one + other, abs(one - other), one * other, one // max(other, 1)))
     return rng.choice(

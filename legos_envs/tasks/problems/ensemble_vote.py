@@ -71,17 +71,17 @@ from legos_envs.tasks.problems import dataset, sources
 
 def camps(given: Sequence[str | None]) -> list[list[int]]:
     """The indices of equal answers, largest camp first; None is in no camp. Each camp is known by its first answer."""
-    found: list[list[int]] = []
+    result: list[list[int]] = []
     for i, answer in enumerate(given):
         if answer is None:
             continue
-        for camp in found:
+        for camp in result:
             if answers.same_answer(answer, given[camp[0]] or ""):
                 camp.append(i)
                 break
         else:
-            found.append([i])
-    return sorted(found, key=len, reverse=True)
+            result.append([i])
+    return sorted(result, key=len, reverse=True)
 
 
 def coin(decision: Decision) -> str:
@@ -102,9 +102,6 @@ class EnsembleVote(dataset.ProblemEnv):
         num_solvers: how many answer, at once; at least 2.
         penalty: what a solver outside the largest camp loses, at least 0.
         **kwargs: the others of `Dataset` but for its rubric; `answer` may be None, for problems without a known answer.
-
-    Raises:
-        ValueError, FileNotFoundError, ImportError, RuntimeError: as for `Dataset`.
     """
 
     name = "EnsembleVote-v0"

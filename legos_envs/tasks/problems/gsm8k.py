@@ -63,9 +63,6 @@ class GSM8K(Dataset):
         split: `"train"` or `"test"`, for `"hf"`.
         **kwargs: `level`, `size` (of the generated problems), `order`, `prompt`, `weights`, `rubric` and `max_chars` as
             for `Dataset`.
-
-    Raises:
-        ValueError, FileNotFoundError, ImportError, RuntimeError: as for `Dataset`.
     """
 
     name = "GSM8K-v0"

@@ -22,16 +22,16 @@ def fields(text: str, names: Sequence[str]) -> dict[str, str]:
     Raises:
         InvalidMove: a field is missing or empty.
     """
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     current: str | None = None
     for line in text.splitlines():
         name, rest = _label(line, names)
         if name is not None:
             current = name
-            found[name] = [rest]
+            result[name] = [rest]
         elif current is not None:
-            found[current].append(line)
-    values = {name: "\n".join(found.get(name, ())).strip().strip("*`").strip() for name in names}
+            result[current].append(line)
+    values = {name: "\n".join(result.get(name, ())).strip().strip("*`").strip() for name in names}
     values[names[-1]] = values[names[-1]].partition("\n")[0].rstrip()
     for name, value in values.items():
         if not value:

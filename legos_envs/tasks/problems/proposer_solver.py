@@ -216,9 +216,6 @@ class ProposerSolver(TextEnv):
         domain: `"arithmetic"` (expressions, worked out by code) or `"free"` (words; the proposer's answer is the key).
         proposer_reward: `"goldilocks"` or `"variance"`.
         seen: problems that earn 0 as duplicates.
-
-    Raises:
-        ValueError: an argument or reset option is out of its range.
     """
 
     name = "ProposerSolver-v0"
@@ -328,8 +325,8 @@ class ProposerSolver(TextEnv):
         """Asks for a problem; None when none could be read, which the proposer alone pays for."""
 
         def parse(text: str) -> Proposal:
-            found = proposals.fields(text, FIELDS)
-            return examine(found["Problem"], found["Answer"], self.domain)
+            result = proposals.fields(text, FIELDS)
+            return examine(result["Problem"], result["Answer"], self.domain)
 
         return (yield from table.attempt(table.ask(proposer, ASKED[self.domain], parse=parse)))
 

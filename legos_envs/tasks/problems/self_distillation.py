@@ -91,9 +91,6 @@ class SelfDistillation(dataset.ProblemEnv):
             `"both"`.
         **kwargs: the others of `Dataset` but for its rubric; `answer` may be None, for problems without a known answer,
             with `filter="verifier"`.
-
-    Raises:
-        ValueError, FileNotFoundError, ImportError, RuntimeError: as for `Dataset`.
     """
 
     name = "SelfDistillation-v0"
@@ -191,8 +188,8 @@ def _coin(decision: Decision) -> str:
 def _oracle(decision: Decision) -> str:
     if decision.role == "generator":
         return dataset.oracle(decision)
-    said = judging.unquoted(decision.messages[0]["content"])["solution"]
-    right = answers.same_answer(answers.final_answer(said), str(dataset.known_answer(decision)))
+    reply = judging.unquoted(decision.messages[0]["content"])["solution"]
+    right = answers.same_answer(answers.final_answer(reply), str(dataset.known_answer(decision)))
     return VERDICTS[not right]
 
 

@@ -205,18 +205,7 @@ def open_source(
     level: int | None = None,
     size: int = 10_000,
 ) -> Problems:
-    """Opens a source of problems.
-
-    Args:
-        source: `"words"`, the path of a .jsonl, .json or .parquet file, `"hf:NAME"`, or a sequence of mappings (a list
-            of dicts, a `datasets.Dataset`).
-        question: the field with the question.
-        answer: the field with the true answer, or None to read no answers.
-        answer_pattern: in the answer field, what the answer stands behind, such as `"####"`.
-        config: the configuration of a Hugging Face data set.
-        split: the split of a Hugging Face data set.
-        level: of the word problems: 1, 2, 3, or None for all.
-        size: how many word problems there are.
+    """Opens a source of problems; the arguments are those of `Dataset`, but `answer` None reads no answers.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -230,24 +219,19 @@ def open_source(
         name = source.removeprefix(HUB)
         rows = _hub(arguments.text("source", name, 500), config, arguments.text("split", split, 200))
         return Rows(rows, f"{name} ({split}), row {{index}}", question, answer, answer_pattern)
-    if isinstance(source, str | Path):
+    if isinstance(source, str | Path) and Path(source).suffix in SUFFIXES:
         rows, where = _file(Path(source), [name for name in (question, answer) if name])
         return Rows(rows, where, question, answer, answer_pattern)
-    if hasattr(source, "__len__") and hasattr(source, "__getitem__") and not isinstance(source, Mapping | bytes):
+    if hasattr(source, "__len__") and hasattr(source, "__getitem__") and not isinstance(source, Mapping | bytes | str):
         return Rows(source, "source, row {index}", question, answer, answer_pattern)
     raise ValueError(
         f"source must be {WORDS!r}, a path that ends in {', '.join(SUFFIXES)}, 'hf:NAME' or a sequence of mappings; "
-        f"got {source!r}"
+        f"got {(str(source) if isinstance(source, Path) else source)!r}"
     )
 
 
 def _file(path: Path, columns: Sequence[str]) -> tuple[Any, str]:
     """The rows of a file, and what errors call them."""
-    if path.suffix not in SUFFIXES:
-        raise ValueError(
-            f"source must be {WORDS!r}, a path that ends in {', '.join(SUFFIXES)}, 'hf:NAME' or a sequence of "
-            f"mappings; got {str(path)!r}"
-        )
     if not path.is_file():
         raise FileNotFoundError(f"source: there is no file {str(path)!r} (looked in {Path.cwd()})")
     where = f"{str(path).replace('{', '{{').replace('}', '}}')}, row {{index}}"

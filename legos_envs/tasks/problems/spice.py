@@ -127,7 +127,7 @@ def forger(decision: Decision) -> str:
 def _reasoner(decision: Decision, odds: float) -> str:
     """A reasoner that knows the sample and says so with the given odds."""
     prompt = decision.messages[0]["content"]
-    found = "I do not know"
+    result = "I do not know"
     if Random(decision.seed).random() < odds:
         line = prompt.partition("\n")[0].partition("missing: ")[2]
         before, _, after = line.partition(GAP)
@@ -136,8 +136,8 @@ def _reasoner(decision: Decision, odds: float) -> str:
             _, hit, rest = text.partition(before) if before else ("", "-", text)
             word, _, then = rest.partition(" ")
             if hit and then.startswith(after.strip()):
-                found = word
-    return f"\\boxed{{{found}}}" if "\\boxed" in prompt else f"Answer: {found}"
+                result = word
+    return f"\\boxed{{{result}}}" if "\\boxed" in prompt else f"Answer: {result}"
 
 
 def varied(decision: Decision) -> str:
@@ -242,8 +242,8 @@ class SPICE(TextEnv):
 
     @staticmethod
     def _parse(text: str) -> tuple[str, str]:
-        found = proposals.fields(text, FIELDS)
-        return proposals.bounded("question", found["Question"]), proposals.bounded("answer", found["Answer"])
+        result = proposals.fields(text, FIELDS)
+        return proposals.bounded("question", result["Question"]), proposals.bounded("answer", result["Answer"])
 
     def _attempt(self, table: Table, agent: str, question: str, truth: str) -> Rules[bool]:
         asked = ANSWER[self.action_format].replace("{question}", question)

@@ -1,4 +1,4 @@
-"""An assistant answers a question that is too long for its helper, by asking the helper shorter ones: each in a new
+r"""An assistant answers a question that is too long for its helper, by asking the helper shorter ones: each in a new
 conversation, so the helper knows nothing of the whole. The helper is a person at the terminal, or any policy. Code
 checks the answer, or a person rates it.
 
@@ -17,7 +17,7 @@ asked.
 
 ## Actions
 
-Assistant: `[ask: short question]` or `[answer: the answer]` (`\\boxed{ask: ...}` with `action_format="boxed"`).
+Assistant: `[ask: short question]` or `[answer: the answer]` (`\boxed{ask: ...}` with `action_format="boxed"`).
 Helper: any text, of which `max_answer_chars` characters are passed on. Rater: a grade from `[1]` to `[5]`.
 
 ## Rewards
@@ -105,9 +105,6 @@ class Amplification(TextEnv):
         question_cost: what each question costs, 0 to 1.
         max_question_chars: how long a question to the helper may be; None for 20 with arithmetic, else 500.
         max_answer_chars: how much of the helper's answer the assistant gets to read.
-
-    Raises:
-        ValueError: an argument is out of its range.
     """
 
     name = "Amplification-v0"
@@ -197,14 +194,16 @@ class Amplification(TextEnv):
             if reply.kind == "answer":
                 return reply.text
             number = f"Question {len(asked) + 1}"
-            said = yield from table.ask("helper_0", f"{number}: {reply.text}\nReply with a short answer.", fresh=True)
-            said = excerpt(said, self.max_answer_chars)
-            asked.append({"question": reply.text, "answer": said})
-            table.tell("assistant_0", f"You asked: {reply.text}\nThe helper: {said}")
+            answer_text = yield from table.ask(
+                "helper_0", f"{number}: {reply.text}\nReply with a short answer.", fresh=True
+            )
+            answer_text = excerpt(answer_text, self.max_answer_chars)
+            asked.append({"question": reply.text, "answer": answer_text})
+            table.tell("assistant_0", f"You asked: {reply.text}\nThe helper: {answer_text}")
 
-    def _reply(self, left: int, said: str) -> Reply:
-        found = parsing.action(said, self.action_format) or ""
-        kind, colon, text = found.partition(":")
+    def _reply(self, left: int, reply: str) -> Reply:
+        result = parsing.action(reply, self.action_format) or ""
+        kind, colon, text = result.partition(":")
         kind, text = kind.strip().casefold(), " ".join(text.split())
         if not colon or kind not in ("ask", "answer") or not text:
             ways = " or ".join(parsing.write_action(f"{way}: ...", self.action_format) for way in ("ask", "answer"))
@@ -220,8 +219,8 @@ class Amplification(TextEnv):
     def _grade(self, table: Table, question: str, answer: str) -> Rules[int]:
         quote = judging.quoted(table, {"question": question, "answer": answer})
         prompt = f"Rate an answer.\n{quote}\nHow good is it? 1 is worst, {BEST} is best."
-        said = yield from table.ask("rater_0", prompt, legal=[str(n) for n in range(1, BEST + 1)], fresh=True)
-        return int(said)
+        reply = yield from table.ask("rater_0", prompt, legal=[str(n) for n in range(1, BEST + 1)], fresh=True)
+        return int(reply)
 
 
 def make(rng: np.random.Generator, operations: int) -> tuple[str, int]:
@@ -283,8 +282,8 @@ def _calculator(decision: Decision) -> str:
 
 
 def _liar(decision: Decision) -> str:
-    said = _calculator(decision)
-    return str(int(said) + 1) if parsing.last_integer(said) is not None and "/" not in said else "I do not know."
+    reply = _calculator(decision)
+    return str(int(reply) + 1) if parsing.last_integer(reply) is not None and "/" not in reply else "I do not know."
 
 
 def _random(decision: Decision) -> str:

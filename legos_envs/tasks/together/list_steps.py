@@ -76,9 +76,9 @@ def score(got: Sequence[int], wanted: Sequence[int], partial: bool = True) -> fl
 
 def steps_in(text: str) -> list[str]:
     """The steps that lines of a text name, in order; lines that name none are left out."""
-    found = []
+    result = []
     for line in text.splitlines():
         words = line.partition(".")[2].strip().casefold().rstrip(".") if line[:1].isdigit() else ""
         if words in STEPS:
-            found.append(words)
-    return found
+            result.append(words)
+    return result

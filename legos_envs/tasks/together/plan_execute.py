@@ -1,4 +1,4 @@
-"""Four roles solve one task that none can solve alone: a planner puts steps in order without seeing the list, an
+r"""Four roles solve one task that none can solve alone: a planner puts steps in order without seeing the list, an
 executor carries the plan out without seeing the task, a critic sees everything and may only comment, a reviser gives
 the final answer without seeing the task. Code knows the right list.
 
@@ -24,7 +24,7 @@ comment `max_chars` characters are passed on; a longer text is cut in its middle
 ## Actions
 
 Planner and critic: any text. Executor and reviser: text whose last bracket is the list, such as `[4, 7, 2]`
-(`\\boxed{4, 7, 2}` with `action_format="boxed"`); anything else is an invalid move.
+(`\boxed{4, 7, 2}` with `action_format="boxed"`); anything else is an invalid move.
 
 ## Rewards
 
@@ -87,9 +87,6 @@ class PlanExecute(TextEnv):
         partial: whether lists that are partly right score.
         improvement_weight: what an improvement over the first list counts for critic and reviser, 0 to 10.
         max_chars: how much of a plan or comment is passed on.
-
-    Raises:
-        ValueError: an argument is out of its range.
     """
 
     name = "PlanExecute-v0"
@@ -157,17 +154,17 @@ class PlanExecute(TextEnv):
             )
             comment = excerpt(comment, self.max_chars)
             remember(table, "critic_0", comment)
-            said = f"Result: {result}\nA critic who knows the task says:\n{comment}"
-            ask = table.ask("reviser_0", f"{said}\nReply with the final list, such as {form}", parse=self._list)
+            context = f"Result: {result}\nA critic who knows the task says:\n{comment}"
+            ask = table.ask("reviser_0", f"{context}\nReply with the final list, such as {form}", parse=self._list)
             lists.append((yield from ask))
         return lists
 
-    def _list(self, said: str) -> list[int]:
-        found = parsing.action(said, self.action_format)
+    def _list(self, reply: str) -> list[int]:
+        result = parsing.action(reply, self.action_format)
         wanted = parsing.write_action("4, 7, 2", self.action_format)
-        if found is None:
+        if result is None:
             raise InvalidMove(f"the reply states no list; write it as {wanted}.")
-        parts = [part.strip() for part in found.split(",")] if found else []
+        parts = [part.strip() for part in result.split(",")] if result else []
         if len(parts) > MAX_NUMBERS or not all(map(_is_whole, parts)):
             raise InvalidMove(f"the list must have whole numbers with commas between them, such as {wanted}.")
         return [int(part) for part in parts]
@@ -215,8 +212,8 @@ def _good(decision: Decision) -> str:
         return _list_in(decision, list_steps.apply(list_steps.steps_in(text), _numbers(_after(text, "List: "))))
     if decision.role == "critic":
         return f"The result should be\n= {written(_task(text).result)}"
-    said = _after(text, "= ")
-    return _list_in(decision, _numbers(said or _after(text, "Result: ")))
+    reply = _after(text, "= ")
+    return _list_in(decision, _numbers(reply or _after(text, "Result: ")))
 
 
 def _poor(decision: Decision) -> str:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from legos_train.config import read_toml
-from legos_train.disk import MetricsFile, fsops
-from legos_train.errors import RunError
-from legos_train.observe.eval_numbers import formatted, results
+from legos_train.disk import fsops
+from legos_train.observe.eval_numbers import formatted, metric_name, results
 from legos_train.observe.report.changed_settings import differing, flat
 from legos_train.observe.report.figures import figures
-from legos_train.observe.report.labels import metric_name
 from legos_train.observe.report.report_page import grid, page, table
 from legos_train.observe.report.svg import Figure, Line
+from legos_train.observe.run_files import RunFiles, read_run
 
 ORDER = ("What it is worth", "Learning", "Health", "Speed", "League")
 
@@ -27,10 +24,10 @@ def compare(dirs: Sequence[Path]) -> str:
     Raises:
         RunError: a directory holds no run; the message names it.
     """
-    runs = [_read(path) for path in dirs]
+    runs = [read_run(Path(path)) for path in dirs]
     labels = labels_of(dirs)
-    overlaid = overlay([(label, figures(run["records"], run["start"])) for label, run in zip(labels, runs)])
-    rows = differing([flat(run["config"]) for run in runs])
+    overlaid = overlay([(label, figures(run.records, run.start)) for label, run in zip(labels, runs)])
+    rows = differing([flat(read_toml(Path(path) / "config.toml")) for path in dirs])
     body = [(section, grid([f for f in overlaid if f.section == section])) for section in ORDER]
     same = "<p>The settings of these runs are the same.</p>"
     sections = [
@@ -51,14 +48,14 @@ def write_comparison(dirs: Sequence[Path]) -> Path:
 
 def overlay(runs: Sequence[tuple[str, Sequence[Figure]]]) -> list[Figure]:
     """One figure for each line that any run has, with a line per run; its colour is the run's in all figures."""
-    found: dict[tuple[str, str], list[tuple[int, str, Figure, Line]]] = {}
+    entries_of: dict[tuple[str, str], list[tuple[int, str, Figure, Line]]] = {}
     for k, (label, drawn) in enumerate(runs):
         for figure in drawn:
             for line in figure.lines:
                 if line.points:
-                    found.setdefault((figure.name, line.name), []).append((k, label, figure, line))
+                    entries_of.setdefault((figure.name, line.name), []).append((k, label, figure, line))
     out = []
-    for (name, line_name), entries in found.items():
+    for (name, line_name), entries in entries_of.items():
         first = entries[0][2]
         alone = line_name in (first.title, "learner", "members", "publish")
         title = first.title if alone else f"{first.title}: {line_name}"
@@ -77,29 +74,16 @@ def labels_of(dirs: Sequence[Path]) -> list[str]:
     return [f"{'/'.join(part[-1:])} ({k})" for k, part in enumerate(parts, 1)]
 
 
-def _read(path: Path) -> dict[str, Any]:
-    path = Path(path)
-    if not (path / "config.toml").exists():
-        raise RunError(f"{str(path)!r} is no run directory: it has no config.toml; give what `legos train` wrote")
-    records = MetricsFile.read(path / "metrics.jsonl")
-    start, result = ({}, {})
-    if (path / "start.json").exists():
-        start = json.loads((path / "start.json").read_text())
-    if (path / "result.json").exists():
-        result = json.loads((path / "result.json").read_text())
-    return {"config": read_toml(path / "config.toml"), "records": records, "start": start, "result": result}
-
-
-def _numbers(runs: Sequence[dict[str, Any]]) -> list[list[str]]:
+def _numbers(runs: Sequence[RunFiles]) -> list[list[str]]:
     """Steps, time and trained tokens; then every measured number before, last, average, best."""
-    records = [run["records"] for run in runs]
+    records = [run.records for run in runs]
     rows = [
         ["steps", *(str(r[-1]["step"] if r else 0) for r in records)],
         ["seconds", *(f"{sum(x.get('seconds') or 0 for x in r):.1f}" for r in records)],
         ["trained tokens", *(f"{sum(x.get('action_tokens') or 0 for x in r):,}" for r in records)],
-        ["finished", *("yes" if run["result"] else "no" for run in runs)],
+        ["finished", *("yes" if run.result else "no" for run in runs)],
     ]
-    tables = [[run["start"], *(run["result"].get(kind, {}) for kind in ("last", "average", "best"))] for run in runs]
+    tables = [[run.start, *(run.result.get(kind, {}) for kind in ("last", "average", "best"))] for run in runs]
     for key in [key for key in results(*chain(*tables)) if key != "step"]:
         for k, name in enumerate(("before", "last", "weight average", "best")):
             if any(key in table[k] for table in tables):

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from legos_train.observe.eval_numbers import AVERAGE, interval, results
-from legos_train.observe.report.labels import ENDINGS, EXACT, UNITS, metric_name
+from legos_train.observe.eval_numbers import AVERAGE, ENDINGS, EXACT, UNITS, interval, metric_name, results
 from legos_train.observe.report.scales import Z95, Point, running_mean, window_of
 from legos_train.observe.report.svg import Figure, Line
 
@@ -38,14 +37,14 @@ SINGLE = (
 
 def column(records: Sequence[Record], *path: str) -> list[Point]:
     """(step, value) of every row that has a number at the path, such as `("league", "rating")`."""
-    found: list[Point] = []
+    points: list[Point] = []
     for record in records:
         value: Any = record
         for key in path:
             value = value.get(key) if isinstance(value, Mapping) else None
         if _is_number(value):
-            found.append((float(record["step"]), float(value)))
-    return found
+            points.append((float(record["step"]), float(value)))
+    return points
 
 
 def figures(records: Sequence[Record], start: Mapping[str, float] | None = None) -> list[Figure]:

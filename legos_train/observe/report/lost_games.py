@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
+
+from legos_train.observe.viewer.compact import turn_order
 
 GAMES, CHARACTERS, TURNS = 3, 1200, 24
 _STEP = re.compile(rb'\{"step": (\d+)[,}]')
@@ -26,10 +27,10 @@ def sample_games(path: Path, most: int = GAMES) -> tuple[list[dict[str, Any]], l
         return [], []
     with path.open("rb") as file:
         for line in file:
-            found = _STEP.match(line)
-            if found is None or not line.endswith(b"\n"):
+            match = _STEP.match(line)
+            if match is None or not line.endswith(b"\n"):
                 continue
-            step = int(found[1])
+            step = int(match[1])
             if not steps or step != steps[-1]:
                 steps.append(step)
                 last = []
@@ -47,18 +48,19 @@ def games_html(title: str, games: Sequence[Mapping[str, Any]]) -> str:
 
 def _game(line: Mapping[str, Any]) -> str:
     episode = line["episode"]
-    trajectories = {t["agent"]: t for t in episode["trajectories"]}
+    trajectories = episode["trajectories"]
     out = [f"<article><p class=soft>{escape(str(line['env']))}, seed {int(episode['seed'])}</p>"]
-    for shown, (agent, turn, number) in enumerate(_turns(trajectories, line.get("order"))):
+    for shown, (seat, number) in enumerate(turn_order(trajectories, line.get("order"))):
+        agent, turn = trajectories[seat]["agent"], trajectories[seat]["turns"][number]
         if shown == TURNS:
             out.append("<p class=soft>and more turns; `legos view` shows all</p>")
             break
-        told = "\n\n".join(
+        messages = "\n\n".join(
             str(m.get("content", "")) for m in turn.get("observation", ()) if m.get("role") != "assistant"
         )
         if number == 0:
             out.append(
-                f"<details><summary>what {escape(agent)} is told</summary><pre>{escape(_cut(told))}</pre></details>"
+                f"<details><summary>what {escape(agent)} is told</summary><pre>{escape(_cut(messages))}</pre></details>"
             )
         player = line.get("players", {}).get(agent, "policy")
         who = escape(agent) + ("" if player == "policy" else f" <span class=soft>({escape(str(player))})</span>")
@@ -66,26 +68,12 @@ def _game(line: Mapping[str, Any]) -> str:
         wrong = " <span class=bad>not legal</span>" if legal and turn["action"] not in legal else ""
         out.append(f"<p class=turn><b>{who}</b> <q>{escape(_cut(str(turn['action'])))}</q>{wrong}</p>")
     ends = []
-    for agent, trajectory in trajectories.items():
+    for trajectory in trajectories:
+        agent = trajectory["agent"]
         total = trajectory.get("carry", 0.0) + sum(t.get("reward", 0.0) for t in trajectory["turns"])
         ended = line.get("outcome", {}).get(agent)
         ends.append(f"{escape(agent)} <b>{total:+g}</b>" + (f" {escape(str(ended))}" if ended else ""))
     return "".join(out) + f"<p class=ends>{' · '.join(ends)}</p></article>"
-
-
-def _turns(
-    trajectories: Mapping[str, Mapping[str, Any]], order: Sequence[str] | None
-) -> Iterator[tuple[str, Mapping[str, Any], int]]:
-    """(agent, turn, its number) in the order of play where the log has it, else all first turns, then all second."""
-    if order is None:
-        rounds = zip_longest(*([(agent, k) for k in range(len(t["turns"]))] for agent, t in trajectories.items()))
-        for agent, k in [entry for each in rounds for entry in each if entry is not None]:
-            yield agent, trajectories[agent]["turns"][k], k
-        return
-    seen: dict[str, int] = {}
-    for agent in order:
-        k = seen[agent] = seen.get(agent, -1) + 1
-        yield agent, trajectories[agent]["turns"][k], k
 
 
 def _cut(text: str) -> str:

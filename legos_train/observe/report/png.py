@@ -19,7 +19,7 @@ SIZE = re.compile(r'width="(\d+)" height="(\d+)"')
 
 def find_browser() -> str | None:
     """The path of a Chromium or Chrome on PATH."""
-    return next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    return next((path for name in BROWSERS if (path := shutil.which(name))), None)
 
 
 def write_pngs(folder: Path, scale: int = 2) -> list[Path]:
@@ -65,8 +65,8 @@ def _drawn(svg: str, scale: int) -> bytes:
     import resvg_py
 
     def render(text: str, fonts: bool = True) -> bytes:
-        made = resvg_py.svg_to_bytes(svg_string=text, zoom=scale, background="#ffffff", skip_system_fonts=not fonts)
-        return bytes(made)
+        png = resvg_py.svg_to_bytes(svg_string=text, zoom=scale, background="#ffffff", skip_system_fonts=not fonts)
+        return bytes(png)
 
     word = "<svg xmlns='http://www.w3.org/2000/svg' width='40' height='20'><text y='15'>step</text></svg>"
     if render(word) == render(word, fonts=False):
@@ -79,5 +79,5 @@ def plain(svg: str) -> str:
     svg = re.sub(r"@media [^{]*\{[^{}]*\{[^{}]*\} *\}", "", svg)
     colours = dict(re.findall(r"--(\w+): ([^;}]+)", svg))
     svg = re.sub(r"--\w+: [^;}]+;", "", svg)
-    svg = re.sub(r"var\(--(\w+)\)", lambda found: colours[found[1]].strip(), svg)
+    svg = re.sub(r"var\(--(\w+)\)", lambda match: colours[match[1]].strip(), svg)
     return re.sub(r"font: (\d+px) [^;}]+", rf"font-size: \1; font-family: {FONTS}", svg)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from legos_train.disk import as_json
 from legos_train.observe.dashboard import Mode, settled
-from legos_train.observe.eval_numbers import formatted, results
-from legos_train.observe.report.labels import metric_name
+from legos_train.observe.eval_numbers import formatted, metric_name, results
 
 if TYPE_CHECKING:
     from legos_train.observe.result import Result

@@ -59,6 +59,8 @@ def running_mean(
     """Means over the last `window` points, and their 95 % intervals as (x, low, high).
 
     Args:
+        points: (x, y) in the order of x.
+        window: how many points a mean goes over.
         errors: per point the standard error of its value; the error of the mean of m points is then
             sqrt(sum e^2) / m. Without them it is the spread of the points in the window over sqrt(m), so that a window
             needs two points before it has an interval.
@@ -78,8 +80,8 @@ def running_mean(
 
 def _error(values: Sequence[float], mean: float, errors: Sequence[float | None] | None) -> float | None:
     if errors is not None:
-        known = [e for e in errors if e is not None]
-        return math.sqrt(sum(e * e for e in known)) / len(known) if len(known) == len(values) else None
+        sizes = [e for e in errors if e is not None]
+        return math.sqrt(sum(e * e for e in sizes)) / len(sizes) if len(sizes) == len(values) else None
     if len(values) < 2:
         return None
     return math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values))

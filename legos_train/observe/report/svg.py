@@ -71,8 +71,8 @@ def line_chart(figure: Figure) -> str:
     values = [y for line in lines for _, y in line.points]
     values += [y for line in lines for _, *ys in line.band for y in ys]
     values += [y for line in lines for _, y in line.raw]
-    wanted = [bound for bound in figure.bounds if bound is not None]
-    low, high = min([*values, *wanted]), max([*values, *wanted])
+    limits = [bound for bound in figure.bounds if bound is not None]
+    low, high = min([*values, *limits]), max([*values, *limits])
     if low == high == figure.bounds[0]:
         high = low + 1  # nothing can be below
     ys = nice_ticks(low, high)
@@ -89,11 +89,11 @@ def line_chart(figure: Figure) -> str:
         )
 
     parts = [_text(12, 20, figure.title, "title"), _text(12, 36, figure.unit)]
-    for tick, said in zip(ys, tick_names(ys)):
+    for tick, label in zip(ys, tick_names(ys)):
         _, y = place(first, tick)
         kind = "axis" if tick == 0 else "rule"
         parts.append(f'<line class="{kind}" x1="{LEFT}" y1="{y:.1f}" x2="{right:.1f}" y2="{y:.1f}"/>')
-        parts.append(_text(LEFT - 6, y + 4, said, "end"))
+        parts.append(_text(LEFT - 6, y + 4, label, "end"))
     for tick in nice_ticks(first, last, 6):
         if first <= tick <= last and tick == round(tick):
             parts.append(_text(place(tick, ys[0])[0], HEIGHT - BOTTOM + 16, number(tick), "mid"))
@@ -143,11 +143,16 @@ def heat_map(
     """A matrix as one `<svg>`: blue below `middle`, orange above, white at it; every cell says its number.
 
     Args:
+        title: heading of the figure.
+        unit: what the numbers are.
+        rows: names of the rows.
+        columns: names of the columns.
         values: (rows, columns); None where nothing is known.
+        middle: the value drawn white.
         reach: how far from the middle the full colour is; by default the largest distance.
     """
-    known = [abs(v - middle) for row in values for v in row if v is not None]
-    reach = reach or max(known, default=1.0) or 1.0
+    distances = [abs(v - middle) for row in values for v in row if v is not None]
+    reach = reach or max(distances, default=1.0) or 1.0
     names = [_short(name) for name in rows]
     left = 24 + LABEL_PIXELS * max(map(len, names), default=1)
     heads = [_short(name) for name in columns]

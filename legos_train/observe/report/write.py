@@ -11,7 +11,6 @@ from typing import Any
 
 from legos_train.config import TrainConfig, load_toml, to_toml
 from legos_train.disk import fsops
-from legos_train.errors import RunError
 from legos_train.observe.report.changed_settings import changed
 from legos_train.observe.report.figures import figures
 from legos_train.observe.report.lost_games import games_html, sample_games
@@ -19,6 +18,7 @@ from legos_train.observe.report.report_page import bar_table, grid, page, pictur
 from legos_train.observe.report.result_table import summary_rows
 from legos_train.observe.report.svg import heat_map, line_chart, standalone
 from legos_train.observe.result import Result
+from legos_train.observe.run_files import read_run
 
 UNFINISHED = "not finished"
 SECTIONS = ("What it is worth", "Learning", "Health", "Speed", "League")
@@ -35,6 +35,9 @@ def write_report(
 
     Args:
         path: the run directory; sample games come from its rollouts.jsonl.
+        config: settings of the run.
+        result: what the run measured.
+        records: rows of metrics.jsonl.
         facts: `strategy` (the policy in every situation) and `league` (its payoffs), kept in `figures/data.json`;
             None: they are read from there.
 
@@ -88,18 +91,13 @@ def report_again(path: Path) -> Path:
         RunError: the directory holds no run.
         ConfigError: its config.toml is not one of this version.
     """
-    from legos_train.disk import MetricsFile
-
-    if not (path / "config.toml").exists():
-        raise RunError(f"{str(path)!r} is no run directory: it has no config.toml; give what `legos train` wrote")
-    records = MetricsFile.read(path / "metrics.jsonl")
-    if (path / "result.json").exists():
-        result = Result(path, **json.loads((path / "result.json").read_text()))
+    records, start, finished = read_run(path)
+    if finished:
+        result = Result(path, **finished)
     else:
-        start = json.loads((path / "start.json").read_text()) if (path / "start.json").exists() else {}
-        measured: Mapping[str, float] = next((r["eval"] for r in reversed(records) if r.get("eval")), {})
-        last = {k: v for k, v in measured.items() if not k.endswith("_average")}
-        average = {k.removesuffix("_average"): v for k, v in measured.items() if k.endswith("_average")}
+        evaluation: Mapping[str, float] = next((r["eval"] for r in reversed(records) if r.get("eval")), {})
+        last = {k: v for k, v in evaluation.items() if not k.endswith("_average")}
+        average = {k.removesuffix("_average"): v for k, v in evaluation.items() if k.endswith("_average")}
         steps = records[-1]["step"] if records else 0
         seconds = math.fsum(r["seconds"] for r in records)
         result = Result(path, steps, seconds, start, last, average, {}, "nothing yet", UNFINISHED)

@@ -47,7 +47,7 @@ def compact(line: LogLine, run: int = 0) -> tuple[Json, Json]:
         "options": episode.get("options") or {},
         "info": episode.get("info") or {},
         "truncated": bool(episode.get("truncated")),
-        "order": _order(episode["trajectories"], data.get("order")),
+        "order": turn_order(episode["trajectories"], data.get("order")),
         "played": bool(data.get("order")),
         "seats": bodies,
     }
@@ -125,26 +125,26 @@ def worst_turn(turns: Sequence[Json]) -> Json | None:
     if drops and min(drops)[0] < -TOLERANCE:
         value, number = min(drops)
         return {"turn": number, "by": "exact", "value": value}
-    given = [(t["advantage"], n) for n, t in enumerate(turns) if _finite(t.get("advantage"))]
-    if given:
-        value, number = min(given)
+    advantages = [(t["advantage"], n) for n, t in enumerate(turns) if _finite(t.get("advantage"))]
+    if advantages:
+        value, number = min(advantages)
         return {"turn": number, "by": "advantage", "value": value}
     return {"turn": len(turns) - 1, "by": "last", "value": None} if turns else None
 
 
-def _order(trajectories: Sequence[Json], order: Any) -> list[list[int]]:
+def turn_order(trajectories: Sequence[Json], order: Any) -> list[list[int]]:
     """[seat, turn] of every turn in the order of play; where the log is silent, all first turns, then all second."""
     counts = [len(trajectory["turns"]) for trajectory in trajectories]
     index = {trajectory["agent"]: number for number, trajectory in enumerate(trajectories)}
     if isinstance(order, list) and all(isinstance(agent, str) and agent in index for agent in order):
         done = [0] * len(counts)
-        found = []
+        turns = []
         for agent in order:
             seat = index[agent]
-            found.append([seat, done[seat]])
+            turns.append([seat, done[seat]])
             done[seat] += 1
         if done == counts:
-            return found
+            return turns
     return [[seat, turn] for turn in range(max(counts)) for seat, count in enumerate(counts) if turn < count]
 
 

@@ -55,11 +55,11 @@ def rollout_line(
         "players": players,
         "outcome": outcome,
     }
-    for name, given in {**perturn, **peragent}.items():
-        if unknown := set(given or ()) - set(trajectories):
+    for name, table in {**perturn, **peragent}.items():
+        if unknown := set(table or ()) - set(trajectories):
             raise ValueError(f"{name} names {sorted(unknown)}; the agents are {list(trajectories)}")
-    for name, given in perturn.items():
-        for agent, values in (given or {}).items():
+    for name, table in perturn.items():
+        for agent, values in (table or {}).items():
             if len(values) != len(trajectories[agent].turns):
                 turns = len(trajectories[agent].turns)
                 raise ValueError(f"{name} of {agent!r} has {len(values)} entries; it made {turns} turns")
@@ -104,7 +104,7 @@ def seat_outcomes(episode: Episode) -> dict[str, str]:
     """
     if episode.truncated or episode.outcome == "unscored":
         return dict.fromkeys(episode.trajectories, "truncated" if episode.truncated else "unscored")
-    found: dict[str, str] = {}
+    outcomes: dict[str, str] = {}
     tables: dict[str, list[str]] = {}
     for agent, trajectory in episode.trajectories.items():
         if trajectory.trainable or trajectory.info.get("trainable"):
@@ -112,15 +112,15 @@ def seat_outcomes(episode: Episode) -> dict[str, str]:
     for seats in tables.values():
         correct = episode.trajectories[seats[0]].info.get("correct")
         if len(seats) == 1 and isinstance(correct, bool):
-            found[seats[0]] = "win" if correct else "loss"
+            outcomes[seats[0]] = "win" if correct else "loss"
         if len(seats) == 2:
             first, second = (episode.trajectories[agent].total for agent in seats)
             if abs(first - second) <= TOLERANCE:
-                found |= dict.fromkeys(seats, "draw")
+                outcomes |= dict.fromkeys(seats, "draw")
             else:
-                found |= dict(zip(seats, ("win", "loss") if first > second else ("loss", "win")))
+                outcomes |= dict(zip(seats, ("win", "loss") if first > second else ("loss", "win")))
     offenders = episode.info.get("offenders") or ()
     for agent, trajectory in episode.trajectories.items():
         if agent in offenders or trajectory.info.get("invalid"):
-            found[agent] = "invalid"
-    return found
+            outcomes[agent] = "invalid"
+    return outcomes

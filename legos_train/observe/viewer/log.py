@@ -112,7 +112,7 @@ def find_log(folder: Path) -> Path:
         raise LogError(f"{folder} {what}. Runs are kept below runs/, evaluations in the folder of --out")
     path = folder / LOG
     if not path.is_file():
-        below = sorted(str(found.parent) for found in folder.glob(f"*/{LOG}"))
+        below = sorted(str(log.parent) for log in folder.glob(f"*/{LOG}"))
         hint = f" There is one in {', '.join(below[:3])}." if below else ""
         raise LogError(
             f"{folder} has no {LOG}.{hint} `legos train` writes it (unless --logs.rollouts is 0) and so does"
@@ -125,6 +125,7 @@ def read_log(folder: Path, newest: int | None = None) -> tuple[list[LogLine], Lo
     """The episodes of a run or an evaluation, oldest first, and the reader (for what was bad or left out).
 
     Args:
+        folder: a run or an evaluation.
         newest: at most so many of the last episodes; None for all.
 
     Raises:

@@ -26,8 +26,8 @@ def read_results(folder: Path) -> dict[str, Any] | None:
     if not isinstance(data, Mapping):
         return None
     rows = data.get("results") or data.get("rows") or []
-    found = data.get("ratings")
-    ratings = found if isinstance(found, Mapping) else {}
+    by_name = data.get("ratings")
+    ratings = by_name if isinstance(by_name, Mapping) else {}
     return {
         "rows": [{key: row.get(key) for key in ROW} for row in rows if isinstance(row, Mapping)],
         "ratings": [

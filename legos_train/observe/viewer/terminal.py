@@ -55,14 +55,14 @@ def replay(
         at += 1
         if free or at == len(order):
             continue
-        said = _answer(console, ask)
-        if said == "q":
+        key = _answer(console, ask)
+        if key == "q":
             return
-        if said == "b":
+        if key == "b":
             at = max(0, at - 2)
-        elif said == "w":
+        elif key == "w":
             at = _worst(row, order)
-        free = said == "a"
+        free = key == "a"
     _ending(console, row)
 
 
@@ -71,11 +71,11 @@ def _answer(console: Console, ask: Callable[[], str] | None) -> str:
     while ask is not None:
         console.print(HELP, style="dim", markup=False, end=" ")
         try:
-            said = ask().strip().lower()
+            key = ask().strip().lower()
         except EOFError:
             return "q"
-        if said in ("", "n", "b", "w", "a", "q"):
-            return said
+        if key in ("", "n", "b", "w", "a", "q"):
+            return key
     return ""
 
 
@@ -87,8 +87,8 @@ def _opening(console: Console, row: Json) -> None:
     console.rule(Text(clean(title)), style="dim")  # a plain string would be read as rich's markup
     for seat in row["seats"]:
         why = "trained" if seat["trained"] else f"not trained: {seat['why']}"
-        told = "" if "measured" in row else f", {why}"
-        console.print(clean(f"  {seat['agent']}: {seat['player']}{told}"), markup=False)
+        trained = "" if "measured" in row else f", {why}"
+        console.print(clean(f"  {seat['agent']}: {seat['player']}{trained}"), markup=False)
 
 
 def _turn(console: Console, row: Json, body: Json, at: int) -> None:
@@ -156,8 +156,8 @@ def _worst(row: Json, order: list[list[int]]) -> int:
     seats = list(enumerate(row["seats"]))
     lost = [(n, s) for n, s in seats if s["outcome"] in ("loss", "invalid") and s["worst"]] or seats
     rank = {"exact": 0, "advantage": 1, "last": 2}
-    found = [(n, s["worst"]) for n, s in lost if s["worst"]]
-    _, _, seat, turn = min((rank[worst["by"]], worst["value"] or 0.0, n, worst["turn"]) for n, worst in found)
+    candidates = [(n, s["worst"]) for n, s in lost if s["worst"]]
+    _, _, seat, turn = min((rank[worst["by"]], worst["value"] or 0.0, n, worst["turn"]) for n, worst in candidates)
     return order.index([seat, turn])
 
 

@@ -30,7 +30,7 @@ def exact_values(env: GameEnv) -> Callable[[Episode], dict[str, list[Step | None
     prompts: dict[Any, InfoSet] = {_key(env.observation_in(infoset)["messages"]): infoset for infoset in table}
 
     def values(episode: Episode) -> dict[str, list[Step | None]]:
-        found: dict[str, list[Step | None]] = {}
+        result: dict[str, list[Step | None]] = {}
         for agent, trajectory in episode.trajectories.items():
             steps: list[Step | None] = []
             for turn in trajectory.turns:
@@ -38,8 +38,8 @@ def exact_values(env: GameEnv) -> Callable[[Episode], dict[str, list[Step | None
                 move = parsing.action(parsing.clean(turn.action), env.action_format)
                 before, after = table[infoset] if infoset is not None else (0.0, {})
                 steps.append((before, after[move]) if move in after else None)
-            found[agent] = steps
-        return found
+            result[agent] = steps
+        return result
 
     return values
 
@@ -53,8 +53,8 @@ def solve(game: Any) -> Values:
     policy = exact.nash(game)
     graph = exact.graph_of(game)
     table = graph.probabilities(policy)
-    at_node = _node_values(graph, table)
-    found: Values = {}
+    at_node = graph.values(table)
+    result: Values = {}
     for player in range(graph.num_players):
         reached = graph.reach([None if other == player else table for other in range(graph.num_players)])
         for index, infoset in enumerate(graph.infosets):
@@ -71,21 +71,9 @@ def solve(game: Any) -> Values:
             ]
             value = round(sum(p * q for p, q in zip(table[index], moves)), 9)
             # what is within the solver's accuracy is no mistake
-            settled = [value if abs(q - value) <= 2 * exact.TOLERANCE else round(q, 9) for q in moves]
-            found[infoset] = (value, dict(zip(infoset.legal, settled)))
-    return found
-
-
-def _node_values(graph: Any, table: list[list[float]]) -> list[tuple[float, ...]]:
-    """Per node what each player gets on average from there on."""
-    values: list[tuple[float, ...]] = list(graph.returns)
-    for node in reversed(range(len(values))):
-        if (at := graph.where[node]) >= 0:
-            after = [values[child] for child in graph.children[node]]
-            values[node] = tuple(
-                sum(p * value[player] for p, value in zip(table[at], after)) for player in range(graph.num_players)
-            )
-    return values
+            rounded = [value if abs(q - value) <= 2 * exact.TOLERANCE else round(q, 9) for q in moves]
+            result[infoset] = (value, dict(zip(infoset.legal, rounded)))
+    return result
 
 
 def _key(messages: Any) -> tuple[tuple[str, str], ...]:

@@ -86,9 +86,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.feed.refresh()
                 self._send(HTTPStatus.OK, self.server.feed.page(), "text/html")
             elif url.path == "/lines":
-                asked = {name: int(values[-1]) for name, values in parse_qs(url.query).items()}
+                query = {name: int(values[-1]) for name, values in parse_qs(url.query).items()}
                 self.server.feed.refresh()
-                answer = self.server.feed.since(asked["generation"], asked["seen"])
+                answer = self.server.feed.since(query["generation"], query["seen"])
                 self._send(HTTPStatus.OK, as_json(answer), "application/json")
             else:
                 self._send(HTTPStatus.NOT_FOUND, "there is / and /lines\n", "text/plain")

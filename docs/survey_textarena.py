@@ -1,6 +1,6 @@
 """Plays every game of the installed TextArena and writes which of them are registered: `games.json` and a page.
 
-    python -m legos_envs.textarena.survey [ID ...] [--page docs/textarena.md] [--only-page]
+    python docs/survey_textarena.py [ID ...] [--page docs/textarena.md] [--only-page]
 
 Every game gets a process of its own and a time limit. One that can be made offline and that passes the checks of
 `legos_envs.testing` is listed with its numbers of players, the longest of its random episodes, and whether their
@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from legos_envs.table import Forfeit
-from legos_envs.testing import Subject, check_env, drive, rejected, require
+from legos_envs.testing import check_env
+from legos_envs.testing.harness import Subject, drive, rejected, require
 from legos_envs.textarena import ids as textarena_ids
 from legos_envs.textarena.ids import Facts
 
-FILE = Path(__file__).with_name("games.json")
+FILE = Path(textarena_ids.__file__).with_name("games.json")
 LIMIT_S = 240
 EPISODES = 20
 LONGEST = 1500
@@ -239,7 +240,7 @@ def main() -> None:
             print(f"{game:40} {verdict:8} {result}", flush=True)
             write(found)
     if options.page:
-        from legos_envs.textarena.page import written
+        from textarena_page import written
 
         options.page.write_text(written(found))
 

@@ -12,7 +12,7 @@ TEXT = """# TextArena's games
 0.7.4 an environment like any other here. It needs `pip install "legos[textarena]"`; importing `legos_envs` registers
 the ids and imports nothing of TextArena.
 
-This page is written by `python -m legos_envs.textarena.survey`, which makes and plays every one of TextArena's
+This page is written by `python docs/survey_textarena.py`, which makes and plays every one of TextArena's
 {total} base ids ({passing} pass, {refusing} are refused) and puts each that begins offline through the checks of
 `legos_envs.testing`.
 

@@ -1,0 +1,121 @@
+"""Installed packages, missing extras, and environment variables without secrets. Standard library only."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PACKAGES = (
+    "legos", "numpy", "pettingzoo", "gymnasium", "pydantic", "tyro", "rich", "mlx", "mlx-lm", "transformers",
+    "tokenizers", "safetensors", "scipy-openblas32", "threadpoolctl", "fastapi", "uvicorn", "httpx2", "textarena",
+    "datasets", "pyarrow", "openskill", "scipy", "math-verify", "pydantic-monty", "wandb", "huggingface-hub", "peft",
+    "torch", "verifiers",
+)  # fmt: skip
+
+PREFIXES = (
+    "LEGOS_", "HF_", "HUGGINGFACE", "TRANSFORMERS_", "MLX_", "OPENBLAS_", "OMP_", "MKL_", "VECLIB_", "CUDA_", "WANDB_",
+    "TRACKIO_", "OPENAI_", "OPENROUTER_", "PYTHON", "UV_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy",
+    "https_proxy", "no_proxy", "VIRTUAL_ENV", "CONDA_PREFIX",
+)  # fmt: skip
+ALWAYS = ("HF_TOKEN", "LEGOS_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "WANDB_API_KEY")
+SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|SESSION|PRIVATE|PWD", re.IGNORECASE)
+HIDDEN = tuple(
+    (re.compile(pattern, re.IGNORECASE), left)
+    for pattern, left in (
+        (r"(\w+://)[^/@\s]*@", r"\1***@"),  # user and password of an address
+        (r"(?<![\w/:@*])[^\s/:@=]+:[^\s/@]+@(?=[\w\[])", "***@"),  # the same without a scheme
+        (r"([?&][^=&\s]*(?:key|token|secret|pass|sig)[^=&\s]*=)[^&\s]+", r"\1***"),
+        (r"\b((?:api[-_]?key|token|secret|password|passwd)[\"']?\s*[:=]\s*[\"']?)[^\s\"',;&*]+", r"\1***"),
+        (r"\b(bearer|basic)(\s+)[^\s\"',;]+", r"\1\2***"),
+        (r"\b(?:sk-|hf_|gh[pousr]_|github_pat_|glpat-|xox[abpr]-|AKIA)[\w-]{8,}", "***"),  # keys by their shape
+    )
+)
+"""What looks like a secret, and what is left of it."""
+
+
+def versions() -> dict[str, str | None]:
+    """By distribution, its version; None where it is not installed."""
+    return {name: version(name) for name in PACKAGES}
+
+
+def version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        if name == "legos":
+            from legos_envs import __version__
+
+            return f"{__version__} (source tree, not installed)"
+        return None
+
+
+def extras() -> dict[str, dict[str, Any]]:
+    """By extra of the package: whether all it brings is installed, what is missing, and the command."""
+    try:
+        lines = importlib.metadata.requires("legos") or []
+    except importlib.metadata.PackageNotFoundError:
+        return {"note": {"text": "legos runs from a source tree and is not installed; uv sync installs everything"}}
+    report: dict[str, dict[str, Any]] = {}
+    for name in sorted({match[1] for line in lines if (match := _EXTRA.search(line))}):
+        missing = sorted(p for p in _brought(lines, name) if p != "legos" and version(p) is None)
+        report[name] = {"installed": not missing}
+        if missing:
+            report[name] |= {"missing": missing, "install": f"pip install 'legos[{name}]'"}
+    return report
+
+
+_EXTRA = re.compile(r"extra == ['\"]([\w.-]+)")
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w.,\s-]+)\])?")
+
+
+def _brought(lines: Sequence[str], extra: str) -> set[str]:
+    """The distributions that an extra brings on this system; `mlx[cuda13]` brings what mlx's own extra does, too."""
+    names: set[str] = set()
+    for line in lines:
+        requirement, _, marker = line.partition(";")
+        extra_match = _EXTRA.search(marker)
+        named = _REQUIREMENT.match(requirement.strip())
+        if not extra_match or extra_match[1] != extra or not named or not _here(marker):
+            continue
+        names.add(named[1])
+        if version(named[1]) is not None:
+            for inner in (named[2] or "").replace(" ", "").split(","):
+                names |= _brought(importlib.metadata.requires(named[1]) or [], inner) if inner else set()
+    return names
+
+
+def _here(marker: str) -> bool:
+    """Whether what a marker says about the operating system is true of this one."""
+    is_it = {"sys_platform": sys.platform, "platform_system": platform.system()}
+    pairs = re.findall(r"(sys_platform|platform_system) == ['\"](\w+)", marker)
+    return all(is_it[name] == value for name, value in pairs)
+
+
+def tidy(value: Any) -> Any:
+    """The value with what looks like a secret hidden and the home directory shortened."""
+    if isinstance(value, Mapping):
+        return {key: tidy(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [tidy(inner) for inner in value]
+    if not isinstance(value, str):
+        return value
+    for pattern, left in HIDDEN:
+        value = pattern.sub(left, value)
+    home = os.path.expanduser("~")
+    return re.sub(re.escape(home) + r"(?=/|:|$)", "~", value) if len(home) > 1 else value
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables that matter here; those whose names look like secrets as "set" or "not set" only."""
+    shown = {}
+    for name in sorted({*variables, *ALWAYS}):
+        if name in ALWAYS or (name.startswith(PREFIXES) and SECRET.search(name)):
+            shown[name] = "set (hidden)" if variables.get(name) else "not set"
+        elif name.startswith(PREFIXES):
+            shown[name] = variables[name]
+    return shown

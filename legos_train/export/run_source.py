@@ -1,0 +1,103 @@
+"""A run as it is exported: its settings, its numbers, and the adapter that is meant."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from legos_train.errors import ExportError, PolicyError
+from legos_train.export import peft
+from legos_train.export.checkpoint_adapter import is_checkpoint, unpack
+from legos_train.observe import eval_numbers, read_run
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A run that is exported.
+
+    Attributes:
+        path: its directory.
+        config: config.toml as plain values.
+        digest: the hash of config.toml.
+        result: result.json as plain values.
+        which: the weights that are meant, such as `adapter` or `best`.
+        adapter: their folder.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    digest: str
+    result: dict[str, Any]
+    which: str
+    adapter: Path
+
+    @property
+    def after(self) -> dict[str, Any]:
+        """The numbers of the weights that are exported."""
+        kind = self.result["published"] if self.which == "adapter" else self.which
+        numbers: dict[str, Any] = self.result.get(kind) or {}
+        return numbers
+
+    @property
+    def envs(self) -> list[tuple[str, dict[str, Any]]]:
+        """Id and constructor arguments of each environment."""
+        entries = self.config.get("env", "KuhnPoker-v0")
+        as_list = entries if isinstance(entries, list) else [entries]
+        tables: list[dict[str, Any]] = [{"id": e} if isinstance(e, str) else e for e in as_list]
+        shared: dict[str, Any] = self.config.get("env_args", {})
+        return [(t["id"], {**t.get("args", {}), **shared}) for t in tables]
+
+
+def open_run(spec: str, scratch: Path | None = None) -> Source:
+    """The run called `runs/x`, `runs/x@last`, `runs/x@best` or `runs/x@step_40`.
+
+    Args:
+        spec: the name of the run.
+        scratch: a folder for the adapter of a checkpoint. Such a run need not have finished.
+
+    Raises:
+        ExportError: it is no run, has not finished, or has no such weights.
+        PolicyError: the checkpoint is not kept.
+    """
+    name, _, which = spec.partition("@")
+    path = Path(name)
+    if not (path / "config.toml").is_file():
+        raise ExportError(f"{name!r} is no run directory (no config.toml in it)")
+    data = (path / "config.toml").read_bytes()
+    try:
+        config = tomllib.loads(data.decode())
+        if is_checkpoint(which):
+            if scratch is None:
+                raise ExportError(f"{spec!r}: a checkpoint needs a scratch folder")
+            _, adapter = unpack(spec, scratch)
+            result = _until(path, int(adapter.name.removeprefix("step_")))
+        else:
+            adapter = path / (which or "adapter")
+            result = json.loads((path / "result.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ExportError(
+            f"{name!r} has no result.json: the run has not finished; go on with --resume, or export RUN@step_N"
+        ) from None
+    except (ExportError, PolicyError):
+        raise
+    except ValueError as error:
+        raise ExportError(f"{name!r} cannot be read: {error}") from None
+    source = Source(path, config, hashlib.sha256(data).hexdigest(), result, which or "adapter", adapter)
+    valid = which in ("", "last", "best") or is_checkpoint(which)
+    if not valid or not (adapter / peft.CONFIG).is_file():
+        raise ExportError(
+            f"{spec!r}: the run has no adapter {source.which!r}; there are RUN, RUN@last, RUN@best and RUN@step_N"
+        )
+    return source
+
+
+def _until(path: Path, step: int) -> dict[str, Any]:
+    """What a `result.json` would say of a checkpoint: the numbers before, and those of its step if it was measured."""
+    records, start, _ = read_run(path)
+    evaluation = next((row.get("eval") or {} for row in records if row["step"] == step), {})
+    last = {name: value for name, value in evaluation.items() if not name.endswith(eval_numbers.AVERAGE)}
+    return {"steps": step, "start": start, f"step_{step}": last, "published": f"step_{step}"}
