@@ -14,8 +14,8 @@ Nobody shows it a good move: that one should leave a multiple of four comes out 
 probability of an optimal move rises from 0.342 to 0.998, in 180 CPU seconds on two cores (seed 0; 1.000 with seed 1).
 
 Left out here, and done by `legos train`: opponents from the past (docs/league.md), several environments and roles,
-conversations of many turns, filters and task samplers, asynchronous play, guards
-against training that silently does nothing, checkpoints, evaluation, reports.
+conversations of many turns, filters and task samplers, asynchronous play, guards against training that silently does
+nothing, checkpoints, evaluation, reports.
 
 Papers: self-play with role-conditioned advantages: Liu et al. 2025, "SPIRAL", arXiv 2506.24119. PPO: Schulman et al.
 2017, arXiv 1707.06347. LoRA: Hu et al. 2021, arXiv 2106.09685. Nim: Bouton 1901.
