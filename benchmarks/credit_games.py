@@ -17,13 +17,13 @@ from legos_envs.exact.graph import GameGraph, graph_of
 from legos_envs.game import ExactPolicy, Game, InfoSet
 from legos_envs.games.kuhn_poker import KuhnPokerGame
 from legos_envs.games.leduc_poker import LeducPokerGame
-from legos_envs.games.matrix_game import NAMED, RPS, MatrixGameRules
+from legos_envs.games.matrix_game import MATRIX_GAMES, RPS, MatrixGameRules
 from legos_envs.games.nim import NimGame
 from legos_envs.records import Episode, Trajectory, Turn
 
 LOPSIDED = (
-    tuple(tuple(3 * v + 2.0 for v in row) for row in NAMED["biased_rps"].row),
-    tuple(tuple(float(-v) for v in row) for row in NAMED["biased_rps"].row),
+    tuple(tuple(3 * v + 2.0 for v in row) for row in MATRIX_GAMES["biased_rps"].row),
+    tuple(tuple(float(-v) for v in row) for row in MATRIX_GAMES["biased_rps"].row),
 )
 """Biased rock-paper-scissors in which the first seat's payoff A became 3 A + 2; the equilibria are the same."""
 GAMES: dict[str, Game] = {

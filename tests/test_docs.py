@@ -108,10 +108,31 @@ def short_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "short"
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def serve_here(arguments: list[str], folder: Path) -> None:
+    """Starts the application of a server without its process and its socket, until it says that it is ready."""
+    from starlette.testclient import TestClient
+
+    def until_ready(app: Any, *_: Any) -> int:
+        with TestClient(app, base_url="http://127.0.0.1") as client:
+            end = time.monotonic() + 60
+            while client.get("/ready").status_code != 200:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+        return 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("inference.server.serve", until_ready)
+        legos(["serve", *arguments, "--port", str(free_port())], folder)
+
+
 def serve(arguments: list[str], folder: Path) -> None:
     """Starts a server in a folder, waits until it says that it is ready, and ends it; it must end well."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     log = folder / "server.log"
     command = [
         sys.executable,
@@ -160,7 +181,7 @@ def ready(port: int) -> bool:
 def test_commands_run(command: str, short_run: Path, tmp_path: Path) -> None:
     """As written, but trainings with two steps, evaluations with four games, and the short run for `runs/...`.
 
-    Servers listen on a free port of this machine only, and their keys are in `keys.txt`.
+    The keys of servers are in `keys.txt`.
     """
     verb, *arguments = shlex.split(command)[1:]
     if verb == "bootstrap":
@@ -170,7 +191,8 @@ def test_commands_run(command: str, short_run: Path, tmp_path: Path) -> None:
     arguments = [str(ROOT / a) if a.startswith("examples/") else a for a in arguments]
     if verb == "serve":
         (tmp_path / "keys.txt").write_text("a-key-for-the-docs-0123\n")
-        serve([re.sub(r"\bruns/\w+", str(short_run), a) for a in arguments], tmp_path)
+        start = serve_here if arguments else serve  # one is a process of its own, which the docs' requests are sent to
+        start([re.sub(r"\bruns/\w+", str(short_run), a) for a in arguments], tmp_path)
         return
     arguments = [str(short_run) if a.startswith("runs/") else a for a in arguments]
     legos([verb, *arguments, *{"train": SHORT, "eval": ["-n", "4"]}.get(verb, [])], tmp_path)

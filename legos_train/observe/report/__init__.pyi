@@ -1,3 +1,5 @@
+from . import figures as figures
+from . import svg as svg
 from .compare import compare as compare
 from .compare import write_comparison as write_comparison
 from .png import write_pngs as write_pngs
