@@ -14,7 +14,6 @@ IDS = legos_envs.registered()
 EPISODES = 120
 LONG = (
     "CodeGen-v0",
-    "ConnectFour-v0",
     "EloArena-v0",
     "Negotiation-v0",
     "PigDice-v0",
