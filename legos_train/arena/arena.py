@@ -53,7 +53,7 @@ class Arena:
         self.stores: dict[str, ArtifactStore] = {}
         self.samplers: list[TaskSampler] = []
         self.train_roles: tuple[str, ...] = ()
-        self.default = Actor(actors.ANYBODY)
+        self.default = Actor(actors.ANYBODY, max_tokens=actors.default_tokens(model))
         self._extras: dict[str, EnvSlot] = {}
         self.generator: Generator | None = None
         self._alone: Generator | None = None
@@ -228,7 +228,7 @@ class Arena:
             env, slash, name = role.rpartition("/")
             if slash and env == slot.name:
                 out[name] = given
-        return out
+        return {k: a if a.max_tokens else replace(a, max_tokens=self.default.max_tokens) for k, a in out.items()}
 
     def opponent(self, slot: EnvSlot, agent: str, member: str) -> Actor:
         """The actor of a league member at a seat: a snapshot's adapter, or whatever its word means."""

@@ -82,7 +82,7 @@ def add_playing(p: Parser) -> None:
         type=float,
         metavar="T",
     )
-    p.number("--max-tokens", help="most tokens of an action (default: 64 for `tiny`, otherwise 1024)", least=1)
+    p.number("--max-tokens", help="most tokens of an action (default: 12 for `tiny`, otherwise 1024)", least=1)
     p.value("--system", metavar="TEXT", help="system prompt for models and endpoints (default: none)")
     p.value(
         "--renderer",

@@ -65,7 +65,7 @@ class SamplingSettings(Section):
     top_p: float = Field(1.0, gt=0, le=1)
     """Sample from the likeliest tokens that together have this probability; 1: from all."""
     max_tokens: int | None = Field(None, ge=1)
-    """Most tokens of one action; by default 12 with the bundled model, which only names a move, else 512."""
+    """Most tokens of one action; by default 12 with the bundled model, which only names a move, else 1024."""
 
 
 class OptimSettings(Section):

@@ -36,6 +36,7 @@ from legos_train.credit import METHODS, CreditSettings
 from legos_train.errors import ConfigError
 from legos_train.league import LeagueSettings
 from legos_train.loss import LossSettings
+from legos_train.players import actors
 from legos_train.settings import Section
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ class TrainConfig(Section):
     @property
     def action_tokens(self) -> int:
         """Most tokens of one action."""
-        return self.sampling.max_tokens or (12 if self.model == "tiny" else 512)
+        return self.sampling.max_tokens or actors.default_tokens(self.model)
 
 
 def _small(entry: EnvEntry) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import Any
 from legos_envs import Policy
 
 POLICY, BASE, LEAGUE = "policy", "base", "league:"
+TINY_TOKENS, TOKENS = 12, 1024
+"""Most tokens of an action where none are given: the bundled model only names a move."""
 ANYBODY, UNTRAINED = "*", "*untrained"
 """Keys of a job's players: for everybody; for the seats that the env does not train."""
 
@@ -21,7 +23,7 @@ class Actor:
         role: a role of the environments, or `ENV/ROLE` for one environment of several.
         system_prompt: put before the conversation.
         temperature: of sampling; 0 takes the likeliest token.
-        max_tokens: most tokens of one action.
+        max_tokens: most tokens of one action; None: the run's `sampling.max_tokens`.
         model: `"policy"` (the weights being trained), `"base"` (the model without its adapter), a word of `legos eval`
             (`"random"`, `"optimal"`, `"scripted:NAME"`, `"runs/x@best"`, an endpoint's URL `"http://host/v1#model"`),
             or a function from a `legos_envs.Decision` to the text of the action, which may be a coroutine function.
@@ -31,7 +33,7 @@ class Actor:
     role: str
     system_prompt: str = ""
     temperature: float = 1.0
-    max_tokens: int = 256
+    max_tokens: int | None = None
     model: str | Policy = POLICY
     trainable: bool = True
     top_p: float = 1.0
@@ -41,7 +43,7 @@ class Actor:
             raise ValueError("an Actor needs the name of a role")
         if not self.temperature >= 0:
             raise ValueError(f"the temperature of actor {self.role!r} must be at least 0, got {self.temperature}")
-        if self.max_tokens < 1:
+        if self.max_tokens is not None and self.max_tokens < 1:
             raise ValueError(f"max_tokens of actor {self.role!r} must be at least 1, got {self.max_tokens}")
         if not (isinstance(self.model, str) or callable(self.model)):
             raise TypeError(
@@ -74,3 +76,8 @@ def lookup(players: Mapping[str, Any], agent: str, role: str, trainable: bool) -
         if key in players:
             return players[key]
     return players.get(ANYBODY)
+
+
+def default_tokens(model: str) -> int:
+    """Most tokens of an action of a model where none are given, in training and evaluation alike."""
+    return TINY_TOKENS if model == "tiny" else TOKENS

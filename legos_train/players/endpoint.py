@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from inference import RequestRefused, ServerUnavailable
 from inference.client import BadAnswer, retry
 from legos_envs import Decision
+from legos_train.players.actors import TOKENS
 from legos_train.players.background import Background
 from legos_train.players.chat_api import Reply, error_text, key_for, key_name, read_reply, split, too_long
 
@@ -62,7 +63,7 @@ class Endpoint:
         spec: str,
         *,
         temperature: float = 1.0,
-        max_tokens: int = 1024,
+        max_tokens: int = TOKENS,
         system: str | None = None,
         timeout: float = 120.0,
         retry: retry.Retry | None = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from inference import Completion, Request, SamplingParams
 from legos_envs import Policy
+from legos_train.players.actors import TOKENS
 
 if TYPE_CHECKING:  # policies of code and endpoints need no tokenizer
     from inference.text import Renderer
@@ -21,7 +22,7 @@ class ModelPlayer:
     adapter: str | None = None
     temperature: float = 1.0
     top_p: float = 1.0
-    max_tokens: int = 16
+    max_tokens: int = TOKENS
     system: str | None = None
     context: int | None = None
 

@@ -8,7 +8,7 @@ from typing import Any
 from pettingzoo import AECEnv
 
 from inference.text import Renderer
-from legos_train.players.actors import BASE, LEAGUE, POLICY, Actor
+from legos_train.players.actors import BASE, LEAGUE, POLICY, TOKENS, Actor
 from legos_train.players.player import Engines, ModelPlayer, Player
 from legos_train.players.words import Cast
 
@@ -56,7 +56,7 @@ class Roster:
             self.policy if actor.model == POLICY else adapter_name(actor.model),
             actor.temperature,
             actor.top_p,
-            actor.max_tokens,
+            actor.max_tokens or TOKENS,
             actor.system_prompt or None,
             self.context,
         )

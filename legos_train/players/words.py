@@ -16,8 +16,9 @@ from legos_envs import Policy, policies
 from legos_train.errors import PolicyError
 
 if TYPE_CHECKING:
+    from legos_train.players.actors import TOKENS, default_tokens
     from legos_train.players.endpoint import Endpoint
-    from legos_train.players.player import ModelPlayer
+from legos_train.players.player import ModelPlayer
 
 CODE_POLICIES = ("random", "optimal", "human", "scripted")
 ACCEPTED = (
@@ -31,8 +32,6 @@ WORDS = """Policies:
   runs/x, runs/x@best              a run's averaged weights, its best; @last, @step_40 (a checkpoint)
   http://HOST:PORT/v1#MODEL        a server with OpenAI's API; its key is read from LEGOS_API_KEY
                                    (OPENAI_API_KEY, OPENROUTER_API_KEY for those services)"""
-TINY_TOKENS, TOKENS = 64, 1024
-"""Most tokens of an action where none are given: the bundled model only names a move."""
 
 
 class Cast:
@@ -41,7 +40,7 @@ class Cast:
     Args:
         env: whose game policies of code know, unless `player` is told another.
         temperature: of models and endpoints, unless `player` is told another.
-        max_tokens: most tokens of one action; by default 64 of the bundled model, 1024 of others.
+        max_tokens: most tokens of one action; by default 12 of the bundled model, 1024 of others.
         renderer: how conversations become tokens; `auto` takes the model's chat template.
         system: put before every conversation of models and endpoints.
         timeout: seconds for one attempt at an endpoint.
@@ -145,7 +144,7 @@ class Cast:
             name = str(adapter)
             weights, scale, version = read_weights(adapter)
             engine.publish(name, weights, scale=scale, version=version)
-        room = self.max_tokens or (TINY_TOKENS if base == "tiny" else TOKENS)
+        room = self.max_tokens or default_tokens(base)
         return ModelPlayer(engine, renderer, name, self.temperature, max_tokens=room, system=self.system)
 
     def revive(self) -> None:

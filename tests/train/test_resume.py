@@ -192,12 +192,12 @@ def test_a_full_disk_ends_the_run_with_a_message_and_loses_nothing(tmp_path: Pat
     """A real limit on file size (RLIMIT_FSIZE stands in for a full disk), then a resume with room."""
     code = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
-        "from legos_train import checkpoint, cli; real = checkpoint.save\n"
+        "from legos_train.cli.main import main; from legos_train.disk import checkpoint; real = checkpoint.save\n"
         "def save(root, step, *a, **k):\n"
         "    if step == 4: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, resource.RLIM_INFINITY))\n"
         "    return real(root, step, *a, **k)\n"
         "checkpoint.save = save\n"
-        "sys.exit(cli.main(sys.argv[1:]))"
+        "sys.exit(main(sys.argv[1:]))"
     )
     flags = ["train", "--batch-size", "16", "--threads", "1", "--lora.rank", "4", "--eval.every", "0"]
     flags += ["--checkpoint.every", "2", "--steps", "4", "--run-dir", str(tmp_path / "run")]
