@@ -16,8 +16,8 @@ from legos_envs import Policy, policies
 from legos_train.errors import PolicyError
 
 if TYPE_CHECKING:
-    from legos_train.players.actors import TOKENS, default_tokens
     from legos_train.players.endpoint import Endpoint
+from legos_train.players.actors import TOKENS, default_tokens
 from legos_train.players.player import ModelPlayer
 
 CODE_POLICIES = ("random", "optimal", "human", "scripted")

@@ -37,7 +37,7 @@ def gradients(world: World) -> dict[str, Any]:
         policy, whole = trainer.parts.backend.policy, trainer.batch
         for name, batch, settings in (
             ("ppo", whole, {}),
-            ("gspo", whole, {"loss": "gspo"}),
+            ("gspo", whole, {"name": "gspo"}),
             ("corrected", whole, {"truncate_ratio": 2.0}),
             ("one turn", whole.select(whole.sequence == whole.sequence[0]), {}),
         ):

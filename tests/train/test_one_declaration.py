@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -71,60 +72,66 @@ class Echo(TextEnv):
 register("Echo-v0", Echo, family="Working together")
 '''
 
-DOCS = "import sys; sys.path.insert(0, 'docs')"
-ALGORITHMS = f"{DOCS}; import make_algorithm_pages as m; print(*[a.name for a in m.algorithms()])"
 
+def declared(before: str, tmp_path: Path, *commands: tuple[str, ...], page: str) -> list[str]:
+    """What `legos` prints for commands in a fresh process that declares something first, and the docs' page."""
+    code = f"""
+import contextlib, io, json, sys
+sys.path.insert(0, "docs")
+{before}
+from legos_train.cli.main import main
 
-def python(code: str, *extra_path: Path) -> str:
-    """Runs code in a fresh process, in this checkout."""
-    path = os.pathsep.join(map(str, [*extra_path, ROOT]))
+said = []
+for words in {list(commands)!r}:
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        try:
+            code = main(words)
+        except SystemExit as end:
+            code = end.code
+    assert not code, (words, out.getvalue())
+    said.append(out.getvalue())
+{page}
+print(json.dumps(said))
+"""
+    path = os.pathsep.join(map(str, [tmp_path, ROOT]))
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, cwd=ROOT
     )
     assert not done.returncode, done.stderr[-3000:]
-    return done.stdout
-
-
-def legos(before: str, *arguments: str) -> str:
-    """Runs the command line with something declared first."""
-    return python(f"{before}\nfrom legos_train.cli.main import main\nraise SystemExit(main({list(arguments)!r}))")
+    result: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 TWO_STEPS = ("--steps", "2", "--batch-size", "16", "--lora.rank", "4", "--eval.every", "0", "--eval.games", "8")
 
 
-@pytest.fixture
-def credit_file(tmp_path: Path) -> str:
+ALGORITHMS = "import make_algorithm_pages as pages; said.append([one.name for one in pages.algorithms()])"
+
+
+def test_a_credit_method_is_one_class_in_one_file(tmp_path: Path) -> None:
     (tmp_path / "coin.py").write_text(CREDIT)
-    return f"import legos_train.credit as room; room.__path__.append({str(tmp_path)!r})"
+    before = f"import legos_train.credit as room; room.__path__.append({str(tmp_path)!r})"
+    run = ("train", "--credit.name", "coin", *TWO_STEPS, "--run-dir", str(tmp_path / "run"))
+    usage, _, pages = declared(before, tmp_path, ("train", "--help"), run, page=ALGORITHMS)
+    assert "coin" in usage and "coin" in pages
+    assert 'name = "coin"' in (tmp_path / "run/config.toml").read_text()
 
 
-def test_a_credit_method_is_one_class_in_one_file(credit_file: str, tmp_path: Path) -> None:
-    run = str(tmp_path / "run")
-    assert "coin" in legos(credit_file, "train", "--help")
-    legos(credit_file, "train", "--credit.name", "coin", *TWO_STEPS, "--run-dir", run)
-    assert 'name = "coin"' in Path(run, "config.toml").read_text()
-    assert "coin" in python(f"{credit_file}\n{ALGORITHMS}").split()
-
-
-def test_a_loss_is_one_row_of_one_table(tmp_path: Path) -> None:
-    run = str(tmp_path / "run")
-    assert "plain" in legos(LOSS, "train", "--help")
-    legos(LOSS, "train", "--loss.name", "plain", *TWO_STEPS, "--run-dir", run)
-    assert 'name = "plain"' in Path(run, "config.toml").read_text()
-    assert "plain" in python(f"{LOSS}\n{ALGORITHMS}").split()
+def test_a_loss_is_one_function_in_one_file(tmp_path: Path) -> None:
+    run = ("train", "--loss.name", "plain", *TWO_STEPS, "--run-dir", str(tmp_path / "run"))
+    usage, _, pages = declared(LOSS, tmp_path, ("train", "--help"), run, page=ALGORITHMS)
+    assert "plain" in usage and "plain" in pages
+    assert 'name = "plain"' in (tmp_path / "run/config.toml").read_text()
 
 
 def test_a_game_is_one_class_in_one_file(tmp_path: Path) -> None:
-    file = tmp_path / "echo_game.py"
-    file.write_text(GAME)
-    before = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import echo_game"
-    assert "Echo-v0" in legos(before, "envs", "list")
-    assert "Say yes" in legos(before, "envs", "show", "Echo-v0")
-    page = "import sys; sys.path.insert(0, 'docs'); import make_env_pages as m; print(m.table())"
-    assert "Echo-v0" in python(f"{before}\n{page}")
-    legos("", "train", "--env", f"{file}:Echo-v0", *TWO_STEPS, "--run-dir", str(tmp_path / "run"))
-    assert len(Path(tmp_path, "run/metrics.jsonl").read_text().splitlines()) == 2
+    (tmp_path / "echo_game.py").write_text(GAME)
+    run = ("train", "--env", "echo_game:Echo-v0", *TWO_STEPS, "--run-dir", str(tmp_path / "run"))
+    commands = (("envs", "list"), ("envs", "show", "Echo-v0"), run)
+    page = "import make_env_pages; said.append(make_env_pages.table())"
+    listed, shown, _, guide = declared("import echo_game", tmp_path, *commands, page=page)
+    assert "Echo-v0" in listed and "Say yes" in shown and "Echo-v0" in guide
+    assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 2
 
 
 def test_unknown_names_are_refused_with_the_names_there_are() -> None:

@@ -30,39 +30,39 @@ RUN = [
     "--lora.rank",
     "4",
 ]
-RUN += ["--eval.every", "4", "--checkpoint.every", "5", "--steps", "20"]
+RUN += ["--eval.every", "4", "--checkpoint.every", "3", "--steps", "10"]
 
 
 def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_twenty_steps_equal_ten_and_a_kill_and_ten(tmp_path: Path) -> None:
+def test_ten_steps_equal_three_and_a_kill_and_seven(tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     subprocess.run([*RUN, "--run-dir", str(whole)], check=True, capture_output=True, timeout=200)
     process = subprocess.Popen([*RUN, "--run-dir", str(broken)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while not (broken / "checkpoints" / "step_10").exists():
-        assert process.poll() is None and time.monotonic() < deadline, "the run ended or hung before step 10"
+    while not (broken / "checkpoints" / "step_3").exists():
+        assert process.poll() is None and time.monotonic() < deadline, "the run ended or hung before step 3"
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
     before = len(lines(broken))
-    assert before < 20, "the kill came too late to test anything"
+    assert before < 10, "the kill came too late to test anything"
     done = subprocess.run([*RUN, "--run-dir", str(broken), "--resume"], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
 
     for name in ("adapter", "optimizer", "average", "best"):
-        file = f"checkpoints/step_20/{name}.safetensors"
+        file = f"checkpoints/step_10/{name}.safetensors"
         assert digest(whole / file) == digest(broken / file), f"{name} differs after the resume"
-    state = [json.loads((run / "checkpoints/step_20/state.json").read_text()) for run in (whole, broken)]
+    state = [json.loads((run / "checkpoints/step_10/state.json").read_text()) for run in (whole, broken)]
     assert state[0] == state[1]
     assert digest(whole / "adapter/adapters.safetensors") == digest(broken / "adapter/adapters.safetensors")
 
     resumed = lines(broken)
-    assert [row["step"] for row in resumed] == list(range(1, 21))
+    assert [row["step"] for row in resumed] == list(range(1, 11))
     marked = [row["step"] for row in resumed if "resumed_from" in row]
-    assert len(marked) == 1 and resumed[marked[0] - 1]["resumed_from"] == marked[0] - 1 >= 10
+    assert len(marked) == 1 and resumed[marked[0] - 1]["resumed_from"] == marked[0] - 1 >= 3
     unequal = {"seconds", "seconds_play", "seconds_pack", "seconds_learn", "seconds_publish", "tokens_per_second"}
     for a, b in zip(lines(whole), resumed, strict=True):
         b.pop("resumed_from", None)
