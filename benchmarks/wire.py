@@ -49,7 +49,7 @@ class Live:
         self.app = create_app(settings)
         self.core: Any = self.app.server
         self.uvicorn = make_server(self.app, "127.0.0.1", 0, drain_seconds)
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="server")
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="server", daemon=True)
         self._thread.start()
         self.until(lambda: self.uvicorn.started or not self._thread.is_alive())
         sockets = self.uvicorn.servers[0].sockets  # none any more when the model could not be loaded

@@ -57,7 +57,7 @@ class Hold:
         self._go.set()
 
 
-def ask(live: Live, tokens: int = 150, **options: Any) -> Reply:
+def ask(live: Live, tokens: int = 400, **options: Any) -> Reply:
     return live.ask("POST", "/v1/completions", BODY | {"max_tokens": tokens} | options)
 
 
