@@ -57,7 +57,7 @@ class Hold:
         self._go.set()
 
 
-def ask(live: Live, tokens: int = 400, **options: Any) -> Reply:
+def ask(live: Live, tokens: int = 150, **options: Any) -> Reply:
     return live.ask("POST", "/v1/completions", BODY | {"max_tokens": tokens} | options)
 
 
@@ -138,9 +138,9 @@ def started(live: Live, pool: ThreadPoolExecutor, **options: Any) -> Future[Repl
 
 def test_pausing_keeps_ends_or_awaits_what_runs(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
     live = serve()
-    alone = ids(ask(live))
+    alone = ids(ask(live, 400))
 
-    running = started(live, pool)
+    running = started(live, pool, tokens=400)
     assert live.ask("POST", "/pause?mode=keep").json() == {"paused": True, "mode": "keep"}
     steps = live.core.engine.worker.steps
     time.sleep(0.1)
@@ -150,18 +150,18 @@ def test_pausing_keeps_ends_or_awaits_what_runs(serve: Callable[..., Live], pool
     assert ids(running.result(20)) == alone
 
     for _ in range(3):  # it used to depend on who came first
-        running = started(live, pool)
+        running = started(live, pool, tokens=400)
         assert live.ask("POST", "/pause").json() == {"paused": True, "mode": "abort"}
         ended = running.result(5)
         assert ended.json()["choices"][0]["finish_reason"] == "abort" and ids(ended) == alone[: len(ids(ended))]
-        later = pool.submit(ask, live)
+        later = pool.submit(ask, live, 400)
         live.until(lambda: live.core.engine.running == 1)
         time.sleep(0.05)
         assert not later.done()
         live.ask("POST", "/resume")
         assert ids(later.result(20)) == alone
 
-    running = started(live, pool)
+    running = started(live, pool, tokens=400)
     assert live.ask("POST", "/pause?mode=wait").status == 200
     assert ids(running.result(1)) == alone
     assert live.ask("POST", "/pause?mode=wait").status == 200  # twice is once
