@@ -1,4 +1,4 @@
-"""Every setting of a training run. The command line and the TOML file are these fields; see settings.py for sections.
+"""Every setting of a training run. The command line and the TOML file are these fields; sections: sections.py.
 
 Precedence: defaults, then the preset, then the file, then the command line. An unknown key is an error that names the
 nearest one.

@@ -1,6 +1,6 @@
 """The league: who the learner plays against, and what is known about them.
 
-    league = League(settings.LeagueSettings(mode="psro"), seed=0)
+    league = League(LeagueSettings(mode="psro"), seed=0)
     plan = league.plan(step, number, seats, roles)   # agent -> opponent; {} is mirror play
     mark(episode, plan)                              # only the learner's tokens are trained
     league.observe(episodes, plans)

@@ -61,7 +61,7 @@ def train(
     watch: int | None = None,
 ) -> Result:
     """Runs a training run to its end. Started by `mlx.launch` on several ranks, it is one run of all of them, and rank
-    0 writes it (distributed.py).
+    0 writes it (model/ranks.py).
 
     Args:
         arena: actors and envs of the run; without one, or without envs in it, those of the config. A config given here
