@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from legos_envs import arguments
 
+T = TypeVar("T")
 SPLITS = ("all", "train", "test")
 TEST_SHARE = 5
 """One in so many items is a test item."""
@@ -24,7 +25,7 @@ def part_of(item: str) -> str:
     return "train" if int.from_bytes(digest[:4], "big") % TEST_SHARE else "test"
 
 
-def of_split[T](items: Sequence[T], split: str, key: Callable[[T], str] = str) -> tuple[T, ...]:
+def of_split(items: Sequence[T], split: str, key: Callable[[T], str] = str) -> tuple[T, ...]:
     """The items of a split in their order; for `"all"`, every one.
 
     Raises:
@@ -38,7 +39,7 @@ def of_split[T](items: Sequence[T], split: str, key: Callable[[T], str] = str) -
     return kept
 
 
-def draw_of_split[T](draw: Callable[[], T], split: str, key: Callable[[T], Any] = str) -> T:
+def draw_of_split(draw: Callable[[], T], split: str, key: Callable[[T], Any] = str) -> T:
     """Calls `draw`, which makes a random item, until the item is of the split.
 
     Raises:
