@@ -24,9 +24,8 @@ from mlx.utils import tree_flatten, tree_unflatten
 from inference import tensors
 from inference.adapters import base_layer, check_adapter, linear_shapes
 from inference.forward import fastblas
-from inference.types import AdapterError, ModelNotFound, UnsafeModel
+from inference.types import BUNDLED, AdapterError, ModelNotFound, UnsafeModel
 
-_BUNDLED = ("tiny",)
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken"]
@@ -63,7 +62,7 @@ def load(name_or_path: str | Path, adapter_path: str | Path | None = None) -> tu
     computes in float32, see `widen`.
 
     Args:
-        name_or_path: "tiny" (bundled), a directory with config.json, or a hub name such as "Qwen/Qwen3-0.6B".
+        name_or_path: one of `BUNDLED`, a directory with config.json, or a hub name such as "Qwen/Qwen3-0.6B".
         adapter_path: a LoRA directory in mlx-lm's layout, put on the model as LoRA layers.
 
     Raises:
@@ -125,7 +124,7 @@ def _keep_freed_memory() -> None:
 def find_model(name_or_path: str | Path) -> Path:
     """The directory of a model; hub names are downloaded (weights, config and tokenizer files only, never code)."""
     name = str(name_or_path)
-    if name in _BUNDLED:
+    if name in BUNDLED:
         path = Path(str(importlib.resources.files("inference") / "models" / name))
     else:
         path = Path(name).expanduser()

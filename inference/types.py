@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple
 
 PublishMode = Literal["pin", "keep", "wait", "abort"]
 FinishReason = Literal["stop", "length", "aborted", "error"]
+BUNDLED = ("tiny", "small")
+"""The models that ship with Legos, under `inference/models`."""
 ADAPTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names that an adapter may have over HTTP, where they become part of a path."""
 

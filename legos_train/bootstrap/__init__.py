@@ -1,4 +1,4 @@
-"""The bundled model `tiny`, and how to remake it."""
+"""The bundled models, and how to remake them."""
 
 import lazy_loader
 

@@ -1,2 +1,3 @@
 from .measure import report_evenness as report_evenness
+from .played import report_played as report_played
 from .recipe import bootstrap as bootstrap

@@ -1,44 +1,58 @@
-"""Pretraining of the bundled model: AdamW on soft targets, a fixed number of steps, everything from one seed."""
+"""Pretraining of the bundled models: AdamW on soft targets, a fixed number of steps, everything from one seed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from itertools import islice
-from random import Random
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 import mlx.core as mx
 import numpy as np
 from mlx import nn
 from mlx.optimizers import AdamW, clip_grad_norm
-from mlx.utils import tree_flatten
+from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models import qwen3
 
-from legos_train.bootstrap import texts
-from legos_train.bootstrap.tokenizer import CONTEXT, ChatEncoder
-from legos_train.bootstrap.training_rows import PROMPT, RECALL, REPLY, RESULT, PretrainingBatch, collate, make_row
+from legos_train.bootstrap.tokenizer import CONTEXT
+from legos_train.bootstrap.training_rows import KINDS, REPLY, PretrainingBatch, Row, collate
 from legos_train.loss import distribution
 from legos_train.model import site_hidden
 
 LEGALITY = 4.0
 Report = Callable[[int, int, dict[str, float]], None]
 """Called with the step, the number of steps, and the loss by kind of token."""
-KIND_NAMES = {REPLY: "reply", RESULT: "result", PROMPT: "prompt", RECALL: "recall"}
 
 
-def model_config(vocab_size: int) -> dict[str, Any]:
-    """config.json of the bundled model: Qwen3, about 0.74 M parameters."""
+class Shape(NamedTuple):
+    """The size of a Qwen3 model with tied embeddings."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    mlp: int
+
+
+TINY = Shape(hidden=128, layers=2, heads=8, kv_heads=2, head_dim=16, mlp=512)
+SMALL = Shape(hidden=192, layers=3, heads=6, kv_heads=2, head_dim=32, mlp=512)
+"""About 0.74 M and 1.6 M parameters at 2,048 tokens. vLLM's CPU attention needs heads of at least 32."""
+
+
+def model_config(vocab_size: int, shape: Shape = TINY) -> dict[str, Any]:
+    """config.json of a bundled model."""
     return {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
         "vocab_size": vocab_size,
-        "hidden_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "intermediate_size": 512,
+        "hidden_size": shape.hidden,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "intermediate_size": shape.mlp,
         "hidden_act": "silu",
         "rms_norm_eps": 1e-6,
         "rope_theta": 10000.0,
@@ -77,32 +91,39 @@ def _hidden(model: qwen3.Model, batch: PretrainingBatch) -> mx.array:
 
 
 class Readers(nn.Module):
-    """The model, and the matrices (K, H, H) that read recalled tokens off its hidden states; these are thrown away."""
+    """The model, and the matrices (K, H, H) that read facts off its hidden states; these are thrown away.
 
-    def __init__(self, model: qwen3.Model, places: int, seed: int):
+    Args:
+        model: is trained.
+        count: how many readers; see `training_rows.READ_BEST` for which reads what.
+        seed: of the first matrices.
+    """
+
+    def __init__(self, model: qwen3.Model, count: int, seed: int):
         super().__init__()
         self.model = model
         width = model.args.hidden_size
-        matrices = np.random.default_rng([seed, 2]).normal(0.0, 1.0 / math.sqrt(width), (places, width, width))
+        matrices = np.random.default_rng([seed, 2]).normal(0.0, 1.0 / math.sqrt(width), (count, width, width))
         self.readers = mx.array(matrices.astype(np.float32))
 
     def hidden(self, batch: PretrainingBatch) -> mx.array:
-        """(N, H) at the sites; where something is recalled, what its reader makes of it."""
+        """(N, H) at the sites; where a reader predicts, what it makes of it."""
         states = _hidden(self.model, batch)
-        if not (batch.kinds > RECALL).any():
-            return states
-        recalled, plain = np.flatnonzero(batch.kinds > RECALL), np.flatnonzero(batch.kinds <= RECALL)
-        matrices = self.readers[mx.array(batch.kinds[recalled] - RECALL - 1)]
-        read = (states[mx.array(recalled)][:, None] @ matrices)[:, 0]
-        back = np.argsort(np.concatenate([plain, recalled]), kind="stable")
-        return mx.concatenate([states[mx.array(plain)], read])[mx.array(back)]
+        order, pieces = [np.flatnonzero(batch.readers < 0)], []
+        pieces.append(states[mx.array(order[0])])
+        for reader in np.unique(batch.readers[batch.readers >= 0]):
+            at = np.flatnonzero(batch.readers == reader)
+            order.append(at)
+            pieces.append(states[mx.array(at)] @ self.readers[int(reader - 1) % len(self.readers)])
+        back = np.argsort(np.concatenate(order), kind="stable")
+        return mx.concatenate(pieces)[mx.array(back)]
 
 
 def batch_loss(model: qwen3.Model | Readers, batch: PretrainingBatch) -> tuple[mx.array, mx.array]:
     """The weighted loss, a scalar, and KL(target || model) at each site (N,), in nats.
 
     In the loss, tokens of replies have a further term: -log of the probability that any token goes on with a legal
-    reply. It is part of the divergence already, and is counted `LEGALITY` times more. A batch with recalled tokens
+    reply. It is part of the divergence already, and is counted `LEGALITY` times more. A batch with sites of readers
     needs `Readers`.
     """
     if isinstance(model, Readers):
@@ -125,50 +146,70 @@ def learning_rate(step: int, steps: int, peak: float, warmup: int = 30, floor: f
     return peak * warm * (floor + (1.0 - floor) * 0.5 * (1.0 + math.cos(math.pi * step / steps)))
 
 
-def pretrain(
-    model: qwen3.Model,
-    encoder: ChatEncoder,
-    *,
-    steps: int,
-    seed: int,
-    batch_size: int = 16,
-    peak: float = 1.5e-3,
-    report: Report | None = None,
-    dialogues: Iterator[texts.Dialogue] | None = None,
-) -> None:
-    """Train `model` in place on `dialogues`, by default `texts.stream(seed)`.
+class Pretraining:
+    """Pretraining in progress: the model, its readers and the optimiser.
 
-    Raises FloatingPointError when the loss is not finite.
+    Args:
+        model: is trained in place.
+        steps: of the whole run.
+        readers: how many facts are read off the hidden states; see `training_rows.READ_BEST`.
+        seed: of the readers.
+        peak: the highest learning rate.
+        buckets: see `training_rows.collate`.
     """
-    optimizer = AdamW(learning_rate=peak, betas=[0.9, 0.98], weight_decay=0.01)
-    rng = Random(f"rows {seed}")
-    dialogues = texts.stream(seed) if dialogues is None else dialogues
-    pool: list[texts.Dialogue] = list(islice(dialogues, 16 * batch_size))
 
-    def draw() -> texts.Dialogue:
-        # An episode's turns come one after the other: a pool keeps them from sharing a batch.
-        at = rng.randrange(len(pool))
-        dialogue, pool[at] = pool[at], next(dialogues)
-        return dialogue
+    def __init__(self, model: qwen3.Model, steps: int, readers: int, seed: int, peak: float = 1.5e-3, buckets: int = 2):
+        self.readers = Readers(model, readers, seed)
+        self.steps, self.peak, self.buckets, self.step = steps, peak, buckets, 0
+        self.optimizer = AdamW(learning_rate=peak, betas=[0.9, 0.98], weight_decay=0.01)
+        self.optimizer.init(self.readers.trainable_parameters())
+        self._loss = nn.value_and_grad(self.readers, batch_loss)
 
-    readers = Readers(model, max(texts.RECALLED.values(), default=0), seed)
-    step_loss = nn.value_and_grad(readers, batch_loss)
-    for step in range(steps):
-        batch = collate([make_row(draw(), encoder, rng) for _ in range(batch_size)])
-        # What is read off early stays; towards the end evenness among the legal moves comes first.
-        batch.weights[batch.kinds > RECALL] *= 1.0 - 0.9 * step / steps
-        optimizer.learning_rate = learning_rate(step, steps, peak)
-        (loss, divergence), gradients = step_loss(readers, batch)
-        gradients, _ = clip_grad_norm(gradients, 1.0)
-        optimizer.update(readers, gradients)
-        mx.eval(readers.parameters(), optimizer.state, loss, divergence)
-        if not math.isfinite(loss.item()):
-            raise FloatingPointError(f"the loss is {loss.item()} at step {step}; nothing was saved")
-        if report is not None:
-            gaps = np.array(divergence)
-            losses = {
-                name: float(gaps[np.minimum(batch.kinds, RECALL) == kind].mean())
-                for kind, name in KIND_NAMES.items()
-                if (np.minimum(batch.kinds, RECALL) == kind).any()
-            }
-            report(step + 1, steps, losses)
+    def train(self, rows: Iterator[Row], batch_size: int, until: int, report: Report | None = None) -> None:
+        """Trains on `rows` up to step `until`.
+
+        Raises:
+            FloatingPointError: the loss is not finite.
+        """
+        while self.step < until:
+            batch = collate(list(islice(rows, batch_size)), self.buckets)
+            # What is read off early stays; towards the end what is said comes first.
+            batch.weights[batch.readers >= 0] *= 1.0 - 0.9 * self.step / self.steps
+            self.optimizer.learning_rate = learning_rate(self.step, self.steps, self.peak)
+            (loss, divergence), gradients = self._loss(self.readers, batch)
+            gradients, _ = clip_grad_norm(gradients, 1.0)
+            self.optimizer.update(self.readers, gradients)
+            mx.eval(self.readers.parameters(), self.optimizer.state, loss, divergence)
+            if not math.isfinite(loss.item()):
+                raise FloatingPointError(f"the loss is {loss.item()} at step {self.step}; nothing was saved")
+            self.step += 1
+            if report is not None:
+                gaps = np.array(divergence)
+                present = [(number, name) for number, name in enumerate(KINDS) if (batch.kinds == number).any()]
+                losses = {name: float(gaps[batch.kinds == number].mean()) for number, name in present}
+                report(self.step, self.steps, losses)
+
+    def save(self, path: Path) -> None:
+        """Writes all that `resume` needs, at once or not at all."""
+        state: dict[str, mx.array] = dict(tree_flatten([self.readers.parameters(), self.optimizer.state]))
+        fresh = path.with_name(f"{path.stem}.new.safetensors")
+        mx.save_safetensors(str(fresh), state, metadata={"step": str(self.step), "steps": str(self.steps)})
+        fresh.replace(path)
+
+    def resume(self, path: Path) -> None:
+        """Goes on from a file of `save`.
+
+        Raises:
+            ValueError: it was made by a run of another length.
+        """
+        state, metadata = cast(tuple[dict[str, mx.array], dict[str, str]], mx.load(str(path), return_metadata=True))
+        if int(metadata["steps"]) != self.steps:
+            raise ValueError(
+                f"{path} was interrupted in a run of {metadata['steps']} steps; got steps {self.steps}. "
+                "Go on with the same number, or remove the file to begin anew"
+            )
+        parameters, optimizer = cast(list[Any], tree_unflatten(list(state.items())))
+        self.readers.update(parameters)
+        self.optimizer.state = optimizer
+        self.step = int(metadata["step"])
+        mx.eval(self.readers.parameters(), self.optimizer.state)

@@ -1,14 +1,17 @@
-"""The bundled model `tiny` and how to remake it: `legos bootstrap OUT`.
+"""The bundled models and how to remake them: `legos bootstrap OUT --recipe tiny|small`.
 
-A language model of 0.74 M parameters that knows the texts of the registered environments and plays every legal move
-with equal probability. Register an environment and run this again, and the new model knows its texts too.
+`tiny`, of 0.74 M parameters, knows four exactly solvable games and plays every legal move with equal probability.
+`small`, of 1.6 M, knows the texts of all registered environments and answers as a mixture of their scripted players.
+Register an environment and run this again, and the new `small` knows its texts too.
 
     sentences.py       a generator of sentences
-    texts.py           dialogues from random play
+    texts.py           dialogues from random play in games
+    mixtures.py        dialogues from mixtures of scripted players
     tokenizer.py       byte-level BPE, chat template
     training_rows.py   dialogues to token ids and soft targets
     pretrain.py        the training loop
     measure.py         exact illegal mass and evenness of a model
+    played.py          illegal share and returns of a model in every environment
 """
 
 from __future__ import annotations
@@ -17,79 +20,129 @@ import json
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, NamedTuple
 
-from legos_train.bootstrap import pretrain, texts, tokenizer
+from tokenizers import Tokenizer
+
+from legos_envs import arguments
+from legos_train.bootstrap import mixtures, pretrain, texts, tokenizer
 from legos_train.bootstrap.pretrain import Report
+from legos_train.bootstrap.training_rows import Row, make_row
 from legos_train.observe import ProgressLine
 
-STEPS = 1500
-BATCH = 28
 TOKENIZER_DIALOGUES = 12_000
+UNFINISHED = "unfinished.safetensors"
+"""The file in the folder of a model from which an interrupted run goes on."""
+
+
+class Recipe(NamedTuple):
+    """What makes a bundled model, but for the seed.
+
+    Attributes:
+        shape: of the model.
+        stream: what it reads, by seed.
+        steps: optimiser steps.
+        batch_size: rows a step.
+        readers: facts read off its hidden states; see `training_rows.READ_BEST`.
+        pool: how many dialogues are held back to mix those of an episode among others; 0 takes them as they come.
+        buckets: see `training_rows.collate`.
+        part: after so many steps the stream begins anew with another seed, and an interrupted run can go on from there.
+    """
+
+    shape: pretrain.Shape
+    stream: Callable[[int | str], Iterator[texts.Dialogue]]
+    steps: int
+    batch_size: int
+    readers: int
+    pool: int = 0
+    buckets: int = 2
+    part: int = 1500
+
+
+RECIPES = {
+    "tiny": Recipe(pretrain.TINY, texts.stream, 1500, 28, max(texts.RECALLED.values()), pool=16 * 28),
+    "small": Recipe(pretrain.SMALL, mixtures.stream, 3600, 48, max(texts.RECALLED.values()) + 1, buckets=4, part=200),
+}
 
 
 def bootstrap(
     out_dir: str | Path,
-    steps: int = STEPS,
+    steps: int | None = None,
     seed: int = 0,
     progress: Report | bool = True,
     threads: int = 1,
-    stream: Callable[[int], Iterator[texts.Dialogue]] = texts.stream,
-    batch_size: int = BATCH,
+    recipe: str | Recipe = "tiny",
 ) -> Path:
     """Make a model folder from nothing: tokenizer, chat template, configuration, weights.
 
-    On one machine the same arguments give the same files bit for bit.
+    On one machine the same arguments give the same files bit for bit, however often the run was interrupted: called
+    again with the same arguments, it goes on from the last part that it finished.
 
     Args:
         out_dir: made when missing; must not hold a model already.
-        steps: optimiser steps.
+        steps: optimiser steps; None takes the recipe's.
         seed: of the texts, the first weights and the order of training.
         progress: True shows progress on stderr, False is silent; or a function called after each step with the step,
             `steps` and the losses by kind of token.
         threads: BLAS threads; the result depends on it. At this size a second one gains nothing.
-        stream: what the model reads, by seed.
-        batch_size: rows a step.
+        recipe: one of `RECIPES` by name, or one of your own.
 
     Returns:
         The folder, which `mlx_lm.load` and `transformers.AutoTokenizer` read.
 
     Raises:
         FileExistsError: the folder holds a config.json.
-        ValueError: `steps` is less than 1.
+        ValueError: `steps` is less than 1, the recipe is not known, or an interrupted run had other `steps`.
     """
     import mlx.core as mx
     from mlx.utils import tree_flatten
 
     from inference.forward import fastblas
+    from inference.loading import prepare_mlx
 
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1; got {steps!r}")
+    made = RECIPES[arguments.one_of("recipe", recipe, list(RECIPES))] if isinstance(recipe, str) else recipe
+    steps = made.steps if steps is None else arguments.whole("steps", steps, 1)
     folder = Path(out_dir)
     if (folder / "config.json").exists():
         raise FileExistsError(f"{folder} holds a model already (config.json); name an empty or new folder")
+    prepare_mlx()
     fastblas.enable(threads)
-    sample = islice(stream(seed + 1_000_000), TOKENIZER_DIALOGUES)
-    trained = tokenizer.train_tokenizer(text for dialogue in sample for text in dialogue.texts())
-    encoder = tokenizer.ChatEncoder(trained)
-    config = pretrain.model_config(trained.get_vocab_size())
-    model = pretrain.new_model(config, seed)
+    folder.mkdir(parents=True, exist_ok=True)
     line = ProgressLine("steps")
     report = progress if callable(progress) else _averages(line) if progress else None
-    pretrain.pretrain(
-        model, encoder, steps=steps, seed=seed, report=report, dialogues=stream(seed), batch_size=batch_size
-    )
+    if not (folder / "tokenizer.json").exists():
+        sample = islice(made.stream(seed + 1_000_000), TOKENIZER_DIALOGUES)
+        trained = tokenizer.train_tokenizer(text for dialogue in sample for text in dialogue.texts())
+        tokenizer.save_tokenizer(trained, folder)
+    trained = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    encoder = tokenizer.ChatEncoder(trained)
+    config = pretrain.model_config(trained.get_vocab_size(), made.shape)
+    model = pretrain.new_model(config, seed)
+    training = pretrain.Pretraining(model, steps, made.readers, seed, buckets=made.buckets)
+    if (folder / UNFINISHED).exists():
+        training.resume(folder / UNFINISHED)
+    while training.step < steps:
+        rows = _rows(made, encoder, seed if training.step == 0 else f"{seed}.{training.step}")
+        training.train(rows, made.batch_size, min(steps, training.step + made.part), report)
+        training.save(folder / UNFINISHED)
     line.close()
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save_tokenizer(trained, folder)
     end, pad = encoder.end, trained.token_to_id(tokenizer.END_OF_TEXT)
-    config |= {"bos_token_id": None, "eos_token_id": [end, pad], "pad_token_id": pad}
-    _write(folder / "config.json", config)
-    generation = {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_new_tokens": 32}
-    _write(folder / "generation_config.json", {"eos_token_id": [end, pad], "pad_token_id": pad, **generation})
     weights = dict(tree_flatten(model.parameters()))
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
+    generation = {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_new_tokens": 32}
+    _write(folder / "generation_config.json", {"eos_token_id": [end, pad], "pad_token_id": pad, **generation})
+    _write(folder / "config.json", config | {"bos_token_id": None, "eos_token_id": [end, pad], "pad_token_id": pad})
+    (folder / UNFINISHED).unlink()
     return folder
+
+
+def _rows(recipe: Recipe, encoder: tokenizer.ChatEncoder, seed: int | str) -> Iterator[Row]:
+    """The rows of a part of the training, a function of the arguments."""
+    rng = Random(f"rows {seed}")
+    dialogues = recipe.stream(seed)
+    for dialogue in texts.shuffled(dialogues, recipe.pool, rng) if recipe.pool else dialogues:
+        yield make_row(dialogue, encoder, rng)
 
 
 def _averages(line: ProgressLine) -> Report:

@@ -9,6 +9,7 @@ replies does not, and then reinforcement learning finds nothing to build on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
 
@@ -21,14 +22,22 @@ from legos_train.bootstrap.sentences import WORDS, exchange, sentence
 
 
 class Exchange(NamedTuple):
-    """What the user says, what is replied, and the legal replies; None where there is no list of them.
+    """What the user says and what is replied.
 
-    An empty list marks a reply that is not legal: it is context for what follows and never a target.
+    Attributes:
+        prompt: what the user says.
+        reply: what is replied.
+        legal: the legal replies, which the model learns to say with equal probability; None where there is no list. An
+            empty list marks a reply that is not legal: it is context for what follows and never a target.
+        share: where there is no list, how much the model learns to say this reply; 0 for text that is only read.
+        best: the reply of the best scripted player, which is to be readable off the hidden state; None: not known.
     """
 
     prompt: str
     reply: str
     legal: tuple[str, ...] | None = None
+    share: float = 0.0
+    best: str | None = None
 
 
 class Dialogue(NamedTuple):
@@ -47,9 +56,9 @@ class Dialogue(NamedTuple):
         """Every content in it."""
         if self.system is not None:
             yield self.system
-        for prompt, reply, _ in self.exchanges:
-            yield prompt
-            yield reply
+        for one in self.exchanges:
+            yield one.prompt
+            yield one.reply
         if self.result is not None:
             yield self.result
 
@@ -80,7 +89,7 @@ def _nim(rng: Random) -> dict[str, Any]:
 
 
 GAMES = ("KuhnPoker-v0", "MatrixGame-v0", "Nim-v0", "TicTacToe-v0")
-"""The environments that `tiny` has read."""
+"""The environments that the model `tiny` reads."""
 
 VARIANTS: dict[str, Callable[[Random], dict[str, Any]]] = {
     "KuhnPoker-v0": _kuhn,
@@ -98,7 +107,7 @@ SHARES = {"TicTacToe-v0": 7.5, "made-up choices": 0.4, "sentences": 0.3}
 GARBAGE = 0.03  # of the replies are not legal, so that the model meets the message that says so
 
 
-def stream(seed: int) -> Iterator[Dialogue]:
+def stream(seed: int | str) -> Iterator[Dialogue]:
     """Dialogues without end, a function of the seed, of `GAMES` and of their rules."""
     rng = Random(f"texts {seed}")
     sources: dict[str, Callable[[Random], list[Dialogue]]] = {
@@ -116,6 +125,15 @@ def stream(seed: int) -> Iterator[Dialogue]:
         rows = sources[name](rng)
         counts[name] += len(rows)
         yield from rows
+
+
+def shuffled(dialogues: Iterator[Dialogue], size: int, rng: Random) -> Iterator[Dialogue]:
+    """The dialogues in another order, so that the turns of an episode do not share a batch; `size` are held back."""
+    pool = list(islice(dialogues, size))
+    while True:
+        at = rng.randrange(len(pool))
+        dialogue, pool[at] = pool[at], next(dialogues)
+        yield dialogue
 
 
 def random_play(env_id: str, rng: Random) -> list[Dialogue]:

@@ -6,6 +6,7 @@ paths of a tree of tokens, equally likely: the target is how the paths that begi
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from random import Random
@@ -18,16 +19,38 @@ from legos_train.bootstrap.texts import Dialogue
 from legos_train.bootstrap.tokenizer import ChatEncoder
 
 Target = dict[int, float]
-Site = tuple[int, Target, int]
-"""The position whose hidden state predicts, the probabilities of the next token, and the kind."""
-REPLY, RESULT, PROMPT, RECALL = 0, 1, 2, 3
-"""RECALL + k: which token stood k places before the end of the prompt, read off the hidden state where the reply is
-chosen by a matrix of its own for each k (`pretrain.Readers`). Legal moves can be copied without knowing where each mark
-stands; a policy that is to learn from the position needs it there."""
-KIND_WEIGHTS = (1.0, 0.3, 0.1, 1.0)
-"""Weights of the mean loss over reply tokens, result tokens, prompt tokens and recalled tokens."""
+KINDS = ("reply", "result", "prompt", "recall", "said", "best")
+"""What a site predicts, by number: a token of a reply with its legal list, of a result, of a prompt; a recalled token
+of the prompt; a token of a free reply; a token of the best reply."""
+REPLY, RESULT, PROMPT, RECALL, SAID, BEST = range(6)
+KIND_WEIGHTS = (1.0, 0.3, 0.1, 1.0, 1.0, 1.0)
+"""Weights of the mean loss over the sites of each kind."""
+READ_BEST = 0
+"""The reader of the best reply; reader k > 0 recalls the token that stood k places before the end of the prompt.
+
+What a reader (`pretrain.Readers`) can read, the hidden state at the choice must contain. Legal moves can be copied
+without knowing where each mark stands; a policy that is to learn from the position needs it there."""
 RECALLS = 8  # tokens asked for at a choice
+SPOKEN = 24  # at most so many tokens of a free reply are predicted
 ALIKE = 16  # rows whose first tokens are the same share what they can
+
+
+class Site(NamedTuple):
+    """A position whose hidden state predicts.
+
+    Attributes:
+        at: the position.
+        target: the probabilities of the next token.
+        kind: one of `KINDS`, by number.
+        reader: which reader predicts; -1 for the model itself.
+        weight: within its kind.
+    """
+
+    at: int
+    target: Target
+    kind: int
+    reader: int = -1
+    weight: float = 1.0
 
 
 class Row(NamedTuple):
@@ -56,7 +79,7 @@ class Part(NamedTuple):
 class PretrainingBatch(NamedTuple):
     """Parts, and the N sites of all of them in order.
 
-    targets (N, K) token ids and probs (N, K) their probabilities, padded with 0; weights (N,); kinds (N,).
+    targets (N, K) token ids and probs (N, K) their probabilities, padded with 0; weights, kinds and readers (N,).
     """
 
     parts: list[Part]
@@ -64,6 +87,7 @@ class PretrainingBatch(NamedTuple):
     probs: NDArray[np.float32]
     weights: NDArray[np.float32]
     kinds: NDArray[np.int32]
+    readers: NDArray[np.int32]
 
 
 def uniform_targets(replies: Sequence[Sequence[int]], chosen: Sequence[int]) -> list[Target]:
@@ -95,38 +119,55 @@ def make_row(dialogue: Dialogue, encoder: ChatEncoder, rng: Random, prompt_sites
 
     if dialogue.system is not None:
         read("system", dialogue.system)
-    for prompt, reply, legal in dialogue.exchanges:
+    for exchange in dialogue.exchanges:
+        prompt, reply, legal = exchange[:3]
         read("user", prompt)
         tokens += encoder.header("assistant")
         answer = encoder.reply(reply)
         if legal:
             targets = uniform_targets([encoder.reply(one) for one in legal], answer)
-            sites += [(len(tokens) - 1 + i, target, REPLY) for i, target in enumerate(targets)]
+            sites += [Site(len(tokens) - 1 + i, target, REPLY) for i, target in enumerate(targets)]
             if dialogue.recall:
                 end = len(tokens) - len(encoder.header("assistant")) - 2  # after the content: its end mark, a newline
                 choice = next((i for i, target in enumerate(targets) if len(target) > 1), len(targets) - 3)
                 for back in sorted(rng.sample(range(1, dialogue.recall + 1), min(RECALLS, dialogue.recall))):
-                    sites.append((len(tokens) - 1 + choice, {tokens[end - back]: 1.0}, RECALL + back))
+                    sites.append(Site(len(tokens) - 1 + choice, {tokens[end - back]: 1.0}, RECALL, back))
+        elif exchange.share:
+            spots: Sequence[int] = range(len(answer))
+            spots = spots if len(spots) <= SPOKEN else sorted(rng.sample(spots, SPOKEN))
+            weight = exchange.share / math.sqrt(len(spots))
+            sites += [Site(len(tokens) - 1 + i, {answer[i]: 1.0}, SAID, weight=weight) for i in spots]
         elif legal is None:
             reading.extend(range(len(tokens), len(tokens) + len(answer)))
+        if exchange.best is not None:
+            sites += _best_sites(encoder.reply(exchange.best), answer, len(tokens) - 1, rng)
         tokens += [*answer, *encoder.text("\n")]
     if dialogue.result is not None:
         tokens += encoder.header("user")
         outcome = encoder.reply(dialogue.result)
-        sites += [(len(tokens) - 1 + i, {token: 1.0}, RESULT) for i, token in enumerate(outcome)]
+        sites += [Site(len(tokens) - 1 + i, {token: 1.0}, RESULT) for i, token in enumerate(outcome)]
         tokens += outcome
     reading = [at for at in reading if at <= limit]
-    prompt_sites = prompt_sites // 4 if dialogue.recall else prompt_sites
+    if dialogue.recall or dialogue.exchanges[0].best is not None:
+        prompt_sites //= 4 if dialogue.recall else 2
     reading = sorted(rng.sample(reading, min(prompt_sites, len(reading))))
-    sites += [(at - 1, {tokens[at]: 1.0}, PROMPT) for at in reading]
-    return Row(tokens[:limit], [site for site in sites if site[0] < limit])
+    sites += [Site(at - 1, {tokens[at]: 1.0}, PROMPT) for at in reading]
+    return Row(tokens[:limit], [site for site in sites if site.at < limit])
 
 
-def collate(rows: Sequence[Row]) -> PretrainingBatch:
+def _best_sites(best: Sequence[int], said: Sequence[int], before: int, rng: Random) -> list[Site]:
+    """Where the best reply can be read off: as far as the reply that was given is the same, and one token further."""
+    same = next((i for i, (a, b) in enumerate(zip(best, said)) if a != b), min(len(best), len(said)) - 1)
+    spots = sorted(rng.sample(range(same + 1), min(SPOKEN, same + 1)))
+    weight = 1.0 / math.sqrt(len(spots))
+    return [Site(before + i, {best[i]: 1.0}, BEST, READ_BEST, weight) for i in spots]
+
+
+def collate(rows: Sequence[Row], buckets: int = 2) -> PretrainingBatch:
     """Rows to arrays, in parts of rows that begin alike (games begin with their rules), which then run once.
 
     Prompt sites in the common beginning are left out. Rows that begin like few others, or are much longer than those,
-    are put together by length.
+    are put together by length, in so many `buckets`.
     """
     groups: dict[tuple[int, ...], list[Row]] = {}
     for row in rows:
@@ -142,30 +183,31 @@ def collate(rows: Sequence[Row]) -> PretrainingBatch:
         else:
             rest += group
     rest.sort(key=lambda row: len(row.tokens))
-    half = (len(rest) + 1) // 2
+    size = (len(rest) + buckets - 1) // buckets or 1
     parts: list[Part] = []
     sites: list[Site] = []
-    for group in (*together, rest[:half], rest[half:]):
+    for group in (*together, *(rest[i : i + size] for i in range(0, len(rest), size))):
         if group:
             part, group_sites = _part(group)
             parts.append(part)
             sites += group_sites
-    most = max(len(target) for _, target, _ in sites)
+    most = max(len(site.target) for site in sites)
     targets = np.zeros((len(sites), most), np.int32)
     probs = np.zeros((len(sites), most), np.float32)
-    for i, (_, target, _) in enumerate(sites):
-        targets[i, : len(target)] = list(target)
-        probs[i, : len(target)] = list(target.values())
-    kinds = np.array([kind for _, _, kind in sites], np.int32)
-    basic = np.minimum(kinds, RECALL)
-    share = np.array(KIND_WEIGHTS) / np.maximum(np.bincount(basic, minlength=len(KIND_WEIGHTS)), 1)
-    return PretrainingBatch(parts, targets, probs, share[basic].astype(np.float32), kinds)
+    for i, site in enumerate(sites):
+        targets[i, : len(site.target)] = list(site.target)
+        probs[i, : len(site.target)] = list(site.target.values())
+    kinds = np.array([site.kind for site in sites], np.int32)
+    weights = np.array([site.weight for site in sites])
+    share = np.array(KIND_WEIGHTS) / np.maximum(np.bincount(kinds, weights, minlength=len(KINDS)), 1e-9)
+    readers = np.array([site.reader for site in sites], np.int32)
+    return PretrainingBatch(parts, targets, probs, (weights * share[kinds]).astype(np.float32), kinds, readers)
 
 
 def _part(group: Sequence[Row]) -> tuple[Part, list[Site]]:
     prefix = 0
     if len(group) > 1:
-        first = min(min((at for at, _, kind in r.sites if kind != PROMPT), default=r.sites[-1][0]) for r in group)
+        first = min(min((one.at for one in r.sites if one.kind != PROMPT), default=r.sites[-1].at) for r in group)
         low, high = min(row.tokens for row in group), max(row.tokens for row in group)
         while prefix < first and low[prefix] == high[prefix]:
             prefix += 1
@@ -174,8 +216,8 @@ def _part(group: Sequence[Row]) -> tuple[Part, list[Site]]:
     sites: list[Site] = []
     for i, row in enumerate(group):
         tokens[i, : len(row.tokens)] = row.tokens
-        kept = [site for site in row.sites if site[0] >= prefix]
-        places += [(i, at) for at, _, _ in kept]
+        kept = [site for site in row.sites if site.at >= prefix]
+        places += [(i, site.at) for site in kept]
         sites += kept
     where = np.array(places, np.int32)
     return Part(tokens, prefix, where[:, 0], where[:, 1]), sites

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from inference import BUNDLED
 from legos_train.export.run_source import Source
 from legos_train.observe import eval_numbers
 
@@ -119,7 +120,7 @@ def _weights(source: Source) -> str:
 
 def trained_on(named: str, base: str | None) -> str:
     """The model that Legos and mlx-lm put the adapter on: the run's own, unless nobody else could find it."""
-    return named if base is None or named == "tiny" or ("/" in named and public(named) == named) else base
+    return named if base is None or named in BUNDLED or ("/" in named and public(named) == named) else base
 
 
 def _settings(config: Mapping[str, Any]) -> str:

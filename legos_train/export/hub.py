@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from inference import tensors
+from inference import BUNDLED, tensors
 from legos_train.disk import fsops
 from legos_train.errors import ExportError
 from legos_train.export import peft
@@ -37,7 +37,7 @@ def write_folder(
         ExportError: the adapter cannot be exported, or a base model must be named.
     """
     named = source.config.get("model", "tiny")
-    base = None if named == "tiny" and base_model is None else peft.original_model(named, base_model)
+    base = None if named in BUNDLED and base_model is None else peft.original_model(named, base_model)
     weights = _checked(source.adapter / peft.WEIGHTS)
     fresh_folder(out, overwrite=overwrite)
     if base is not None:

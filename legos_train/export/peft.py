@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from inference import tensors
+from inference import BUNDLED, tensors
 from legos_train.disk import fsops
 from legos_train.errors import ExportError
 from legos_train.export.folder import fresh_folder
@@ -152,8 +152,8 @@ def original_model(named: str | None, wanted: str | None) -> str:
     why = None
     if not named:
         why = "the adapter does not say what model it is for"
-    elif named == "tiny":
-        why = "`tiny` comes with Legos and is on no hub"
+    elif named in BUNDLED:
+        why = f"`{named}` comes with Legos and is on no hub"
     elif not _HUB_NAME.fullmatch(named) or Path(named).exists():
         why = f"{named!r} is a folder on this machine"
     elif _QUANTIZED.search(named):

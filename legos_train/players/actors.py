@@ -9,8 +9,9 @@ from typing import Any
 from legos_envs import Policy
 
 POLICY, BASE, LEAGUE = "policy", "base", "league:"
-TINY_TOKENS, TOKENS = 12, 1024
-"""Most tokens of an action where none are given: the bundled model only names a move."""
+TOKENS = 1024
+BUNDLED_TOKENS = {"tiny": 12, "small": 96}
+"""Most tokens of an action where none are given; the bundled models write moves and short answers."""
 ANYBODY, UNTRAINED = "*", "*untrained"
 """Keys of a job's players: for everybody; for the seats that the env does not train."""
 
@@ -80,4 +81,4 @@ def lookup(players: Mapping[str, Any], agent: str, role: str, trainable: bool) -
 
 def default_tokens(model: str) -> int:
     """Most tokens of an action of a model where none are given, in training and evaluation alike."""
-    return TINY_TOKENS if model == "tiny" else TOKENS
+    return BUNDLED_TOKENS.get(model, TOKENS)

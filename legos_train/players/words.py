@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pettingzoo import AECEnv
 
+from inference import BUNDLED
 from legos_envs import Policy, policies
 from legos_train.errors import PolicyError
 
@@ -197,7 +198,11 @@ def locate(spec: str) -> tuple[str, Path | None]:
         raise PolicyError(f"no run {spec!r}; beside it there are: {names}")
     if spec.startswith("runs/") and not path.exists():
         raise PolicyError(f"no run {spec!r}: there is no such directory; `legos train --run-dir {spec}` makes one")
-    if spec == "tiny" or (path / "config.json").exists() or ("/" in spec and not path.exists() and spec[0] not in "./"):
+    if (
+        spec in BUNDLED
+        or (path / "config.json").exists()
+        or ("/" in spec and not path.exists() and spec[0] not in "./")
+    ):
         return spec, None
     hint = f" Did you mean http://{spec}?" if "#" in spec else ""
     raise PolicyError(f"no policy {spec!r}.{hint} Accepted: {ACCEPTED}")

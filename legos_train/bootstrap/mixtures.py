@@ -1,0 +1,215 @@
+"""What the bundled model `small` reads: every registered environment, played by mixtures of its scripted players.
+
+Where only play is at stake (`GAMES`), all seats play uniformly random legal moves, and the model learns to play each
+with equal probability. In the other environments a seat is taken by its best scripted player or by a weak one, and the
+model learns to answer like the best with probability `BEST_SHARE`: good answers are there, and rare, as reinforcement
+learning needs them. Half of what it reads is nevertheless play of the best, with less weight on what is said, so that
+it knows where good play leads; and what the best player would say is to be readable off the hidden state by a matrix
+that is thrown away (`training_rows.READ_BEST`). So the model reads operands, lists and boards, although it mostly
+answers as if it had not.
+
+Problems, passages and exercises of the test split are never read.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from typing import Any
+
+import legos_envs
+from legos_envs.parsing import write_action
+from legos_envs.play import Decision, Policy, Runner
+from legos_envs.records import Trajectory
+from legos_train.bootstrap import texts
+from legos_train.bootstrap.sentences import WORDS, sentence
+from legos_train.bootstrap.texts import Dialogue, Exchange, made_up_choice, plain, signed
+
+BEST_SHARE = 0.2
+READ_SHARE = 0.5
+"""How many seats are played by the best player in what the model reads; `Exchange.share` makes up for the rest."""
+BLOCK = 4
+"""So many rows of one source come after each other: they begin alike and are trained together."""
+HELD = 96  # rows of a source that wait, so that those of an episode do not come together
+EPISODE_ROWS = 6  # at most so many rows of one agent in one episode
+MOST_TURNS = 150
+
+GAMES = (*texts.GAMES, "ConnectFour-v0", "LeducPoker-v0", "LiarsDice-v0", "PigDice-v0")
+"""Played uniformly at random."""
+
+Seating = Mapping[str, tuple[str, ...]]
+"""By role: the best scripted player, then the weak ones, each as often as it stands there. `"*"`: any other role."""
+_PROBLEMS = {"*": ("oracle", "wrong", "wrong", "random", "random", "unmarked")}
+_SPEECHES = {"*": ("long", "random", "random", "short")}
+SEATINGS: dict[str, Seating] = {
+    "Amplification-v0": {
+        "assistant": ("decompose", "guess", "guess", "random"),
+        "*": ("calculator", "calculator", "liar"),
+    },
+    "CodeGen-v0": {"coder": ("good", "almost", "almost", "poor"), "tester": ("good", "single", "poor")},
+    "Dataset-v0": _PROBLEMS,
+    "Debate-v0": _SPEECHES,
+    "EloArena-v0": _SPEECHES,
+    "EnsembleVote-v0": {"*": ("oracle", "wrong", "random")},
+    "GSM8K-v0": _PROBLEMS,
+    "HeadToHead-v0": _SPEECHES,
+    "Negotiation-v0": {"*": ("trader", "random", "random", "greedy")},
+    "PlanExecute-v0": {"*": ("good", "poor", "poor", "poor", "lost")},
+    "ProofVerification-v0": {"prover": ("faithful", "poor", "poor", "random"), "*": ("good", "random")},
+    "ProposerSolver-v0": {"proposer": ("optimal", "liar"), "*": ("optimal", "coin", "liar", "liar")},
+    "RedBlue-v0": {
+        "attacker": ("guesser", "ask_nicely", "ask_nicely", "random"),
+        "defender": ("sound", "leaky", "silent", "random"),
+    },
+    "RefineLoop-v0": {"generator": ("good", "poor", "poor", "random"), "critic": ("good", "random", "poor")},
+    "SPICE-v0": {"challenger": ("cloze", "forger", "random"), "reasoner": ("reader", "coin", "ignorant", "random")},
+    "SelfDistillation-v0": {"generator": ("oracle", "wrong", "random"), "*": ("oracle", "coin", "trusting", "strict")},
+    "SimpleNegotiation-v0": {"*": ("shrewd", "random", "random", "trusting")},
+    "Tournament-v0": _SPEECHES,
+}
+"""Who plays the environments that are not in `GAMES`. One that is in neither is played at random."""
+
+
+def _liars_dice(rng: Random) -> dict[str, Any]:
+    return {"one_round": True, "dice": rng.randrange(1, 4)} if rng.random() < 0.4 else {}
+
+
+VARIANTS: dict[str, Callable[[Random], dict[str, Any]]] = {
+    **texts.VARIANTS,
+    "Debate-v0": lambda rng: {"about": "principle"} if rng.random() < 0.25 else {},
+    "LiarsDice-v0": _liars_dice,
+    "RedBlue-v0": lambda rng: {"variant": rng.choice(("policy", "patch"))} if rng.random() < 0.3 else {},
+}
+"""Constructor arguments to draw, as `texts.VARIANTS`."""
+
+SHARES = {
+    "TicTacToe-v0": 2.0,
+    "LiarsDice-v0": 1.5,
+    "SimpleNegotiation-v0": 1.5,
+    "Negotiation-v0": 1.5,
+    "GSM8K-v0": 2.0,
+    "Dataset-v0": 0.5,
+    "Tournament-v0": 0.3,
+    "EloArena-v0": 0.3,
+    "made-up choices": 0.5,
+    "sentences": 0.4,
+}
+"""How many rows come from a source; one that is not named has share 1."""
+
+
+def stream(seed: int | str) -> Iterator[Dialogue]:
+    """Dialogues without end, `BLOCK` of one source after each other: a function of seed and registered rules."""
+    rng = Random(f"mixtures {seed}")
+    sources: dict[str, Callable[[Random], list[Dialogue]]] = {
+        "made-up choices": lambda r: [made_up_choice(r)],
+        "sentences": lambda r: [plain(r)],
+    }
+    for env_id in legos_envs.registered():
+        sources[env_id] = lambda r, env_id=env_id: play(env_id, r)  # type: ignore[misc]
+    names = sorted(sources)
+    held: dict[str, list[Dialogue]] = {name: [] for name in names}
+    given = {name: rng.random() for name in names}
+    while True:
+        name = min(names, key=lambda n: given[n] / SHARES.get(n, 1.0))
+        given[name] += BLOCK
+        rows = held[name]
+        while len(rows) < HELD:
+            rows += sources[name](rng)
+        for _ in range(BLOCK):
+            at = rng.randrange(len(rows))
+            rows[at], rows[-1] = rows[-1], rows[at]
+            yield rows.pop()
+
+
+def play(env_id: str, rng: Random) -> list[Dialogue]:
+    """The dialogues of one episode: uniformly random legal play in `GAMES`, elsewhere a mixture of players."""
+    kwargs = VARIANTS[env_id](rng) if env_id in VARIANTS else {}
+    memory = "chat" if rng.random() < 0.15 else "state"
+    style = "boxed" if rng.random() < 0.2 else "bracket"
+    env = legos_envs.make(env_id, memory=memory, action_format=style, **kwargs)
+    if "split" in inspect.signature(type(env.unwrapped).__init__).parameters:
+        env = legos_envs.make(env_id, memory=memory, action_format=style, split="train", **kwargs)
+    seats = _Seats(env_id, dict(env.unwrapped.scripted_players), style, rng)
+    runner = Runner(env, rng.randrange(2**31))
+    turns = 0
+    while not runner.done and turns < MOST_TURNS:
+        for decision in runner.pending():
+            turns += 1
+            runner.answer(decision, seats.reply(decision))
+    if not runner.done:
+        return []
+    rows: list[Dialogue] = []
+    for agent, trajectory in runner.episode.trajectories.items():
+        rows += seats.rows(trajectory, env.observe(agent)["messages"], memory)
+    return rows
+
+
+class _Seats:
+    """Who sits where in one episode, and what the model is to learn from each answer."""
+
+    def __init__(self, env_id: str, players: dict[str, Policy], style: str, rng: Random):
+        self.env_id, self.style, self.rng = env_id, style, rng
+        self.players = players
+        self.seating = SEATINGS.get(env_id, {})
+        self.names: dict[str, str] = {}
+        self.exchanges: dict[str, list[Exchange]] = {}
+        self.recall = texts.RECALLED.get(env_id, 0)
+
+    def reply(self, decision: Decision) -> str:
+        """What is answered; remembers it with what is to be learned from it."""
+        reply, share, best = self._said(decision)
+        legal = decision.legal_actions
+        if legal and reply not in legal:
+            legal = ()
+        prompt = decision.messages[-1]["content"]
+        exchange = Exchange(prompt, reply, legal, 0.0 if legal is not None else share, best)
+        self.exchanges.setdefault(decision.agent, []).append(exchange)
+        return reply
+
+    def _said(self, decision: Decision) -> tuple[str, float, str | None]:
+        """The reply, its share, and what the best player would have said."""
+        legal, rng = decision.legal_actions, self.rng
+        names = self.seating.get(decision.role, self.seating.get("*", ()))
+        names = tuple(name for name in names if name in self.players)
+        best = self._ask(names[0], decision) if names else None
+        if legal and best is not None and best not in legal:
+            best = next((one for one in legal if one in (write_action(best, self.style), best)), None)
+        if legal:
+            garbage = rng.random() < texts.GARBAGE
+            reply = write_action(rng.choice(WORDS["noun"]), self.style) if garbage else rng.choice(legal)
+            return reply, 0.0, best
+        if not names:
+            players = [name for name in self.players if name == "random"] or list(self.players)
+            return self._ask(rng.choice(players), decision) or sentence(rng), 1.0, None
+        if decision.agent not in self.names:
+            weak = names[1:] or names
+            self.names[decision.agent] = names[0] if rng.random() < READ_SHARE else rng.choice(weak)
+        name = self.names[decision.agent]
+        if name == names[0] and best is not None:
+            return best, BEST_SHARE / READ_SHARE, best
+        return self._ask(name, decision) or sentence(rng), (1.0 - BEST_SHARE) / (1.0 - READ_SHARE), best
+
+    def _ask(self, name: str, decision: Decision) -> str | None:
+        answer = self.players[name](decision)
+        return answer if isinstance(answer, str) and answer.strip() else None
+
+    def rows(self, trajectory: Trajectory, messages: tuple[dict[str, str], ...], memory: str) -> list[Dialogue]:
+        """The training rows of a seat: the whole conversation, or each of its exchanges alone."""
+        exchanges = self.exchanges.get(trajectory.agent, [])
+        if not exchanges:
+            return []
+        read = len(trajectory.turns[-1].observation) + 1
+        last = "".join(f"{message['content']}\n" for message in messages[read:])
+        result = f"{last}Result: {signed(trajectory.total)}"
+        system = sentence(self.rng) if self.rng.random() < 0.05 else None
+        if memory == "chat":
+            return [Dialogue(self.env_id, tuple(exchanges), result, system)]
+        kept = [one for one in exchanges if one.legal != ()]
+        kept = self.rng.sample(kept, min(EPISODE_ROWS, len(kept)))
+        return [Dialogue(self.env_id, (one,), result, system, self.recall) for one in kept]
+
+
+def random_reply(decision: Decision) -> str:
+    """A uniformly random legal action."""
+    return Random(decision.seed).choice(decision.legal_actions or ("pass",))

@@ -1,0 +1,129 @@
+"""What a model does in played games of every environment: how often it answers illegally, and what it earns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import legos_envs
+from legos_envs.records import Episode, Trajectory
+from legos_train.bootstrap import measure, mixtures
+from legos_train.players import ModelPlayer, Player
+from legos_train.rollout import Job, Rollouts
+
+SETTINGS: dict[str, dict[str, str]] = {
+    "state": {"memory": "state"},
+    "state, boxed": {"memory": "state", "action_format": "boxed"},
+    "chat": {"memory": "chat"},
+    "chat, boxed": {"memory": "chat", "action_format": "boxed"},
+}
+"""In which ways every environment is played."""
+SEED = 1_000_000
+"""The first seed: the recipe draws its seeds below 2^31 at random."""
+
+
+class Played(NamedTuple):
+    """One model in one environment.
+
+    Attributes:
+        env_id: the environment.
+        illegal: by name of the setting, the share of its actions that were illegal.
+        itself: its mean return when it takes all seats that are trained.
+        best: its mean return when the best scripted players take the other seats; None where it has all seats.
+        scripted: the mean return of the best scripted players in the same seats; None where there are none.
+    """
+
+    env_id: str
+    illegal: dict[str, float]
+    itself: float
+    best: float | None
+    scripted: float | None
+
+
+def illegal_actions(trajectory: Trajectory, episode: Episode) -> int:
+    """How many actions of a trajectory were illegal: those answered so, and the last one where it forfeited."""
+    answered = sum("Invalid move:" in turn.observation[-1]["content"] for turn in trajectory.turns)
+    own = trajectory.info
+    forfeited = (
+        "invalid" in own
+        or (episode.outcome == "invalid" and trajectory.agent in episode.info.get("offenders", ()))
+        or (own.get("ending") == "forfeit" and "reason" in own)
+    )
+    return answered + forfeited
+
+
+def measure_all(
+    player: ModelPlayer, env_ids: Sequence[str] | None = None, games: int = 64, batch: int = 64
+) -> Iterator[Played]:
+    """Plays all registered environments, or some, for `games` games in each setting."""
+    rollouts = Rollouts(legos_envs.make, concurrency=batch)
+    for env_id in legos_envs.registered() if env_ids is None else env_ids:
+        others = _best_players(env_id)
+        illegal: dict[str, float] = {}
+        itself: list[float] = []
+        for name, args in SETTINGS.items():
+            episodes = _play(rollouts, env_id, games, {"*": player} | _untrained(others), args)
+            seats = [(t, episode) for episode in episodes for t in episode.trajectories.values() if t.trainable]
+            actions = sum(len(t.turns) for t, _ in seats)
+            illegal[name] = sum(illegal_actions(t, episode) for t, episode in seats) / max(actions, 1)
+            itself += [t.total for t, _ in seats]
+        best, scripted = _beside_others(rollouts, env_id, games, player, others)
+        yield Played(env_id, illegal, float(np.mean(itself)), best, scripted)
+
+
+def _play(
+    rollouts: Rollouts, env_id: str, games: int, players: Mapping[str, Player], args: Mapping[str, Any]
+) -> list[Episode]:
+    jobs = [Job(env_id, SEED + seed, players, args=args) for seed in range(games)]
+    return rollouts.run(jobs)
+
+
+def _best_players(env_id: str) -> dict[str, Player]:
+    """By role, the best scripted player that `mixtures` knows; in its games the one that plays at random."""
+    env = legos_envs.make(env_id)
+    scripted = dict(env.unwrapped.scripted_players)
+    env.reset(seed=0)
+    seating = mixtures.SEATINGS.get(env_id, {})
+    best: dict[str, Player] = {}
+    for agent in env.possible_agents:
+        role = env.infos[agent].get("role", agent) if agent in env.infos else agent
+        names = seating.get(role, seating.get("*", ()))
+        best[role] = scripted[names[0]] if names else mixtures.random_reply
+    return best
+
+
+def _untrained(others: Mapping[str, Player]) -> dict[str, Player]:
+    return {f"{role}": player for role, player in others.items() if role == "judge"}
+
+
+def _beside_others(
+    rollouts: Rollouts, env_id: str, games: int, player: ModelPlayer, others: Mapping[str, Player]
+) -> tuple[float | None, float | None]:
+    """Mean returns by role, averaged over roles: of the model beside the best players, and of those."""
+    model, scripted = [], []
+    roles = [role for role in others if role != "judge"]
+    for role in roles:
+        got = _play(rollouts, env_id, max(games // len(roles), 8), {**others, role: player}, {})
+        model += [np.mean([t.total for e in got for t in e.trajectories.values() if t.role == role and t.trainable])]
+    episodes = _play(rollouts, env_id, games, others, {})
+    for role in roles:
+        scripted += [
+            np.mean([t.total for e in episodes for t in e.trajectories.values() if t.role == role and t.trainable])
+        ]
+    alone = len(roles) == 1 and all(len(e.trajectories) == 1 for e in episodes)
+    kept = [value for value in model if np.isfinite(value)]
+    return None if alone or not kept else float(np.mean(kept)), float(np.nanmean(scripted))
+
+
+def report_played(folder: str | Path, env_ids: Sequence[str] | None = None, games: int = 64) -> Iterator[str]:
+    """Lines of a markdown table of `measure_all`, as they come."""
+    player = measure.load(folder)
+    yield f"| environment | {' | '.join(f'illegal, {name}' for name in SETTINGS)} | return | beside best | best |"
+    yield f"|{'---|' * (len(SETTINGS) + 4)}"
+    for one in measure_all(player, env_ids, games):
+        shares = " | ".join(f"{share:.1%}" for share in one.illegal.values())
+        numbers = " | ".join("" if value is None else f"{value:+.3f}" for value in (one.itself, one.best, one.scripted))
+        yield f"| {one.env_id} | {shares} | {numbers} |"
