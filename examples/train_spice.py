@@ -9,10 +9,10 @@ from pathlib import Path
 from legos_train import Arena, Result, TrainConfig, train
 
 
-def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny", corpus: str | None = None) -> Result:
+def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny", source: str = "facts") -> Result:
     small = model == "tiny"
     arena = Arena()
-    arena.add_env("spice", "SPICE-v0", args={"num_reasoners": 4} | ({"corpus": corpus} if corpus else {}))
+    arena.add_env("spice", "SPICE-v0", args={"num_reasoners": 4, "source": source})
     config = TrainConfig(
         model=model,
         steps=steps,

@@ -32,7 +32,7 @@ def info(episode, agent):
 @pytest.mark.parametrize("name", ITEMS)
 def test_the_first_five_calls_tell_every_wrong_program_from_the_reference(name):
     item = ITEMS[name]
-    expected = reference_results(name)
+    expected = reference_results(ITEMS[name])
     assert len(item.calls) >= 5 and len(item.wrong) == 3 and FAILED not in expected
     assert len({*map(str, item.calls)}) == len(item.calls)
     for code in item.wrong:
@@ -46,7 +46,7 @@ def test_there_are_enough_exercises_and_the_reference_agrees_with_python():
     assert len(ITEMS) >= 20
     names = {"is_palindrome": [True, True, False, True, False, False, True], "digit_sum": [15, 6, 18, 0, 1, 18]}
     for name, results in names.items():
-        assert reference_results(name) == results
+        assert reference_results(ITEMS[name]) == results
 
 
 def test_the_coder_is_paid_by_the_hidden_calls():
@@ -209,9 +209,9 @@ def test_results_are_compared_with_their_types():
 
 def test_scripted_players_are_ordered_by_skill():
     def mean(**players):
-        env = legos_envs.make("CodeGen-v0")
+        env = legos_envs.make("CodeGen-v0", source="written")
         made = {role: make_policy(f"scripted:{name}", env) for role, name in players.items()}
-        make = lambda: legos_envs.make("CodeGen-v0")  # noqa: E731
+        make = lambda: legos_envs.make("CodeGen-v0", source="written")  # noqa: E731
         episodes = asyncio.run(legos_envs.play_many(make, made, range(30), concurrency=1))
         return [sum(e.returns[agent] for e in episodes) / 30 for agent in ("coder_0", "tester_0")]
 
@@ -232,7 +232,7 @@ def test_arguments_and_options_are_checked():
         with pytest.raises(ValueError, match=message):
             legos_envs.make("CodeGen-v0", **kwargs)
     with pytest.raises(ValueError, match=r"option item: 'clam' is unknown\. Did you mean 'clamp'"):
-        legos_envs.make("CodeGen-v0").reset(seed=0, options={"item": "clam"})
+        legos_envs.make("CodeGen-v0", source="written").reset(seed=0, options={"item": "clam"})
 
 
 @pytest.mark.parametrize("kwargs", [{"coder_scored_by": "tester", "max_tests": 2}, {"memory": "state"}])

@@ -73,7 +73,7 @@ def test_bad_corpora(tmp_path, name, content, message):
 def test_a_corpus_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file or directory"):
         SPICE(tmp_path / "none")
-    with pytest.raises(ValueError, match="corpus must be a path, a list of paths or None; got 7"):
+    with pytest.raises(ValueError, match="source must be 'facts', 'sample', a path or a list of paths; got 7"):
         SPICE(7)
 
 
@@ -156,7 +156,7 @@ def test_reasoners_see_the_question_alone_until_the_end(memory):
 
 
 def test_seeds_take_every_passage_once():
-    env = SPICE()
+    env = SPICE("sample")
     shown = []
     for seed in range(24):
         env.reset(seed=seed)
@@ -177,9 +177,12 @@ def test_bad_arguments():
             SPICE(**arguments)
     for options, message in (({"document": ""}, "option document must be text"), ({"index": 24}, "option index")):
         with pytest.raises(ValueError, match=message):
-            SPICE().reset(seed=0, options=options)
+            SPICE("sample").reset(seed=0, options=options)
 
 
 def test_variants_pass_every_check():
-    for arguments in ({"num_reasoners": 1, "order": "random"}, {"max_chars": 300, "bad_question_reward": 0}):
+    for arguments in (
+        {"num_reasoners": 1, "order": "random"},
+        {"source": "sample", "max_chars": 300, "bad_question_reward": 0},
+    ):
         check_env("SPICE-v0", episodes=30, skip=("seed.process",), raise_on_failure=True, **arguments)

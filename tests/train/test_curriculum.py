@@ -236,14 +236,14 @@ def corpus(tmp_path):
 
 
 def test_passages_of_a_directory(corpus):
-    _arena, sampler, store = arena_with("SPICE-v0", "corpus", {"corpus": str(corpus)}, share=1.0)
+    _arena, sampler, store = arena_with("SPICE-v0", "corpus", {"source": str(corpus)}, share=1.0)
 
     def said(decision):
         if decision.role == "challenger":
             return "Question: Which city is it?\nAnswer: Lima"
         return "Answer: Lima" if decision.agent[-1] in "01" else "Answer: Rome"
 
-    played = [episode("SPICE-v0", said, options={"index": i}, corpus=str(corpus)) for i in (0, 1)]
+    played = [episode("SPICE-v0", said, options={"index": i}, source=str(corpus)) for i in (0, 1)]
     numbers = sampler.learn(played, step=1)
     assert numbers == {"tried": 2, "pass_rate": 0.25, "gated": 0.5}  # nothing in document 1 supports the answer
     known = {a.content["begins"][:10]: a for a in store}
@@ -251,18 +251,18 @@ def test_passages_of_a_directory(corpus):
     assert known["Iron melts"].content["title"] == "b" and known["Iron melts"].attempts == 4
     counts = Counter(r.options["index"] for r in prepared(sampler))
     assert set(counts) == {0, 2} and abs(counts[0] - counts[2]) < 60
-    env = legos_envs.make("SPICE-v0", corpus=str(corpus))
+    env = legos_envs.make("SPICE-v0", source=str(corpus))
     env.reset(seed=0, options={"index": 2})
     assert "No cats." in env.observe("challenger_0")["messages"][0]["content"]
     store.close()
 
 
 def test_a_passage_keeps_its_record_when_the_corpus_grows(corpus):
-    _arena, sampler, store = arena_with("SPICE-v0", "corpus", {"corpus": str(corpus)}, share=1.0)
+    _arena, sampler, store = arena_with("SPICE-v0", "corpus", {"source": str(corpus)}, share=1.0)
     store.record(store.add({}, pool="task", key=passage_key("Iron melts at 1538 degrees.")), 0, 8, step=1)
     assert sampler.odds("task", 1).argmin() == 1
     (corpus / "0.txt").write_text("A new one.")
-    _arena, grown, fresh = arena_with("SPICE-v0", "corpus", {"corpus": str(corpus)}, share=1.0)
+    _arena, grown, fresh = arena_with("SPICE-v0", "corpus", {"source": str(corpus)}, share=1.0)
     fresh.load(store.dump())
     assert list(grown.odds("task", 1)) == [0.25, 0.25, 0.0, 0.25]
     assert all(r.options == {"document": "mine"} for r in prepared(grown, 9, options={"document": "mine"}))

@@ -43,13 +43,18 @@ A program that breaks off, or takes more than `seconds` or 64 MiB for all calls 
 
 ## End
 
-After both have answered. `info["item"]` is the exercise; the coder's info has `passed` (0 to 1) and `error` (why the
+After both have answered. `info["item"]` is the name of the function, `info["index"]` the number of a generated
+exercise; the coder's info has `passed` (0 to 1) and `error` (why the
 program did not run, or None), the tester's `tests`, `right` and `caught`. `info["outcome"]` is `"solved"` when the
 coder's function is right on all hidden calls, else `"failed"`.
 
 ## Arguments
 
-There are 24 exercises, in `legos_envs.tasks.code.code_items`. Needs `pip install "legos[tasks]"`.
+`source="generated"`, the default, are 10,000 one-line functions of 24 families, such as "n times 3, plus 7" or "the
+first 4 of the values", with drawn names and constants. `source="written"` are 24 harder ones written by hand.
+
+`split="train"` and `split="test"` keep training and test apart: a fifth of what there is to write, by a hash of the
+description and not of the function's name, is for testing. Needs `pip install "legos[tasks]"`.
 
 ## Scripted players
 
@@ -61,7 +66,8 @@ function that returns None. Testers: `good` tests the first five hidden calls, `
 |---|---|---|
 | `*=scripted:good` | `coder +1, tester +1` | |
 | `coder=scripted:good tester=scripted:poor` | `coder +1, tester 0` | |
-| `coder=scripted:almost tester=scripted:single` | `coder +0.6190, tester +0.4861` | |
+| `coder=scripted:almost tester=scripted:single` | `coder +0.6190, tester +0.4861` | `source="written"` |
+| `*=scripted:single` | `coder +1, tester +1` | |
 | `coder=scripted:good tester=scripted:poor` | `coder 0, tester 0` | `coder_scored_by="tester"` |
 
 ## Source
@@ -84,10 +90,14 @@ from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import sandbox
 from legos_envs.table import InvalidMove, Rules, Seat, Table
+from legos_envs.tasks.code import generated
 from legos_envs.tasks.code.code_items import ITEMS, Item
+from legos_envs.tasks.splits import SPLITS, of_split
 from legos_envs.text_env import TextEnv
 
 KINDS = sandbox.KINDS  # the constructor has an argument of the module's name
+GENERATED = "generated"
+SOURCES = (GENERATED, "written")
 SCORERS = ("reference", "tester")
 MAX_LINE = 500
 FAILED = object()
@@ -115,6 +125,8 @@ class CodeGen(TextEnv):
     """A coder and a tester work from one description; programs run in a sandbox.
 
     Args:
+        source: `"generated"` or `"written"`: which exercises.
+        split: `"all"`, `"train"` or `"test"`.
         coder_scored_by: `"reference"` or `"tester"`: whose calls the coder's function is tried on.
         max_tests: how many of the tester's lines count, 1 to 20.
         seconds: how long one program may run, over all its calls, 0.05 to 30.
@@ -124,16 +136,23 @@ class CodeGen(TextEnv):
     name = "CodeGen-v0"
     default_max_turns = 20
     seats = {"coder_0": Seat("coder"), "tester_0": Seat("tester")}
-    reset_options = {"item": "the name of a built-in exercise"}
+    reset_options = {
+        "item": "the name of an exercise written by hand",
+        "index": "which generated exercise, from 0",
+    }
 
     def __init__(
         self,
+        source: str = GENERATED,
+        split: str = "all",
         coder_scored_by: str = "reference",
         max_tests: int = 5,
         seconds: float = 2.0,
         sandbox: str = "monty",
         **kwargs: Any,
     ):
+        self.source = arguments.one_of("source", source, SOURCES)
+        self.split = arguments.one_of("split", split, SPLITS)
         self.coder_scored_by = arguments.one_of("coder_scored_by", coder_scored_by, SCORERS)
         self.max_tests = arguments.whole("max_tests", max_tests, 1, 20)
         self.seconds = arguments.real("seconds", seconds, 0.05, 30)
@@ -145,7 +164,7 @@ class CodeGen(TextEnv):
         item = self._item(table)
         branches: list[Rules[Any]] = [self._code(table, item), self._tests(table, item)]
         code, tests = yield from table.gather(branches)
-        expected = reference_results(item.name, self.sandbox)
+        expected = reference_results(item, self.sandbox)
         passed = 0.0
         if code is not None:
             results, error = results_of(code, item.name, item.calls, self.seconds, self.sandbox)
@@ -162,12 +181,18 @@ class CodeGen(TextEnv):
         table.note(item=item.name, outcome="solved" if passed == 1 else "failed")
 
     def _item(self, table: Table) -> Item:
-        name = table.options.get("item")
-        if name is None:
-            return tuple(ITEMS.values())[int(table.rng.integers(len(ITEMS)))]
-        if name not in ITEMS:
-            raise ValueError(arguments.unknown("option item:", str(name), list(ITEMS)))
-        return ITEMS[name]
+        name, index = table.options.get("item"), table.options.get("index")
+        if name is not None:
+            if name not in ITEMS:
+                raise ValueError(arguments.unknown("option item:", str(name), list(ITEMS)))
+            return ITEMS[name]
+        if self.source == "written" and index is None:
+            written = of_split(tuple(ITEMS.values()), self.split, lambda item: item.spec)
+            return written[int(table.rng.integers(len(written)))]
+        index = generated.draw_index(table.rng, self.split) if index is None else index
+        item = generated.exercise(index).item
+        table.note(index=index)
+        return item
 
     def _code(self, table: Table, item: Item) -> Rules[str | None]:
         subset = f"\n{sandbox.SUBSET}" if self.sandbox == "monty" else ""
@@ -243,10 +268,14 @@ def same(value: Any, expected: Any) -> bool:
     return value is not FAILED and value == expected
 
 
-@lru_cache
-def reference_results(name: str, kind: str = "monty") -> list[Any]:
+def reference_results(item: Item, kind: str = "monty") -> list[Any]:
     """What the reference of an exercise gives on its calls."""
-    return results_of(ITEMS[name].reference, name, ITEMS[name].calls, kind=kind)[0]
+    return _reference_results(item.reference, item.name, json.dumps(item.calls), kind)
+
+
+@lru_cache(1 << 12)
+def _reference_results(code: str, name: str, calls: str, kind: str) -> list[Any]:
+    return results_of(code, name, json.loads(calls), kind=kind)[0]
 
 
 def read_tests(text: str, name: str, most: int) -> list[UnitTest | None]:
@@ -290,12 +319,16 @@ def _plain(value: Any) -> Any:
 
 
 def _item_of(decision: Decision) -> Item:
-    prompt = decision.messages[0]["content"]
-    return next(item for item in ITEMS.values() if f"\n{item.signature}\n" in prompt)
+    prompt, index = decision.messages[0]["content"], decision.info.get("index")
+    known = ITEMS.values() if index is None else [generated.exercise(index).item]
+    for item in known:
+        if f"\n{item.signature}\n{item.spec}" in prompt:
+            return item
+    raise ValueError(f"the scripted players know the exercises of the box only; got {prompt[:200]!r}")
 
 
 def _asserts(item: Item, count: int, right: bool) -> str:
-    pairs = list(zip(item.calls, reference_results(item.name)))[:count]
+    pairs = list(zip(item.calls, reference_results(item)))[:count]
     return "\n".join(f"assert {item.name}({str(call)[1:-1]}) == {value if right else 'b'!r}" for call, value in pairs)
 
 

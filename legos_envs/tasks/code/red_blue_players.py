@@ -8,6 +8,7 @@ from collections.abc import Callable
 from legos_envs import parsing
 from legos_envs.play import Decision
 from legos_envs.table import keyed_generator
+from legos_envs.tasks.code.generated import exercise
 from legos_envs.tasks.code.patch_items import BY_NAME, PatchItem
 from legos_envs.tasks.code.red_blue_data import POLICIES, SECRETS, solve
 
@@ -93,8 +94,10 @@ def _asked(decision: Decision) -> str:
 
 def _item(decision: Decision) -> PatchItem | None:
     """The function that a prompt is about."""
-    prompt = decision.messages[0]["content"]
-    return BY_NAME.get(prompt.partition("`")[2].partition("`")[0]) if "```python" in prompt else None
+    prompt, index = decision.messages[0]["content"], decision.info.get("index")
+    if "```python" not in prompt:
+        return None
+    return BY_NAME[prompt.partition("`")[2].partition("`")[0]] if index is None else exercise(index).patch
 
 
 def _bracketed(decision: Decision, action: str) -> str:

@@ -20,11 +20,11 @@ class Document(NamedTuple):
     text: str
 
 
-def open_corpus(corpus: Any = None, max_chars: int = 4000) -> tuple[Document, ...]:
+def open_corpus(source: Any = None, max_chars: int = 4000) -> tuple[Document, ...]:
     """The documents of a corpus.
 
     Args:
-        corpus: a path or several: a `.txt` file, which is cut between paragraphs into passages; a `.jsonl` file, each
+        source: a path or several: a `.txt` file, which is cut between paragraphs into passages; a `.jsonl` file, each
             line with `text` and, if it likes, `title`; a directory, of which all such files are read in the order of
             their names. None is the sample in the box.
         max_chars: the longest passage. Longer texts are cut.
@@ -33,19 +33,19 @@ def open_corpus(corpus: Any = None, max_chars: int = 4000) -> tuple[Document, ..
         FileNotFoundError: there is no such path.
         ValueError: a file is of another kind, cannot be read, or nothing is in it; the message names file and line.
     """
-    if corpus is None:
-        corpus = SAMPLE
-    if not isinstance(corpus, str | Path) and not (
-        isinstance(corpus, Iterable) and all(isinstance(path, str | Path) for path in corpus)
+    if source is None:
+        source = SAMPLE
+    if not isinstance(source, str | Path) and not (
+        isinstance(source, Iterable) and all(isinstance(path, str | Path) for path in source)
     ):
-        raise ValueError(f"corpus must be a path, a list of paths or None; got {corpus!r}")
+        raise ValueError(f"source must be 'facts', 'sample', a path or a list of paths; got {source!r}")
     files: list[Path] = []
-    for path in [corpus] if isinstance(corpus, str | Path) else corpus:
+    for path in [source] if isinstance(source, str | Path) else source:
         files += _files(Path(path))
     stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
     documents = tuple(document for stamp in stamps for document in _read(*stamp, max_chars))
     if not documents:
-        raise ValueError(f"corpus {str(corpus)!r} holds no text ({' and '.join(SUFFIXES)} files are read)")
+        raise ValueError(f"source {str(source)!r} holds no text ({' and '.join(SUFFIXES)} files are read)")
     return documents
 
 
@@ -53,9 +53,9 @@ def _files(path: Path) -> list[Path]:
     if path.is_dir():
         return sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
     if not path.is_file():
-        raise FileNotFoundError(f"corpus: there is no file or directory {str(path)!r} (looked in {Path.cwd()})")
+        raise FileNotFoundError(f"source: there is no file or directory {str(path)!r} (looked in {Path.cwd()})")
     if path.suffix not in SUFFIXES:
-        raise ValueError(f"corpus: a file must end in {' or '.join(SUFFIXES)}; got {str(path)!r}")
+        raise ValueError(f"source: a file must end in {' or '.join(SUFFIXES)}; got {str(path)!r}")
     return [path]
 
 

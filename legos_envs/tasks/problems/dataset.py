@@ -185,7 +185,7 @@ class ProblemEnv(TextEnv):
         answer: str | None = "answer",
         answer_pattern: str | None = None,
         config: str | None = None,
-        split: str = "train",
+        split: str | None = None,
         level: int | None = None,
         size: int = 10_000,
         order: str = "seed",
@@ -203,13 +203,14 @@ class ProblemEnv(TextEnv):
             level=level,
             size=size,
         )
+        self.drawn = sources.drawn(self.problems, source, split)
         self.knows_truth = answer is not None
         super().__init__(**kwargs)
         self.prompt = template(prompt, self.action_format)
 
     def problem(self, table: Table) -> tuple[str, str | None, str]:
         """The episode's question, its true answer if that is known, and the prompt that asks it."""
-        index = sources.choose(table, len(self.problems), self.order)
+        index = sources.choose(table, len(self.problems), self.order, self.drawn)
         question, truth = self.problems[index]
         table.note(index=index)
         return question, truth if self.knows_truth else None, self.prompt.replace("{question}", question)
@@ -224,7 +225,9 @@ class Dataset(ProblemEnv):
         answer: the field with the true answer.
         answer_pattern: what the answer stands behind in its field, such as `"####"`.
         config: of a Hugging Face data set, which is loaded when the env is made.
-        split: of a Hugging Face data set.
+        split: of a Hugging Face data set, `"train"` by default. Else `"train"`, `"test"` or `"all"`: a fifth of the
+            problems, by a hash of the question, is for testing. By default `"words"` draws training problems and a file
+            or sequence all of its problems.
         level: of `"words"`: 1 (one step) to 3; None for all.
         size: of `"words"`: how many problems.
         order: `"seed"` (seeds 0 to N-1 take each of N problems once, shuffled), `"sequential"` or `"random"`.

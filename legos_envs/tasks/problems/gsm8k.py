@@ -60,16 +60,16 @@ class GSM8K(Dataset):
         source: `"words"` (generated problems), `"hf"` (Hugging Face's `openai/gsm8k`, which needs `pip install
             "legos[datasets]"` and, once, the network) or the path of a file with GSM8K's fields: `question`, and
             `answer` with the result behind `####`.
-        split: `"train"` or `"test"`, for `"hf"`.
+        split: `"train"` (the default) or `"test"`, for `"hf"`. For generated problems and files as for `Dataset`.
         **kwargs: `level`, `size` (of the generated problems), `order`, `prompt`, `weights`, `rubric` and `max_chars` as
             for `Dataset`.
     """
 
     name = "GSM8K-v0"
 
-    def __init__(self, source: Any = sources.WORDS, *, split: str = "train", **kwargs: Any):
+    def __init__(self, source: Any = sources.WORDS, *, split: str | None = None, **kwargs: Any):
         if isinstance(source, str) and source == "hf":
             source = HUB_NAME
             kwargs.setdefault("config", "main")
-            arguments.one_of("split", split, ("train", "test"))
+            arguments.one_of("split", split or "train", ("train", "test"))
         super().__init__(source, split=split, **{"answer_pattern": "####", **kwargs})

@@ -41,7 +41,7 @@ A solver writes any text; its answer is read as in `Dataset-v0` (`\boxed{}`, `##
 - A problem earns its proposer 0, and no solver is asked, when its stated answer is wrong (`"wrong_answer"`,
   arithmetic), when it has no operation (`"trivial"`, arithmetic), when it contains its answer, if need be as another
   spelling of the number (`"leaked"`, free), or when it is in `seen` or another proposer of the episode wrote it too
-  (`"duplicate"`).
+  (`"duplicate"`), or when it is not of the split (`"off_split"`).
 - A proposer that writes no readable problem (`"invalid"`, after the retries) gets `invalid_reward`, -1 by default; so
   does a solver that says nothing. Nobody else pays for it.
 
@@ -56,6 +56,11 @@ words above. `info["outcome"]` is that word when all problems share it (`"invali
 Problems are the same when they differ only in spaces, needless parentheses and the order of what is added or
 multiplied (arithmetic), or in signs and case (free). An env keeps no memory of earlier episodes: the caller that wants
 problems to stay new over a training run collects them and passes them as `seen`.
+
+`split="train"` and `split="test"` keep training and test apart: a fifth of all problems, by a hash of what is the same
+in all their spellings, is for testing, and only problems of the split are played. Proposers are not told which these
+are. To measure solvers on problems that were never trained on, let `scripted:optimal` propose with `split="test"`: the
+scripted proposers write problems of the split only.
 
 ## Scripted players
 
@@ -92,6 +97,7 @@ from legos_envs.play import Decision
 from legos_envs.scoring import answers
 from legos_envs.table import InvalidMove, Rules, Seat, Table
 from legos_envs.tasks.problems import arithmetic, proposals
+from legos_envs.tasks.splits import SPLITS, part_of
 from legos_envs.text_env import TextEnv
 
 DOMAINS = ("arithmetic", "free")
@@ -167,15 +173,21 @@ def _asked(decision: Decision) -> str:
     return decision.messages[0]["content"]
 
 
-def _expression(rng: Random) -> str:
-    """An expression whose value is none of its numbers, so that a question with it does not state the answer."""
+def _expression(rng: Random, decision: Decision) -> str:
+    """An expression of the env's split whose value is none of its numbers, so that no question states its answer."""
     a, b, c = rng.sample(range(2, 40), 3)
     text = rng.choice((f"{a} + {b}", f"{a} * {b} - {c}", f"({a} + {b}) * {c}", f"{a} / {b} + {c}", f"{c} - {a} * {b}"))
-    return _expression(rng) if abs(arithmetic.read(text).value) in (a, b, c) else text
+    split, domain = decision.info.get("split", "all"), DOMAINS["in words" in _asked(decision)]
+    fits = split in ("all", part_of(problem_key(_problem(decision, text), domain)))
+    return text if fits and abs(arithmetic.read(text).value) not in (a, b, c) else _expression(rng, decision)
+
+
+def _problem(decision: Decision, expression: str) -> str:
+    return f"What is {expression}?" if "in words" in _asked(decision) else expression
 
 
 def _propose(decision: Decision, expression: str, answer: Fraction) -> str:
-    problem = f"What is {expression}?" if "in words" in _asked(decision) else expression
+    problem = _problem(decision, expression)
     thought = f"I take two or three numbers, draft {decision.seed % 10**9}."
     return f"{thought}\nProblem: {problem}\nAnswer: {answer}"
 
@@ -194,7 +206,7 @@ def _player(decision: Decision, odds: float) -> str:
     rng = Random(decision.seed)
     error = 0 if rng.random() < odds else 1
     if decision.role == "proposer":
-        expression = _expression(rng)
+        expression = _expression(rng, decision)
         return _propose(decision, expression, arithmetic.read(expression).value + error)
     value = _truth(decision) + error
     return f"\\boxed{{{value}}}" if "\\boxed" in _asked(decision) else f"I work it out.\nAnswer: {value}"
@@ -216,6 +228,7 @@ class ProposerSolver(TextEnv):
         domain: `"arithmetic"` (expressions, worked out by code) or `"free"` (words; the proposer's answer is the key).
         proposer_reward: `"goldilocks"` or `"variance"`.
         seen: problems that earn 0 as duplicates.
+        split: `"all"`, `"train"` or `"test"`: which problems are played.
     """
 
     name = "ProposerSolver-v0"
@@ -240,12 +253,14 @@ class ProposerSolver(TextEnv):
         domain: str = "arithmetic",
         proposer_reward: str = "goldilocks",
         seen: Iterable[str] = (),
+        split: str = "all",
         **kwargs: Any,
     ):
         solvers = arguments.whole("num_solvers", num_solvers, 1, 64)
         self.num_problems = arguments.whole("num_problems", num_problems, 1, 64)
         self.domain = arguments.one_of("domain", domain, DOMAINS)
         self.pays = REWARDS[arguments.one_of("proposer_reward", proposer_reward, tuple(REWARDS))]
+        self.split = arguments.one_of("split", split, SPLITS)
         self.seen = frozenset(self._keys("seen", seen))
         self.solvers = [f"solver_{i}" for i in range(solvers)]
         self.seats = {f"proposer_{m}": Seat("proposer") for m in range(self.num_problems)} | {
@@ -271,6 +286,8 @@ class ProposerSolver(TextEnv):
     def play(self, table: Table) -> Rules[list[str]]:
         proposers = [f"proposer_{m}" for m in range(self.num_problems)]
         given = self._given(table)
+        if self.split != "all":
+            table.note(split=self.split)  # for the scripted proposers
         if given is None:
             written = yield from table.gather(self._propose(table, proposer) for proposer in proposers)
         else:
@@ -283,6 +300,8 @@ class ProposerSolver(TextEnv):
                 verdicts.append("invalid")
             elif given is None and proposal.verdict == "played" and (often[proposal.key] > 1 or proposal.key in seen):
                 verdicts.append("duplicate")
+            elif proposal.verdict == "played" and self.split not in ("all", part_of(proposal.key)):
+                verdicts.append("off_split")
             else:
                 verdicts.append(proposal.verdict)
         rates = yield from table.gather(
@@ -319,6 +338,8 @@ class ProposerSolver(TextEnv):
             raise ValueError(
                 f"option answer must be {proposal.answer!r}, which is what {problem!r} gives; got {answer!r}"
             )
+        if self.split not in ("all", part_of(proposal.key)):
+            raise ValueError(f"option problem must be of split {self.split!r}, and {problem!r} is not; use split 'all'")
         return proposal._replace(verdict="played")
 
     def _propose(self, table: Table, proposer: str) -> Rules[Proposal | None]:

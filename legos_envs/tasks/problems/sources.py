@@ -20,6 +20,7 @@ import numpy as np
 from legos_envs import arguments
 from legos_envs.table import Table, keyed_generator
 from legos_envs.tasks.problems.word_problems import LEVELS, word_problem
+from legos_envs.tasks.splits import of_split
 
 ORDERS = ("seed", "sequential", "random")
 SUFFIXES = (".jsonl", ".json", ".parquet")
@@ -201,7 +202,7 @@ def open_source(
     answer: str | None = "answer",
     answer_pattern: str | None = None,
     config: str | None = None,
-    split: str = "train",
+    split: str | None = None,
     level: int | None = None,
     size: int = 10_000,
 ) -> Problems:
@@ -217,7 +218,8 @@ def open_source(
         return Words(size, level)
     if isinstance(source, str) and source.startswith(HUB):
         name = source.removeprefix(HUB)
-        rows = _hub(arguments.text("source", name, 500), config, arguments.text("split", split, 200))
+        split = "train" if split is None else arguments.text("split", split, 200)
+        rows = _hub(arguments.text("source", name, 500), config, split)
         return Rows(rows, f"{name} ({split}), row {{index}}", question, answer, answer_pattern)
     if isinstance(source, str | Path) and Path(source).suffix in SUFFIXES:
         rows, where = _file(Path(source), [name for name in (question, answer) if name])
@@ -246,11 +248,37 @@ def _file(path: Path, columns: Sequence[str]) -> tuple[Any, str]:
 # --- which problem an episode is about -------------------------------------------------------------------------------
 
 
-def choose(table: Table, size: int, order: str) -> int:
+def drawn(problems: Problems, source: Any, split: str | None) -> Sequence[int]:
+    """The indices of the problems that episodes are about: all, or those of a split of `legos_envs.tasks.splits`.
+
+    A Hugging Face data set has splits of its own. Without a split, generated problems are those for training.
+
+    Raises:
+        ValueError: the split is unknown or holds no problem.
+    """
+    if isinstance(problems, Words):
+        return _words_of(problems.size, problems.level, split or "train")
+    if split is None or (isinstance(source, str) and source.startswith(HUB)):
+        return range(len(problems))
+    return of_split(range(len(problems)), split, lambda index: problems[index].question)
+
+
+@functools.lru_cache(8)
+def _words_of(size: int, level: int | None, split: str) -> Sequence[int]:
+    return of_split(range(size), split, lambda index: word_problem(index, level).question)
+
+
+def choose(table: Table, size: int, order: str, drawn: Sequence[int] | None = None) -> int:
     """The index of an episode's problem, a function of seed and options.
 
-    With `"seed"`, seeds 0 to `size` - 1 take every problem once, in a shuffled order, the next `size` seeds again in
-    another order. `"sequential"` takes them as they stand; `"random"` draws. At a nested table it is always drawn.
+    With `"seed"`, seeds 0 to N - 1 take each of N problems once, in a shuffled order, the next N seeds again in another
+    order. `"sequential"` takes them as they stand; `"random"` draws. At a nested table it is always drawn.
+
+    Args:
+        table: the episode's.
+        size: how many problems there are, which option `index` counts.
+        order: one of `ORDERS`.
+        drawn: the indices to choose from without the option; None for all.
 
     Raises:
         ValueError: option `index` is not from 0 to `size` - 1.
@@ -258,10 +286,11 @@ def choose(table: Table, size: int, order: str) -> int:
     given = table.options.get("index")
     if given is not None:
         return arguments.whole("option index", given, 0, size - 1)
+    some = range(size) if drawn is None else drawn
     if order == "random" or table.path:
-        return int(table.rng.integers(size))
-    epoch, place = divmod(table.env.seed or 0, size)
-    return place if order == "sequential" else int(_shuffled(size, epoch)[place])
+        return some[int(table.rng.integers(len(some)))]
+    epoch, place = divmod(table.env.seed or 0, len(some))
+    return some[place if order == "sequential" else int(_shuffled(len(some), epoch)[place])]
 
 
 @functools.lru_cache(16)

@@ -45,10 +45,20 @@ there: words without case and articles, numbers exactly.
 When all reasoners have answered. `info["outcome"]` is `"played"`, `"unsupported"`, `"leaked"` or `"invalid_question"`.
 Only then the infos have `document`, `title`, `question`, `truth` and `solve_rate`, a reasoner's also `correct`.
 
+## Arguments
+
+`source="facts"`, the default, are 4,000 passages, each with four facts about one of 32 towns of a made-up world. The
+same 224 facts come back in many passages, so that a reasoner can learn them, as it can learn what is written about the
+real world. `source="sample"` are 24 passages about real things; else the documents are yours.
+
+`split="train"` and `split="test"` keep training and test apart: a fifth of the passages, by a hash of their text, is
+for testing. So no passage is in both; each fact alone is.
+
 ## Scripted players
 
-The challenger leaves a word out of a passage and asks for it. Reasoners: `reader` knows the sample by heart, `coin`
-half of the time, `ignorant` never answers right. `forger` is a challenger whose answers are not in the document.
+`cloze` is a challenger that leaves out the last word of a sentence and asks for it, `forger` one whose answers are not
+in the document. Reasoners: `reader` knows the passages in the box by heart, `coin` half of the time, `ignorant` never
+answers right. `random` plays all of these; its reasoner guesses what it does not know.
 
 | players | expected return | arguments |
 |---|---|---|
@@ -67,6 +77,7 @@ multiple-choice questions, and its model that rates a question before it is aske
 from __future__ import annotations
 
 import math
+from collections import Counter
 from functools import partial
 from random import Random
 from typing import Any
@@ -75,8 +86,9 @@ from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import answers
 from legos_envs.table import Rules, Seat, Table
-from legos_envs.tasks.problems import proposals, sources
+from legos_envs.tasks.problems import facts, proposals, sources
 from legos_envs.tasks.problems.corpus import Document, open_corpus
+from legos_envs.tasks.splits import of_split
 from legos_envs.text_env import TextEnv
 
 FIELDS = ("Question", "Answer")
@@ -92,6 +104,9 @@ ANSWER = {
     "boxed": "{question}\nWrite the result as \\boxed{RESULT}.",
 }
 GAP = "____"
+WINDOW = 10
+"""How many words of a sentence come before the gap."""
+FACTS, SAMPLE = "facts", "sample"
 
 
 def variance_reward(rate: float) -> float:
@@ -103,20 +118,19 @@ def variance_reward(rate: float) -> float:
 
 
 def cloze(decision: Decision) -> str:
-    """A challenger that leaves out a word which its passage has once."""
+    """A challenger that leaves out the last word of a sentence, which its passage has once."""
     prompt = decision.messages[0]["content"]
     body = prompt.partition("Document: ")[2].partition("\nEnd of the document.")[0].partition("\n")[2].split()
-    places = [i for i, word in enumerate(body) if len(word) > 3 and word.isalpha() and body.count(word) == 1]
-    rng = Random(decision.seed)
-    at = rng.choice([i for i in places if not _near(body, i)] or [len(body) // 2])
-    before, after = body[max(0, at - 6) : at], body[at + 1 : at + 7]
-    question = f"Which word is missing: {' '.join([*before, GAP, *after])}"
-    return f"I leave out one word, number {at + 1}.\nQuestion: {question}\nAnswer: {body[at]}"
-
-
-def _near(body: list[str], at: int) -> bool:
-    """Whether the word comes again, in some form, among those around it."""
-    return proposals.contains(" ".join(body[max(0, at - 6) : at] + body[at + 1 : at + 7]), body[at])
+    once = Counter(proposals.words(" ".join(body)).split())
+    ends = [i for i, word in enumerate(body) if word.endswith(".") or i == len(body) - 1]
+    starts = [max(0, at - WINDOW, *[i + 1 for i in ends if i < at]) for at in ends]
+    places = [
+        (start, at)
+        for start, at in zip(starts, ends)
+        if start < at and once[proposals.words(body[at]).strip()] == 1 and len(body[at]) > 3
+    ]
+    start, at = Random(decision.seed).choice(places or [(max(0, len(body) // 2 - WINDOW), len(body) // 2)])
+    return f"Question: Which word is missing: {' '.join([*body[start:at], GAP])}.\nAnswer: {body[at].rstrip('.')}"
 
 
 def forger(decision: Decision) -> str:
@@ -124,26 +138,25 @@ def forger(decision: Decision) -> str:
     return "Question: What is the password?\nAnswer: xyzzy plugh"
 
 
-def _reasoner(decision: Decision, odds: float) -> str:
-    """A reasoner that knows the sample and says so with the given odds."""
-    prompt = decision.messages[0]["content"]
-    result = "I do not know"
-    if Random(decision.seed).random() < odds:
-        line = prompt.partition("\n")[0].partition("missing: ")[2]
-        before, _, after = line.partition(GAP)
-        for document in open_corpus():
-            text = " ".join(document.text.split())
-            _, hit, rest = text.partition(before) if before else ("", "-", text)
-            word, _, then = rest.partition(" ")
-            if hit and then.startswith(after.strip()):
-                result = word
+def _reasoner(decision: Decision, odds: float, guess: bool = False) -> str:
+    """A reasoner that knows all passages and says so with the given odds; else it guesses or says that it cannot."""
+    prompt, rng = decision.messages[0]["content"], Random(decision.seed)
+    before = prompt.partition("\n")[0].partition("missing: ")[2].partition(GAP)[0]
+    knows, result = rng.random() < odds, "I do not know"
+    if knows and before:
+        for text in (facts.all_sentences(), *(" ".join(document.text.split()) for document in open_corpus())):
+            _, hit, rest = text.partition(before)
+            if hit:
+                result = rest.split()[0].rstrip(".")
+    elif guess and (values := facts.values_after(before)):
+        result = rng.choice(values)
     return f"\\boxed{{{result}}}" if "\\boxed" in prompt else f"Answer: {result}"
 
 
 def varied(decision: Decision) -> str:
-    """A challenger that leaves a word out, asks how a passage begins, or forges; a reasoner right half of the time."""
+    """A challenger that leaves a word out, asks how a passage begins, or forges; a reasoner that knows or guesses."""
     if decision.role != "challenger":
-        return _reasoner(decision, 0.5)
+        return _reasoner(decision, 0.5, guess=True)
     body = decision.messages[0]["content"].partition("Document: ")[2].partition("\n")[2]
     style = (decision.seed + len(body)) % 8
     if style < 4:
@@ -155,8 +168,9 @@ class SPICE(TextEnv):
     """A challenger asks about a document, reasoners answer without it; paid for questions that half of them can answer.
 
     Args:
-        corpus: a path or several: `.txt`, `.jsonl` with a field `text`, or a directory of them; None for 24 passages
-            that come with it.
+        source: `"facts"`, `"sample"`, or a path or several: `.txt`, `.jsonl` with a field `text`, or a directory of
+            them.
+        split: `"all"`, `"train"` or `"test"`.
         num_reasoners: how many answer the question, at once.
         bad_question_reward: what the challenger gets for a question without support, or with its answer in it.
         order: which document a seed gets, as for `Dataset`.
@@ -182,7 +196,8 @@ class SPICE(TextEnv):
 
     def __init__(
         self,
-        corpus: Any = None,
+        source: Any = FACTS,
+        split: str = "all",
         num_reasoners: int = 4,
         bad_question_reward: float = -0.1,
         order: str = "seed",
@@ -192,7 +207,13 @@ class SPICE(TextEnv):
         self.reasoners = [f"reasoner_{i}" for i in range(arguments.whole("num_reasoners", num_reasoners, 1, 64))]
         self.bad_question_reward = arguments.real("bad_question_reward", bad_question_reward)
         self.order = arguments.one_of("order", order, sources.ORDERS)
-        self.documents = open_corpus(corpus, arguments.whole("max_chars", max_chars, 100))
+        max_chars = arguments.whole("max_chars", max_chars, 100)
+        if isinstance(source, str) and source == FACTS:
+            documents = facts.all_passages()
+        else:
+            sample = isinstance(source, str) and source == SAMPLE
+            documents = open_corpus(None if sample else source, max_chars)
+        self.documents = of_split(documents, split, lambda document: document.text)
         self.seats = {"challenger_0": Seat("challenger")} | {
             f"question_0/{reasoner}": Seat("reasoner") for reasoner in self.reasoners
         }
@@ -210,7 +231,7 @@ class SPICE(TextEnv):
         if agent != "challenger_0":
             return []
         sentences = self._document(Table(self, "", self.options)).text.replace("\n", ". ").split(". ")
-        return [sentence for sentence in sentences if len(sentence) > 60 and '"' not in sentence]
+        return [sentence for sentence in sentences if len(sentence) > 20 and '"' not in sentence]
 
     def play(self, table: Table) -> Rules[str]:
         document = self._document(table)
