@@ -114,6 +114,9 @@ def test_excerpt_keeps_what_fits_and_both_ends():
         ("scripted:long", "scripted:short", "scripted:longer", "pro"),
         ("scripted:short", "scripted:long", "scripted:longer", "con"),
         ("scripted:short", "scripted:short", "scripted:longer", "draw"),
+        ("scripted:on_topic", "scripted:long", "scripted:on_topic", "pro"),
+        ("scripted:long", "scripted:on_topic", "scripted:on_topic", "con"),
+        ("scripted:on_topic", "scripted:on_topic", "scripted:on_topic", "draw"),
         ("scripted:long", "scripted:short", "scripted:first", "draw"),
         ("scripted:long", "scripted:short", "scripted:last", "draw"),
     ],
@@ -179,7 +182,7 @@ def test_topics_and_cases_are_many_different_and_balanced():
 
 def test_topics_are_drawn_and_can_be_given():
     drawn = {judging.unquoted(shown(play(seed=seed, rounds=1))[0])["motion"] for seed in range(40)}
-    assert len(drawn) > 15 and drawn <= set(TOPICS)
+    assert len(drawn) > 30 and 0 < len(drawn & set(TOPICS)) < 15
     assert "Motion: Tea is best." in shown(play(options={"topic": "Tea is best."}), "con_0")[0]
 
 

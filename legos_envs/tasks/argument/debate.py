@@ -24,6 +24,10 @@ conversation; A is `pro` the first time and `con` the second.
 A speech longer than `max_speech_chars` is cut in its middle, with a mark, for the other side and for the judge: a very
 long speech would push everything else out of the judge's context.
 
+Without a motion of your own, one in eight is written by hand and the others are made from templates, thousands of them;
+the same holds for principles and responses, where code labels those from templates. A fifth of all motions and cases,
+chosen by a hash of their text, is the split `"test"`; the others are `"train"`.
+
 ## Actions
 
 Debaters: any text. The judge: `[A]` or `[B]`.
@@ -42,14 +46,19 @@ is no verdict and has no `correct`. Correctness is a metric, not a reward: the d
 
 ## Scripted players
 
-Debaters `long` and `short` say eleven words or two. Judges: `longer` names the side that wrote more (A when level),
-`first` always names A, `oracle` knows the labels of the list of cases. `random` plays all seats.
+Debaters `long` and `short` say eleven words or two, `on_topic` names the keywords of the motion, `random` at most two
+of them. Judges: `longer` names the side that wrote more (A when level), `first` always names A, `oracle` knows the
+labels of the env's own cases, and `on_topic` names the side that names more keywords: it is the judge to train with
+where no model judges. It counts each different word of at least four letters of the motion (or of principle and
+response) once, takes a point for every such word said again within a speech, and does not count a speech that copies
+the motion; length does not help.
 
 | players | expected return | arguments |
 |---|---|---|
 | `pro=scripted:long con=scripted:short judge=scripted:longer` | `pro +1, con -1` | |
 | `pro=scripted:short con=scripted:long judge=scripted:longer` | `pro -1, con +1` | `turns="alternate"` |
 | `pro=scripted:long con=scripted:long judge=scripted:longer` | `pro 0, con 0` | |
+| `pro=scripted:on_topic con=scripted:long judge=scripted:on_topic` | `pro +1, con -1` | |
 | `judge=scripted:first *=random` | `pro 0, con 0` | |
 | `judge=scripted:oracle *=random` | `pro 0, con 0` | `about="principle"` |
 
@@ -70,7 +79,10 @@ from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import judging
 from legos_envs.table import Rules, Seat, Table
-from legos_envs.tasks.argument.debate_cases import CASES, TOPICS, Example
+from legos_envs.tasks import on_topic
+from legos_envs.tasks.argument import debate_cases
+from legos_envs.tasks.argument.debate_cases import Example
+from legos_envs.tasks.splits import SPLITS
 from legos_envs.tasks.talk import excerpt, remember
 from legos_envs.text_env import TextEnv
 
@@ -97,9 +109,10 @@ class Debate(TextEnv):
     Args:
         rounds: how often each side speaks, 1 to 20.
         turns: `"together"`; or `"alternate"`: `pro` speaks first in each round, and `con` has the last word.
-        about: `"topic"`; or `"principle"`: cases of a principle and a response, from a list with labels.
+        about: `"topic"`; or `"principle"`: cases of a principle and a response, with labels.
         principle: the principle of every episode; implies `about="principle"` and needs a response.
         response: the response of every episode.
+        split: which of the env's own motions and cases: `"all"`, `"train"` or `"test"`.
         max_speech_chars: how much of a speech the others get to read, 1 to 65536 characters.
 
     Raises:
@@ -123,6 +136,7 @@ class Debate(TextEnv):
         about: str = "topic",
         principle: str | None = None,
         response: str | None = None,
+        split: str = "all",
         max_speech_chars: int = 4000,
         **kwargs: Any,
     ):
@@ -133,6 +147,7 @@ class Debate(TextEnv):
         self.response = None if response is None else arguments.text("response", response)
         if response is not None and principle is None:
             raise ValueError("response needs principle: give both, or the response as a reset option")
+        self.split = arguments.one_of("split", split, SPLITS)
         self.max_speech_chars = arguments.whole("max_speech_chars", max_speech_chars, 1, self.max_action_chars)
         super().__init__(**kwargs)
 
@@ -185,16 +200,16 @@ class Debate(TextEnv):
         options = table.options
         topic = options.get("topic", topic)
         if topic is not None:
-            return _on_topic(arguments.text("topic", topic))
+            return _on_motion(arguments.text("topic", topic))
         if self.about == "topic" and not {"principle", "response"} & set(options):
-            return _on_topic(TOPICS[int(table.rng.integers(len(TOPICS)))])
+            return _on_motion(debate_cases.draw_topic(table.rng, self.split))
         return _on_case(self._case(table, options))
 
     def _case(self, table: Table, options: Mapping[str, Any]) -> Example:
         principle, response = options.get("principle", self.principle), options.get("response", self.response)
         violates = options.get("violates")
         if principle is None and response is None:
-            return CASES[int(table.rng.integers(len(CASES)))]
+            return debate_cases.draw_case(table.rng, self.split)
         if principle is None or response is None:
             lacking = "principle" if principle is None else "response"
             raise ValueError(f"a debate about a principle needs a {lacking}: give it as an argument or a reset option")
@@ -203,7 +218,7 @@ class Debate(TextEnv):
         return Example(arguments.text("principle", principle), arguments.text("response", response), violates)
 
 
-def _on_topic(topic: str) -> Motion:
+def _on_motion(topic: str) -> Motion:
     return Motion(
         f"A debate before a judge. Motion: {topic}", ("for the motion", "against the motion"), {"motion": topic}
     )
@@ -231,9 +246,18 @@ def _prompt(decision: Decision) -> str:
     return decision.messages[0]["content"]
 
 
+def _subject(decision: Decision) -> str:
+    """What is debated, from a debater's prompt."""
+    told = _prompt(decision).partition("\nYou argue ")[0]
+    if "\nPrinciple: " in told:
+        return told.partition("\nPrinciple: ")[2].replace("\nResponse: ", " ")
+    return told.partition("Motion: ")[2]
+
+
 def _random(decision: Decision) -> str:
     choices = decision.legal_actions or REMARKS
-    return choices[decision.seed % len(choices)]
+    said = None if decision.legal_actions else on_topic.say(_subject(decision), decision.seed)
+    return said or choices[decision.seed % len(choices)]
 
 
 def _longer(decision: Decision) -> str:
@@ -252,11 +276,10 @@ def _oracle(decision: Decision) -> str:
     if not decision.legal_actions:
         return _random(decision)
     shown = judging.unquoted(_prompt(decision))
-    truth = {(case.principle, case.response): case.violates for case in CASES}
-    violates = truth.get((shown.get("principle", ""), shown.get("response", "")))
+    violates = debate_cases.label(shown.get("principle", ""), shown.get("response", ""))
     if violates is None:
         return _longer(decision)
-    claim = _on_case(CASES[0]).sides[not violates]
+    claim = _on_case(debate_cases.CASES[0]).sides[not violates]
     return next(label for label in judging.LABELS if shown[label]["argues"] == claim)
 
 
@@ -268,6 +291,12 @@ def _short(decision: Decision) -> str:
     return _longer(decision) if decision.legal_actions else "It is."
 
 
+def _on_topic(decision: Decision) -> str:
+    if decision.legal_actions:
+        return on_topic.verdict(_prompt(decision))
+    return on_topic.say(_subject(decision)) or REMARKS[0]
+
+
 Debate.scripted_players = {
     "random": _random,
     "long": _long,
@@ -275,4 +304,5 @@ Debate.scripted_players = {
     "longer": _longer,
     "first": _first,
     "oracle": _oracle,
+    "on_topic": _on_topic,
 }

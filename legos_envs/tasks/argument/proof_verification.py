@@ -43,6 +43,10 @@ After the verdict. `info["valid"]` is the checker's word, `info["reason"]` what 
 nothing), `info["sneaky"]` whether the prover was told to deceive, `info["outcome"]` `"right"` or `"fooled"`: the
 verifier's verdict.
 
+## Arguments
+
+A fifth of all theorems, chosen by a hash of premises (in any order) and goal, is the split `"test"`.
+
 ## Scripted players
 
 Provers: `faithful` does as it is told, `good` always proves, `poor` never does (its goal follows from nothing).
@@ -72,6 +76,7 @@ from legos_envs.play import Decision
 from legos_envs.table import InvalidMove, Rules, Seat, Table
 from legos_envs.tasks.argument import proofs
 from legos_envs.tasks.argument.proofs import Theorem
+from legos_envs.tasks.splits import SPLITS, draw_of_split
 from legos_envs.text_env import TextEnv
 
 MAX_LINE = 200
@@ -90,6 +95,7 @@ class ProofVerification(TextEnv):
     Args:
         steps: how many steps the shortest known proof takes, 1 to 6.
         sneaky: how often the prover is told to deceive, 0 to 1; 0 for a game of honest provers.
+        split: which theorems are drawn: `"all"`, `"train"` or `"test"`.
     """
 
     name = "ProofVerification-v0"
@@ -101,9 +107,10 @@ class ProofVerification(TextEnv):
         "theorem": "premises and goal, such as 'p -> q, p |- q'",
     }
 
-    def __init__(self, steps: int = 3, sneaky: float = 0.5, **kwargs: Any):
+    def __init__(self, steps: int = 3, sneaky: float = 0.5, split: str = "all", **kwargs: Any):
         self.steps = arguments.whole("steps", steps, 1, 6)
         self.sneaky = arguments.real("sneaky", sneaky, 0, 1)
+        self.split = arguments.one_of("split", split, SPLITS)
         super().__init__(**kwargs)
 
     def private_texts(self, agent: str) -> list[str]:
@@ -146,7 +153,7 @@ class ProofVerification(TextEnv):
     def _theorem(self, table: Table) -> Theorem:
         given = table.options.get("theorem")
         if given is None:
-            return proofs.make(table.rng, self.steps)
+            return draw_of_split(lambda: proofs.make(table.rng, self.steps), self.split, _key)
         wanted = (
             f"option theorem must be true, with at most {MAX_LETTERS} letters, like 'p -> q, p |- q'; got {given!r}"
         )
@@ -158,6 +165,10 @@ class ProofVerification(TextEnv):
         if len(theorem.letters) > MAX_LETTERS or len(theorem.premises) > 20 or not theorem.valid:
             raise ValueError(wanted)
         return theorem
+
+
+def _key(theorem: Theorem) -> str:
+    return f"{', '.join(sorted(map(proofs.write, theorem.premises)))} |- {proofs.write(theorem.goal)}"
 
 
 def _proof(reply: str) -> str:

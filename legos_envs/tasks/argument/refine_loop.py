@@ -45,11 +45,15 @@ are the two qualities, `info["drafts"]` is how many there were; `info["outcome"]
 
 A `check` takes, by name, `task` and `text` (or one of the two).
 
+A fifth of all tasks, chosen by a hash of their text, is the split `"test"`. Of the open tasks one in eight is written
+by hand, the others are made from templates.
+
 ## Scripted players
 
 For checked tasks: generators `good` (meets all demands), `poor` (none), `improver` (none, then all). For open tasks
-they say more or less. Judges: `longer` gives a point for every ten words, at most 10; `kind` always gives 10. `random`
-plays all seats.
+they say more or less, and `on_topic` names the keywords of the task. Judges: `longer` gives a point for every ten
+words, at most 10; `on_topic` grades the share of the task's keywords that the text names, less what it says twice;
+`kind` always gives 10. `random` plays all seats.
 
 | players | expected return | arguments |
 |---|---|---|
@@ -58,6 +62,7 @@ plays all seats.
 | `generator=scripted:improver critic=random` | `generator +1, critic +1.5` | |
 | `generator=scripted:improver critic=random` | `generator +1.5, critic +1.5` | `share_improvement=True` |
 | `judge=scripted:kind *=random` | `generator +1, critic +1` | `domain="open"` |
+| `generator=scripted:on_topic critic=random judge=scripted:on_topic` | `generator +1, critic +1` | `domain="open"` |
 | `generator=scripted:improver critic=random judge=scripted:longer` | `generator +1, critic +1.5` | `domain="open"` |
 
 ## Source
@@ -76,7 +81,8 @@ from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import Rubric, judging
 from legos_envs.table import Forfeit, Rules, Seat, Table
-from legos_envs.tasks import checked_texts
+from legos_envs.tasks import checked_texts, on_topic, open_prompts
+from legos_envs.tasks.splits import SPLITS, draw_of_split
 from legos_envs.tasks.talk import excerpt, remember
 from legos_envs.text_env import TextEnv
 
@@ -119,6 +125,7 @@ class RefineLoop(TextEnv):
         share_improvement: whether the generator is paid for it too.
         good_enough: a quality in (0, 1] at which the loop stops.
         max_chars: how much of a draft or comment the others get to read.
+        split: which tasks are drawn: `"all"`, `"train"` or `"test"`.
 
     Raises:
         ValueError: an argument is out of its range, or `check` is given for checked tasks.
@@ -138,6 +145,7 @@ class RefineLoop(TextEnv):
         share_improvement: bool = False,
         good_enough: float | None = None,
         max_chars: int = 8000,
+        split: str = "all",
         **kwargs: Any,
     ):
         self.rounds = arguments.whole("rounds", rounds, 1, 20)
@@ -152,6 +160,7 @@ class RefineLoop(TextEnv):
         self.share_improvement = bool(share_improvement)
         self.good_enough = None if good_enough is None else arguments.real("good_enough", good_enough, 1e-9, 1)
         self.max_chars = arguments.whole("max_chars", max_chars, 1, self.max_action_chars)
+        self.split = arguments.one_of("split", split, SPLITS)
         self.judged = self.domain == "open" and check is None
         self.seats = {"generator_0": Seat("generator"), "critic_0": Seat("critic")}
         if self.judged:
@@ -178,7 +187,7 @@ class RefineLoop(TextEnv):
         """The loop: how many drafts there were, and the quality of the first and of the last."""
         table.tell("critic_0", f"You help to improve a text. The task of its author:\n{task}")
         table.tell("generator_0", task)
-        text = yield from table.ask("generator_0", "A critic will comment on your draft. Reply with the draft.")
+        text = yield from table.ask("generator_0", ASKED)
         grades = [] if self.good_enough is None else [(yield from quality(table, text))]
         drafts = [text]
         while len(drafts) <= self.rounds and not self._enough(grades):
@@ -205,9 +214,10 @@ class RefineLoop(TextEnv):
         if self.domain == "checked":
             if given is not None:
                 raise ValueError("option task needs open tasks: domain='open', or a check of your own")
-            demands = checked_texts.draw(table.rng, self.demands)
+            draw = partial(checked_texts.draw, table.rng, self.demands)
+            demands = draw_of_split(draw, self.split, checked_texts.put)
             return checked_texts.put(demands), partial(_shared, demands)
-        task = TASKS[int(table.rng.integers(len(TASKS)))] if given is None else arguments.text("task", given)
+        task = open_prompts.draw(table.rng, TASKS, self.split) if given is None else arguments.text("task", given)
         return task, partial(self._judged if self.judged else self._checked, task)
 
     def _judged(self, task: str, table: Table, text: str) -> Rules[float]:
@@ -223,6 +233,7 @@ class RefineLoop(TextEnv):
         yield  # rules are generators, those that ask nobody too
 
 
+ASKED = "A critic will comment on your draft. Reply with the draft."
 QUESTION = "How well does the text do what the task wants?"
 
 
@@ -266,6 +277,19 @@ def _longer(decision: Decision) -> str:
     return str(min(10, len(text.split()) // POINT_WORDS))
 
 
+def _on_topic(decision: Decision) -> str:
+    if decision.role == "judge":
+        return on_topic.grade(decision.messages[0]["content"], decision.legal_actions or ())
+    if decision.role == "critic" or _task_of(decision):
+        return _random(decision)
+    return on_topic.say(_open_task(decision)) or DETAILS
+
+
+def _open_task(decision: Decision) -> str:
+    """The generator's task: all that stands before what follows it in the prompt."""
+    return decision.messages[0]["content"].partition(f"\n{ASKED}")[0]
+
+
 def _kind(decision: Decision) -> str:
     return "10" if decision.role == "judge" else _random(decision)
 
@@ -284,4 +308,5 @@ RefineLoop.scripted_players = {
     "improver": _improver,
     "longer": _longer,
     "kind": _kind,
+    "on_topic": _on_topic,
 }

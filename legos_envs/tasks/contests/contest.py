@@ -14,6 +14,8 @@ from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import judging
 from legos_envs.table import Forfeit, Rules, Seat, Table
+from legos_envs.tasks import on_topic, open_prompts
+from legos_envs.tasks.splits import SPLITS, of_split
 from legos_envs.tasks.talk import excerpt
 from legos_envs.text_env import TextEnv
 
@@ -32,15 +34,18 @@ PROMPTS = (
     "Write a note to a neighbour who plays loud music at night.",
 )
 MOST = 8
+ASKED = "\nAnswer in at most"
 
 
 class Contest(TextEnv):
     """The same prompt answered by two or more; judges compare every pair in both orders.
 
-    An answer gets the mean of its verdicts against the others: 1 for a win, 0 for a draw, -1 for a loss.
+    An answer gets the mean of its verdicts against the others: 1 for a win, 0 for a draw, -1 for a loss. One in eight
+    of the env's own prompts is written by hand, the others are made from templates.
 
     Args:
-        prompts: prompts to draw from, instead of the built-in ones.
+        prompts: prompts to draw from, instead of the env's own.
+        split: which prompts: `"all"`, `"train"`, or `"test"`, a fifth of them, chosen by a hash of their text.
         num_answers: how many answer, 2 to 8.
         max_answer_chars: how much of an answer judges read.
     """
@@ -51,11 +56,19 @@ class Contest(TextEnv):
     reset_options = {"prompt": "what all answer"}
 
     def __init__(
-        self, prompts: Sequence[str] = PROMPTS, num_answers: int = 2, max_answer_chars: int = 2000, **kwargs: Any
+        self,
+        prompts: Sequence[str] | None = None,
+        split: str = "all",
+        num_answers: int = 2,
+        max_answer_chars: int = 2000,
+        **kwargs: Any,
     ):
-        if isinstance(prompts, str) or not len(prompts):
+        if prompts is not None and (isinstance(prompts, str) or not len(prompts)):
             raise ValueError(f"prompts must be a list of at least one text; got {prompts!r}")
-        self.prompts = [arguments.text("every prompt", prompt) for prompt in prompts]
+        self.split = arguments.one_of("split", split, SPLITS)
+        self.prompts = prompts
+        if prompts is not None:
+            self.prompts = of_split([arguments.text("every prompt", prompt) for prompt in prompts], split)
         self.max_answer_chars = arguments.whole("max_answer_chars", max_answer_chars, 1, self.max_action_chars)
         self.authors = [f"answer_{i}" for i in range(arguments.whole("num_answers", num_answers, 2, MOST))]
         self.pairs = list(combinations(self.authors, 2))
@@ -66,11 +79,11 @@ class Contest(TextEnv):
 
     def play(self, table: Table) -> Rules[Forfeit | None]:
         """Returns the forfeit of those who gave no answer, when the others could be compared without them."""
-        drawn = self.prompts[int(table.random() * len(self.prompts))]
-        prompt = arguments.text("option prompt", table.options.get("prompt", drawn))
-        given = yield from table.gather([self._answer(table, author, prompt) for author in self.authors])
-        answers = {author: answer for author, answer in zip(self.authors, given) if isinstance(answer, str)}
-        forfeits = [answer for answer in given if isinstance(answer, Forfeit)]
+        given = table.options.get("prompt")
+        prompt = self._draw(table) if given is None else arguments.text("option prompt", given)
+        replies = yield from table.gather([self._answer(table, author, prompt) for author in self.authors])
+        answers = {author: reply for author, reply in zip(self.authors, replies) if isinstance(reply, str)}
+        forfeits = [reply for reply in replies if isinstance(reply, Forfeit)]
         if len(answers) < 2:
             raise Forfeit.joint(forfeits)
         judged = [(f"judge_{k}", pair) for k, pair in enumerate(self.pairs) if answers.keys() >= {*pair}]
@@ -84,10 +97,13 @@ class Contest(TextEnv):
         table.settle(Forfeit.joint(forfeits))
         return Forfeit.joint(forfeits)
 
+    def _draw(self, table: Table) -> str:
+        if self.prompts is None:
+            return open_prompts.draw(table.rng, PROMPTS, self.split)
+        return self.prompts[int(table.random() * len(self.prompts))]
+
     def _answer(self, table: Table, author: str, prompt: str) -> Rules[str | Forfeit]:
-        task = (
-            f"{prompt}\nAnswer in at most {self.max_answer_chars} characters. A judge compares your answer with others."
-        )
+        task = f"{prompt}{ASKED} {self.max_answer_chars} characters. A judge compares your answer with others."
         try:
             return excerpt((yield from table.ask(author, task)), self.max_answer_chars)
         except Forfeit as forfeit:
@@ -120,7 +136,12 @@ ANSWERS = (
 
 def _random(decision: Decision) -> str:
     choices = decision.legal_actions or ANSWERS
-    return choices[decision.seed % len(choices)]
+    said = None if decision.legal_actions else on_topic.say(_subject(decision), decision.seed)
+    return said or choices[decision.seed % len(choices)]
+
+
+def _subject(decision: Decision) -> str:
+    return decision.messages[0]["content"].partition(ASKED)[0]
 
 
 def _longer(decision: Decision) -> str:
@@ -143,4 +164,17 @@ def _first(decision: Decision) -> str:
     return judging.LABELS[0] if decision.legal_actions else _random(decision)
 
 
-Contest.scripted_players = {"random": _random, "long": _long, "short": _short, "longer": _longer, "first": _first}
+def _on_topic(decision: Decision) -> str:
+    if decision.legal_actions:
+        return on_topic.verdict(decision.messages[0]["content"])
+    return on_topic.say(_subject(decision)) or ANSWERS[0]
+
+
+Contest.scripted_players = {
+    "random": _random,
+    "long": _long,
+    "short": _short,
+    "longer": _longer,
+    "first": _first,
+    "on_topic": _on_topic,
+}

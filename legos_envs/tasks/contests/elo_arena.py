@@ -43,7 +43,8 @@ The reset options of the match hold in every match; so do `memory`, `action_form
 
 ## Scripted players
 
-Answers: `long` and `short`. Judges: `longer` (A when level) and `first` (always A). With another match its own.
+Answers: `long`, `short` and `on_topic`. Judges: `longer` (A when level), `first` (always A) and `on_topic`, the one to
+train with where no model judges, as in `HeadToHead-v0`. With another match its own.
 
 | players | expected return | arguments |
 |---|---|---|
@@ -84,6 +85,7 @@ class EloArena(MatchEnv):
         matches: how many matches to draw, up to 128; None for as many as a round robin has.
         ratings: `"elo"`; or `"openskill"`: Plackett-Luce of the package `openskill`.
         k: the most that a match moves an Elo rating, 0 to 1000.
+        split: which of the items of the match: `"all"`, `"train"` or `"test"`; for a match that has `split`.
 
     Raises:
         ValueError: an argument is out of its range, or the match has not two trainable seats.
@@ -101,6 +103,7 @@ class EloArena(MatchEnv):
         matches: int | None = None,
         ratings: str = "elo",
         k: float = 32.0,
+        split: str = "all",
         **kwargs: Any,
     ):
         self.entrants = entrant_names(num_entrants)
@@ -115,7 +118,7 @@ class EloArena(MatchEnv):
             openskill_ratings([])  # is it there? better asked now than after the matches
         fixed: Sequence[Sequence[str | None]] = every if schedule == "round_robin" else [(None, None)] * count
         options = {"start": "ratings to begin with, by entrant: a number, or [mu, sigma]"}
-        super().__init__(match, match_kwargs, fixed, options, **kwargs)
+        super().__init__(match, match_kwargs, fixed, options, split=split, **kwargs)
 
     def play(self, table: Table) -> Rules[dict[str, Any]]:
         """Returns the ratings."""

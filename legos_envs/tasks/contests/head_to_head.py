@@ -39,18 +39,22 @@ entrant (1 for a won game, 0.5 for a draw; with more entrants, the share of the 
 
 ## Arguments
 
-Games of the contest are not swapped, since its seats are alike and judges hear both orders: each has a prompt of its
-own. The reset options of the match hold in every game; so do `memory`, `action_format`, `preset`, `invalid_retries`,
-`invalid_reward` and `invalid_opponent_reward`.
+One prompt in eight is written by hand, the others are made from templates; a fifth of all, chosen by a hash of their
+text, is the split `"test"`. Games of the contest are not swapped, since its seats are alike and judges hear both
+orders: each has a prompt of its own. The reset options of the match hold in every game; so do `memory`,
+`action_format`, `preset`, `invalid_retries`, `invalid_reward` and `invalid_opponent_reward`.
 
 ## Scripted players
 
-Answers: `long` and `short`, whose judge is `longer` (A when level); another judge is `first` (always A). Another match
-brings its own. The last row is the value of Kuhn poker for each seat.
+Answers: `long` and `short`, whose judge is `longer` (A when level); `on_topic` names the keywords of the prompt and
+`random` at most two of them. Other judges are `first` (always A) and `on_topic`, the one to train with where no model
+judges: it prefers the answer that names more keywords of the prompt, as in `Debate-v0`. Another match brings its own.
+The last row is the value of Kuhn poker for each seat.
 
 | players | expected return | arguments |
 |---|---|---|
 | `match_0/answer_0=scripted:long *=scripted:short` | `match_0/answer_0 +1, match_0/answer_1 -1` | |
+| `match_0/answer_0=scripted:on_topic judge=scripted:on_topic *=scripted:short` | `match_0/answer_0 +1` | |
 | `judge=scripted:first *=random` | `match_0/answer_0 0, match_0/answer_1 0` | |
 | `*=random` | `match_0/answer_0 0, match_0/answer_1 0` | |
 | `match_0/answer_2=scripted:short *=scripted:long` | `match_0/answer_0 +0.5, answer 0` | `num_entrants=3` |
@@ -82,6 +86,7 @@ class HeadToHead(MatchEnv):
         games: how many games, at most 64; None for 1 contest, or 2 games of another match.
         swap: games 1, 3, ... of a match have the deal of the game before with seats swapped; not for the contest.
         num_entrants: how many answer in the contest, 2 to 8.
+        split: which of the items of the match: `"all"`, `"train"` or `"test"`; for a match that has `split`.
 
     Raises:
         ValueError: an argument is out of its range, or the match has not two trainable seats.
@@ -96,6 +101,7 @@ class HeadToHead(MatchEnv):
         games: int | None = None,
         swap: bool = True,
         num_entrants: int = 2,
+        split: str = "all",
         **kwargs: Any,
     ):
         self.entrants = entrant_names(num_entrants, most=MOST)
@@ -109,7 +115,7 @@ class HeadToHead(MatchEnv):
         games = arguments.whole("games", (1 if match is None else 2) if games is None else games, 1, 64)
         self.swap = arguments.one_of("swap", swap, (True, False)) and match is not None
         self.sitting = [self.entrants[:: -1 if self.swap and k % 2 else 1] for k in range(games)]
-        super().__init__(match, match_kwargs, self.sitting, **kwargs)
+        super().__init__(match, match_kwargs, self.sitting, split=split, **kwargs)
 
     def play(self, table: Table) -> Rules[dict[str, float]]:
         """Returns the points of each entrant."""

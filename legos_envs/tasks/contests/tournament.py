@@ -52,7 +52,8 @@ The reset options of the match hold in every match; so do `memory`, `action_form
 
 ## Scripted players
 
-Those of the match; here debaters `long` and `short`, judges `longer` and `first`.
+Those of the match; here debaters `long`, `short` and `on_topic`, judges `longer`, `first` and `on_topic`, which is the
+one to train with where no model judges.
 
 | players | expected return | arguments |
 |---|---|---|
@@ -91,6 +92,7 @@ class Tournament(MatchEnv):
         match: an env with two trainable seats (an id, a class or an env); None for the contest.
         match_kwargs: its constructor arguments.
         prize: what the first place pays, 0 to 10; the last pays as much.
+        split: which of the items of the match: `"all"`, `"train"` or `"test"`; for a match that has `split`.
 
     Raises:
         ValueError: an argument is out of its range, or the match has not two trainable seats.
@@ -105,6 +107,7 @@ class Tournament(MatchEnv):
         match: Match = "Debate-v0",
         match_kwargs: Mapping[str, Any] | None = None,
         prize: float = 0.0,
+        split: str = "all",
         **kwargs: Any,
     ):
         self.entrants = entrant_names(num_entrants)
@@ -116,7 +119,7 @@ class Tournament(MatchEnv):
             fixed = [(None, None)] * (num_entrants - 1)
             self.bracket = bracket(num_entrants)
             options = {"seeding": "all entrants, from the best seed to the worst, for a bracket"}
-        super().__init__(match, match_kwargs, fixed, options, **kwargs)
+        super().__init__(match, match_kwargs, fixed, options, split=split, **kwargs)
 
     def play(self, table: Table) -> Rules[list[dict[str, Any]]]:
         """Returns the standings."""

@@ -37,12 +37,16 @@ is `"right"`, `"wrong"` or `"rated"`.
 
 ## Arguments
 
+A fifth of all expressions and open questions, chosen by a hash of their text, is the split `"test"`. Of the open
+questions one in eight is written by hand, the others are made from templates.
+
 To sit in for the helper: `legos_envs.policies.HumanPolicy()` as the policy of the role `person`.
 
 ## Scripted players
 
 Assistants: `decompose` asks for one operation at a time, `guess` answers 0 at once. Helpers: `calculator` works out
-what it is asked, `liar` adds one. Raters: `kind` gives 5, `strict` 1. `random` is one of these, and rates at random.
+what it is asked, `liar` adds one. Raters: `kind` gives 5, `strict` 1, `on_topic` the share of the question's keywords
+that the answer names, and the assistant `on_topic` names them all. `random` is one of these, and rates at random.
 
 | players | expected return | arguments |
 |---|---|---|
@@ -50,6 +54,7 @@ what it is asked, `liar` adds one. Raters: `kind` gives 5, `strict` 1. `random` 
 | `assistant=scripted:decompose person=scripted:calculator` | `assistant +0.6` | `question_cost=0.1` |
 | `*=scripted:decompose` | `assistant +0.4, helper +1` | `helper="policy", question_cost=0.2, operations=3` |
 | `assistant=scripted:guess *=random` | `assistant 0` | |
+| `*=scripted:on_topic` | `assistant +1, rater 0` | `rating="person"` |
 | `rater=scripted:kind *=random` | `assistant +1, rater 0` | `rating="person"` |
 
 ## Source
@@ -68,7 +73,9 @@ from legos_envs import arguments, parsing
 from legos_envs.play import Decision
 from legos_envs.scoring import answers, judging
 from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table
+from legos_envs.tasks import on_topic, open_prompts
 from legos_envs.tasks.problems import arithmetic
+from legos_envs.tasks.splits import SPLITS, draw_of_split
 from legos_envs.tasks.talk import excerpt
 from legos_envs.text_env import TextEnv
 
@@ -105,6 +112,7 @@ class Amplification(TextEnv):
         question_cost: what each question costs, 0 to 1.
         max_question_chars: how long a question to the helper may be; None for 20 with arithmetic, else 500.
         max_answer_chars: how much of the helper's answer the assistant gets to read.
+        split: which questions are drawn: `"all"`, `"train"` or `"test"`.
     """
 
     name = "Amplification-v0"
@@ -119,6 +127,7 @@ class Amplification(TextEnv):
         question_cost: float = 0.0,
         max_question_chars: int | None = None,
         max_answer_chars: int = 500,
+        split: str = "all",
         **kwargs: Any,
     ):
         self.max_questions = arguments.whole("max_questions", max_questions, 0, 50)
@@ -128,6 +137,7 @@ class Amplification(TextEnv):
         chars = (20 if rating is None else 500) if max_question_chars is None else max_question_chars
         self.max_question_chars = arguments.whole("max_question_chars", chars, 1, 20_000)
         self.max_answer_chars = arguments.whole("max_answer_chars", max_answer_chars, 1, 20_000)
+        self.split = arguments.one_of("split", split, SPLITS)
         self.seats = {
             "assistant_0": Seat("assistant"),
             "helper_0": HELPERS[arguments.one_of("helper", helper, (*HELPERS,))],
@@ -169,10 +179,12 @@ class Amplification(TextEnv):
         if self.rating is not None:
             if answer is not None:
                 raise ValueError("option answer is for questions that code checks, without rating='person'")
-            drawn = OPEN_QUESTIONS[int(table.rng.integers(len(OPEN_QUESTIONS)))]
-            return drawn if question is None else arguments.text("option question", question), None
+            if question is None:
+                return open_prompts.draw(table.rng, OPEN_QUESTIONS, self.split, open_prompts.QUESTIONS), None
+            return arguments.text("option question", question), None
         if question is None:
-            expression, value = make(table.rng, self.operations)
+            made = draw_of_split(lambda: make(table.rng, self.operations), self.split, lambda made: made[0])
+            expression, value = made
             return f"What is {expression}?", str(value)
         if answer is None:
             raise ValueError("option question needs option answer, the true one, or rating='person'")
@@ -286,6 +298,17 @@ def _liar(decision: Decision) -> str:
     return str(int(reply) + 1) if parsing.last_integer(reply) is not None and "/" not in reply else "I do not know."
 
 
+def _on_topic(decision: Decision) -> str:
+    prompt = decision.messages[0]["content"]
+    if decision.role == "rater":
+        return on_topic.grade(prompt, decision.legal_actions or (), key="answer")
+    if decision.role != "assistant":
+        return _random(decision)
+    question = prompt.partition("Question: ")[2].partition("\nReply")[0]
+    said = on_topic.say(question) or "It depends."
+    return parsing.write_action(f"answer: {said}", "boxed" if "\\boxed" in prompt else "bracket")
+
+
 def _random(decision: Decision) -> str:
     if decision.legal_actions:
         return decision.legal_actions[decision.seed % len(decision.legal_actions)]
@@ -300,6 +323,7 @@ Amplification.scripted_players = {
     "guess": lambda decision: _guess(decision) if decision.role == "assistant" else _random(decision),
     "calculator": _calculator,
     "liar": _liar,
+    "on_topic": _on_topic,
     "kind": lambda decision: "5" if decision.role == "rater" else _random(decision),
     "strict": lambda decision: "1" if decision.role == "rater" else _random(decision),
 }

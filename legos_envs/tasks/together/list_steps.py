@@ -67,6 +67,11 @@ def make(rng: np.random.Generator, count: int) -> ListTask:
             return task
 
 
+def key(task: ListTask) -> str:
+    """What is to be done, however the steps are lettered: names the task for splits."""
+    return f"{list(task.start)}: {', '.join(task.steps[i] for i in task.order)}"
+
+
 def score(got: Sequence[int], wanted: Sequence[int], partial: bool = True) -> float:
     """1 for the right list; else, with `partial`, the share of places that agree, of the longer list's, else 0."""
     if not partial or not wanted:

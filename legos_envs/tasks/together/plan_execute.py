@@ -40,6 +40,10 @@ with an invalid move gets `invalid_reward`, the others 0.
 After `rounds` comments and revisions. `info["first"]` and `info["final"]` are the scores, `info["lists"]` all lists
 that were given, `info["truth"]` the right one, `info["outcome"]` is `"solved"` or `"failed"`.
 
+## Arguments
+
+A fifth of all tasks, chosen by a hash of the list and its steps in their order, is the split `"test"`.
+
 ## Scripted players
 
 `good` does each role perfectly. `lost` gives the list `[0]`, plans and comments nothing of use. `poor` plans in the
@@ -68,6 +72,7 @@ from typing import Any
 from legos_envs import arguments, parsing
 from legos_envs.play import Decision
 from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table
+from legos_envs.tasks.splits import SPLITS, draw_of_split
 from legos_envs.tasks.talk import excerpt, remember
 from legos_envs.tasks.together import list_steps
 from legos_envs.tasks.together.list_steps import ListTask
@@ -87,6 +92,7 @@ class PlanExecute(TextEnv):
         partial: whether lists that are partly right score.
         improvement_weight: what an improvement over the first list counts for critic and reviser, 0 to 10.
         max_chars: how much of a plan or comment is passed on.
+        split: which tasks are drawn: `"all"`, `"train"` or `"test"`.
     """
 
     name = "PlanExecute-v0"
@@ -99,6 +105,7 @@ class PlanExecute(TextEnv):
         partial: bool = True,
         improvement_weight: float = 0.5,
         max_chars: int = 2000,
+        split: str = "all",
         **kwargs: Any,
     ):
         self.steps = arguments.whole("steps", steps, list_steps.LEAST, list_steps.MOST)
@@ -106,11 +113,12 @@ class PlanExecute(TextEnv):
         self.partial = arguments.one_of("partial", partial, (True, False))
         self.improvement_weight = arguments.real("improvement_weight", improvement_weight, 0, 10)
         self.max_chars = arguments.whole("max_chars", max_chars, 1, self.max_action_chars)
+        self.split = arguments.one_of("split", split, SPLITS)
         super().__init__(**kwargs)
 
     def play(self, table: Table) -> Rules[float | None]:
         """Returns the score of the final list, 0 to 1; None when an agent forfeited."""
-        task = list_steps.make(table.rng, self.steps)
+        task = draw_of_split(lambda: list_steps.make(table.rng, self.steps), self.split, list_steps.key)
         try:
             lists = yield from self._work(table, task)
         except Forfeit as forfeit:  # the default share would pay the others for it

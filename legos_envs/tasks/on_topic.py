@@ -1,0 +1,159 @@
+"""A judge made of code that reads texts: it counts the keywords of the subject that a text names.
+
+More words do not help, as they do with a judge of length: what is not in the subject counts nothing, a word that is
+said twice costs a point, and a text that copies the whole subject has none. It is a judge to learn from without a
+model, not a measure of good arguments: a list of the keywords pleases it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from legos_envs.scoring import judging
+from legos_envs.tasks.checked_texts import words
+
+SHORTEST = 4
+"""Letters of the shortest keyword."""
+COMMON = frozenset(
+    [
+        "about",
+        "advice",
+        "also",
+        "answer",
+        "argues",
+        "asks",
+        "been",
+        "before",
+        "best",
+        "better",
+        "between",
+        "children",
+        "describe",
+        "does",
+        "each",
+        "every",
+        "explain",
+        "fewer",
+        "five",
+        "four",
+        "from",
+        "give",
+        "gives",
+        "have",
+        "into",
+        "just",
+        "learn",
+        "least",
+        "many",
+        "mention",
+        "mentions",
+        "more",
+        "most",
+        "must",
+        "need",
+        "never",
+        "note",
+        "only",
+        "other",
+        "people",
+        "piece",
+        "plan",
+        "present",
+        "response",
+        "says",
+        "sentences",
+        "should",
+        "some",
+        "story",
+        "tell",
+        "than",
+        "that",
+        "their",
+        "them",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "three",
+        "used",
+        "very",
+        "want",
+        "were",
+        "what",
+        "when",
+        "where",
+        "which",
+        "while",
+        "will",
+        "with",
+        "without",
+        "words",
+        "works",
+        "write",
+        "your",
+    ]
+)
+"""Words that are no keywords."""
+
+
+def long_words(text: str) -> list[str]:
+    """The words of a text that have at least `SHORTEST` letters, in order, in lower case."""
+    return [word for word in words(text) if len(word) >= SHORTEST]
+
+
+def keywords(subject: str) -> list[str]:
+    """The different keywords of a subject, in the order in which they come."""
+    return [word for word in dict.fromkeys(long_words(subject)) if word not in COMMON]
+
+
+def points(texts: Sequence[str], subject: str) -> int:
+    """How many keywords of the subject some texts of one author name, less the words said again within a text.
+
+    Texts that are equal count once, a text that contains the whole subject does not count.
+    """
+    whole = " ".join(words(subject))
+    said = [long_words(text) for text in dict.fromkeys(texts) if whole not in " ".join(words(text))]
+    named = {word for text in said for word in text} & set(keywords(subject))
+    return len(named) - sum(len(text) - len(set(text)) for text in said)
+
+
+def share(texts: Sequence[str], subject: str) -> float:
+    """The points as a share of the keywords, 0 to 1."""
+    return max(0.0, points(texts, subject) / max(1, len(keywords(subject))))
+
+
+def verdict(prompt: str) -> str:
+    """Which of two quoted texts, A or B, has more points; A when level."""
+    shown = judging.unquoted(prompt)
+    one, other = (points(_texts(shown[label]), subject_of(shown)) for label in judging.LABELS)
+    return judging.LABELS[other > one]
+
+
+def grade(prompt: str, legal: Sequence[str], key: str = "text") -> str:
+    """One of the legal grades, from the worst to the best, for the quoted text."""
+    shown = judging.unquoted(prompt)
+    text = shown.pop(key)
+    return legal[round(share(_texts(text), subject_of(shown)) * (len(legal) - 1))]
+
+
+def subject_of(shown: Mapping[str, Any]) -> str:
+    """What the quoted texts are about: all that is quoted beside them."""
+    return " ".join(text for key, text in shown.items() if key not in judging.LABELS)
+
+
+def _texts(shown: Any) -> list[str]:
+    return shown["speeches"] if isinstance(shown, Mapping) else [shown]
+
+
+def say(subject: str, seed: int | None = None) -> str | None:
+    """Names all keywords of the subject; with a seed one or two of them, or none (then there is nothing to say)."""
+    chosen = keywords(subject)
+    if seed is not None:
+        rng = random.Random(seed)
+        chosen = rng.sample(chosen, min(len(chosen), rng.choice((0, 0, 1, 1, 2))))
+    if not chosen:
+        return None
+    return f"Think of {' and '.join(filter(None, (', '.join(chosen[:-1]), chosen[-1])))}."
