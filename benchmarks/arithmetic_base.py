@@ -70,7 +70,7 @@ def solutions(problem: Problem) -> tuple[str, ...]:
     return tuple(f"Answer: {n}" for n in [problem.answer] * right + others)
 
 
-def stream(seed: int, start: str = "hard") -> Iterator[Dialogue]:
+def stream(seed: int | str, start: str = "hard") -> Iterator[Dialogue]:
     """Dialogues without end, a function of the arguments: a proposer and a solver by turns.
 
     The proposer's problems are drawn as `STARTS[start]` says, the solver's evenly, so that the base knows them all.
@@ -101,9 +101,10 @@ def make_base(
     out_dir: str | Path, start: str = "hard", steps: int = STEPS, seed: int = 0, progress: Report | bool = True
 ) -> Path:
     """Makes a base model of `tiny`'s shape that has read nothing but `stream(seed, start)`; see `bootstrap`."""
-    from legos_train.bootstrap import bootstrap
+    from legos_train.bootstrap import RECIPES, bootstrap
 
-    return bootstrap(out_dir, steps, seed, progress, stream=lambda number: stream(number, start), batch_size=16)
+    recipe = RECIPES["tiny"]._replace(stream=lambda number: stream(number, start), batch_size=16, pool=16 * 16)
+    return bootstrap(out_dir, steps, seed, progress, recipe=recipe)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -13,7 +13,7 @@ Problems, passages and exercises of the test split are never read.
 
 from __future__ import annotations
 
-import inspect
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import legos_envs
 from legos_envs.parsing import write_action
 from legos_envs.play import Decision, Policy, Runner
+from legos_envs.policies import ScriptedPolicy
 from legos_envs.records import Trajectory
 from legos_train.bootstrap import texts
 from legos_train.bootstrap.sentences import WORDS, sentence
@@ -41,7 +42,7 @@ GAMES = (*texts.GAMES, "ConnectFour-v0", "LeducPoker-v0", "LiarsDice-v0", "PigDi
 Seating = Mapping[str, tuple[str, ...]]
 """By role: the best scripted player, then the weak ones, each as often as it stands there. `"*"`: any other role."""
 _PROBLEMS = {"*": ("oracle", "wrong", "wrong", "random", "random", "unmarked")}
-_SPEECHES = {"*": ("long", "random", "random", "short")}
+_SPEECHES = {"*": ("on_topic", "random", "random", "short", "long")}
 SEATINGS: dict[str, Seating] = {
     "Amplification-v0": {
         "assistant": ("decompose", "guess", "guess", "random"),
@@ -62,7 +63,7 @@ SEATINGS: dict[str, Seating] = {
         "attacker": ("guesser", "ask_nicely", "ask_nicely", "random"),
         "defender": ("sound", "leaky", "silent", "random"),
     },
-    "RefineLoop-v0": {"generator": ("good", "poor", "poor", "random"), "critic": ("good", "random", "poor")},
+    "RefineLoop-v0": {"generator": ("good", "half"), "critic": ("good", "random")},
     "SPICE-v0": {"challenger": ("cloze", "forger", "random"), "reasoner": ("reader", "coin", "ignorant", "random")},
     "SelfDistillation-v0": {"generator": ("oracle", "wrong", "random"), "*": ("oracle", "coin", "trusting", "strict")},
     "SimpleNegotiation-v0": {"*": ("shrewd", "random", "random", "trusting")},
@@ -127,9 +128,9 @@ def play(env_id: str, rng: Random) -> list[Dialogue]:
     kwargs = VARIANTS[env_id](rng) if env_id in VARIANTS else {}
     memory = "chat" if rng.random() < 0.15 else "state"
     style = "boxed" if rng.random() < 0.2 else "bracket"
+    if _has_items(env_id):
+        kwargs["split"] = "train"
     env = legos_envs.make(env_id, memory=memory, action_format=style, **kwargs)
-    if "split" in inspect.signature(type(env.unwrapped).__init__).parameters:
-        env = legos_envs.make(env_id, memory=memory, action_format=style, split="train", **kwargs)
     seats = _Seats(env_id, dict(env.unwrapped.scripted_players), style, rng)
     runner = Runner(env, rng.randrange(2**31))
     turns = 0
@@ -143,6 +144,16 @@ def play(env_id: str, rng: Random) -> list[Dialogue]:
     for agent, trajectory in runner.episode.trajectories.items():
         rows += seats.rows(trajectory, env.observe(agent)["messages"], memory)
     return rows
+
+
+@functools.cache
+def _has_items(env_id: str) -> bool:
+    """Whether an environment has problems, passages or the like, of which a part is held out."""
+    try:
+        legos_envs.make(env_id, split="train")
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 class _Seats:
@@ -173,8 +184,8 @@ class _Seats:
         names = self.seating.get(decision.role, self.seating.get("*", ()))
         names = tuple(name for name in names if name in self.players)
         best = self._ask(names[0], decision) if names else None
-        if legal and best is not None and best not in legal:
-            best = next((one for one in legal if one in (write_action(best, self.style), best)), None)
+        if legal and best not in legal:
+            best = None
         if legal:
             garbage = rng.random() < texts.GARBAGE
             reply = write_action(rng.choice(WORDS["noun"]), self.style) if garbage else rng.choice(legal)
@@ -191,7 +202,7 @@ class _Seats:
         return self._ask(name, decision) or sentence(rng), (1.0 - BEST_SHARE) / (1.0 - READ_SHARE), best
 
     def _ask(self, name: str, decision: Decision) -> str | None:
-        answer = self.players[name](decision)
+        answer = ScriptedPolicy(self.players[name])(decision)
         return answer if isinstance(answer, str) and answer.strip() else None
 
     def rows(self, trajectory: Trajectory, messages: tuple[dict[str, str], ...], memory: str) -> list[Dialogue]:
@@ -208,8 +219,3 @@ class _Seats:
         kept = [one for one in exchanges if one.legal != ()]
         kept = self.rng.sample(kept, min(EPISODE_ROWS, len(kept)))
         return [Dialogue(self.env_id, (one,), result, system, self.recall) for one in kept]
-
-
-def random_reply(decision: Decision) -> str:
-    """A uniformly random legal action."""
-    return Random(decision.seed).choice(decision.legal_actions or ("pass",))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import legos_envs
+from legos_envs.policies import RandomPolicy, ScriptedPolicy
 from legos_envs.records import Episode, Trajectory
 from legos_train.bootstrap import measure, mixtures
 from legos_train.players import ModelPlayer, Player
@@ -91,7 +92,7 @@ def _best_players(env_id: str) -> dict[str, Player]:
     for agent in env.possible_agents:
         role = env.infos[agent].get("role", agent) if agent in env.infos else agent
         names = seating.get(role, seating.get("*", ()))
-        best[role] = scripted[names[0]] if names else mixtures.random_reply
+        best[role] = ScriptedPolicy(scripted[names[0]]) if names else RandomPolicy()
     return best
 
 

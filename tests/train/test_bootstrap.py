@@ -117,7 +117,7 @@ def _best_move_row(encoder: ChatEncoder, env: Any, infoset: Any) -> rows.Row:
     (first,) = {encoder.reply(f"[{move}]")[0] for move in infoset.legal}
     assert bracket == [first]
     target = {encoder.reply(f"[{move}]")[1]: p for move, p in nash.items() if p > 0}
-    return rows.Row([*prompt, first], [(len(prompt), target, rows.REPLY)])
+    return rows.Row([*prompt, first], [rows.Site(len(prompt), target, rows.REPLY)])
 
 
 # --- texts -----------------------------------------------------------------------------------------------------------
@@ -216,23 +216,23 @@ def test_a_row_predicts_each_token_of_reply_and_result_and_never_an_illegal_repl
     told = Dialogue("x", (Exchange("Go [a] [b]", "[c]", ()), Exchange("Again", "[a]", ("[a]", "[b]"))), "Result: +1")
     row = rows.make_row(told, encoder, Random(0))
     tokens = row.tokens
-    for at, target, kind in row.sites:
-        if kind != rows.REPLY or len(target) == 1:
-            assert tokens[at + 1] in target
-    replied = [tokens[at + 1] for at, _, kind in row.sites if kind == rows.REPLY]
+    for site in row.sites:
+        if site.kind != rows.REPLY or len(site.target) == 1:
+            assert tokens[site.at + 1] in site.target
+    replied = [tokens[site.at + 1] for site in row.sites if site.kind == rows.REPLY]
     assert replied == encoder.reply("[a]")
-    branches = [target for _, target, kind in row.sites if kind == rows.REPLY and len(target) == 2]
+    branches = [site.target for site in row.sites if site.kind == rows.REPLY and len(site.target) == 2]
     assert branches == [{encoder.reply("[a]")[1]: 0.5, encoder.reply("[b]")[1]: 0.5}]
-    assert [tokens[at + 1] for at, _, kind in row.sites if kind == rows.RESULT] == encoder.reply("Result: +1")
+    assert [tokens[s.at + 1] for s in row.sites if s.kind == rows.RESULT] == encoder.reply("Result: +1")
     illegal = encoder.reply("[c]")[1]
-    assert illegal not in [token for _, target, kind in row.sites for token in target]
+    assert illegal not in [token for site in row.sites for token in site.target]
 
 
 def test_recalled_tokens_are_those_before_the_end_of_the_prompt(encoder: ChatEncoder) -> None:
     said = Dialogue("x", (Exchange("You are X. Board: 1 O 3", "[1]", ("[1]", "[3]")),), recall=6)
     row = rows.make_row(said, encoder, Random(0))
     prompt = encoder.text("You are X. Board: 1 O 3")
-    recalled = [(at, target, kind - rows.RECALL) for at, target, kind in row.sites if kind > rows.RECALL]
+    recalled = [(site.at, site.target, site.reader) for site in row.sites if site.kind == rows.RECALL]
     assert sorted(back for _, _, back in recalled) == [1, 2, 3, 4, 5, 6]
     assert all(target == {prompt[-back]: 1.0} for _, target, back in recalled)
     assert {row.tokens[at] for at, _, _ in recalled} == {encoder.text("[")[0]}, "not where the move is chosen"
@@ -263,16 +263,16 @@ def test_the_loss_of_a_batch_is_that_of_its_rows_one_by_one(dialogues: list[Dial
     wanted = 0.0
     for row in some:
         hidden = model.model(mx.array([row.tokens]))[0]
-        for at, target, kind in row.sites:
+        for at, target, kind, reader, _ in row.sites:
             if kind != rows.PROMPT:
-                seen = hidden[at] @ readers.readers[kind - rows.RECALL - 1] if kind > rows.RECALL else hidden[at]
+                seen = hidden[at] @ readers.readers[reader - 1] if reader >= 0 else hidden[at]
                 logits = np.array(model.model.embed_tokens.as_linear(seen)).astype(np.float64)
                 logprobs = logits - np.log(np.exp(logits).sum())
                 wanted += sum(p * (np.log(p) - logprobs[token]) for token, p in target.items())
     assert got == pytest.approx(wanted, rel=1e-4)
-    kinds = np.minimum(batch.kinds, rows.RECALL)
-    by_kind = [float(batch.weights[kinds == kind].sum()) for kind in range(4)]
-    assert by_kind == pytest.approx(rows.KIND_WEIGHTS, rel=1e-4)
+    by_kind = [float(batch.weights[batch.kinds == kind].sum()) for kind in range(len(rows.KINDS))]
+    there = [weight * (batch.kinds == kind).any() for kind, weight in enumerate(rows.KIND_WEIGHTS)]
+    assert by_kind == pytest.approx(there, rel=1e-4)
 
 
 # --- the recipe ------------------------------------------------------------------------------------------------------

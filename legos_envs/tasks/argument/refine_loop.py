@@ -50,7 +50,8 @@ by hand, the others are made from templates.
 
 ## Scripted players
 
-For checked tasks: generators `good` (meets all demands), `poor` (none), `improver` (none, then all). For open tasks
+For checked tasks: generators `good` (meets all demands), `half` (every other one),
+`poor` (none), `improver` (none, then all). For open tasks
 they say more or less, and `on_topic` names the keywords of the task. Judges: `longer` gives a point for every ten
 words, at most 10; `on_topic` grades the share of the task's keywords that the text names, less what it says twice;
 `kind` always gives 10. `random` plays all seats.
@@ -260,6 +261,11 @@ def _good(decision: Decision) -> str:
     return checked_texts.solution(demands) if demands else " ".join([DETAILS] * 10)
 
 
+def _half(decision: Decision) -> str:
+    demands = _task_of(decision) if decision.role == "generator" else ()
+    return checked_texts.solution(demands[decision.seed % 2 :: 2]) if demands else _poor(decision)
+
+
 def _poor(decision: Decision) -> str:
     if decision.role != "generator":
         return _random(decision)
@@ -305,6 +311,7 @@ RefineLoop.scripted_players = {
     "random": _random,
     "good": _good,
     "poor": _poor,
+    "half": _half,
     "improver": _improver,
     "longer": _longer,
     "kind": _kind,
