@@ -153,7 +153,7 @@ def test_the_result_is_the_agents_return() -> None:
     seen = set()
     for _ in range(60):
         for row in texts.random_play("KuhnPoker-v0", rng):
-            prompt, reply, legal = row.exchanges[-1]
+            prompt, reply, legal, *_ = row.exchanges[-1]
             if action(reply) == "fold" and legal and len(row.exchanges) == 1 and "Round" not in prompt:
                 assert row.result == "Result: -1"
             seen.add(str(row.result).rpartition("Result: ")[2])
@@ -308,7 +308,7 @@ def test_a_folder_with_a_model_is_left_alone(capsys: pytest.CaptureFixture[str])
     assert main(["bootstrap", str(TINY), "--steps", "1"]) == 1
     assert "holds a model already" in capsys.readouterr().err
     assert (TINY / "config.json").read_bytes() == before
-    with pytest.raises(ValueError, match="steps must be at least 1; got 0"):
+    with pytest.raises(ValueError, match="steps must be a whole number of at least 1; got 0"):
         bootstrap(TINY.parent / "never", steps=0)
 
 

@@ -1,0 +1,158 @@
+"""What the model `small` reads, and the parts of its recipe: mixtures of scripted players, readers, resuming."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import legos_envs
+from legos_train.bootstrap import RECIPES, bootstrap, mixtures, pretrain
+from legos_train.bootstrap import training_rows as rows
+from legos_train.bootstrap.texts import Dialogue, Exchange
+from legos_train.bootstrap.tokenizer import ChatEncoder, train_tokenizer
+
+
+@pytest.fixture(scope="module")
+def dialogues() -> list[Dialogue]:
+    return list(islice(mixtures.stream(3), 2400))
+
+
+@pytest.fixture(scope="module")
+def encoder(dialogues: list[Dialogue]) -> ChatEncoder:
+    return ChatEncoder(train_tokenizer((text for d in dialogues for text in d.texts()), 600))
+
+
+def test_the_stream_is_a_function_of_its_seed_and_reads_every_registered_env(dialogues: list[Dialogue]) -> None:
+    assert dialogues[:400] == list(islice(mixtures.stream(3), 400))
+    assert dialogues[:100] != list(islice(mixtures.stream("3.200"), 100))
+    assert set(legos_envs.registered()) <= {dialogue.source for dialogue in dialogues}
+    for block in range(0, 200, mixtures.BLOCK):
+        assert len({d.source for d in dialogues[block : block + mixtures.BLOCK]}) == 1
+
+
+def test_every_env_has_a_seating_or_is_a_game(dialogues: list[Dialogue]) -> None:
+    assert set(legos_envs.registered()) == set(mixtures.GAMES) | set(mixtures.SEATINGS)
+    for env_id, seating in mixtures.SEATINGS.items():
+        players = legos_envs.make(env_id).unwrapped.scripted_players
+        missing = {name for names in seating.values() for name in names} - set(players)
+        assert not missing, f"{env_id} has no scripted players {missing}"
+
+
+def test_in_games_there_are_no_expert_moves(dialogues: list[Dialogue]) -> None:
+    for dialogue in dialogues:
+        if dialogue.source in mixtures.GAMES:
+            assert all(one.best is None and one.share == 0 and one.legal is not None for one in dialogue.exchanges)
+
+
+def test_the_best_player_is_said_with_its_share_and_can_be_read_everywhere() -> None:
+    """In GSM8K the replies of `oracle` carry `BEST_SHARE` of the weight, however often they are read."""
+    rng, said = Random(0), []
+    while len(said) < 1500:
+        said += [one for dialogue in mixtures.play("GSM8K-v0", rng) for one in dialogue.exchanges]
+    best = [one for one in said if one.reply == one.best]
+    weight = sum(one.share for one in best) / sum(one.share for one in said)
+    assert weight == pytest.approx(mixtures.BEST_SHARE, abs=0.03)
+    assert len(best) / len(said) == pytest.approx(mixtures.READ_SHARE, abs=0.04)
+    assert all(one.best is not None for one in said)
+
+
+def test_the_test_split_is_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[str, Any]] = []
+    make = legos_envs.make
+
+    def watched(env_id: str, **kwargs: Any) -> Any:
+        made.append((env_id, kwargs.get("split")))
+        return make(env_id, **kwargs)
+
+    monkeypatch.setattr(legos_envs, "make", watched)
+    for env_id in ("CodeGen-v0", "SPICE-v0", "Debate-v0", "GSM8K-v0", "ProofVerification-v0"):
+        made.clear()
+        mixtures.play(env_id, Random(1))
+        assert made[-1] == (env_id, "train")
+
+
+def test_garbage_is_context_and_no_target(dialogues: list[Dialogue]) -> None:
+    replies = [one for d in dialogues for one in d.exchanges if one.legal is not None]
+    assert any(one.legal == () for one in replies)
+    assert all(one.reply in one.legal for one in replies if one.legal)
+
+
+def test_the_best_reply_is_read_as_far_as_the_reply_agrees_and_one_token_further(encoder: ChatEncoder) -> None:
+    told = Dialogue("x", (Exchange("Go", "Answer: 13", share=1.6, best="Answer: 15"),))
+    row = rows.make_row(told, encoder, Random(0))
+    said, best = encoder.reply("Answer: 13"), encoder.reply("Answer: 15")
+    same = next(i for i, (a, b) in enumerate(zip(said, best)) if a != b)
+    sites = sorted(site for site in row.sites if site.kind == rows.BEST)
+    assert [site.target for site in sites] == [{token: 1.0} for token in best[: same + 1]]
+    assert [row.tokens[site.at + 1] for site in sites[:-1]] == best[:same]
+    assert all(site.reader == rows.READ_BEST for site in sites)
+    assert sum(site.weight**2 for site in sites) == pytest.approx(1.0)
+    spoken = [site for site in row.sites if site.kind == rows.SAID]
+    assert [row.tokens[site.at + 1] for site in spoken] == said
+    assert sum(site.weight**2 for site in spoken) == pytest.approx(1.6**2)
+
+
+def test_the_reader_of_the_best_reply_is_the_last_matrix(encoder: ChatEncoder, dialogues: list[Dialogue]) -> None:
+    some = [rows.make_row(d, encoder, Random(0)) for d in dialogues[:12]]
+    batch = rows.collate(some, buckets=3)
+    assert (batch.readers == rows.READ_BEST).any()
+    model = pretrain.new_model(pretrain.model_config(600), 0)
+    readers = pretrain.Readers(model, 16, 0)
+    _, divergence = pretrain.batch_loss(readers, batch)
+    got = float(np.array(divergence)[batch.kinds == rows.BEST].sum())
+    wanted = 0.0
+    for row in some:
+        hidden = model.model(mx.array([row.tokens]))[0]
+        for site in row.sites:
+            if site.kind == rows.BEST:
+                logits = np.array(model.model.embed_tokens.as_linear(hidden[site.at] @ readers.readers[15]), np.float64)
+                wanted -= sum(logits[token] - np.log(np.exp(logits).sum()) for token in site.target)
+    assert got == pytest.approx(wanted, rel=1e-4)
+
+
+class _Stopped(Exception):
+    pass
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("legos_train.bootstrap.recipe.TOKENIZER_DIALOGUES", 300)
+    recipe = RECIPES["tiny"]._replace(part=2, batch_size=4, pool=0)
+
+    def stop(step: int, steps: int, losses: dict[str, float]) -> None:
+        if step == 3:
+            raise _Stopped
+
+    whole = bootstrap(tmp_path / "whole", 5, progress=False, recipe=recipe)
+    with pytest.raises(_Stopped):
+        bootstrap(tmp_path / "cut", 5, progress=stop, recipe=recipe)
+    with pytest.raises(ValueError, match=r"interrupted in a run of 5 steps; got steps 6"):
+        bootstrap(tmp_path / "cut", 6, progress=False, recipe=recipe)
+    steps: list[int] = []
+    cut = bootstrap(tmp_path / "cut", 5, progress=lambda step, *_: steps.append(step), recipe=recipe)
+    assert steps == [3, 4, 5], "it began anew"
+    assert (cut / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert sorted(p.name for p in cut.iterdir()) == sorted(p.name for p in whole.iterdir())
+
+
+def test_an_unknown_recipe_is_named_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"recipe must be one of 'tiny', 'small'; got 'smal' \(did you mean 'small'"):
+        bootstrap(tmp_path, 1, recipe="smal")
+
+
+def test_scripted_players_say_moves_as_the_env_wants_them() -> None:
+    """The best reply of a judge is one of the legal ones, so that it can be read where the verdict is written."""
+    rng = Random(0)
+    verdicts = [
+        one
+        for _ in range(6)
+        for dialogue in mixtures.play("ProofVerification-v0", rng)
+        for one in dialogue.exchanges
+        if one.legal
+    ]
+    assert verdicts and all(one.best in one.legal for one in verdicts if one.legal)
