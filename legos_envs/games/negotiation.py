@@ -38,6 +38,14 @@ The gain: what one's goods are worth to oneself at the end, minus that at the st
 is at least -1, 0 without a trade, and has no upper bound. With `outcome="win_lose"`, players are ranked by it from +1
 to -1, evenly spaced; equal gains share.
 
+With `weights` the reward is a weighted sum, in which all players share the last two parts; without, the gain alone:
+
+| part | what it is |
+|---|---|
+| `gain` | the player's own gain, as above |
+| `efficiency` | `welfare` as a share of `welfare` + `pareto_gap`: 1 at a Pareto optimum, 0 while nobody has gained |
+| `fairness` | the smallest gain of all players |
+
 ## End
 
 After exactly `rounds` rounds, or when all are `[Done]`. At the turn limit `max_turns` it is settled the same way.
@@ -49,7 +57,8 @@ Infos: `gain` of each seat (not divided), `trades`, and
 - `pareto_method`: `"enumeration"` of all allocations of whole units, where there are at most 20,000 (two players,
   three kinds and 12 units of each have 2,197), so both numbers are exact; else `"linear_program"`, where units may be
   divided: the gap is an upper bound then, 0 only at an optimum, and `pareto_optimal` is about divisible goods.
-  Without scipy (`pip install "legos[tasks]"`) all three are None there.
+  Without scipy (`pip install "legos[tasks]"`) all three are None there, and so is `efficiency`;
+- `efficiency` and `fairness`, as above, whatever the weights.
 
 ## Scripted players
 
@@ -65,6 +74,9 @@ what it is offered. Over 6,000 episodes the 95 % intervals are +-0.006 or less (
 | `player_0=scripted:trader player_1=random` | `player_0 +0.231, player_1 -0.030` | |
 | `player_0=scripted:trader player_1=random` | `player_0 +0.66, player_1 -0.66` | `outcome="win_lose"` |
 
+With efficiency alone, `weights={"gain": 0, "efficiency": 1}`, a pair of `trader` gets 0.49 each and a pair of `random`
+0.23; with fairness alone 0.09 and -0.15 (3,000 and 1,000 episodes, +-0.02 or less).
+
 ## Source
 
 Trading with private values after SPIRAL's and TextArena's negotiation games, https://arxiv.org/abs/2506.24119, made
@@ -73,7 +85,7 @@ general-sum and for several players. TextArena's own `Negotiation` is not regist
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -84,6 +96,13 @@ from legos_envs.games.traders import fair_trader, greedy_trader, random_trader
 from legos_envs.table import Rules, Seat, Table, Truncated
 
 OUTCOMES = ("gain", "win_lose")
+WEIGHTS = {"gain": 1.0, "efficiency": 0.0, "fairness": 0.0}
+PARTS = {
+    "gain": "your own gain",
+    "efficiency": "the share of what all together could gain that was gained, 0 to 1",
+    "fairness": "the smallest gain of all players",
+}
+"""The parts of the reward, as players are told."""
 MOST_PLAYERS = 8
 
 
@@ -105,9 +124,12 @@ class Negotiation(TradingGame):
         values: the least and the most that a unit is worth to a player, drawn uniformly.
         outcome: `"gain"`: the reward is the gain as a share of what the goods were worth at the start; `"win_lose"`:
             players are ranked by that share, from +1 to -1.
+        weights: of the reward's parts: `{"gain": 1, "efficiency": 0, "fairness": 0}`, or some of these; with outcome
+            `"gain"`.
 
     Raises:
         ValueError: an argument is out of its range, or an option leaves a player without anything of worth.
+        ImportError: efficiency is to be paid in a market so large that it takes scipy, which is missing.
     """
 
     name = "Negotiation-v0"
@@ -121,6 +143,7 @@ class Negotiation(TradingGame):
         quantities: tuple[int, int] = (1, 6),
         values: tuple[int, int] = (1, 10),
         outcome: str = "gain",
+        weights: Mapping[str, float] | None = None,
         **kwargs: Any,
     ):
         count = arguments.whole("num_players", num_players, 2, MOST_PLAYERS)
@@ -130,6 +153,7 @@ class Negotiation(TradingGame):
         self.worth = _bounds("values", values)
         self.outcome = arguments.one_of("outcome", outcome, OUTCOMES)
         self.zero_sum = outcome == "win_lose"  # type: ignore[misc]  # a class constant elsewhere
+        self.weights = _weights(weights, outcome)
         self.seats = {f"player_{i}": Seat(f"player_{i}") for i in range(count)}
         self.max_asks = count * self.rounds
         super().__init__(**kwargs)
@@ -160,17 +184,25 @@ class Negotiation(TradingGame):
 
     def _settle(self, table: Table, market: Market) -> dict[str, float]:
         shares = [market.change(player) / market.start[player] for player in market.players]
-        returns = dict(zip(market.players, shares if self.outcome == "gain" else rank_rewards(shares)))
+        welfare, fairness = sum(shares), min(shares)
         verdict = allocation.pareto(
             [market.values[player] for player in market.players],
             [market.stock[player] for player in market.players],
             [1 / market.start[player] for player in market.players],
         )
+        efficiency = None if verdict is None else _efficiency(welfare, verdict.gap)
+        if efficiency is None and self.weights["efficiency"]:
+            raise ImportError('paying efficiency in so large a market needs scipy: pip install "legos[tasks]"')
+        common = self.weights["efficiency"] * (efficiency or 0.0) + self.weights["fairness"] * fairness
+        own = shares if self.outcome == "gain" else rank_rewards(shares)
+        returns = {player: self.weights["gain"] * value + common for player, value in zip(market.players, own)}
         self.settle_by_gain(
             table,
             market,
             returns,
-            welfare=sum(shares),
+            welfare=welfare,
+            efficiency=efficiency,
+            fairness=fairness,
             pareto_optimal=None if verdict is None else verdict.optimal,
             pareto_gap=None if verdict is None else verdict.gap,
             pareto_method=None if verdict is None else verdict.method,
@@ -181,11 +213,14 @@ class Negotiation(TradingGame):
     def _rules(self) -> dict[str, str]:
         """What each player is told at the start."""
         share = "(worth at the end - worth at the start) / worth at the start"
-        aim = f"There are {self.rounds} rounds. " + (
-            f"Your reward is {share}; worth counts all your goods, by your values."
-            if self.outcome == "gain"
-            else f"Players are ranked by {share}; worth counts all of a player's goods, by its own values."
-        )
+        if self.outcome == "win_lose":
+            aim = f"Players are ranked by {share}; worth counts all of a player's goods, by its own values."
+        elif self.weights == WEIGHTS:
+            aim = f"Your reward is {share}; worth counts all your goods, by your values."
+        else:
+            parts = [f"{weight:g} times {PARTS[part]}" for part, weight in self.weights.items() if weight]
+            aim = f"A player's gain is {share}, by its own values. Your reward is {' plus '.join(parts)}."
+        aim = f"There are {self.rounds} rounds. {aim}"
         texts = {}
         for player in self.possible_agents:
             others = ", ".join(other for other in self.possible_agents if other != player)
@@ -196,6 +231,24 @@ class Negotiation(TradingGame):
             ]
             texts[player] = "\n".join(lines)
         return texts
+
+
+def _weights(given: Mapping[str, float] | None, outcome: str) -> dict[str, float]:
+    for part in given or {}:
+        if part not in WEIGHTS:
+            raise ValueError(arguments.unknown("weight", part, list(WEIGHTS)))
+    chosen = {part: arguments.real(f"weight {part}", value, 0) for part, value in {**WEIGHTS, **(given or {})}.items()}
+    if outcome != "gain" and chosen != WEIGHTS:
+        raise ValueError(f"weights are for outcome 'gain'; got {given!r} with outcome {outcome!r}")
+    if not any(chosen.values()):
+        raise ValueError(f"one of the weights must be above 0; got {given!r}")
+    return chosen
+
+
+def _efficiency(welfare: float, gap: float) -> float:
+    """What was gained of all that could be, 0 to 1."""
+    gained = max(0.0, welfare)
+    return gained / (gained + gap) if gained + gap else float(welfare >= 0)
 
 
 def _bounds(name: str, given: Any) -> tuple[int, int]:

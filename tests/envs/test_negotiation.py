@@ -219,6 +219,10 @@ def test_large_games_use_a_linear_program_and_without_scipy_say_none(monkeypatch
     assert found["pareto_method"] == "linear_program" and found["pareto_gap"] > 0 and found["pareto_optimal"] is False
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     assert facts() == {"pareto_optimal": None, "pareto_gap": None, "pareto_method": None, "welfare": 0}
+    env = Negotiation(num_players=4, resources=4, rounds=1, weights={"efficiency": 1})
+    env.reset(seed=1)
+    with pytest.raises(ImportError, match="paying efficiency in so large a market needs scipy"):
+        says(env, *["pass"] * 4)
 
 
 def test_the_goods_of_others_change_nothing_of_what_one_sees():
@@ -290,3 +294,51 @@ def test_bad_options_are_refused():
             started({name: [[1, 2]]})
     with pytest.raises(ValueError, match="leave player_1 without anything of worth"):
         started({"stock": [[1, 1], [0, 1]], "values": [[1, 1], [1, 0]]})
+
+
+# --- rewards by weight -----------------------------------------------------------------------------------------------
+
+LOSS = {"stock": [[0, 4], [2, 0]], "values": [[1, 1], [1, 1]]}
+
+
+@pytest.mark.parametrize(
+    ("market", "said", "gain", "efficiency", "fairness"),
+    [
+        (OPPOSITE, ("[Offer: 2 Wood -> 2 Wheat]", "[Accept]"), (2, 2), 1, 2),
+        (OPPOSITE, ("[Offer: 1 Wood -> 1 Wheat]", "[Accept]"), (1, 1), 0.5, 1),
+        (OPPOSITE, ("[Offer: 2 Wood -> 1 Wheat]", "[Accept]"), (0.5, 2.5), 1, 0.5),
+        (OPPOSITE, ("Hm.", "No."), (0, 0), 0, 0),
+        (LOSS, ("[Offer: 2 Wood -> 1 Wheat]", "[Accept]"), (-0.25, 0.5), 1, -0.25),
+        (LOSS, ("Hm.", "No."), (0, 0), 1, 0),
+    ],
+)
+def test_efficiency_and_fairness_can_be_paid(market, said, gain, efficiency, fairness):
+    for weights in ({}, {"efficiency": 2}, {"gain": 0, "fairness": 1}, {"gain": 3, "efficiency": 1, "fairness": 0.5}):
+        env = started(market, rounds=1, weights=weights)
+        says(env, *said)
+        facts = env.infos["player_0"]
+        assert (facts["efficiency"], facts["fairness"]) == (pytest.approx(efficiency), fairness)
+        common = weights.get("efficiency", 0) * efficiency + weights.get("fairness", 0) * fairness
+        expected = [weights.get("gain", 1) * own + common for own in gain]
+        assert list(env._cumulative_rewards.values()) == pytest.approx(expected)
+
+
+def test_players_are_told_what_is_paid():
+    assert "Your reward is (worth at the end" in last(started())
+    told = last(started(weights={"gain": 0.5, "fairness": 2}))
+    assert "Your reward is 0.5 times your own gain plus 2 times the smallest gain of all players." in told
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"weights": {"pareto": 1}}, "weight 'pareto' is unknown"),
+        ({"weights": {"fairnes": 1}}, "Did you mean 'fairness'"),
+        ({"weights": {"fairness": -1}}, "weight fairness must be a finite number from 0"),
+        ({"weights": {"gain": 0}}, "one of the weights must be above 0"),
+        ({"weights": {"efficiency": 1}, "outcome": "win_lose"}, "weights are for outcome 'gain'"),
+    ],
+)
+def test_weights_are_checked(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        Negotiation(**kwargs)

@@ -188,7 +188,7 @@ def _problem(decision: Decision, expression: str) -> str:
 
 def _propose(decision: Decision, expression: str, answer: Fraction) -> str:
     problem = _problem(decision, expression)
-    thought = f"I take two or three numbers, draft {decision.seed % 10**9}."
+    thought = f"Draft {10 + decision.seed % 90}."
     return f"{thought}\nProblem: {problem}\nAnswer: {answer}"
 
 
