@@ -62,7 +62,7 @@ class Recipe(NamedTuple):
 
 RECIPES = {
     "tiny": Recipe(pretrain.TINY, texts.stream, 1500, 28, max(texts.RECALLED.values()), pool=16 * 28),
-    "small": Recipe(pretrain.SMALL, mixtures.stream, 2000, 48, max(texts.RECALLED.values()) + 1, buckets=4, part=200),
+    "small": Recipe(pretrain.SMALL, mixtures.stream, 1800, 48, max(texts.RECALLED.values()) + 1, buckets=4, part=200),
 }
 
 
