@@ -1,0 +1,200 @@
+"""Does every id learn? A training run of a bundled model for each id and seed, measured on what it never saw.
+
+    python -m benchmarks.learning_tasks --seeds 0 1 2                # all ids
+    python -m benchmarks.learning_tasks PlanExecute-v0 --seeds 0     # one
+
+Training uses the task's own method and items of the train split; the trained policy, the base and the best scripted
+player are then measured on other seeds and on items of the test split, in the same games (`legos eval`). Where one
+side's gain is another's loss they meet the base; else each plays all seats. Games that can be solved report exact
+numbers. Finished cells are kept in `--out` and not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+EVAL_SEED = 5_000_000
+
+
+class Task(NamedTuple):
+    """How one id is trained and measured.
+
+    Attributes:
+        flags: of `legos train`, after those that all tasks share.
+        scripted: the best scripted player, or None where the truth is exact.
+        opponent: of the measured games: `base`, or `self` where each policy plays all seats.
+        exact: the exact number that is looked at, instead of games.
+        items: whether it has a test split.
+        judge: who judges, if anybody does.
+    """
+
+    flags: tuple[str, ...]
+    scripted: str | None = None
+    opponent: str = "base"
+    exact: str | None = None
+    items: bool = False
+    judge: str | None = None
+
+
+def _steps(steps: int, batch: int, *more: str) -> tuple[str, ...]:
+    return ("--steps", str(steps), "--batch-size", str(batch), *more)
+
+
+SMALL: tuple[str, ...] = (
+    "--model",
+    "small",
+    "--lora.rank",
+    "16",
+    "--optim.lr",
+    "1e-3",
+    "--optim.lr-end",
+    "0.2",
+    "--loss.kl",
+    "0.02",
+)
+SMALL += ("--loss.kl-end", "none", "--average.kind", "none", "--eval.every", "25", "--eval.games", "64")
+SMALL += ("--sampling.max-tokens", "64", "--checkpoint.every", "0")
+GROUP = ("--credit.name", "grpo", "--group-size", "8")
+RAE = ("--credit.name", "rae")
+JUDGE = "scripted:on_topic"
+PROBLEM = Task((*_steps(120, 64), *GROUP), "oracle", "self", items=True)
+CONTEST = Task((*_steps(60, 32), *RAE), "on_topic", "base", items=True, judge=JUDGE)
+TASKS: dict[str, Task] = {
+    "Amplification-v0": Task((*_steps(120, 64), *GROUP), "decompose", "self", items=True),
+    "CodeGen-v0": Task((*_steps(60, 32), *GROUP), "good", "self", items=True),
+    "ConnectFour-v0": Task((*_steps(60, 64), *RAE), "depth_4", "base"),
+    "Dataset-v0": PROBLEM,
+    "Debate-v0": CONTEST,
+    "EloArena-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, judge=JUDGE),
+    "EnsembleVote-v0": Task((*_steps(100, 32), *GROUP), "oracle", "self", items=True),
+    "GSM8K-v0": PROBLEM,
+    "HeadToHead-v0": CONTEST,
+    "KuhnPoker-v0": Task(("--preset", "kuhn"), exact="nash_conv"),
+    "LeducPoker-v0": Task((*_steps(100, 256), "--loss.kl", "1.5", "--loss.kl-end", "0.4"), exact="nash_conv"),
+    "LiarsDice-v0": Task((*_steps(60, 32), *RAE), "careful", "base"),
+    "MatrixGame-v0": Task(("--preset", "biased_rps"), exact="nash_conv"),
+    "Negotiation-v0": Task((*_steps(60, 32), *RAE), "trader", "base"),
+    "Nim-v0": Task(("--preset", "nim"), exact="optimal_move"),
+    "PigDice-v0": Task((*_steps(60, 64), *RAE), "optimal", "base"),
+    "PlanExecute-v0": Task((*_steps(120, 64), *GROUP), "good", "self", items=True),
+    "ProofVerification-v0": Task((*_steps(60, 64), *RAE), "good", "self", items=True),
+    "ProposerSolver-v0": Task((*_steps(100, 16), "--credit.name", "hierarchical_grpo"), "optimal", "self", items=True),
+    "RedBlue-v0": Task((*_steps(100, 64), *RAE), "sound", "base", items=True),
+    "RefineLoop-v0": Task((*_steps(100, 64), *GROUP), "good", "self", items=True),
+    "SPICE-v0": Task((*_steps(60, 16), "--credit.name", "hierarchical_grpo"), "cloze", "self", items=True),
+    "SelfDistillation-v0": Task((*_steps(80, 32), *RAE), "oracle", "self", items=True),
+    "SimpleNegotiation-v0": Task((*_steps(60, 32), *RAE), "shrewd", "base"),
+    "TicTacToe-v0": Task(("--preset", "tictactoe"), exact="no_loss"),
+    "Tournament-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, judge=JUDGE),
+}
+"""Every registered id."""
+
+
+def train(env_id: str, task: Task, seed: int, folder: Path, model: str | None, extra: list[str]) -> float:
+    """Trains into `folder`; returns the CPU seconds."""
+    flags = [*task.flags]
+    if "--preset" not in flags:
+        flags = ["--env", env_id, *SMALL, *flags]
+        if model:
+            flags += ["--model", model]
+        if task.items:
+            flags += ["--arg", "split=train"]
+        if task.judge:
+            flags += ["--actor", f"judge={task.judge}"]
+    before = _children()
+    _legos("train", *flags, "--seed", str(seed), "--run-dir", str(folder), "--logs.progress", "plain", *extra)
+    return _children() - before
+
+
+def measure(env_id: str, task: Task, folder: Path, base: str, games: int) -> dict[str, Any]:
+    """Before, after and best scripted, with the interval of the gain."""
+    if task.exact:
+        result = json.loads((folder / "result.json").read_text())
+        weights = "average" if task.exact == "nash_conv" and "average" in result else "last"
+        return {
+            "metric": task.exact,
+            "before": result["start"][task.exact],
+            "after": result[weights][task.exact],
+            "best": 0.0 if task.exact == "nash_conv" else 1.0,
+            "illegal": result[weights].get("illegal"),
+        }
+    flags = ["-m", str(folder / "adapter"), "-m", base, "-m", f"scripted:{task.scripted}"]
+    flags += ["--opponent", base if task.opponent == "base" else "self", "-n", str(games), "--no-exact"]
+    flags += ["--seed", str(EVAL_SEED), "--max-tokens", "64", "--json"]
+    flags += ["--arg", "split=test"] if task.items else []
+    flags += ["--seat", f"judge={task.judge}"] if task.judge else []
+    said = json.loads(_legos("eval", env_id, *flags))
+    after, before, best = said["results"]
+    pair = next(c for c in said["comparisons"] if c["second"] == before["policy"] and c["first"] == after["policy"])
+    return {
+        "metric": f"return against {task.opponent}",
+        "before": before["mean"],
+        "after": after["mean"],
+        "gain": pair["difference"],
+        "gain_ci95": pair["ci95"],
+        "best": best["mean"],
+        "illegal": after["invalid"],
+        "unscored": after["unscored"],
+    }
+
+
+def cell(env_id: str, seed: int, options: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
+    """One id and seed: from the file of an earlier call if it is there."""
+    file = options.out / f"{env_id}-{seed}.json"
+    if file.exists():
+        return json.loads(file.read_text())
+    task, folder = TASKS[env_id], options.out / f"{env_id}-{seed}"
+    seconds = train(env_id, task, seed, folder, options.model, extra)
+    row = {"id": env_id, "seed": seed, "cpu_seconds": seconds}
+    row |= measure(env_id, task, folder, options.model or "small", options.games)
+    file.write_text(json.dumps(row, indent=2) + "\n")
+    return row
+
+
+def line(row: dict[str, Any]) -> str:
+    """A cell for people."""
+    gain = "exact"
+    if "gain" in row:
+        gain = f"{row['gain']:+.3f} [{row['gain_ci95'][0]:+.3f}, {row['gain_ci95'][1]:+.3f}]"
+    illegal = "" if row["illegal"] is None else f"  illegal {row['illegal']:.1%}"
+    return (
+        f"{row['id']:22} seed {row['seed']}  {row['metric']:20} {row['before']:+.3f} -> {row['after']:+.3f}  "
+        f"gain {gain}  best scripted {row['best']:+.3f}{illegal}  {row['cpu_seconds']:.0f} CPU-s"
+    )
+
+
+def _legos(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "legos_train", *arguments], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"legos {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    """The command of the module text."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ids", nargs="*", choices=[*TASKS, []], metavar="ID")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/learning"), help="finished cells and their runs")
+    parser.add_argument("--games", type=int, default=512, help="games a policy is measured by")
+    parser.add_argument("--model", help="a model directory instead of `small`")
+    options, extra = parser.parse_known_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    for env_id in options.ids or TASKS:
+        for seed in options.seeds:
+            print(line(cell(env_id, seed, options, extra)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
