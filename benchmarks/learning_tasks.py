@@ -47,19 +47,10 @@ def _steps(steps: int, batch: int, *more: str) -> tuple[str, ...]:
 
 
 SMALL: tuple[str, ...] = (
-    "--model",
-    "small",
-    "--lora.rank",
-    "16",
-    "--optim.lr",
-    "1e-3",
-    "--optim.lr-end",
-    "0.2",
-    "--loss.kl",
-    "0.02",
+    *("--model", "small", "--lora.rank", "16", "--optim.lr", "1e-3", "--optim.lr-end", "0.2"),
+    *("--loss.kl", "0.02", "--loss.kl-end", "none", "--average.kind", "none", "--sampling.max-tokens", "64"),
+    *("--eval.every", "25", "--eval.games", "64", "--checkpoint.every", "0"),
 )
-SMALL += ("--loss.kl-end", "none", "--average.kind", "none", "--eval.every", "25", "--eval.games", "64")
-SMALL += ("--sampling.max-tokens", "64", "--checkpoint.every", "0")
 GROUP = ("--credit.name", "grpo", "--group-size", "8")
 RAE = ("--credit.name", "rae")
 JUDGE = "scripted:on_topic"
