@@ -40,8 +40,8 @@ def what_to_change(records: Sequence[Record]) -> str:
     broken = [r["invalid_rate"] for r in records if r.get("invalid_rate") is not None]
     if broken and sum(broken) / len(broken) >= MOSTLY:
         return (
-            f"{sum(broken) / len(broken):.0%} of the games ended by an invalid move: the model does not know the "
-            "format; begin with one that does (--model, --init-adapter), or give more retries (--arg invalid_retries=3)"
+            f"in {sum(broken) / len(broken):.0%} of the games the policy made an invalid move: the model does not "
+            "know the format; begin with one that does (--model, --init-adapter), or give more retries (--arg invalid_retries=3)"
         )
     if lost["not_finite"] >= MOSTLY * episodes:
         return f"{lost['not_finite']} of {episodes} episodes had a reward that is not finite: mend the reward"

@@ -42,7 +42,7 @@ def finish(trainer: Trainer, run: RunDirectory, first: Mapping[str, float], seco
     result = result_of(run.path, config, records, first, {**tables[published], **against}, published)
     result.seconds = max(seconds, result.seconds)
     result.last, result.average, result.best, result.against = last, average, best, against
-    result.published_why, result.stopped = why, parts.stop_reason
+    result.published, result.published_why, result.stopped = published, why, parts.stop_reason
     write_report(run.path, config, result, records, facts_of(parts))
     run.write_json("result.json", result.kept())
     if not quiet:
@@ -67,6 +67,12 @@ def so_far(path: Path, config: TrainConfig, first: Mapping[str, float]) -> Resul
     last, average = eval_numbers.by_weights(next((r["eval"] for r in reversed(records) if r.get("eval")), {}))
     result = result_of(path, config, records, first, last, "last")
     result.last, result.average, result.published, result.stopped = last, average, "nothing yet", INTERRUPTED
+    if not result.updates:
+        result.verdict = f"No update yet after {result.steps} of {config.steps} steps."
+    elif not last:
+        result.verdict = f"Not measured yet after {result.steps} of {config.steps} steps."
+    else:
+        result.verdict = f"So far: {result.verdict}"
     return result
 
 
