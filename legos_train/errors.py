@@ -21,8 +21,18 @@ class TrainingError(RuntimeError):
     """Training cannot go on in a way that means anything; the message says why."""
 
 
-class Stopped(Exception):
-    """The user asked the run to end. `exit_code` is what a shell expects: 130 for Ctrl-C, 143 for SIGTERM."""
+class NothingToLearn(TrainingError):
+    """No step of a run has made an update; the message says what to change. `exit_code` is that of `legos train`."""
+
+    exit_code = 3
+
+
+class Stopped(BaseException):
+    """The user asked the run to end. `exit_code` is what a shell expects: 130 for Ctrl-C, 143 for SIGTERM.
+
+    Like KeyboardInterrupt it is no `Exception`: it may come at any line, and nobody who handles errors there may take
+    it for one.
+    """
 
     def __init__(self, number: int):
         self.signal = signal.Signals(number)

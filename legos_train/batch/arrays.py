@@ -40,9 +40,9 @@ class Counters:
     dropped: dict[str, int] = field(default_factory=lambda: {"too_long": 0, "stale": 0, "empty": 0, "cut": 0})
 
     @property
-    def zero_advantage_share(self) -> float:
-        """Share of the packed turns whose advantage is exactly 0; 0 for an empty batch."""
-        return self.zero_advantages / self.turns if self.turns else 0.0
+    def zero_advantage_share(self) -> float | None:
+        """Share of the packed turns whose advantage is exactly 0; None for an empty batch."""
+        return self.zero_advantages / self.turns if self.turns else None
 
 
 @dataclass(slots=True)

@@ -32,7 +32,9 @@ EXTRAS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a verb and returns its exit code: 0, 1 for a failure that a message explains, 2 for wrong usage."""
+    """Runs a verb and returns its exit code: 0, 1 for a failure that a message explains, 2 for wrong usage, 3 for a
+    training run that made no update.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
         _for_people()
@@ -68,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not explained(error):
             raise
         print(f"error: {message(error)}", file=sys.stderr)
-        return 1
+        return int(getattr(error, "exit_code", 1))
 
 
 def _for_people() -> None:

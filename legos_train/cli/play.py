@@ -177,7 +177,7 @@ def _show_result(table: PlaySession, episode: Episode, who: dict[str, str]) -> N
 def _verdict(table: PlaySession, episode: Episode, who: dict[str, str]) -> str:
     """Whether the person has won, where one plays and what one side wins the others lose."""
     people = [agent for agent, policy in who.items() if policy == "human" and episode.trajectories[agent].trainable]
-    if len(people) != 1 or not getattr(table.env.unwrapped, "zero_sum", False):
+    if len(people) != 1 or not outcomes.competitive(table.env):
         return ""
     return {"win": ", you won", "loss": ", you lost", "draw": ", a draw"}.get(
         outcomes.outcome_of(episode, people[0]), ""

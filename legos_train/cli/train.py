@@ -19,7 +19,7 @@ from legos_train.config import (
     read_toml,
     to_toml,
 )
-from legos_train.errors import ConfigError
+from legos_train.errors import ConfigError, NothingToLearn
 
 DESCRIPTION = """Train a model by self-play. Plain `legos train` trains the bundled model on Kuhn poker."""
 EXAMPLES = """
@@ -93,8 +93,8 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     from legos_train.run import train
 
-    train(config=config, resume=options.resume, watch=options.watch)
-    return 0
+    result = train(config=config, resume=options.resume, watch=options.watch)
+    return NothingToLearn.exit_code if result.updates == 0 else 0
 
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:

@@ -155,7 +155,7 @@ class CurriculumSettings(Section):
 
 
 class MonitorSettings(Section):
-    """Watches for collapse; every limit can be switched off with none."""
+    """Watches for collapse and for steps that teach nothing; every limit can be switched off with none."""
 
     action: Literal["warn", "raise_kl", "inject_opponents", "rollback", "stop"] = "warn"
     """What happens when a limit is crossed `patience` steps in a row."""
@@ -165,8 +165,20 @@ class MonitorSettings(Section):
     """Steps that a running mean goes over."""
     role_gap: float | None = None
     """Largest difference between the mean returns of two roles."""
+    unscored: float | None = Field(0.5, ge=0, le=1)
+    """Largest share of episodes that could not be scored."""
     invalid: float | None = Field(0.3, ge=0, le=1)
-    """Largest share of illegal actions."""
+    """Largest share of games that an invalid move of the policy ended."""
+    illegal: float | None = Field(0.3, ge=0, le=1)
+    """Largest share of actions that are not among the legal ones, where the env lists these."""
+    idle: float | None = Field(0.5, ge=0, le=1)
+    """Largest share of steps without an update."""
+    live: float | None = Field(0.02, ge=0, le=1)
+    """Least share of tokens that have a gradient."""
+    worse: float | None = Field(0.0, ge=0)
+    """How far an evaluation may fall behind what was measured before the first step, beyond chance."""
+    average_lag: float | None = Field(0.6, ge=0)
+    """Largest share of what the last weights have gained that the weight average lacks, beyond chance."""
     entropy: float | None = Field(1e-3, ge=0)
     """Least entropy of the next token."""
     length: tuple[float, float] | None = None

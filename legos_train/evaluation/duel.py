@@ -29,12 +29,13 @@ def head_to_head(
     env_id: str,
     seats: Sequence[str | Sequence[str]],
     policy: Player | Mapping[str, Player],
-    opponent: Player,
+    opponent: Player | Mapping[str, Player],
     games: int,
     seed: int,
     *,
     others: Mapping[str, Player] | None = None,
     options: Mapping[str, Any] | None = None,
+    competitive: bool = True,
 ) -> Row:
     """Plays `games` games, rounded up to whole seeds: on each seed the policy takes every side in turn.
 
@@ -43,11 +44,12 @@ def head_to_head(
         env_id: the env, as `rollouts` makes it.
         seats: the sides: single seats, or the seats that the policy takes together.
         policy: who plays them, by agent if there are several.
-        opponent: who takes the other sides.
+        opponent: who takes the other sides, by agent if there are several.
         games: how many to play.
         seed: the first seed.
         others: who plays the seats that are in nobody's competition, such as judges, as in `Job.players`.
         options: the env's reset options.
+        competitive: whether returns of different seats are compared, see `outcomes.competitive`.
 
     Returns:
         The row of `legos eval`, see `summary.row`.
@@ -60,8 +62,9 @@ def head_to_head(
     sides = tuple((side,) if isinstance(side, str) else tuple(side) for side in seats)
     agents = [agent for side in sides for agent in side]
     players = policy if isinstance(policy, Mapping) else dict.fromkeys(agents, policy)
-    schedule = list(Pairing(env_id, "policy", "opponent", sides).games(games, seed))
-    rest = {"*": opponent, **(others or {}), **dict.fromkeys(agents, opponent)}
+    schedule = list(Pairing(env_id, "policy", "opponent", sides, competitive=competitive).games(games, seed))
+    foes = opponent if isinstance(opponent, Mapping) else dict.fromkeys(agents, opponent)
+    rest = {"*": foes[agents[0]], **(others or {}), **foes}
     mine = [{**rest, **{agent: players[agent] for agent in side}} for side in sides]
     episodes = rollouts.run(
         [Job(env_id, game.seed, mine[game.side], options=options or {}, salt=game.salt) for game in schedule]

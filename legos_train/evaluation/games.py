@@ -29,6 +29,7 @@ class Pairing:
         identity: whatever else changes the games (sampling, the weights), as JSON values.
         judges: those of `fixed` that the env does not train, which have a temperature of their own.
         title: what results call the env, where the user has given it a name; its id by default.
+        competitive: whether returns of different seats are compared, see `outcomes.competitive`.
 
     Attributes:
         key: names the pairing in journals and on leaderboards: equal for equal games only.
@@ -43,6 +44,7 @@ class Pairing:
     identity: Mapping[str, Any] = field(default_factory=dict)
     judges: frozenset[str] = frozenset()
     title: str = ""
+    competitive: bool = True
     key: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
@@ -50,6 +52,11 @@ class Pairing:
         facts = [self.env, self.policy, self.opponent, self.sides, self.args, self.fixed, self.identity]
         text = json.dumps(jsonable(facts), sort_keys=True)
         object.__setattr__(self, "key", hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
+
+    def outcomes(self, episode: Episode, agents: Sequence[str] | None = None) -> dict[str, str]:
+        """How an episode ended for agents, by default for all seats: against the others, or each by itself."""
+        seats = [agent for side in self.sides for agent in side]
+        return {a: outcome_of(episode, a, seats if self.competitive else (a,)) for a in agents or seats}
 
     def games(self, count: int, seed: int, samples: int = 1) -> Iterator[Game]:
         """`count` games, rounded up to whole seeds: on each seed every side, `samples` times."""
@@ -103,7 +110,7 @@ def record(game: Game, episode: Episode, seated: Mapping[str, str]) -> Record:
     pairing, own = game.pairing, game.pairing.sides[game.side]
     seats = [agent for side in pairing.sides for agent in side]
     tables = episode.trajectories
-    outcomes = {agent: outcome_of(episode, agent, seats) for agent in own}
+    outcomes = pairing.outcomes(episode, own)
     scores = [s for agent in own if (s := _score(tables, agent, outcomes[agent], seats, own)) is not None]
     right = tables[own[0]].info.get("correct") if len(seats) == 1 else None
     index = tables[own[0]].info.get("index") if len(seats) == 1 else None

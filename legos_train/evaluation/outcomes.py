@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from pettingzoo import AECEnv
+
 from legos_envs.records import Episode
 
 OUTCOMES = ("win", "draw", "loss", "invalid", "opponent_invalid", "truncated", "unscored")
@@ -23,6 +25,7 @@ def outcome_of(episode: Episode, agent: str, seats: Collection[str] | None = Non
         episode: a finished episode.
         agent: whose outcome it is.
         seats: those in competition; by default all that the record calls trainable, which a void match no longer is.
+            With the agent alone it is judged by itself.
     """
     own = episode.trajectories[agent]
     ending = own.info.get("ending")  # of a match inside the episode
@@ -44,6 +47,14 @@ def outcome_of(episode: Episode, agent: str, seats: Collection[str] | None = Non
     here = [t for t in rivals if t.parent == own.parent]
     best = max((t.total for t in here or rivals), default=0.0)
     return "draw" if abs(own.total - best) <= TIE else "win" if own.total > best else "loss"
+
+
+def competitive(env: AECEnv) -> bool:
+    """Whether the returns of an env's seats can be compared: one's gain is another's loss. Elsewhere seats are paid on
+    scales of their own (a coder by calls, a tester by faults found), and each one succeeds or fails by itself. An env
+    that says nothing about the sum of its rewards is taken for a competition.
+    """
+    return bool(getattr(env.unwrapped, "zero_sum", True))
 
 
 def sides_of(infos: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:

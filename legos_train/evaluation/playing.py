@@ -13,7 +13,6 @@ from legos_envs.records import Episode
 from legos_train.evaluation.exactly import solvable
 from legos_train.evaluation.games import Game, Pairing, record
 from legos_train.evaluation.journal import Journal, line_of
-from legos_train.evaluation.outcomes import outcome_of
 from legos_train.observe import ProgressLine
 from legos_train.players import actors, words
 from legos_train.rollout import Job, Rollouts
@@ -103,11 +102,10 @@ class Stage:
                 if turn.finish_reason is None:
                     turn.finish_reason = getattr(turn.action, "finish_reason", None)
         data = record(game, episode, who)
-        seats = [agent for side in game.pairing.sides for agent in side]
 
         def line() -> dict[str, Any]:
             truth = self._truth(game.pairing)
-            outcomes = {agent: outcome_of(episode, agent, seats) for agent in seats}
+            outcomes = game.pairing.outcomes(episode)
             decode = self._decoders(game, episode, declared)
             return line_of(episode, data, outcomes, who, None if truth is None else truth(episode), decode)
 

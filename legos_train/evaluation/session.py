@@ -15,7 +15,7 @@ from legos_train.evaluation.env_words import SettingError, env_words, made
 from legos_train.evaluation.exactly import ExactResults
 from legos_train.evaluation.games import Game, Pairing, Record, seeds_for
 from legos_train.evaluation.journal import Journal
-from legos_train.evaluation.outcomes import sides_of
+from legos_train.evaluation.outcomes import competitive, sides_of
 from legos_train.evaluation.playing import Stage
 from legos_train.evaluation.summary import Row, comparisons, row
 from legos_train.observe import ProgressLine
@@ -79,7 +79,8 @@ class Session:
         players = {policy, opponent, *(one for seat, one in fixed.items() if seat not in judges)}
         identity = {one: self.identity(one) for one in players}
         identity |= {f"judge {one}": self.identity(one, judge=True) for one in {fixed[seat] for seat in judges}}
-        return Pairing(word.id, policy, opponent, sides, word.args, fixed, identity, judges, title)
+        competes = competitive(self.env(title))
+        return Pairing(word.id, policy, opponent, sides, word.args, fixed, identity, judges, title, competes)
 
     def sides(self, title: str) -> int:
         """How many sides compete in an env: 1 where a policy plays alone."""

@@ -26,6 +26,8 @@ def row(
     seat; mean return by seat (`seats`) and by role (`roles`, with intervals); the shares of `OUTCOMES`, over all seats
     played, with `outcomes_ci95` of those that occurred; `turns` of the policy per game; `usage` by policy; `advice`.
     With problems that have a right answer also `accuracy`: mean@K and pass@k. `alone`: there is no opponent.
+    `competitive`: whether a `win` is one against the other seats, or a success, see `outcomes.competitive`. Against an
+    opponent also `score` with `score_ci95`: the share of the rivals beaten, draws half.
 
     Args:
         pairing: a policy and its opponent.
@@ -45,6 +47,7 @@ def row(
         "policy": pairing.policy,
         "opponent": pairing.opponent,
         "alone": len(pairing.sides) == 1,
+        "competitive": pairing.competitive and len(pairing.sides) > 1,
         "games": len(records),
         "failed": len(failed),
         "seeds": len(values),
@@ -81,6 +84,8 @@ def row(
         result |= {"margin": float(np.mean(margins)), "margin_ci95": bootstrap_interval(margins, seed)}
         if note := advice(margins, result["margin_ci95"], per_seed, "wins minus losses"):
             result["advice"].append(note)
+    if rivals and (scores := [s for g in whole.values() if (s := _score(g)) is not None]):
+        result |= {"score": float(np.mean(scores)), "score_ci95": bootstrap_interval(scores, seed)}
     problems = _answers(one for group in whole.values() for one in group)
     if problems:
         result["accuracy"] = mean_and_pass(problems, seed)
@@ -191,6 +196,11 @@ def _share_interval(records: Sequence[Record], kind: str, seed: int) -> list[flo
 
 def _value(one: Record) -> float:
     return sum(one["returns"].values()) / len(one["returns"])
+
+
+def _score(group: Sequence[Record]) -> float | None:
+    scores = [one["score"] for one in group if one["score"] is not None]
+    return float(np.mean(scores)) if scores else None
 
 
 def _margin(group: Sequence[Record]) -> float | None:

@@ -114,7 +114,7 @@ def _weights(source: Source) -> str:
         return f"best evaluation, at step {int(source.after.get('step', 0))}"
     if source.which.startswith("step_"):
         return f"checkpoint after step {source.result['steps']}"
-    kind = source.result["published"] if source.which == "adapter" else "last"
+    kind = source.result["published"] if source.which == "adapter" else source.which
     return "average over the steps" if kind == "average" else f"last step ({source.result.get('steps')})"
 
 

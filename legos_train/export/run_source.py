@@ -53,7 +53,7 @@ class Source:
 
 
 def open_run(spec: str, scratch: Path | None = None) -> Source:
-    """The run called `runs/x`, `runs/x@last`, `runs/x@best` or `runs/x@step_40`.
+    """The run called `runs/x`, `runs/x@last`, `runs/x@average`, `runs/x@best` or `runs/x@step_40`.
 
     Args:
         spec: the name of the run.
@@ -87,10 +87,11 @@ def open_run(spec: str, scratch: Path | None = None) -> Source:
     except ValueError as error:
         raise ExportError(f"{name!r} cannot be read: {error}") from None
     source = Source(path, config, hashlib.sha256(data).hexdigest(), result, which or "adapter", adapter)
-    valid = which in ("", "last", "best") or is_checkpoint(which)
+    valid = which in ("", "last", "average", "best") or is_checkpoint(which)
     if not valid or not (adapter / peft.CONFIG).is_file():
         raise ExportError(
-            f"{spec!r}: the run has no adapter {source.which!r}; there are RUN, RUN@last, RUN@best and RUN@step_N"
+            f"{spec!r}: the run has no adapter {source.which!r}; there are RUN, RUN@last, RUN@average, RUN@best and "
+            "RUN@step_N"
         )
     return source
 
@@ -99,5 +100,5 @@ def _until(path: Path, step: int) -> dict[str, Any]:
     """What a `result.json` would say of a checkpoint: the numbers before, and those of its step if it was measured."""
     records, start, _ = read_run(path)
     evaluation = next((row.get("eval") or {} for row in records if row["step"] == step), {})
-    last = {name: value for name, value in evaluation.items() if not name.endswith(eval_numbers.AVERAGE)}
+    last, _ = eval_numbers.by_weights(evaluation)
     return {"steps": step, "start": start, f"step_{step}": last, "published": f"step_{step}"}

@@ -19,8 +19,8 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
     """LoRA weights of a run by name, oldest first, and the scale they were trained with.
 
     Looked for: `checkpoints/step_N/adapter.safetensors` and `league_*.safetensors` of the same checkpoints (damaged
-    ones are passed over), then `last`, `best` and the weight average `adapter`. Names are `RUN.step_40`, `RUN.best`, in
-    letters that file names and servers take; weights that are there twice are taken once.
+    ones are passed over), then `last`, `best`, the published `adapter` and `average`. Names are `RUN.step_40`,
+    `RUN.best`, in letters that file names and servers take; weights that are there twice are taken once.
 
     Returns:
         The weights, and `lora.scale` of the run's config; None where the run has no config.toml.
@@ -41,7 +41,7 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
             files.setdefault(file.stem[7:].rpartition(".")[2], file)
         files[directory.name] = directory / "adapter.safetensors"
     files = dict(sorted(files.items(), key=lambda item: _step(Path(item[0]))))
-    files |= {name: run / name / "adapters.safetensors" for name in ("last", "best", "adapter")}
+    files |= {name: run / name / "adapters.safetensors" for name in ("last", "best", "adapter", "average")}
     found: dict[str, Weights] = {}
     for name, file in files.items():
         if not file.is_file():

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legos_train.batch import Batch
-from legos_train.errors import ConfigError, TrainingError
+from legos_train.errors import ConfigError, Stopped, TrainingError
 from legos_train.model.rank_watch import RankLost, Watch, host_of_rank_0
 
 Arrays = dict[str, mx.array]
@@ -127,11 +127,11 @@ class World:
             raise RankLost(f"a rank has ended ({error})") from error
         return result
 
-    def stop_or(self, error: RankLost) -> Exception:
+    def stop_or(self, error: RankLost) -> BaseException:
         """What to raise where the state of the run is whole: that this rank was asked to stop, if it was."""
         try:
             self._stop()
-        except Exception as stopped:
+        except Stopped as stopped:
             return stopped
         return error
 

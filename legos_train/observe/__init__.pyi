@@ -1,6 +1,8 @@
 from . import eval_numbers as eval_numbers
+from . import no_update as no_update
 from . import plain_text as plain_text
 from . import report as report
+from . import verdict as verdict
 from . import viewer as viewer
 from .dashboard import Progress as Progress
 from .dashboard import sparkline as sparkline

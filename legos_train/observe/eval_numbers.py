@@ -9,6 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 AVERAGE = "_average"
+BASE_WINS = "wins_vs_base"
+HIGHER_IS_BETTER = {
+    "nash_conv": False,
+    "no_loss": True,
+    "optimal_move": True,
+    "vs_random": True,
+    BASE_WINS: True,
+    "return": True,
+}
+"""The numbers that weights are judged by, and whether more of them is better."""
 SELDOM = ("draw", "invalid", "opponent_invalid", "truncated", "unscored")
 """Ways for a game to end that are shown only where they occurred."""
 NAMES = {
@@ -18,7 +28,9 @@ NAMES = {
     "no_loss_optimal": "no-loss rate against optimal play",
     "illegal": "probability of an illegal answer",
     "vs_random": "mean return against random play",
+    BASE_WINS: "win rate against the base model",
     "accuracy": "share of right answers",
+    "success": "share of seats that succeeded",
     "win": "share of games won",
     "draw": "share of games drawn",
     "loss": "share of games lost",
@@ -58,6 +70,12 @@ def results(*tables: Numbers) -> list[str]:
     ]
 
 
+def by_weights(evaluation: Numbers) -> tuple[dict[str, float], dict[str, float]]:
+    """An evaluation taken apart: the numbers of the last weights, and those of the weight average by the same names."""
+    last = {name: value for name, value in evaluation.items() if not name.endswith(AVERAGE)}
+    return last, {name.removesuffix(AVERAGE): value for name, value in evaluation.items() if name not in last}
+
+
 def interval(numbers: Numbers, name: str) -> tuple[float, float] | None:
     """Both ends of the interval of a result, where they are known."""
     stem, suffix = (name.removesuffix(AVERAGE), AVERAGE) if name.endswith(AVERAGE) else (name, "")
@@ -85,5 +103,7 @@ def _kind(name: str) -> str:
 def metric_name(key: str) -> str:
     """A measured number for people; those of several envs are `ENV/NUMBER`."""
     env, slash, kind = key.rpartition("/")
+    if kind.startswith("wins_vs_") and kind not in NAMES:
+        kind = kind.replace("wins_vs_", "win rate against the weights of ")
     name = NAMES.get(kind) or (f"mean return of {kind[7:]}" if kind.startswith("return_") else kind.replace("_", " "))
     return f"{env}: {name}" if slash else name

@@ -24,13 +24,13 @@ from legos_train.players.player import ModelPlayer
 CODE_POLICIES = ("random", "optimal", "human", "scripted")
 ACCEPTED = (
     "random, optimal, human, scripted:NAME, tiny, a model directory or hub name (with +ADAPTER if wanted), an adapter "
-    "directory, a run directory (with @last, @best or @step_N), an endpoint http://HOST:PORT/v1#MODEL"
+    "directory, a run directory (with @last, @average, @best or @step_N), an endpoint http://HOST:PORT/v1#MODEL"
 )
 WORDS = """Policies:
   random, optimal, scripted:NAME   code; `legos envs show ENV` has the names
   human                            you, in the terminal
   tiny, DIRECTORY, ORG/NAME        a model, +ADAPTER with LoRA weights; or an adapter directory alone
-  runs/x, runs/x@best              a run's averaged weights, its best; @last, @step_40 (a checkpoint)
+  runs/x, runs/x@best              a run's published weights, its best; @last, @average, @step_40
   http://HOST:PORT/v1#MODEL        a server with OpenAI's API; its key is read from LEGOS_API_KEY
                                    (OPENAI_API_KEY, OPENROUTER_API_KEY for those services)"""
 

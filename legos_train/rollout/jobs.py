@@ -11,6 +11,8 @@ from legos_envs.records import Episode, Trajectory
 from legos_train.players import Actor, actors
 
 NOT_FINITE = "a reward was not finite"
+TAKEN_BACK = "taken back by the environment"
+UNSCORED = "unscored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +84,11 @@ def mark(episode: Episode, job: Job, declared: Mapping[str, bool]) -> None:
         if not declared[trajectory.agent]:
             reason = "not trained by the environment"
         elif not trajectory.trainable:
-            reason = "taken back by the environment"
+            reason = TAKEN_BACK
         elif not finite:
             reason = NOT_FINITE
         elif episode.outcome == "unscored":  # a judge that failed is no reward
-            reason = "unscored"
+            reason = UNSCORED
         elif actor.model != actors.POLICY:
             reason = f"played by {actor.player}"
             trajectory.info["member"] = actor.player.removeprefix(actors.LEAGUE)

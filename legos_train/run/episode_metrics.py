@@ -4,62 +4,111 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from legos_envs import Episode
-from legos_train.rollout import filters
+from legos_envs.records import Trajectory
+from legos_train.evaluation import outcomes
+from legos_train.players import actors
+from legos_train.rollout import TAKEN_BACK, UNSCORED, filters
 
 
-def episode_metrics(episodes: Sequence[Episode], *, by_env: bool = False) -> dict[str, Any]:
+def episode_metrics(
+    episodes: Sequence[Episode], *, by_env: bool = False, success: Collection[str] = ()
+) -> dict[str, Any]:
     """Reward by role, how episodes ended, and the length and variety of what was said.
 
-    `invalid_rate` is the share of trained actions with a list of legal ones that stated none of them, by exact text;
-    `prompts` the number of distinct prompts. `reward_error` is the standard error of a role's mean, `win_rate` the
-    learner's share of the games it won in a role where two compete, a draw counting half. `by_env`: roles are called
-    `ENV/ROLE`, for runs with several envs.
+    `invalid_rate` is the share of games (episodes, or matches inside them) in which a seat of the learner used up its
+    retries; `unscored_rate` the share of episodes that nobody could score; `illegal_rate` the share of the learner's
+    actions with a list of legal ones that stated none of them. A rate without anything to count is None. `prompts` is
+    the number of distinct prompts, `reward_error` the standard error of a role's mean. `win_rate` is the learner's
+    share of the games it won in a role where two compete, a draw counting half; in the envs of `success`, whose seats
+    are paid on scales of their own, `success_rate` by role instead.
+
+    Args:
+        episodes: of one step.
+        by_env: roles are called `ENV/ROLE`, for runs with several envs.
+        success: the envs whose returns cannot be compared between seats, see `outcomes.competitive`.
     """
     rewards: dict[str, list[float]] = {}
     clusters: dict[str, list[Hashable]] = {}
     points: dict[str, list[float]] = {}
-    outcomes: Counter[str] = Counter()
+    succeeded: dict[str, list[float]] = {}
+    endings: Counter[str] = Counter()
     prompts = set()
-    tokens = actions = listed = invalid = unscored = 0
+    broken: list[bool] = []
+    tokens = actions = listed = illegal = unscored = 0
     for number, episode in enumerate(episodes):
-        outcomes[episode.outcome or "ended"] += 1
-        for agent, won in _won(episode).items():
+        endings[episode.outcome or "ended"] += 1
+        broken += _broken(episode)
+        apart = episode.env_id in success
+        for agent, won in (_succeeded(episode) if apart else _won(episode)).items():
             role = episode.trajectories[agent].role
-            points.setdefault(f"{episode.env_id}/{role}" if by_env else role, []).append(won)
+            (succeeded if apart else points).setdefault(f"{episode.env_id}/{role}" if by_env else role, []).append(won)
         for trajectory in episode.trajectories.values():
             if "unscored" in (episode.outcome, trajectory.info.get("ending")):
                 unscored += 1
-                continue  # its zero is no return
-            role = f"{episode.env_id}/{trajectory.role}" if by_env else trajectory.role
-            rewards.setdefault(role, []).append(trajectory.total)
-            clusters.setdefault(role, []).append(number if episode.group is None else (episode.group,))
+            else:  # else its zero is no return
+                role = f"{episode.env_id}/{trajectory.role}" if by_env else trajectory.role
+                rewards.setdefault(role, []).append(trajectory.total)
+                clusters.setdefault(role, []).append(number if episode.group is None else (episode.group,))
             for turn in trajectory.turns:
-                if turn.action_tokens is None or not (trajectory.trainable or "left_out" in trajectory.info):
+                if turn.action_tokens is None or not _learners(trajectory):
                     continue
                 actions += 1
                 tokens += len(turn.action_tokens)
                 prompts.add(hash(tuple(turn.prompt_tokens or ())))
                 if turn.legal_actions:
                     listed += 1
-                    invalid += turn.action not in turn.legal_actions
+                    illegal += turn.action not in turn.legal_actions
     return {
         "reward": {role: float(np.mean(values)) for role, values in sorted(rewards.items())},
         "reward_error": {role: standard_error(values, clusters[role]) for role, values in sorted(rewards.items())},
         "win_rate": {role: float(np.mean(values)) for role, values in sorted(points.items())},
-        "outcomes": dict(sorted(outcomes.items())),
+        "success_rate": {role: float(np.mean(values)) for role, values in sorted(succeeded.items())},
+        "outcomes": dict(sorted(endings.items())),
         "episodes": len(episodes),
         "unscored_trajectories": unscored,
+        "unscored_rate": _share(endings["unscored"], len(episodes)),
         "turns": actions,
-        "tokens_per_turn": tokens / actions if actions else 0.0,
+        "tokens_per_turn": _share(tokens, actions),
         "prompts": len(prompts),
-        "invalid_rate": invalid / listed if listed else 0.0,
+        "invalid_rate": _share(sum(broken), len(broken)),
+        "illegal_rate": _share(illegal, listed),
     }
+
+
+def _share(count: int, of: int) -> float | None:
+    return count / of if of else None
+
+
+def _learners(trajectory: Trajectory) -> bool:
+    """Whether the learner played it and it was up for training: not a judge's, not an opponent's."""
+    void = trajectory.info.get("untrained") in (UNSCORED, TAKEN_BACK) and trajectory.info["player"] == actors.POLICY
+    return trajectory.trainable or "left_out" in trajectory.info or void
+
+
+def _broken(episode: Episode) -> list[bool]:
+    """By table, whether a seat of the learner there used up its retries."""
+    tables: dict[str, bool] = {}
+    for agent, trajectory in episode.trajectories.items():
+        if _learners(trajectory):
+            bad = outcomes.outcome_of(episode, agent) == "invalid"
+            tables[trajectory.parent] = tables.get(trajectory.parent, False) or bad
+    return list(tables.values())
+
+
+def _succeeded(episode: Episode) -> dict[str, float]:
+    """1 or 0 for each seat of the learner whose game was scored."""
+    found = {
+        agent: outcomes.outcome_of(episode, agent, seats=(agent,))
+        for agent, trajectory in episode.trajectories.items()
+        if _learners(trajectory)
+    }
+    return {agent: float(outcome == "win") for agent, outcome in found.items() if outcome != "unscored"}
 
 
 def standard_error(values: Sequence[float], clusters: Sequence[Hashable]) -> float | None:

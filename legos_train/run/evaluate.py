@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from legos_train.model import Snapshot
+from legos_train.observe import eval_numbers
 from legos_train.players import actors
 from legos_train.run.parts import Best, Parts
 
@@ -15,14 +17,21 @@ def evaluate(parts: Parts) -> dict[str, float]:
     last, results = parts.backend.snapshot(step), {}
     results["last"] = (last, parts.measurer.measure(actors.POLICY))
     if parts.config.average.kind != "none" and step:
-        average = parts.backend.average(step)
-        parts.backend.publish(parts.sync.local, AVERAGE, average)
+        average = publish_average(parts)
         results[AVERAGE] = (average, parts.measurer.measure(AVERAGE))
     for kind, (weights, numbers) in results.items():
         if step and _better(parts, numbers):
             parts.best = Best(step, kind, numbers, weights)
-    averaged = {f"{name}_average": value for name, value in results[AVERAGE][1].items()} if AVERAGE in results else {}
+    averaged = results[AVERAGE][1] if AVERAGE in results else {}
+    averaged = {f"{name}{eval_numbers.AVERAGE}": value for name, value in averaged.items()}
     return {**results["last"][1], **averaged}
+
+
+def publish_average(parts: Parts) -> Snapshot:
+    """Gives the weight average to the measuring engine."""
+    average = parts.backend.average(parts.learner.step)
+    parts.backend.publish(parts.sync.local, AVERAGE, average)
+    return average
 
 
 def _better(parts: Parts, numbers: dict[str, float]) -> bool:

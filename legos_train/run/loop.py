@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
@@ -31,8 +31,9 @@ from legos_train.players import actors
 from legos_train.run import state
 from legos_train.run.build import build
 from legos_train.run.evaluate import evaluate
+from legos_train.run.finish import finish, past_steps, so_far
 from legos_train.run.live_viewer import LiveViewer
-from legos_train.run.report_facts import facts_of
+from legos_train.run.respond import alarms_of
 from legos_train.run.rollout_log import RolloutLog
 from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import Trainer
@@ -76,7 +77,7 @@ def train(
     Raises:
         RunError: the run directory is in use, or holds another run.
         TrainingError: training would have been for nothing; the message says why.
-        Stopped: SIGINT or SIGTERM came; the checkpoint of the last whole step is written.
+        Stopped: SIGINT or SIGTERM came; the checkpoint of the last whole step is written, and the result so far told.
     """
     if not isinstance(arena, (Arena, TrainConfig, NoneType)):
         raise TypeError(f"train takes an Arena, a TrainConfig or both, got {arena!r}; try TrainConfig(env=...)")
@@ -158,75 +159,102 @@ def _run(
             fsops.unlink(run.path / "result.json")
         stopping.check()
         crashpoint("loop.resumed")
-        at = start or None
-        file, log = (
-            MetricsFile(run.path / "metrics.jsonl", at),
-            RolloutLog(run.path, at, config.logs, trainer.parts.renderer),
-        )
-
-        def keep() -> None:
-            file.sync()
-            log.sync()
-            state.save(trainer.parts, run.path / "checkpoints")
-            crashpoint("loop.checkpointed")
-
+        parts.check = stopping.check if options.world is None else options.world.checked(stopping.check)
         title = f"{config.title} with {config.model}, {config.credit.name} + {config.loss.name}, seed {config.seed}"
-        with (
-            Progress(title, config.steps, start, quiet=options.quiet, mode=config.logs.progress) as progress,
-            trackers(config, run.path) as track,
-            LiveViewer(run.path, options.watch) as watch,
-        ):
-            progress.note(f"{title}; run directory {run.path}")
-            if options.resume and not start:
-                progress.note("no checkpoint to resume from: the run begins at step 0")
-            first = _first_numbers(trainer, run, start, progress)
-            progress.before(first)
-            parts.check, written = stopping.check, start
-            if options.world is not None:
-                parts.check = options.world.checked(stopping.check)
-            try:
-                for record in _steps(trainer, start, stopping):
-                    number = record["step"]
-                    last = number == config.steps or trainer.parts.stop_reason is not None
-                    often = config.eval.every and number % config.eval.every == 0 and parts.measurer.often
-                    if last or often:
-                        record["eval"] = evaluate(trainer.parts)
-                    crashpoint("loop.evaluated")
-                    log.write(trainer, record, last)
-                    file.write(record)
-                    written = number
-                    crashpoint("loop.metrics_written")
-                    progress.update(record)
-                    track(record)
-                    watch.begin(progress.note)
-                    if options.on_step:
-                        options.on_step(record)
-                    every = config.checkpoint.every
-                    if last or (every and number % every == 0):
-                        keep()
-                    if last:
-                        break
-                    stopping.check()
-            except Stopped:
-                # Raised between two steps or while episodes are played: the learner's state is whole. Raised in an
-                # evaluation, the step has no row yet: the last checkpoint stands, and a resume plays the step again.
-                if trainer.learner.step == written > start:
-                    keep()
-                again = f"--resume --run-dir {run.path} goes on from the last checkpoint"
-                progress.note(f"stopped after step {trainer.learner.step}; {again}")
-                raise
-            file.close()
-            log.close()
-            if trainer.parts.stop_reason:
-                progress.note(f"stopped after step {trainer.learner.step}: {trainer.parts.stop_reason}")
-        crashpoint("loop.finishing")
-        if options.world is not None and options.world.rank:
-            return Result(run.path, trainer.learner.step, time.perf_counter() - began, first)
-        result = _finish(trainer, run, first, time.perf_counter() - began, options.quiet)
+        first: dict[str, float] = {}
+        try:
+            with Progress(title, config.steps, start, quiet=options.quiet, mode=config.logs.progress) as progress:
+                progress.note(f"{title}; run directory {run.path}")
+                if options.resume and not start:
+                    progress.note("no checkpoint to resume from: the run begins at step 0")
+                first = _first_numbers(trainer, run, start, progress)
+                progress.before(first)
+                _learn(trainer, run, start, options, stopping, progress, first)
+            crashpoint("loop.finishing")
+            seconds = time.perf_counter() - began
+            if options.world is not None and options.world.rank:
+                return Result(run.path, trainer.learner.step, seconds, first)
+            result = finish(trainer, run, first, seconds, options.quiet)
+        except Stopped:
+            if not options.quiet:
+                _tell_so_far(run.path, config, first)
+            raise
         crashpoint("loop.finished")
         return result
     finally:
-        trainer.parts.close()
+        parts.close()
+
+
+def _learn(
+    trainer: Trainer,
+    run: RunDirectory,
+    start: int,
+    options: RunOptions,
+    stopping: Stopping,
+    progress: Progress,
+    first: Mapping[str, float],
+) -> None:
+    """The steps of a run, each with its row; every few of them a checkpoint and an evaluation.
+
+    Raises:
+        Stopped: the checkpoint of the last step with a row is written.
+    """
+    config, parts, root = trainer.config, trainer.parts, run.path / "checkpoints"
+    at = start or None
+    file, log = MetricsFile(run.path / "metrics.jsonl", at), RolloutLog(run.path, at, config.logs, parts.renderer)
+    past = past_steps(config.steps) if parts.measurer.contests else ()
+    held: state.Held | None = None
+    kept = start
+    with trackers(config, run.path) as track, LiveViewer(run.path, options.watch) as watch:
+        try:
+            for record in _steps(trainer, start, stopping):
+                number = record["step"]
+                if number in past:
+                    parts.past[number] = parts.backend.snapshot(number)
+                last = number == config.steps or parts.stop_reason is not None
+                often = config.eval.every and number % config.eval.every == 0 and parts.measurer.often
+                if last or often:
+                    record["eval"] = evaluate(parts)
+                    record.update(alarms_of(parts, record, first))
+                crashpoint("loop.evaluated")
+                log.write(trainer, record, last)
+                file.write(record)
+                crashpoint("loop.metrics_written")
+                progress.update(record)
+                track(record)
+                watch.begin(progress.note)
+                if options.on_step:
+                    options.on_step(record)
+                every = config.checkpoint.every
+                if last or (every and number % every == 0):
+                    file.sync()
+                    log.sync()
+                    state.save(parts, root)
+                    crashpoint("loop.checkpointed")
+                    kept = number
+                if last:
+                    break
+                held = state.hold(parts)
+                stopping.check()
+        except Stopped:
+            if held is not None and held.step > kept:
+                file.sync()
+                log.sync()
+                held.write(root, config.checkpoint.keep)
+                kept = held.step
+            from_there = f"the checkpoint of step {kept}" if kept else "the beginning"
+            progress.note(f"stopped; --resume --run-dir {run.path} goes on from {from_there}")
+            raise
+        file.close()
+        log.close()
+        if parts.stop_reason:
+            progress.note(f"stopped after step {trainer.learner.step}: {parts.stop_reason}")
+
+
+def _tell_so_far(path: Path, config: TrainConfig, first: Mapping[str, float]) -> None:
+    from legos_train.observe.report import print_table
+
+    print_table(so_far(path, config, first), config.logs.progress)
 
 
 def _trainer(config: TrainConfig, arena: Arena | None, run: RunDirectory, options: RunOptions) -> tuple[Trainer, int]:
@@ -278,49 +306,9 @@ def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Pr
     return numbers
 
 
-def _finish(trainer: Trainer, run: RunDirectory, first: dict[str, float], seconds: float, quiet: bool) -> Result:
-    from legos_train.observe.report import print_table, write_report
-
-    config, parts, backend, step = trainer.config, trainer.parts, trainer.parts.backend, trainer.learner.step
-    evaluation = evaluate(parts)
-    last = {k: v for k, v in evaluation.items() if not k.endswith("_average")}
-    average = {k.removesuffix("_average"): v for k, v in evaluation.items() if k.endswith("_average")}
-    published = "average" if average else "last"
-    facts = {"env": config.title, "base_model": config.model, "step": step}
-    backend.write(backend.snapshot(step), run.path / "last", {**facts, "weights": "last"})
-    best: dict[str, float] = {}
-    if (top := parts.best) is not None:
-        best = {**top.numbers, "step": top.step}
-        backend.write(top.weights, run.path / "best", {**facts, "step": top.step, "weights": f"best ({top.kind})"})
-    weights = backend.average(step) if published == "average" else backend.snapshot(step)
-    backend.write(weights, run.path / "adapter", {**facts, "weights": published})
-    records = MetricsFile.read(run.path / "metrics.jsonl")
-    spent = sum(r["seconds"] for r in records)
-    result = Result(
-        run.path,
-        trainer.learner.step,
-        max(seconds, spent),
-        first,
-        last,
-        average,
-        best,
-        published,
-        trainer.parts.stop_reason,
-    )
-    write_report(run.path, config, result, records, facts_of(trainer.parts))
-    run.write_json(
-        "result.json",
-        {"steps": result.steps, "seconds": result.seconds, "start": first, "last": last, "average": average}
-        | {"best": best, "published": published, "stopped": trainer.parts.stop_reason},
-    )
-    if not quiet:
-        print_table(result, config.logs.progress)
-    return result
-
-
 def _read_result(path: Path) -> Result:
     data = json.loads((path / "result.json").read_text())
-    return Result(path, **data)
+    return Result.from_kept(path, data)
 
 
 def _check_same(new: TrainConfig, old: TrainConfig) -> None:

@@ -1,17 +1,9 @@
-"""Watches a run's metrics for the ways in which self-play collapses. It only decides; the trainer acts.
+"""Watches a run's metrics for the ways in which self-play collapses or learns nothing. It decides; the trainer acts.
 
 Each number is a running mean over `window` steps. When it is beyond its limit `patience` steps in a row there is one
-alarm; the next one of that name comes only after the number was within its limit again for as long. `Monitor` in
-`legos_train.config.sections` has the limits:
-
-| name | what is compared | beyond |
-|---|---|---|
-| `role_gap` | largest less smallest mean return of the roles of one environment | above |
-| `invalid` | share of illegal actions | above |
-| `entropy` | entropy of the next token, in nats | below |
-| `length` | tokens per action, as a multiple of the mean of the first `window` steps | outside of the pair |
-| `zero_advantages` | share of advantages that are exactly 0 | above |
-| `kl` | KL to the reference, in nats | above |
+alarm; the next one of that name comes only after the number was within its limit again for as long. What is measured
+every few steps is looked at once for each measurement. `MonitorSettings` in `legos_train.config.sections` has the
+limits, `WATCHED` what is compared with them.
 """
 
 from __future__ import annotations
@@ -20,26 +12,47 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from legos_train.config import sections
+from legos_train.observe import eval_numbers, verdict
 
 NO_BOUND = math.inf
-RECORD_KEYS = {
-    "invalid": "invalid_rate",
-    "entropy": "entropy",
-    "length": "tokens_per_turn",
-    "zero_advantages": "zero_advantages",
-    "kl": "kl",
+
+
+class Watched(NamedTuple):
+    """What a limit is about: a key of the metrics record, or what is made of it, and what to do beyond the limit."""
+
+    key: str
+    advice: str
+    least: bool = False
+    """Whether the limit is the least value, not the largest."""
+
+
+WATCHED = {
+    "role_gap": Watched(
+        "reward", 'one role wins whatever the other does; try `credit.name = "rae"`, a league, or a fairer environment'
+    ),
+    "unscored": Watched("unscored_rate", "the judge is not understood; give it another model (`actors`)"),
+    "invalid": Watched("invalid_rate", "the policy loses the format; raise the KL weight or lower the learning rate"),
+    "illegal": Watched("illegal_rate", "the policy answers with what is no legal action; raise the KL weight"),
+    "idle": Watched("updates", "steps pass without an update; see `dropped`, `left_out` and `outcomes` of these steps"),
+    "live": Watched("live_share", "almost no token has a gradient; use larger groups, or a curriculum", least=True),
+    "entropy": Watched(
+        "entropy", "the policy has become almost deterministic; raise the KL weight or the entropy bonus", least=True
+    ),
+    "length": Watched(
+        "tokens_per_turn", "answers grow or shrink without bound; look at rollouts.jsonl, then at `loss.aggregation`"
+    ),
+    "zero_advantages": Watched(
+        "zero_advantages", "almost nothing is left to learn from; use larger groups, or a curriculum"
+    ),
+    "kl": Watched("kl", "the policy is far from its reference; raise the KL weight or lower the learning rate"),
 }
-"""Where the metrics record has what a limit is about; `role_gap` is made from `reward`."""
-ADVICE = {
-    "role_gap": 'one role wins whatever the other does; try `credit.name = "rae"`, a league, or a fairer environment',
-    "invalid": "the policy loses the format; raise the KL weight or lower the learning rate",
-    "entropy": "the policy has become almost deterministic; raise the KL weight or the entropy bonus",
-    "length": "answers grow or shrink without bound; look at rollouts.jsonl, then at `loss.aggregation`",
-    "zero_advantages": "almost nothing is left to learn from; use larger groups, or a curriculum",
-    "kl": "the policy is far from its reference; raise the KL weight or lower the learning rate",
+MEASURED = {
+    "worse": "both last weights and average are worse than before the first step; lower the learning rate, raise the "
+    "KL weight, or go on from `best`",
+    "average_lag": "the weight average lags behind the last weights; lower `average.decay`, or train longer",
 }
 
 
@@ -71,19 +84,17 @@ class CollapseMonitor:
 
     def __init__(self, settings: sections.MonitorSettings):
         self.settings = settings
-        self._watches = {name: _Watch(deque(maxlen=settings.window)) for name in ("role_gap", *RECORD_KEYS)}
+        self._watches = {name: _Watch(deque(maxlen=settings.window)) for name in (*WATCHED, *MEASURED)}
 
     def check(self, record: Mapping[str, Any]) -> list[Alarm]:
         """The alarms that a step sets off, usually none. Numbers that are missing or not finite are left out.
 
         Args:
-            record: a step's metrics: `step`, `reward` by role, `invalid_rate`, `entropy`, `tokens_per_turn`,
-                `zero_advantages`, `kl`.
+            record: a step's metrics: `step` and the keys of `WATCHED`.
         """
         alarms = []
-        for name, watch in self._watches.items():
-            bounds = self._bounds(name)
-            value = _value(name, record)
+        for name in WATCHED:
+            watch, bounds, value = self._watches[name], self._bounds(name), _value(name, record)
             if bounds is None or value is None:
                 continue
             if name == "length":
@@ -93,14 +104,38 @@ class CollapseMonitor:
             watch.recent.append(value)
             mean = math.fsum(watch.recent) / len(watch.recent)
             low, high = bounds
-            crossed = mean < low or mean > high
-            watch.beyond, watch.within = (watch.beyond + 1, 0) if crossed else (0, watch.within + 1)
-            if watch.on and watch.within >= self.settings.patience:
-                watch.on = False
-            if not watch.on and watch.beyond >= self.settings.patience:
-                watch.on = True
+            if self._crossed(watch, mean < low or mean > high, self.settings.patience):
                 alarms.append(self._alarm(name, mean, low if mean < low else high, record))
         return alarms
+
+    def check_measured(
+        self, step: int, start: Mapping[str, float], last: Mapping[str, float], average: Mapping[str, float]
+    ) -> list[Alarm]:
+        """The alarms that an evaluation sets off: worse than at the start, or an average that lags behind.
+
+        `worse`: by how much even the better of both weights is behind the start, beyond what chance explains.
+        `average_lag`: how much of what the last weights gained since the start the average lacks, as a share of it.
+        """
+        alarms = []
+        for name, value in _measured(start, last, average).items():
+            limit = getattr(self.settings, name)
+            if limit is not None and self._crossed(self._watches[name], value > limit, 1):
+                text = f"step {step}: {name} is {value:.4g}, above {limit:g}: {MEASURED[name]}."
+                alarms.append(Alarm(name, value, limit, self.settings.action, text + self._action()))
+        return alarms
+
+    @staticmethod
+    def _crossed(watch: _Watch, crossed: bool, patience: int) -> bool:
+        """Whether this is the moment of an alarm: beyond the limit for long enough, and not said before."""
+        watch.beyond, watch.within = (watch.beyond + 1, 0) if crossed else (0, watch.within + 1)
+        if watch.on and watch.within >= patience:
+            watch.on = False
+        new = not watch.on and watch.beyond >= patience
+        watch.on |= new
+        return new
+
+    def _action(self) -> str:
+        return f" [monitor.action: {self.settings.action}]"
 
     def _bounds(self, name: str) -> tuple[float, float] | None:
         limit = getattr(self.settings, name)
@@ -108,7 +143,7 @@ class CollapseMonitor:
             return None
         if name == "length":
             return float(limit[0]), float(limit[1])
-        return (float(limit), NO_BOUND) if name == "entropy" else (-NO_BOUND, float(limit))
+        return (float(limit), NO_BOUND) if WATCHED[name].least else (-NO_BOUND, float(limit))
 
     def _against_first(self, watch: _Watch, tokens: float) -> float | None:
         """The length as a multiple of the first steps' mean; None while those are being gathered."""
@@ -124,9 +159,9 @@ class CollapseMonitor:
         side = "below" if value < limit else "above"
         text = (
             f"step {record.get('step', '?')}: {name} is {value:.4g}, {side} {limit:g}, for {s.patience} steps in a row "
-            f"(mean of {s.window}): {ADVICE[name]}. [monitor.action: {s.action}]"
+            f"(mean of {s.window}): {WATCHED[name].advice}."
         )
-        return Alarm(name, value, limit, s.action, text)
+        return Alarm(name, value, limit, s.action, text + self._action())
 
     @property
     def active(self) -> tuple[str, ...]:
@@ -163,15 +198,36 @@ class CollapseMonitor:
 
 
 def _value(name: str, record: Mapping[str, Any]) -> float | None:
-    if name != "role_gap":
-        return _finite(record.get(RECORD_KEYS[name]))
+    value = record.get(WATCHED[name].key)
+    if name == "idle":
+        return None if value is None else float(not value)
+    return _gap(value or {}) if name == "role_gap" else _finite(value)
+
+
+def _gap(rewards: Mapping[str, Any]) -> float | None:
+    """The largest difference between the mean returns of two roles of one env."""
     by_env: dict[str, list[float]] = {}  # with several envs, roles are called ENV/ROLE
-    for role, mean in (record.get("reward") or {}).items():
+    for role, mean in rewards.items():
         value = _finite(mean)
         if value is not None:
             by_env.setdefault(role.rpartition("/")[0], []).append(value)
     gaps = [max(means) - min(means) for means in by_env.values() if len(means) > 1]
     return max(gaps, default=None)
+
+
+def _measured(start: Mapping[str, float], last: Mapping[str, float], average: Mapping[str, float]) -> dict[str, float]:
+    """The values of `MEASURED`, where both numbers are known; the largest of all envs."""
+    worse: list[float] = []
+    lag: list[float] = []
+    for name in verdict.measures(last):
+        if name in start:
+            least = verdict.MOVED * abs(start[name]) if name.rpartition("/")[2] in eval_numbers.EXACT else 0.0
+            worse.append(max(0.0, -least - max(verdict.gain(start, t, name)[2] for t in (last, average) if name in t)))
+        if name in start and name in average:
+            gained = verdict.gain(start, last, name)[0]
+            lead, low, _ = verdict.gain(average, last, name)
+            lag.append(lead / gained if gained > 0 and low > 0 else 0.0)
+    return {name: max(values) for name, values in (("worse", worse), ("average_lag", lag)) if values}
 
 
 def _finite(value: Any) -> float | None:

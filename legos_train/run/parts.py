@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from inference import Engine
@@ -47,6 +47,7 @@ class Parts:
         league: None for mirror play; the collapse monitor may put one in.
         world: all ranks of the run, when there are several.
         best: the best weights measured so far.
+        past: weights that the run had on its way, by step; what it is worth at the end is measured against them too.
         stop_reason: why the run ends early, once it does.
         check: called while episodes are played; what it raises ends the run.
     """
@@ -66,6 +67,7 @@ class Parts:
     league: League | None = None
     world: World | None = None
     best: Best | None = None
+    past: dict[int, Snapshot] = field(default_factory=dict)
     stop_reason: str | None = None
     check: Callable[[], None] = lambda: None
 

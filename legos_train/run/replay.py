@@ -7,7 +7,7 @@ looked at for staleness before they are used, never after.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,12 @@ class ReplayBuffer:
 
     def _usable(self, record: ReplayBatch, version: int) -> bool:
         return record.uses < self.settings.reuse and version - record.version <= self.settings.max_staleness
+
+    def held(self) -> ReplayBuffer:
+        """The buffer as it is now, whatever becomes of this one."""
+        other = ReplayBuffer(self.settings)
+        other.records = [replace(record) for record in self.records]
+        return other
 
     def dump(self) -> bytes:
         """The records as JSON lines."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from legos_train.league import League, LeagueSettings
+from legos_train.observe import eval_numbers
 from legos_train.run.monitor import Alarm
 from legos_train.run.parts import Parts
 
@@ -35,6 +37,14 @@ def respond(parts: Parts, alarm: Alarm) -> dict[str, Any]:
         parts.stop_reason = alarm.text
         done = "stopping"
     return {"name": alarm.name, "value": alarm.value, "limit": alarm.limit, "text": alarm.text, "done": done}
+
+
+def alarms_of(parts: Parts, record: Mapping[str, Any], start: Mapping[str, float]) -> dict[str, Any]:
+    """`alarms` of a row that has just got its evaluation: those it had, and those that the evaluation sets off."""
+    last, average = eval_numbers.by_weights(record["eval"])
+    found = parts.monitor.check_measured(record["step"], start, last, average)
+    told = [*record.get("alarms", ()), *(respond(parts, alarm) for alarm in found)]
+    return {"alarms": told} if told else {}
 
 
 def _inject(parts: Parts) -> str:

@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from legos_train.disk import checkpoint
 from legos_train.league import League, LeagueSettings
 from legos_train.run.parts import Best, Parts
+from legos_train.run.replay import ReplayBuffer
 from legos_train.run.shared import shared_checkpoint
 from legos_train.run.weight_sync import member_version
 
-LEAGUE = "league_"
+LEAGUE, PAST = "league_", "past_"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The state of a run after a whole step. Arrays are shared with the run, which replaces them and never writes into
+    them.
+    """
+
+    step: int
+    tensors: dict[str, Any]
+    state: dict[str, Any]
+    replay: ReplayBuffer
+
+    def write(self, root: Path, keep: int) -> None:
+        """Writes `root/step_N`, and leaves so many checkpoints there."""
+        files = {"replay.jsonl": self.replay.dump()}
+        checkpoint.save(root, self.step, self.tensors, self.state, keep, files=files)
+
+
+def hold(parts: Parts) -> Held | None:
+    """The state as it is now, for a run that may be interrupted in its next step; None on ranks that write nothing."""
+    if parts.world is not None and parts.world.rank:
+        return None
+    tensors, state = _state(parts)
+    return Held(parts.learner.step, tensors, copy.deepcopy(state), parts.replay.held())
 
 
 def save(parts: Parts, root: Path) -> None:
     """Writes `root/step_N`, and drops caches, here as after a resume. Of several ranks only the first writes."""
-    if parts.world is None or not parts.world.rank:
-        tensors, state = _state(parts)
-        files = {"replay.jsonl": parts.replay.dump()}
-        checkpoint.save(root, parts.learner.step, tensors, state, parts.config.checkpoint.keep, files=files)
+    if (held := hold(parts)) is not None:
+        held.write(root, parts.config.checkpoint.keep)
     parts.drop_caches()
 
 
@@ -30,6 +56,7 @@ def _state(parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
         tensors["best"] = parts.backend.pack(best.weights)
     if league is not None:
         tensors |= {f"{LEAGUE}{name}": parts.backend.pack(weights) for name, weights in league.weights.items()}
+    tensors |= {f"{PAST}{step}": parts.backend.pack(weights) for step, weights in parts.past.items()}
     return tensors, {
         "learner": learner,
         "credit": parts.credit.state_dict(),
@@ -68,5 +95,8 @@ def restore(parts: Parts, root: Path) -> int:
     if state["best"] is not None:
         best = state["best"]
         parts.best = Best(**best, weights=parts.backend.unpack(tensors["best"], best["step"]))
+    for key in [key for key in tensors if key.startswith(PAST)]:
+        step = int(key.removeprefix(PAST))
+        parts.past[step] = parts.backend.unpack(tensors[key], step)
     parts.sync.everything(parts.league)
     return parts.learner.step

@@ -43,7 +43,7 @@ def step_record(
     counters = batch.counters
     record = {
         "step": parts.learner.step,
-        **episode_metrics(fresh.episodes, by_env=len(parts.arena.envs) > 1),
+        **episode_metrics(fresh.episodes, by_env=len(parts.arena.envs) > 1, success=parts.measurer.own_scales),
         **numbers,
         "distinct_rows": counters.distinct_rows,
         "action_tokens": counters.action_tokens,

@@ -5,6 +5,9 @@ with Stopping() as stopping:
         play(..., stopping.check)   # raises Stopped between two decoding steps
         ...
         stopping.check()
+
+Where nobody answers for `GRACE` seconds (a long evaluation, a backward pass in many parts, code of an environment),
+`Stopped` is raised at whatever line the main thread is. So a run keeps the state of its last whole step aside.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from typing import Any
 from legos_train.errors import Stopped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+GRACE = 2.0
+"""Seconds that a run has to come to a place where it can be left."""
 
 
 class Stopping:
@@ -38,18 +43,27 @@ class Stopping:
         return self.signal is not None
 
     def check(self) -> None:
-        """Raises `Stopped` when a signal has come. Call it only where the state of the run is whole."""
+        """Raises `Stopped` when a signal has come."""
         if self.signal is not None:
+            self._set_alarm(0)
             raise Stopped(self.signal)
+
+    @staticmethod
+    def _set_alarm(seconds: float) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.setitimer(signal.ITIMER_REAL, seconds)
 
     def __enter__(self) -> Stopping:
         self._pid = os.getpid()
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 self._before[number] = signal.signal(number, self._handle)
+            self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._overdue)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._before:
+            self._set_alarm(0)
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._before = {}
@@ -60,6 +74,11 @@ class Stopping:
             os.kill(os.getpid(), number)
             return
         self.signal = number
+        self._set_alarm(GRACE)
         if not self.quiet:
             with suppress(OSError):  # no print: the signal may have come in the middle of one
                 os.write(2, b"\nstopping; once more to end at once\n")
+
+    def _overdue(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() == self._pid:
+            self.check()

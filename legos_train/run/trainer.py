@@ -11,7 +11,7 @@ from legos_envs.table import keyed_generator
 from legos_train.arena import Arena, EpisodeRequest
 from legos_train.batch import Batch, pack
 from legos_train.disk import crashpoint
-from legos_train.errors import ConfigError, TrainingError
+from legos_train.errors import ConfigError, NothingToLearn, TrainingError
 from legos_train.players import wait_for
 from legos_train.rollout import Job, filters
 from legos_train.run.parts import Parts
@@ -68,7 +68,7 @@ class Trainer:
         self.publish(self.batch, changed=bool(numbers["updates"] and numbers["adapter_change"]))
         crashpoint("loop.published")
         record = step_record(self.parts, self.last, self.batch, numbers, dropped, clock)
-        if not record.get("empty") and (alarms := self.parts.monitor.check(record)):
+        if alarms := self.parts.monitor.check(record):
             record["alarms"] = [respond(self.parts, alarm) for alarm in alarms]
         return record
 
@@ -149,13 +149,13 @@ class Trainer:
             return self.learner.update(batch)
         self.empty += 1
         if self.empty > MAX_EMPTY:
-            raise TrainingError(
+            raise NothingToLearn(
                 f"step {self.learner.step + 1}: {self.empty} steps in a row had nothing to train on (see `dropped`, "
                 "`left_out` and `outcomes` in metrics.jsonl); nothing would be learned"
             )
         self.learner.finish(self.learner.step + 1)
-        nothing = {"loss": 0.0, "grad_norm": 0.0, "entropy": 0.0, "kl": 0.0, "updates": 0, "idle": 1, "empty": 1}
-        return {**nothing, "lr": self.learner.learning_rate(self.learner.step), "kl_weight": 0.0, "skipped": 0}
+        nothing = {"updates": 0, "idle": 1, "empty": 1, "skipped": 0}  # and no loss, entropy or KL: nothing was seen
+        return {**nothing, "lr": self.learner.learning_rate(self.learner.step)}
 
     def publish(self, batch: Batch, *, changed: bool) -> None:
         """Gives whatever plays the new weights, and the league its snapshot when one is due."""

@@ -152,7 +152,7 @@ def test_weights_by_hand():
 
 def test_nothing_to_pack():
     batch = pack_all(episode([], ([turn([1], [2])], False)))
-    assert len(batch) == 0 and batch.distinct_rows == 0 and batch.counters.zero_advantage_share == 0.0
+    assert len(batch) == 0 and batch.distinct_rows == 0 and batch.counters.zero_advantage_share is None
     assert list(batch.site_counts) == []
 
 

@@ -22,6 +22,12 @@ def summary_rows(result: Result) -> list[list[str]]:
     tables = (result.start, result.last, result.average, {k: v for k, v in result.best.items() if k != "step"})
     for key in results(*tables):
         rows.append([metric_name(key), *(formatted(numbers, key) for numbers in tables)])
+    own = {"last": 1, "average": 2}.get(result.published)
+    for key in results(result.against):
+        if own is not None and key not in tables[own]:
+            cells = [metric_name(key), "", "", "", ""]
+            cells[1 + own] = formatted(result.against, key)
+            rows.append(cells)
     return rows
 
 
@@ -48,11 +54,14 @@ def print_table(result: Result, progress: Mode = "auto") -> None:
         table.add_row(*row)
     console = Console(file=people, width=None if people.isatty() else PIPE_WIDTH)
     console.print(table)
-    for text in (
-        f"published adapter ({result.published}): {result.run_dir / 'adapter'}",
-        f"report: {result.run_dir / 'report.html'}",
-        f"episodes: legos view {result.run_dir}",
-    ):
+    place = result.run_dir
+    done = [
+        f"published adapter ({result.published}; {result.published_why}): {place / 'adapter'}",
+        f"report: {place / 'report.html'}",
+    ]
+    missing = [f"not finished ({result.stopped}); report so far: legos report {place}"]
+    finished = (place / "result.json").exists()
+    for text in (result.verdict, *(done if finished else missing), f"episodes: legos view {place}"):
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -60,6 +69,4 @@ def as_dict(result: Result) -> dict[str, Any]:
     """Where things are, how long it took, and the measured numbers."""
     places = {"run_dir": str(result.run_dir), "report": str(result.run_dir / "report.html")}
     places["adapter"] = str(result.run_dir / "adapter")
-    facts = {"steps": result.steps, "seconds": round(result.seconds, 3), "stopped": result.stopped}
-    numbers = {"start": result.start, "last": result.last, "average": result.average, "best": result.best}
-    return {**places, "published": result.published, **facts, **numbers}
+    return {**places, **result.kept(), "seconds": round(result.seconds, 3)}

@@ -11,6 +11,7 @@ from typing import Any
 
 from legos_train.config import TrainConfig, load_toml, to_toml
 from legos_train.disk import fsops
+from legos_train.observe.eval_numbers import by_weights
 from legos_train.observe.report.changed_settings import changed
 from legos_train.observe.report.figures import figures
 from legos_train.observe.report.lost_games import games_html, sample_games
@@ -93,11 +94,10 @@ def report_again(path: Path) -> Path:
     """
     records, start, finished = read_run(path)
     if finished:
-        result = Result(path, **finished)
+        result = Result.from_kept(path, finished)
     else:
         evaluation: Mapping[str, float] = next((r["eval"] for r in reversed(records) if r.get("eval")), {})
-        last = {k: v for k, v in evaluation.items() if not k.endswith("_average")}
-        average = {k.removesuffix("_average"): v for k, v in evaluation.items() if k.endswith("_average")}
+        last, average = by_weights(evaluation)
         steps = records[-1]["step"] if records else 0
         seconds = math.fsum(r["seconds"] for r in records)
         result = Result(path, steps, seconds, start, last, average, {}, "nothing yet", UNFINISHED)
@@ -110,7 +110,9 @@ def _lead(result: Result, records: Sequence[Mapping[str, Any]]) -> list[str]:
     tokens = sum(r.get("action_tokens", 0) for r in records)
     lead = [
         f"{result.steps} optimiser steps, {episodes:,} episodes, {tokens:,} trained tokens "
-        f"in {duration(result.seconds)}; published: {result.published}."
+        f"in {duration(result.seconds)}; published: {result.published}"
+        + (f" ({result.published_why})." if result.published_why else "."),
+        *([result.verdict] if result.verdict else []),
     ]
     if result.stopped == UNFINISHED:
         return [*lead, f"This run has {UNFINISHED}: it goes on, or was stopped and can be resumed."]

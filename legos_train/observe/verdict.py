@@ -1,0 +1,106 @@
+"""Whether a run learned, in a sentence: by what measure, and with which interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from legos_train.observe.eval_numbers import BASE_WINS, EXACT, HIGHER_IS_BETTER, interval, metric_name
+
+EVEN = 0.5
+MOVED = 0.01
+"""An exact number has moved when it changed by more than this share of the larger of both."""
+
+Numbers = Mapping[str, float]
+
+
+def measures(*tables: Numbers) -> list[str]:
+    """What each env is judged by: the first of its numbers that is a measure of worth."""
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(name for table in tables for name in table):
+        env, _, kind = name.rpartition("/")
+        if kind in HIGHER_IS_BETTER:
+            found.setdefault(env, name)
+    return list(found.values())
+
+
+def gain(before: Numbers, after: Numbers, name: str) -> tuple[float, float, float]:
+    """How much better `name` has become, with the ends of its 95 % interval; both ends are the gain where it is exact.
+
+    The interval of a difference from the intervals of both numbers (Zou and Donner 2008, doi:10.1002/sim.3095): as if
+    they were independent, which on equal seeds is wider than it has to be.
+    """
+    sign = 1 if HIGHER_IS_BETTER[name.rpartition("/")[2]] else -1
+    change = after[name] - before[name]
+    (low0, high0), (low1, high1) = (interval(t, name) or (t[name], t[name]) for t in (before, after))
+    low = change - math.hypot(after[name] - low1, high0 - before[name])
+    high = change + math.hypot(high1 - after[name], before[name] - low0)
+    return (change, low, high) if sign > 0 else (-change, -high, -low)
+
+
+def verdict(before: Numbers, after: Numbers, *, updates: int | None, advice: str = "", weights: str = "last") -> str:
+    """One sentence for each env.
+
+    Args:
+        before: what was measured before the first step.
+        after: what was measured of the weights that the sentence is about, win rates among them.
+        updates: how many updates the run made, None where it is not known.
+        advice: what to change, for a run without updates.
+        weights: what these weights are.
+    """
+    if updates == 0:
+        return f"Learned nothing: no step made an update. {advice[:1].upper()}{advice[1:]}."
+    told = [_told(before, after, name, weights) for name in measures(after)]
+    if not told:
+        return "Whether it learned is not known: no game of the evaluation could be scored."
+    return " ".join(told)
+
+
+def _told(before: Numbers, after: Numbers, name: str, weights: str) -> str:
+    env, slash, kind = name.rpartition("/")
+    wins = f"{env}{slash}{BASE_WINS}"
+    if kind not in EXACT and wins in after and (ends := interval(after, wins)):
+        how = _how(ends[0] - EVEN, ends[1] - EVEN)
+        return (
+            f"{how}: {_of(env)}the {weights} weights win {after[wins]:.0%} of their games against the base "
+            f"(95 % interval {ends[0]:.0%} to {ends[1]:.0%}; equals win 50 %)."
+        )
+    title = metric_name(name)
+    if name not in before:
+        return f"Not known whether it learned: {title} is {after[name]:.3f}; before the first step it was not measured."
+    better, low, high = gain(before, after, name)
+    moved = f"{title} went from {before[name]:.3f} to {after[name]:.3f} ({weights} weights)"
+    if kind in EXACT:
+        least = MOVED * max(abs(before[name]), abs(after[name]))
+        return f"{_how(better - least, better + least)}: {moved}, computed exactly."
+    if low == high:
+        return f"Not shown to have learned: {moved}, on too few games for an interval."
+    return f"{_how(low, high)}: {moved}; 95 % interval of the gain {low:+.3f} to {high:+.3f}."
+
+
+def _how(low: float, high: float) -> str:
+    """What the interval of a gain says."""
+    if low > 0:
+        return "Learned"
+    return "Worse than at the start" if high < 0 else "Not shown to have learned"
+
+
+def _of(env: str) -> str:
+    return f"in {env} " if env else ""
+
+
+def better_weights(tables: Mapping[str, Numbers], key: tuple[str, int] | None) -> tuple[str, str]:
+    """Which of several weights are to be published, and why; the first where nothing tells.
+
+    Args:
+        tables: what was measured, by weights.
+        key: the number that decides, and 1 or -1 for whether more of it is better; None: no game was scored.
+    """
+    names = list(tables)
+    if len(names) == 1:
+        return names[0], "there are no others"
+    if key is None or any(key[0] not in table for table in tables.values()):
+        return names[0], "no game was scored that could tell which are better"
+    name, sign = key
+    chosen = max(names, key=lambda one: sign * tables[one][name])  # of equals the first
+    return chosen, f"{metric_name(name)}: " + ", ".join(f"{one} {tables[one][name]:.3f}" for one in names)
