@@ -5,3 +5,4 @@ from .curriculum import make_sampler as make_sampler
 from .request import EnvSlot as EnvSlot
 from .request import EpisodeRequest as EpisodeRequest
 from .request import TaskSampler as TaskSampler
+from .request import actor_of as actor_of

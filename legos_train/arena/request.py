@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from pettingzoo import AECEnv
 
 from legos_envs import Episode
 from legos_train.config import sections
+from legos_train.players import Actor, actors
 from legos_train.rollout import env_maker
 
 
@@ -70,6 +71,24 @@ class EnvSlot:
     def trained(self) -> list[str]:
         """The agents that the env declares trainable."""
         return [agent for agent, (_, trainable) in self.seats.items() if trainable]
+
+
+def actor_of(role: str, entry: sections.ActorEntry, default: Actor, slots: Iterable[EnvSlot]) -> Actor:
+    """The actor of a table `[actors.ROLE]`: by default the policy for seats that are trained, else the base model.
+
+    Args:
+        role: a role, an agent or `*`, with `ENV/` before it if it is for one env.
+        entry: the table.
+        default: who plays where nothing else is said.
+        slots: the envs that may have the role.
+    """
+    wanted = role.rpartition("/")[2]
+    seats = [seat for slot in slots for seat in slot.seats.items()]
+    trained = wanted == actors.ANYBODY or any(t for agent, (own, t) in seats if wanted in (agent, own))
+    model = entry.model or (actors.POLICY if trained else actors.BASE)
+    warm = entry.temperature if entry.temperature is not None else (default.temperature if trained else 0.0)
+    tokens = entry.max_tokens or default.max_tokens
+    return Actor(role, entry.system_prompt, warm, tokens, model, entry.trainable, default.top_p)
 
 
 def make_slot(

@@ -20,12 +20,14 @@ from legos_train.config import (
     to_toml,
 )
 from legos_train.errors import ConfigError, NothingToLearn
+from legos_train.evaluation import env_words
 
 DESCRIPTION = """Train a model by self-play. Plain `legos train` trains the bundled model on Kuhn poker."""
 EXAMPLES = """
 legos train                                            # the bundled model on Kuhn poker
 legos train --env Nim-v0 --steps 40                    # another game
 legos train --env KuhnPoker-v0 --credit.name rae       # another credit method
+legos train --eval-env Nim-v0 --eval-env gsm8k=GSM8K-v0 --eval-arg gsm8k:source=test.jsonl   # measured, not trained
 legos train --preset proposer_solver --smoke           # a task's settings, small; without --smoke for a real model
 legos train --resume --run-dir runs/kuhn               # continue a run
 """
@@ -46,6 +48,14 @@ def make_parser() -> Parser:
         help="the environment; several may be given, ID=2 draws one twice as often (repeatable; default: KuhnPoker-v0)",
     )
     p.env_arguments("constructor argument of the environment")
+    p.add_argument(
+        "--eval-env",
+        action="append",
+        default=[],
+        metavar="[NAME=]ID",
+        help="an environment that is measured and never trained on, instead of the config's [[eval.env]] (repeatable)",
+    )
+    p.repeated("--eval-arg", metavar="[NAME:]KEY=VALUE", help="constructor argument of the --eval-env")
     p.repeated(
         "--actor",
         metavar="ROLE=MODEL",
@@ -112,6 +122,12 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
         data["env"] = [_env(word) for word in options.env]
         if options.preset or options.config:
             data.pop("env_args", None)
+    if options.eval_arg and not options.eval_env:
+        raise ConfigError("--eval-arg is for an --eval-env: give --eval-env ID too")
+    if options.eval_env:
+        words = env_words(options.eval_env, options.eval_arg, "--eval-arg")
+        entries = [{"id": w.id, "name": w.title if w.title != w.id else "", "args": w.args} for w in words.values()]
+        data["eval"] = {**data.get("eval", {}), "env": entries}
     if options.arg:
         data["env_args"] = {**data.get("env_args", {}), **parse_assignments(options.arg, "--arg")}
     for word in options.actor:

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from legos_train.config.eval_settings import EvaluationSettings as EvaluationSettings  # noqa: PLC0414
+from legos_train.config.eval_settings import HeldOutEntry as HeldOutEntry  # noqa: PLC0414
 from legos_train.settings import Section
 
 
@@ -200,15 +202,6 @@ class AverageSettings(Section):
     """`ema`: what the average keeps of itself at every step."""
     start: float = Field(0.25, ge=0, lt=1)
     """`uniform`: share of the run that is left out."""
-
-
-class EvaluationSettings(Section):
-    """Measurements while training, on fixed seeds."""
-
-    every: int = Field(10, ge=0)
-    """Steps between evaluations; 0: only before the first and after the last. Games with many positions: see docs."""
-    games: int = Field(256, ge=2)
-    """Games against random play, where no exact value can be computed."""
 
 
 class CheckpointSettings(Section):

@@ -24,6 +24,7 @@ from legos_train.config.sections import (
     EnvEntry,
     EvaluationSettings,
     FilterSettings,
+    HeldOutEntry,
     LogSettings,
     LoRASettings,
     MonitorSettings,
@@ -119,6 +120,11 @@ class TrainConfig(Section):
         labels = [entry.label for entry in self.env]
         if twice := {label for label in labels if labels.count(label) > 1}:
             raise ValueError(f"two environments are called {sorted(twice)[0]!r}; give each table [[env]] its own name")
+        held_out = [entry.label for entry in self.eval.env]
+        if twice := {label for label in held_out if [*labels, *held_out].count(label) > 1}:
+            raise ValueError(
+                f"eval.env: two environments are called {sorted(twice)[0]!r}; give the held-out one a name of its own"
+            )
         if self.env_args and len(self.env) > 1:
             raise ValueError("env_args is for runs with one environment; with several, give args in each table [[env]]")
         if self.asynchronous.enabled and self.server.urls:
@@ -223,8 +229,9 @@ def _explain(error: Any) -> str:
     section: Any = TrainConfig
     for part in error["loc"][:-1]:
         fields = getattr(section, "model_fields", {})
+        entry = HeldOutEntry if section is EvaluationSettings else EnvEntry
         section = fields[part].annotation if part in fields else section
-        section = {"env": EnvEntry, "actors": ActorEntry}.get(str(part), section)
+        section = {"env": entry, "actors": ActorEntry}.get(str(part), section)
     known = list(section.model_fields)
     near = difflib.get_close_matches(str(error["loc"][-1]), known, 1)
     return f"unknown key {path!r}" + (f", did you mean {near[0]!r}?" if near else f"; accepted: {', '.join(known)}")

@@ -33,6 +33,7 @@ def head_to_head(
     games: int,
     seed: int,
     *,
+    samples: int = 1,
     others: Mapping[str, Player] | None = None,
     options: Mapping[str, Any] | None = None,
     competitive: bool = True,
@@ -47,6 +48,7 @@ def head_to_head(
         opponent: who takes the other sides, by agent if there are several.
         games: how many to play.
         seed: the first seed.
+        samples: how often each seed is played from each side.
         others: who plays the seats that are in nobody's competition, such as judges, as in `Job.players`.
         options: the env's reset options.
         competitive: whether returns of different seats are compared, see `outcomes.competitive`.
@@ -62,7 +64,7 @@ def head_to_head(
     sides = tuple((side,) if isinstance(side, str) else tuple(side) for side in seats)
     agents = [agent for side in sides for agent in side]
     players = policy if isinstance(policy, Mapping) else dict.fromkeys(agents, policy)
-    schedule = list(Pairing(env_id, "policy", "opponent", sides, competitive=competitive).games(games, seed))
+    schedule = list(Pairing(env_id, "policy", "opponent", sides, competitive=competitive).games(games, seed, samples))
     foes = opponent if isinstance(opponent, Mapping) else dict.fromkeys(agents, opponent)
     rest = {"*": foes[agents[0]], **(others or {}), **foes}
     mine = [{**rest, **{agent: players[agent] for agent in side}} for side in sides]
@@ -73,7 +75,7 @@ def head_to_head(
     for game, episode in zip(schedule, episodes, strict=True):
         who = dict.fromkeys(episode.trajectories, "others") | dict.fromkeys(agents, "opponent")
         records.append(record(game, episode, who | dict.fromkeys(sides[game.side], "policy")))
-    result = row(schedule[0].pairing, records, seed, samples=1, failed=(), zero_sum=True)
+    result = row(schedule[0].pairing, records, seed, samples=samples, failed=(), zero_sum=True)
     if result["mean"] is None:
         reasons = [str(t.info["reason"]) for e in episodes for t in e.trajectories.values() if t.info.get("reason")]
         first = next(iter(reasons), "not told")

@@ -27,12 +27,13 @@ class EnvWord(NamedTuple):
     args: dict[str, Any]
 
 
-def env_words(words: Iterable[str], assignments: Sequence[str]) -> dict[str, EnvWord]:
+def env_words(words: Iterable[str], assignments: Sequence[str], flag: str = "--arg") -> dict[str, EnvWord]:
     """The envs by title.
 
     Args:
         words: `KuhnPoker-v0`, or `math=Dataset-v0` to call it `math`: so that an env can be there twice.
         assignments: `NAME=VALUE` for all of them, `TITLE:NAME=VALUE` for one, which counts more.
+        flag: what the assignments are called on the command line.
 
     Raises:
         SettingError: two envs have one title or are the same, or an argument is for none of them.
@@ -44,14 +45,15 @@ def env_words(words: Iterable[str], assignments: Sequence[str]) -> dict[str, Env
         if title in envs:
             raise SettingError(f"two envs are called {title!r}: {envs[title].id} and {name}; give one another name")
         envs[title] = EnvWord(title, name, {})
-    arguments = parse_assignments(assignments, "--arg")
+    arguments = parse_assignments(assignments, flag)
     for special in (False, True):
         for key, value in arguments.items():
             title, colon, name = key.rpartition(":")
             if bool(colon) != special:
                 continue
             if special and title not in envs:
-                raise SettingError(f"--arg {key}=... is for an env called {title!r}; there are {', '.join(envs)}")
+                there = ", ".join(envs) or "none"
+                raise SettingError(f"{flag} {key}=... is for an env called {title!r}; there are {there}")
             for one in [envs[title]] if special else envs.values():
                 one.args[name] = value
     for title, one in envs.items():

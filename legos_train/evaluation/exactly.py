@@ -88,6 +88,12 @@ def policy_metrics(env: GameEnv, policy: PolicyTable) -> dict[str, float]:
     return numbers
 
 
+def exact_names(env: GameEnv) -> list[str]:
+    """The names of `exact_metrics`, without asking anybody."""
+    perfect = env.zero_sum and exact.graph_of(env.game).perfect_information
+    return ["nash_conv", *(["optimal_move", "no_loss", "no_loss_optimal"] if perfect else []), "illegal"]
+
+
 def report(env: GameEnv, policy: PolicyTable) -> dict[str, Any]:
     """`policy_metrics`; by seat `value` (the return when all play the policy) and `best_response` (the return of who
     plays the best answer to it from that seat); the sum of `regrets`, and those information sets that have most.

@@ -135,12 +135,13 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
     return 1.0 - math.comb(samples - correct, k) / math.comb(samples, k)
 
 
-def mean_and_pass(correct: Sequence[Sequence[bool]], seed: int) -> dict[str, float | list[float]]:
-    """mean@K and pass@k for k = 1, 2, 4, ... K, each with its interval over problems.
+def mean_and_pass(correct: Sequence[Sequence[bool]], seed: int, samples: int = 1) -> dict[str, float | list[float]]:
+    """mean@K and pass@k for k = 1, 2, 4, ... K and `samples`, each with its interval over problems.
 
     Args:
         correct: per problem, whether each of its answers was right; K is the smallest number of answers.
         seed: of the resamples.
+        samples: one more k, at most K.
 
     Raises:
         ValueError: no problem, or one without answers.
@@ -151,7 +152,7 @@ def mean_and_pass(correct: Sequence[Sequence[bool]], seed: int) -> dict[str, flo
     shares = [sum(c) / len(c) for c in correct]
     out: dict[str, float | list[float]] = {"problems": len(correct), "samples": most}
     out |= {f"mean@{most}": float(np.mean(shares)), f"mean@{most}_ci95": bootstrap_interval(shares, seed)}
-    for k in sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), most}):
+    for k in sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), samples, most}):
         each = [pass_at_k(len(c), sum(c), k) for c in correct]
         out |= {f"pass@{k}": float(np.mean(each)), f"pass@{k}_ci95": bootstrap_interval(each, seed)}
     return out

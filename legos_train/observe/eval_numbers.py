@@ -10,15 +10,9 @@ from collections.abc import Mapping
 
 AVERAGE = "_average"
 BASE_WINS = "wins_vs_base"
-HIGHER_IS_BETTER = {
-    "nash_conv": False,
-    "no_loss": True,
-    "optimal_move": True,
-    "vs_random": True,
-    BASE_WINS: True,
-    "return": True,
-}
-"""The numbers that weights are judged by, and whether more of them is better."""
+WORTH = ("nash_conv", "no_loss", "optimal_move", BASE_WINS, "return")
+"""The numbers that weights are judged by, with every `vs_OPPONENT`."""
+LESS_IS_BETTER = ("nash_conv", "illegal", "loss", "invalid", "truncated", "unscored")
 SELDOM = ("draw", "invalid", "opponent_invalid", "truncated", "unscored")
 """Ways for a game to end that are shown only where they occurred."""
 NAMES = {
@@ -40,11 +34,13 @@ NAMES = {
     "unscored": "share of games that were not judged",
     "return": "mean return in self-play",
 }
-UNITS = {
-    "nash_conv": "what both players could gain by deviating, in units of return",
-    "vs_random": "return per game",
-    "return": "return per game",
+STARTS = {
+    "return_": "mean return of {}",
+    "vs_": "mean return against {}",
+    "wins_vs_": "win rate against the weights of {}",
+    "pass@": "share of problems solved in {} tries",
 }
+UNITS = {"nash_conv": "what both players could gain by deviating, in units of return"}
 ENDINGS = {
     "win": "won",
     "draw": "drawn",
@@ -100,10 +96,27 @@ def _kind(name: str) -> str:
     return name.rpartition("/")[2].removesuffix(AVERAGE)
 
 
+def is_worth(kind: str) -> bool:
+    """Whether weights are judged by a number."""
+    return kind in WORTH or kind.startswith("vs_")
+
+
+def direction(kind: str) -> int:
+    """1 where more of a number is better, -1 where less is."""
+    return -1 if kind in LESS_IS_BETTER else 1
+
+
 def metric_name(key: str) -> str:
     """A measured number for people; those of several envs are `ENV/NUMBER`."""
     env, slash, kind = key.rpartition("/")
-    if kind.startswith("wins_vs_") and kind not in NAMES:
-        kind = kind.replace("wins_vs_", "win rate against the weights of ")
-    name = NAMES.get(kind) or (f"mean return of {kind[7:]}" if kind.startswith("return_") else kind.replace("_", " "))
-    return f"{env}: {name}" if slash else name
+    name = NAMES.get(kind)
+    for start, words in STARTS.items():
+        if name is None and kind.startswith(start):
+            who = kind.removeprefix(start)
+            name = words.format(who if start == "return_" else who.replace("_", " "))
+    return (f"{env}: " if slash else "") + (name or kind.replace("_", " "))
+
+
+def unit_of(kind: str) -> str:
+    """What a number is measured in."""
+    return "return per game" if kind.startswith(("return", "vs_")) else UNITS.get(kind, "share")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from legos_train.observe.eval_numbers import BASE_WINS, EXACT, HIGHER_IS_BETTER, interval, metric_name
+from legos_train.observe.eval_numbers import BASE_WINS, EXACT, direction, interval, is_worth, metric_name
 
 EVEN = 0.5
 MOVED = 0.01
@@ -19,7 +19,7 @@ def measures(*tables: Numbers) -> list[str]:
     found: dict[str, str] = {}
     for name in dict.fromkeys(name for table in tables for name in table):
         env, _, kind = name.rpartition("/")
-        if kind in HIGHER_IS_BETTER:
+        if is_worth(kind):
             found.setdefault(env, name)
     return list(found.values())
 
@@ -30,7 +30,7 @@ def gain(before: Numbers, after: Numbers, name: str) -> tuple[float, float, floa
     The interval of a difference from the intervals of both numbers (Zou and Donner 2008, doi:10.1002/sim.3095): as if
     they were independent, which on equal seeds is wider than it has to be.
     """
-    sign = 1 if HIGHER_IS_BETTER[name.rpartition("/")[2]] else -1
+    sign = direction(name.rpartition("/")[2])
     change = after[name] - before[name]
     (low0, high0), (low1, high1) = (interval(t, name) or (t[name], t[name]) for t in (before, after))
     low = change - math.hypot(after[name] - low1, high0 - before[name])

@@ -8,11 +8,11 @@ from typing import Any
 from inference import Engine, load
 from inference.forward import fastblas
 from inference.text import Renderer
-from legos_train.arena import Arena, EnvSlot, make_sampler
-from legos_train.config import TrainConfig, sections
+from legos_train.arena import Arena, EnvSlot, actor_of, make_sampler
+from legos_train.config import TrainConfig
 from legos_train.credit import CreditAssigner, PerEnv, PerRole
 from legos_train.errors import ConfigError
-from legos_train.evaluation import Measurer
+from legos_train.evaluation import Measurer, courses_of, followed
 from legos_train.league import League
 from legos_train.model import Capabilities, Learner, MLXBackend, TrainerBackend, World
 from legos_train.players import Actor, RemoteEngine, actors
@@ -47,6 +47,8 @@ def build(
     if world is not None and config.asynchronous.enabled:
         raise ConfigError("asynchronous.enabled must be off with several ranks: each of them plays and trains")
     arena = arena_of(config, arena)
+    courses = courses_of(arena, config)
+    best = followed(config.eval.best, courses)
     model, tokenizer, _ = load(config.model)
     fastblas.set_threads(config.threads)
     engine = Engine(model, tokenizer, max_rows=config.max_rows)
@@ -71,7 +73,7 @@ def build(
         )
         return own if world is None else SharedGenerator(own, world, one_target=isinstance(engine, RemoteEngine))
 
-    measurer = Measurer(arena, engine, renderer, config.context, config.eval.games, config.seed)
+    measurer = Measurer(courses, engine, renderer, config.context, best)
     sync = WeightSync(learner, engine, generator(engine))
     arena.generator = sync.local
     if config.server.urls:
@@ -120,22 +122,17 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
                 credit=entry.credit,
             )
     for role, given in config.actors.items():
-        if role not in arena.actors:
-            arena.add_actor(_actor(role, given, arena))
+        if role not in arena.actors and not _held_out(role, config):
+            arena.add_actor(actor_of(role, given, arena.default, arena.envs.values()))
     _check_roles(config, arena)
     if config.curriculum.sampler and not arena.samplers:
         arena.add_sampler(make_sampler(config.curriculum, arena))
     return arena
 
 
-def _actor(role: str, entry: sections.ActorEntry, arena: Arena) -> Actor:
-    default = arena.default
-    wanted = role.rpartition("/")[2]
-    trained = any(t for slot in arena.envs.values() for r, t in slot.seats.values() if r == wanted)
-    model = entry.model or (actors.POLICY if trained else actors.BASE)
-    warm = entry.temperature if entry.temperature is not None else (default.temperature if trained else 0.0)
-    tokens = entry.max_tokens or default.max_tokens
-    return Actor(role, entry.system_prompt, warm, tokens, model, entry.trainable, default.top_p)
+def _held_out(role: str, config: TrainConfig) -> bool:
+    """Whether an actor is for an env that is only measured; `courses_of` takes it."""
+    return role.rpartition("/")[0] in {entry.label for entry in config.eval.env}
 
 
 def _check_roles(config: TrainConfig, arena: Arena) -> None:
@@ -144,7 +141,7 @@ def _check_roles(config: TrainConfig, arena: Arena) -> None:
     if unknown := set(config.train_roles) - roles:
         raise ConfigError(f"train_roles names {sorted(unknown)}; {config.title} has the roles {sorted(roles)}")
     known = roles | agents | {actors.ANYBODY}
-    for name in arena.actors:
+    for name in [name for name in arena.actors if not _held_out(name, config)]:
         env, slash, role = name.rpartition("/")
         if role not in known or (slash and env not in arena.envs and name not in agents):
             raise ConfigError(f"actors names {name!r}; {config.title} has the roles {sorted(roles)}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection
+
 from legos_train.model import Snapshot
 from legos_train.observe import eval_numbers
 from legos_train.players import actors
@@ -11,14 +14,20 @@ AVERAGE = "average"
 """The adapter that the weight average is measured as."""
 
 
-def evaluate(parts: Parts) -> dict[str, float]:
-    """Measures the last weights and, as `NAME_average`, the weight average; keeps track of the best."""
+def evaluate(parts: Parts, courses: Collection[str] | None = None, *, together: bool = True) -> dict[str, float]:
+    """Measures the last weights and, as `NAME_average`, the weight average; keeps track of the best.
+
+    Args:
+        parts: the run.
+        courses: names of the envs to measure in; by default all.
+        together: whether all ranks measure now; else this one alone.
+    """
     step = parts.learner.step
     last, results = parts.backend.snapshot(step), {}
-    results["last"] = (last, parts.measurer.measure(actors.POLICY))
+    results["last"] = (last, _measured(parts, actors.POLICY, courses, together))
     if parts.config.average.kind != "none" and step:
         average = publish_average(parts)
-        results[AVERAGE] = (average, parts.measurer.measure(AVERAGE))
+        results[AVERAGE] = (average, _measured(parts, AVERAGE, courses, together))
     for kind, (weights, numbers) in results.items():
         if step and _better(parts, numbers):
             parts.best = Best(step, kind, numbers, weights)
@@ -32,6 +41,14 @@ def publish_average(parts: Parts) -> Snapshot:
     average = parts.backend.average(parts.learner.step)
     parts.backend.publish(parts.sync.local, AVERAGE, average)
     return average
+
+
+def _measured(parts: Parts, adapter: str, courses: Collection[str] | None, together: bool) -> dict[str, float]:
+    """What was measured: on several ranks what rank 0 has, so that they all keep the same weights as the best."""
+    numbers = parts.measurer.measure(adapter, courses)
+    if together and parts.world is not None:
+        numbers = json.loads(parts.world.share(json.dumps(numbers).encode()))
+    return numbers
 
 
 def _better(parts: Parts, numbers: dict[str, float]) -> bool:

@@ -55,7 +55,7 @@ def _measured(parts: Parts, records: Sequence[Mapping[str, Any]]) -> Mapping[str
     row = records[-1] if records else {}
     replaced = parts.config.monitor.action == "rollback" and row.get("alarms")
     if row.get("step") != parts.learner.step or not row.get("eval") or replaced:
-        return evaluate(parts)
+        return evaluate(parts, together=False)
     if parts.config.average.kind != "none":
         publish_average(parts)
     return {name: value for name, value in row["eval"].items() if value is not None}

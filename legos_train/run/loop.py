@@ -212,9 +212,8 @@ def _learn(
                 if number in past:
                     parts.past[number] = parts.backend.snapshot(number)
                 last = number == config.steps or parts.stop_reason is not None
-                often = config.eval.every and number % config.eval.every == 0 and parts.measurer.often
-                if last or often:
-                    record["eval"] = evaluate(parts)
+                if due := parts.measurer.due(number, last=last):
+                    record["eval"] = evaluate(parts, due)
                     record.update(alarms_of(parts, record, first))
                 crashpoint("loop.evaluated")
                 log.write(trainer, record, last)

@@ -25,7 +25,8 @@ def _strategy(parts: Parts) -> dict[str, Any]:
     """Action probabilities before and after, in every information set of a small game."""
     from legos_train.evaluation import exactly
 
-    measurer, (course, *more) = parts.measurer, parts.measurer.courses.values()
+    measurer = parts.measurer
+    course, *more = [course for course in measurer.courses.values() if not course.held_out]
     infos = course.info_sets
     if more or infos is None or len(infos) > MANY_ROWS:
         return {}

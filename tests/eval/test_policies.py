@@ -151,7 +151,7 @@ def test_training_measures_what_an_evaluation_measures(run_dir: Path, capsys: py
     """The same weights on the same seeds: against random play, against a seat that is given away, and alone."""
     from inference import Engine
     from inference.text import Renderer
-    from legos_train.evaluation import Measurer
+    from legos_train.evaluation import Measurer, courses_of, followed
 
     word = f"{run_dir}@last"
     engine = Engine.load("tiny")
@@ -169,8 +169,10 @@ def test_training_measures_what_an_evaluation_measures(run_dir: Path, capsys: py
     ]
     capsys.readouterr()
     for name, settings, arguments in cases:
-        arena = arena_of(from_dict(settings))
-        measurer = Measurer(arena, engine, Renderer(engine.tokenizer), engine.context, 12, 7)
+        config = from_dict({**settings, "eval": {"games": 12}, "seed": 7})
+        arena = arena_of(config)
+        courses = courses_of(arena, config)
+        measurer = Measurer(courses, engine, Renderer(engine.tokenizer), engine.context, followed(None, courses))
         found = measurer.measure("trained")
         measurer.close()
         sampling = ["--max-tokens", str(arena.default.max_tokens), "--no-exact", "--json"]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from legos_train.observe.eval_numbers import AVERAGE, ENDINGS, EXACT, UNITS, interval, metric_name, results
+from legos_train.observe.eval_numbers import AVERAGE, ENDINGS, EXACT, interval, metric_name, results, unit_of
 from legos_train.observe.report.scales import Z95, Point, running_mean, window_of
 from legos_train.observe.report.svg import Figure, Line
 
@@ -98,12 +98,11 @@ def _measured(records: Sequence[Record], start: Mapping[str, float]) -> list[Fig
         note = (
             "Exact: computed from the policy's own action probabilities, no sampling noise." if kind in EXACT else note
         )
-        unit = UNITS.get(kind, "return per game" if kind.startswith("return_") else "share")
-        bounds = (None, None) if unit == "return per game" else (0.0, None)
+        bounds = (None, None) if unit_of(kind) == "return per game" else (0.0, None)
         if drawn:
             title = metric_name(key)
             title = title[0].upper() + title[1:]
-            out.append(Figure(_stem(key), title, unit, drawn, "What it is worth", note, bounds))
+            out.append(Figure(_stem(key), title, unit_of(kind), drawn, "What it is worth", note, bounds))
     for env in dict.fromkeys(key.rpartition("/")[0] for key in keys):
         ended = [f"{env}/{kind}" if env else kind for kind in ENDINGS]
         lines = [

@@ -1,0 +1,87 @@
+"""What a run measures while it trains: its own environments, and held-out ones that it never trains on."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator, model_validator
+from tyro.conf import Suppress
+
+from legos_train.settings import Section
+
+
+class HeldOutEntry(Section):
+    """An environment that is measured and never trained on: a table `[[eval.env]]`, or `--eval-env ID`."""
+
+    id: str
+    """An id of `legos envs list`, or `module:Name-v0`, or `file.py:Name-v0`."""
+    name: str = ""
+    """What its numbers are called, such as `gsm8k/accuracy`; its id by default."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Constructor arguments."""
+    source: str | None = None
+    """Where its items come from: the constructor argument `source`, such as a file."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Passed to every `reset(options=...)`."""
+    opponent: str | None = None
+    """Who takes the other seats: `self`, `base`, or a policy of `legos eval` (`random`, `optimal`, a run directory, an
+    endpoint's URL). None: exact numbers where the game can be solved, else `random` or self-play."""
+    games: int | None = Field(None, ge=1)
+    """Games, rounded up to whole seeds; none: `eval.games`."""
+    samples: int = Field(1, ge=1)
+    """Games on each seed from each side: several answers to a problem give pass@k."""
+    every: int | None = Field(None, ge=0)
+    """Steps between measurements, 0: only before the first and after the last; none: `eval.every`."""
+    seed: int = Field(0, ge=0)
+    """First seed of its games, the same in every run: with `args = {order = "sequential"}` the first problem."""
+    temperature: float | None = Field(None, ge=0)
+    """Of the policy's answers; none: `sampling.temperature`."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Most tokens of an answer; none: `sampling.max_tokens`."""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.id
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The constructor arguments with the source."""
+        return self.args if self.source is None else {**self.args, "source": self.source}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> HeldOutEntry:
+        if self.name and not re.fullmatch(r"[\w.-]+", self.name):
+            raise ValueError(f"name may have letters, digits, '_', '.' and '-'; got {self.name!r}")
+        if self.source is not None and "source" in self.args:
+            raise ValueError(f"{self.label}: give source once, in `source` or in `args`")
+        return self
+
+
+class EvaluationSettings(Section):
+    """Measurements while training, on fixed seeds."""
+
+    every: int = Field(10, ge=0)
+    """Steps between evaluations; 0: only before the first and after the last. Games with many positions: see docs."""
+    games: int = Field(256, ge=2)
+    """Games against random play, where no exact value can be computed."""
+    best: str | None = None
+    """The number that `RUN/best` is chosen by, such as `nash_conv` or `gsm8k.accuracy`; none: the first of the first
+    environment."""
+    env: Annotated[tuple[HeldOutEntry, ...], Suppress] = ()
+    """Held-out environments: tables `[[eval.env]]`."""
+
+    @field_validator("env", mode="before")
+    @classmethod
+    def _entries(cls, value: Any) -> Any:
+        if isinstance(value, str | dict | HeldOutEntry):
+            value = [value]
+        if isinstance(value, list | tuple):
+            return tuple({"id": entry} if isinstance(entry, str) else entry for entry in value)
+        return value
+
+    def plain(self) -> dict[str, Any]:
+        """See `Section.plain`; a held-out environment has only the settings that say something."""
+        out = super().plain()
+        entries = [{k: v for k, v in entry.plain().items() if v not in ("", {})} for entry in self.env]
+        return {**{key: value for key, value in out.items() if key != "env"}, **({"env": entries} if entries else {})}

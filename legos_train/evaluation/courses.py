@@ -1,0 +1,199 @@
+"""What training measures: the envs of the run, and those held out. Each is a course: an env, its players, its games."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pettingzoo import AECEnv
+
+from legos_envs import InfoSet, exact
+from legos_train.arena import Arena, EnvSlot, actor_of
+from legos_train.config import TrainConfig, sections
+from legos_train.errors import ConfigError
+from legos_train.evaluation.exactly import MANY_POSITIONS, exact_names, solvable
+from legos_train.evaluation.outcomes import competitive, sides_of
+from legos_train.observe import eval_numbers
+from legos_train.players import Actor, actors
+
+SELF = "self"
+
+
+@dataclass(slots=True)
+class Course:
+    """An env as it is measured.
+
+    Attributes:
+        slot: the env and its seats.
+        env: one instance of it, after a reset.
+        info_sets: of a game that is measured exactly, else None.
+        players: who plays it, as `Arena.players`.
+        prefix: put before the names of its numbers.
+        games, samples, seed: as for `legos eval`.
+        every: steps between measurements; 0: only before the first and after the last.
+        opponent: who takes the other seats; None: see `rival`.
+        held_out: whether the run never trains on it.
+    """
+
+    slot: EnvSlot
+    env: AECEnv
+    info_sets: Sequence[InfoSet] | None
+    players: Mapping[str, Actor]
+    prefix: str
+    games: int
+    samples: int
+    seed: int
+    every: int
+    opponent: str | None = None
+    held_out: bool = False
+
+    @property
+    def own(self) -> list[str]:
+        """The agents that the policy plays."""
+        seats = self.slot.seats.items()
+        return [a for a, (role, t) in seats if actors.lookup(self.players, a, role, t).model == actors.POLICY]
+
+    @property
+    def sides(self) -> list[tuple[str, ...]]:
+        """The seats that the policy may take together, one side after the other."""
+        return [side for side in sides_of(self.env.infos) if set(side) <= set(self.own)]
+
+    @property
+    def exactly(self) -> bool:
+        """Whether it is measured from probabilities instead of games."""
+        return self.info_sets is not None and self.own == list(self.slot.seats)
+
+    @property
+    def contest(self) -> bool:
+        """Whether sides that the policy takes compete, and no exact number says what it is worth."""
+        return competitive(self.env) and not self.exactly and len(self.sides) > 1
+
+    @property
+    def rival(self) -> str | None:
+        """Who is met in the games: where nobody is named random play if moves are listed, else, in a contest, the base,
+        since a policy against itself breaks even; None: the policy plays all seats.
+        """
+        if self.opponent is not None:
+            return None if self.opponent == SELF else self.opponent
+        listed = self.env.infos[self.env.agent_selection].get("legal_actions")
+        return "random" if listed and len(self.sides) > 1 else actors.BASE if self.contest else None
+
+    @property
+    def score(self) -> str:
+        """What the result of its games is called: `vs_random`, a win rate against the base, or `return`."""
+        if self.rival == actors.BASE and self.contest:
+            return eval_numbers.BASE_WINS
+        return "return" if self.rival is None else f"vs_{re.sub(r'[^A-Za-z0-9]+', '_', self.rival).strip('_')}"
+
+    def names(self) -> list[str]:
+        """The numbers that it may give and that can be better or worse, without the prefix."""
+        if self.exactly:
+            return exact_names(self.env)  # type: ignore[arg-type]
+        alone = len(self.own) == 1 and hasattr(self.env.unwrapped, "problems")
+        answers = ["accuracy", *([f"pass@{self.samples}"] if self.samples > 1 else [])] if alone else []
+        trained = {role for role, t in self.slot.seats.values() if t}
+        roles = [f"return_{role}" for role in sorted(trained)] if self.rival is None and len(trained) > 1 else []
+        endings = ["win", "loss"] if self.rival is not None and competitive(self.env) else ["success"]
+        return [self.score, *answers, *roles, *endings, "invalid", "truncated", "unscored"]
+
+
+def followed(best: str | None, courses: Sequence[Course]) -> str:
+    """The number that `best` is chosen by: `eval.best`, which may be `name`, `ENV/name` or `ENV.name`; None: the first
+    of the first course.
+
+    Raises:
+        ConfigError: the courses have no such number; the message says which they have.
+    """
+    known = [course.prefix + name for course in courses for name in course.names()]
+    dotted = {".".join(name.rsplit("/", 1)): name for name in known}
+    if best is None or best in known:
+        return best or known[0]
+    if best in dotted:
+        return dotted[best]
+    near = difflib.get_close_matches(best, dotted, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    raise ConfigError(f"eval.best = {best!r} is nothing that this run measures{hint} There are {', '.join(dotted)}")
+
+
+def courses_of(arena: Arena, config: TrainConfig) -> list[Course]:
+    """The envs of the run, then the held-out ones.
+
+    Raises:
+        ConfigError: a held-out env cannot be made as told; the message names it.
+    """
+    settings, many, out = config.eval, len(arena.envs) > 1, []
+    for name, slot in arena.envs.items():
+        env, info_sets = _opened(slot)
+        every = settings.every if _cheap(info_sets) else 0
+        prefix = f"{name}/" if many else ""
+        out.append(Course(slot, env, info_sets, arena.players(slot), prefix, settings.games, 1, config.seed, every))
+    return [*out, *(_held_out(entry, arena, config) for entry in settings.env)]
+
+
+def _held_out(entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -> Course:
+    own, settings = Arena(arena.model), config.eval
+    default = arena.default
+    warmth = default.temperature if entry.temperature is None else entry.temperature
+    own.default = replace(default, temperature=warmth, max_tokens=entry.max_tokens or default.max_tokens)
+    try:
+        own.add_env(entry.label, entry.id, args=entry.arguments, options=entry.options)
+        slot = own.envs[entry.label]
+        env, info_sets = _opened(slot, played=entry.opponent is not None)
+    except (ValueError, TypeError, LookupError, OSError, ImportError, RuntimeError) as error:
+        if isinstance(error, ModuleNotFoundError):  # the command line says which extra brings it
+            raise
+        text = error.args[0] if isinstance(error, LookupError) and error.args else error
+        raise ConfigError(f"eval.env {entry.label!r} cannot be made: {text}") from error
+    _add_actors(own, entry, arena, config)
+    cheap = settings.every if _cheap(info_sets) else 0
+    course = Course(
+        slot,
+        env,
+        info_sets,
+        own.players(slot),
+        prefix=f"{entry.label}/",
+        games=settings.games if entry.games is None else entry.games,
+        samples=entry.samples,
+        seed=entry.seed,
+        every=cheap if entry.every is None else entry.every,
+        opponent=entry.opponent,
+        held_out=True,
+    )
+    if not course.own:
+        raise ConfigError(f"eval.env {entry.label!r}: its actors leave the policy no seat")
+    if course.rival is not None and len(course.sides) < 2:
+        raise ConfigError(
+            f"eval.env {entry.label!r}: opponent = {entry.opponent!r} has no seat, because the policy plays "
+            f"{entry.id} alone; leave opponent out"
+        )
+    return course
+
+
+def _add_actors(own: Arena, entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -> None:
+    """The actors that are named for this env; those of a role in the run's envs are not meant for another one."""
+    slot, prefix = own.envs[entry.label], f"{entry.label}/"
+    for role, given in config.actors.items():
+        if role.startswith(prefix):
+            own.add_actor(actor_of(role, given, own.default, [slot]))
+    for role, actor in arena.actors.items():
+        if role.startswith(prefix):
+            own.add_actor(actor)
+    known = {*slot.seats, *(role for role, _ in slot.seats.values()), actors.ANYBODY}
+    for role in own.actors:
+        if role.removeprefix(prefix) not in known:
+            raise ConfigError(f"actors names {role!r}; {entry.label} has the roles {', '.join(sorted(known))}")
+
+
+def _opened(slot: EnvSlot, *, played: bool = False) -> tuple[Any, Sequence[InfoSet] | None]:
+    """An instance after a reset and, for a game that can be solved and is not `played`, its information sets."""
+    env: Any = slot.make()
+    env.reset(seed=0, options=slot.options)
+    return env, exact.info_sets(env.game) if not played and solvable(env) else None
+
+
+def _cheap(info_sets: Sequence[InfoSet] | None) -> bool:
+    """Whether measuring costs so little that it is done every few steps."""
+    return info_sets is None or len(info_sets) <= MANY_POSITIONS
