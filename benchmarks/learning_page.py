@@ -1,0 +1,123 @@
+"""The finished cells of `benchmarks.learning_tasks` as a page with a table and one small learning curve for each id.
+
+python -m benchmarks.learning_page --runs runs/learning --docs docs
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.learning_tasks import TASKS
+from legos_train.observe import eval_numbers, verdict
+from legos_train.observe.report.svg import Figure, Line, line_chart, standalone
+
+HEAD = """# What learns
+
+Each environment, trained on two CPU cores by one command and measured on seeds, and where it has any on items, that no
+training saw. The model is one that comes with Legos: `tiny` in games with exact numbers, `small` elsewhere.
+
+    python -m benchmarks.learning_tasks --seeds 0 1 2
+    python -m benchmarks.learning_page
+
+*Before* is the base, *after* the trained policy, both by the number in the second column: an exact number, or the mean
+return in the same games, against the base or with all seats taken by the policy itself. *Gain* has its 95 % interval
+over seeds. *Best scripted* is the best scripted player in the place of the policy. *Items* says whether the measured
+problems, passages or exercises come from a test split of which neither the base nor the training saw any.
+"""
+COLUMNS = ("environment", "number", "seed", "before", "after", "gain", "best scripted", "items", "illegal", "CPU s")
+
+
+def cells(folder: Path) -> list[dict[str, Any]]:
+    """All finished cells, by id and seed."""
+    return [json.loads(file.read_text()) for file in sorted(folder.glob("*-v0-*.json"))]
+
+
+def learned(row: Mapping[str, Any]) -> bool:
+    """Whether the gain is above 0 beyond what chance explains; exact numbers have no chance in them."""
+    if "gain" in row:
+        return row["gain_ci95"][0] > 0
+    better = row["before"] - row["after"] if row["metric"] == "nash_conv" else row["after"] - row["before"]
+    return better > 0
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown, one line for each id and seed."""
+    lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
+    for row in rows:
+        gain = "exact"
+        if "gain" in row:
+            gain = f"{row['gain']:+.3f} ({row['gain_ci95'][0]:+.3f} to {row['gain_ci95'][1]:+.3f})"
+        illegal = "" if row["illegal"] is None else f"{row['illegal']:.1%}"
+        lines.append(
+            f"| {row['id']} | {row['metric'].replace('_', ' ')} | {row['seed']} | {row['before']:.3f} | "
+            f"{row['after']:.3f} | {gain} | {row['best']:.3f} | {'held out' if TASKS[row['id']].items else ''} | "
+            f"{illegal} | {row['cpu_seconds']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def curve(env_id: str, rows: Sequence[Mapping[str, Any]], folder: Path) -> str | None:
+    """The learning curves of an id's seeds, from the runs' own metrics, as SVG; None where no run measured anything."""
+    lines, title, unit = [], "", ""
+    for colour, row in enumerate(rows):
+        run = folder / f"{env_id}-{row['seed']}"
+        if not (run / "metrics.jsonl").exists():
+            continue
+        start = json.loads((run / "result.json").read_text())["start"]
+        measured = [(0, start)]
+        for text in (run / "metrics.jsonl").read_text().splitlines():
+            record = json.loads(text)
+            measured += [(record["step"], record["eval"])] if record.get("eval") else []
+        names = verdict.measures(measured[-1][1])
+        if names:
+            points = [(float(step), numbers[names[0]]) for step, numbers in measured if names[0] in numbers]
+            lines.append(Line(f"seed {row['seed']}", points, colour=colour))
+            title, unit = eval_numbers.metric_name(names[0]), eval_numbers.unit_of(names[0].rpartition("/")[2])
+    if not lines:
+        return None
+    return standalone(line_chart(Figure(env_id, f"{env_id}: {title}", unit, lines)))
+
+
+def write(folder: Path, docs: Path) -> Path:
+    """Writes the page and its figures; returns the page."""
+    rows = cells(folder)
+    images = docs / "images" / "learning"
+    images.mkdir(parents=True, exist_ok=True)
+    by_id: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_id.setdefault(row["id"], []).append(row)
+    shown = sum(all(map(learned, found)) for found in by_id.values())
+    parts = [
+        HEAD,
+        f"{shown} of {len(by_id)} ids learn on every seed that was run.",
+        "",
+        table(rows),
+        "",
+        "## Curves",
+        "",
+    ]
+    for env_id, found in by_id.items():
+        drawn = curve(env_id, found, folder)
+        if drawn is not None:
+            (images / f"{env_id}.svg").write_text(drawn)
+            parts.append(f"![{env_id}: what was measured during training](images/learning/{env_id}.svg)")
+    page = docs / "learning.md"
+    page.write_text("\n".join(parts) + "\n")
+    return page
+
+
+def main() -> None:
+    """The command of the module text."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, default=Path("runs/learning"))
+    parser.add_argument("--docs", type=Path, default=Path("docs"))
+    options = parser.parse_args()
+    print(write(options.runs, options.docs))
+
+
+if __name__ == "__main__":
+    main()
