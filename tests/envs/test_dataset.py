@@ -12,6 +12,7 @@ import pytest
 import legos_envs
 from legos_envs import Rubric, Unscored
 from legos_envs.scoring import answers
+from legos_envs.tasks import raw_rows
 from legos_envs.tasks.problems import Dataset, sources
 from legos_envs.tasks.problems.gsm8k import GSM8K
 from legos_envs.tasks.problems.sources import Problem, open_source
@@ -352,7 +353,7 @@ def test_gsm8k_from_hugging_face(monkeypatch):
         asked.append(where)
         return [{"question": "1+1?", "answer": "1+1=<<1+1=2>>2\n#### 2"}]
 
-    monkeypatch.setattr(sources, "_hub", hub)
+    monkeypatch.setattr(raw_rows, "_hub", hub)
     assert GSM8K("hf", split="test").problems[0] == Problem("1+1?", "2") and GSM8K("hf").name == "GSM8K-v0"
     assert asked == [("openai/gsm8k", "main", "test"), ("openai/gsm8k", "main", "train")]
     with pytest.raises(ValueError, match="split must be one of 'train', 'test'"):

@@ -1,0 +1,190 @@
+"""The rows behind `source=`: a local file, a Hugging Face data set, or a sequence in memory, each by its number.
+
+Rows are read when they are asked for. An error names the file and the line.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from legos_envs import arguments
+
+SUFFIXES = (".jsonl", ".json", ".parquet")
+HUB = "hf:"
+NO_ROWS = (Mapping, bytes, str)
+
+
+class RawRows(NamedTuple):
+    """Rows as they stand in their source."""
+
+    rows: Any
+    """Anything with a length, of at least 1, that gives a row for an index."""
+    place: Callable[[int], str]
+    """What errors call the row of an index."""
+
+
+def raw_rows(
+    source: Any,
+    columns: Sequence[str] = (),
+    config: str | None = None,
+    split: str | None = None,
+    built_in: Sequence[str] = (),
+) -> RawRows:
+    """The rows of a source.
+
+    Args:
+        source: a path that ends in `.jsonl`, `.json` or `.parquet`; `"hf:NAME"`; or a sequence.
+        columns: the fields in use; others are not read where that can be spared.
+        config: of a Hugging Face data set.
+        split: of a Hugging Face data set, `"train"` by default; `"all"` is all of its splits together.
+        built_in: other values that the caller takes for a source, for the error.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the source is of no known kind or has no rows.
+        ImportError: a package is missing; the message says which.
+        RuntimeError: a Hugging Face data set cannot be loaded.
+    """
+    rows: Any
+    if isinstance(source, str) and source.startswith(HUB):
+        name = arguments.text("source", source.removeprefix(HUB), 500)
+        where = f"{name} ({split or 'train'})"
+        rows = _hub(name, config, "train" if split is None else arguments.text("split", split, 200))
+    elif isinstance(source, str | Path) and Path(source).suffix in SUFFIXES:
+        where, rows = str(source), _file(Path(source), columns)
+    elif (
+        hasattr(source, "__len__") and hasattr(source, "__getitem__") and not isinstance(source, Mapping | bytes | str)
+    ):
+        where, rows = "source", source
+    else:
+        raise ValueError(
+            f"source must be {''.join([f'{word!r}, ' for word in built_in])}a path that ends in {', '.join(SUFFIXES)}, "
+            f"'hf:NAME' or a sequence of mappings; got {(str(source) if isinstance(source, Path) else source)!r}"
+        )
+    if not len(rows):
+        raise ValueError(f"{where} has no rows")
+    return RawRows(rows, rows.where if isinstance(rows, _JsonLines) else lambda index: f"{where}, row {index}")
+
+
+def _file(path: Path, columns: Sequence[str]) -> Any:
+    if not path.is_file():
+        raise FileNotFoundError(f"source: there is no file {str(path)!r} (looked in {Path.cwd()})")
+    if path.suffix == ".jsonl":
+        return _JsonLines(path)
+    if path.suffix == ".parquet":
+        return _Parquet(path, columns)
+    stat = path.stat()
+    return _json(path, stat.st_mtime_ns, stat.st_size)
+
+
+def mapping(row: Any, place: str) -> Mapping[str, Any]:
+    """The row, which must be a mapping of fields to values.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not isinstance(row, Mapping):
+        raise ValueError(f"{place}: a row must be an object with fields; got {type(row).__name__}")
+    return row
+
+
+def text_field(row: Mapping[str, Any], name: str, place: str) -> str:
+    """The text in a field of a row; a number is written out.
+
+    Raises:
+        ValueError: it is something else, blank or missing; the message begins with the place.
+    """
+    value = row.get(name)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not value.strip():
+        has = f"got {value!r}" if name in row else f"the row has {', '.join(map(repr, row)) or 'no fields'}"
+        raise ValueError(f"{place}: field {name!r} must be text or a number; {has}")
+    return value
+
+
+class _JsonLines:
+    """The rows of a `.jsonl` file. Only the place of each line is kept; a row is read when it is asked for."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        stat = path.stat()
+        self.starts, self.lines = _lines(path, stat.st_mtime_ns, stat.st_size)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, index: int) -> Any:
+        with self.path.open("rb") as file:
+            file.seek(self.starts[index])
+            return _parse(file.readline(), self.where(index))
+
+    def where(self, index: int) -> str:
+        return f"{self.path}, line {self.lines[index]}"
+
+
+@functools.lru_cache(32)
+def _lines(path: Path, changed: int, size: int) -> tuple[array[int], array[int]]:
+    """Where each line that is not blank begins, and its number from 1; kept while the file is unchanged."""
+    starts, numbers, at = array("Q"), array("Q"), 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                starts.append(at)
+                numbers.append(number)
+            at += len(line)
+    return starts, numbers
+
+
+@functools.lru_cache(8)
+def _json(path: Path, changed: int, size: int) -> list[Any]:
+    rows = _parse(path.read_bytes(), str(path))
+    if not isinstance(rows, list):
+        raise ValueError(f"{path}: a .json file must hold a list of objects; got {type(rows).__name__}")
+    return rows
+
+
+def _parse(data: bytes, place: str) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{place}: this is no JSON: {error}") from None
+
+
+class _Parquet:
+    """The rows of a Parquet file, of which only the columns in use are read."""
+
+    def __init__(self, path: Path, columns: Sequence[str]):
+        try:
+            from pyarrow import parquet
+        except ImportError as error:
+            raise ImportError('reading a .parquet file needs pyarrow: pip install "legos[datasets]"') from error
+        present = parquet.read_schema(path).names
+        self.table = parquet.read_table(path, columns=[name for name in columns if name in present] or present)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.table.slice(index, 1).to_pylist()[0]
+
+
+@functools.lru_cache(8)
+def _hub(name: str, config: str | None, split: str) -> Any:
+    """A Hugging Face data set: from the network once, then from its cache."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise ImportError(f'source "hf:{name}" needs Hugging Face datasets: pip install "legos[datasets]"') from error
+    try:
+        return datasets.load_dataset(name, config, split=split)
+    except Exception as error:
+        raise RuntimeError(
+            f"cannot load the data set {name!r} (config {config!r}, split {split!r}): {type(error).__name__}: {error}. "
+            "Without network, load it once where there is one, or give a local file: source='path/to/test.jsonl'"
+        ) from error
