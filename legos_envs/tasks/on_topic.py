@@ -16,86 +16,13 @@ from legos_envs.tasks.checked_texts import words
 
 SHORTEST = 4
 """Letters of the shortest keyword."""
-COMMON = frozenset(
-    [
-        "about",
-        "advice",
-        "also",
-        "answer",
-        "argues",
-        "asks",
-        "been",
-        "before",
-        "best",
-        "better",
-        "between",
-        "children",
-        "describe",
-        "does",
-        "each",
-        "every",
-        "explain",
-        "fewer",
-        "five",
-        "four",
-        "from",
-        "give",
-        "gives",
-        "have",
-        "into",
-        "just",
-        "learn",
-        "least",
-        "many",
-        "mention",
-        "mentions",
-        "more",
-        "most",
-        "must",
-        "need",
-        "never",
-        "note",
-        "only",
-        "other",
-        "people",
-        "piece",
-        "plan",
-        "present",
-        "response",
-        "says",
-        "sentences",
-        "should",
-        "some",
-        "story",
-        "tell",
-        "than",
-        "that",
-        "their",
-        "them",
-        "then",
-        "there",
-        "these",
-        "they",
-        "this",
-        "three",
-        "used",
-        "very",
-        "want",
-        "were",
-        "what",
-        "when",
-        "where",
-        "which",
-        "while",
-        "will",
-        "with",
-        "without",
-        "words",
-        "works",
-        "write",
-        "your",
-    ]
-)
+_COMMON = """
+about advice also answer argues asks been before best better between children describe does each every explain fewer
+five four from give gives have into just learn least many mention mentions more most must need never note only other
+people piece plan present response says sentences should some story tell than that their them then there these they
+this three used very want were what when where which while will with without words works write your
+"""
+COMMON = frozenset(_COMMON.split())
 """Words that are no keywords."""
 
 

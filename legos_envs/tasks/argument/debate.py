@@ -76,12 +76,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from legos_envs import arguments
-from legos_envs.play import Decision
 from legos_envs.scoring import judging
 from legos_envs.table import Rules, Seat, Table
-from legos_envs.tasks import on_topic
 from legos_envs.tasks.argument import debate_cases
 from legos_envs.tasks.argument.debate_cases import Example
+from legos_envs.tasks.argument.debate_players import CLAIMS, PLAYERS
 from legos_envs.tasks.splits import SPLITS
 from legos_envs.tasks.talk import excerpt, remember
 from legos_envs.text_env import TextEnv
@@ -226,83 +225,8 @@ def _on_motion(topic: str) -> Motion:
 
 def _on_case(case: Example) -> Motion:
     message = f"A debate before a judge: does a response violate a principle?\nPrinciple: {case.principle}"
-    sides = ("that the response violates the principle", "that the response does not violate the principle")
     shown = {"principle": case.principle, "response": case.response}
-    return Motion(f"{message}\nResponse: {case.response}", sides, shown, case.violates)
+    return Motion(f"{message}\nResponse: {case.response}", CLAIMS, shown, case.violates)
 
 
-# --- scripted players ------------------------------------------------------------------------------------------------
-
-REMARKS = (
-    "The cost is small and the gain is large.",
-    "No. Where it was tried, it was given up.",
-    "Think of those who have no choice.",
-    "That is beside the point.",
-)
-
-
-def _prompt(decision: Decision) -> str:
-    """What the judge was asked; the last message may only say that its answer was not understood."""
-    return decision.messages[0]["content"]
-
-
-def _subject(decision: Decision) -> str:
-    """What is debated, from a debater's prompt."""
-    told = _prompt(decision).partition("\nYou argue ")[0]
-    if "\nPrinciple: " in told:
-        return told.partition("\nPrinciple: ")[2].replace("\nResponse: ", " ")
-    return told.partition("Motion: ")[2]
-
-
-def _random(decision: Decision) -> str:
-    choices = decision.legal_actions or REMARKS
-    said = None if decision.legal_actions else on_topic.say(_subject(decision), decision.seed)
-    return said or choices[decision.seed % len(choices)]
-
-
-def _longer(decision: Decision) -> str:
-    if not decision.legal_actions:
-        return _random(decision)
-    shown = judging.unquoted(_prompt(decision))
-    lengths = [sum(map(len, shown[label]["speeches"])) for label in judging.LABELS]
-    return judging.LABELS[lengths[1] > lengths[0]]
-
-
-def _first(decision: Decision) -> str:
-    return judging.LABELS[0] if decision.legal_actions else _random(decision)
-
-
-def _oracle(decision: Decision) -> str:
-    if not decision.legal_actions:
-        return _random(decision)
-    shown = judging.unquoted(_prompt(decision))
-    violates = debate_cases.label(shown.get("principle", ""), shown.get("response", ""))
-    if violates is None:
-        return _longer(decision)
-    claim = _on_case(debate_cases.CASES[0]).sides[not violates]
-    return next(label for label in judging.LABELS if shown[label]["argues"] == claim)
-
-
-def _long(decision: Decision) -> str:
-    return _longer(decision) if decision.legal_actions else "I have said why, and I will say it once more."
-
-
-def _short(decision: Decision) -> str:
-    return _longer(decision) if decision.legal_actions else "It is."
-
-
-def _on_topic(decision: Decision) -> str:
-    if decision.legal_actions:
-        return on_topic.verdict(_prompt(decision))
-    return on_topic.say(_subject(decision)) or REMARKS[0]
-
-
-Debate.scripted_players = {
-    "random": _random,
-    "long": _long,
-    "short": _short,
-    "longer": _longer,
-    "first": _first,
-    "oracle": _oracle,
-    "on_topic": _on_topic,
-}
+Debate.scripted_players = PLAYERS
