@@ -1,21 +1,18 @@
-"""The end of a run: what it is worth, which weights are published, and its files; also what an interrupted one has."""
+"""The end of a run: what it is worth, which weights are published, and its files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from legos_train.config import TrainConfig
 from legos_train.disk import MetricsFile, RunDirectory
-from legos_train.observe import Result, eval_numbers, no_update, verdict
+from legos_train.observe import Result, eval_numbers, verdict
 from legos_train.players import actors
 from legos_train.run.evaluate import AVERAGE, evaluate, publish_average
 from legos_train.run.parts import Parts
 from legos_train.run.report_facts import facts_of
 from legos_train.run.trainer import Trainer
 
-INTERRUPTED = "interrupted"
 PAST = "past"
 """The adapter that earlier weights of the run play under."""
 
@@ -39,7 +36,7 @@ def finish(trainer: Trainer, run: RunDirectory, first: Mapping[str, float], seco
         best = {**top.numbers, "step": top.step}
         backend.write(top.weights, run.path / "best", {**facts, "step": top.step, "weights": f"best ({top.kind})"})
     backend.write(weights[published], run.path / "adapter", {**facts, "weights": published, "why": why})
-    result = result_of(run.path, config, records, first, {**tables[published], **against}, published)
+    result = Result.from_rows(run.path, records, first, {**tables[published], **against}, published)
     result.seconds = max(seconds, result.seconds)
     result.last, result.average, result.best, result.against = last, average, best, against
     result.published, result.published_why, result.stopped = published, why, parts.stop_reason
@@ -59,38 +56,6 @@ def _measured(parts: Parts, records: Sequence[Mapping[str, Any]]) -> Mapping[str
     if parts.config.average.kind != "none":
         publish_average(parts)
     return {name: value for name, value in row["eval"].items() if value is not None}
-
-
-def so_far(path: Path, config: TrainConfig, first: Mapping[str, float]) -> Result:
-    """What an interrupted run has shown until now: the numbers of its last evaluation."""
-    records = MetricsFile.read(path / "metrics.jsonl")
-    last, average = eval_numbers.by_weights(next((r["eval"] for r in reversed(records) if r.get("eval")), {}))
-    result = result_of(path, config, records, first, last, "last")
-    result.last, result.average, result.published, result.stopped = last, average, "nothing yet", INTERRUPTED
-    if not result.updates:
-        result.verdict = f"No update yet after {result.steps} of {config.steps} steps."
-    elif not last:
-        result.verdict = f"Not measured yet after {result.steps} of {config.steps} steps."
-    else:
-        result.verdict = f"So far: {result.verdict}"
-    return result
-
-
-def result_of(
-    path: Path,
-    config: TrainConfig,
-    records: Sequence[Mapping[str, Any]],
-    first: Mapping[str, float],
-    after: Mapping[str, float],
-    weights: str,
-) -> Result:
-    """A result with its verdict, from the rows of a run and what was measured of the `weights` it is about."""
-    updates = sum(no_update.learned_from(record) for record in records)
-    advice = "" if updates else no_update.what_to_change(records)
-    told = verdict.verdict(first, after, updates=updates, advice=advice, weights=weights)
-    steps = records[-1]["step"] if records else 0
-    spent = sum(r["seconds"] for r in records)
-    return Result(path, steps, spent, dict(first), updates=updates, verdict=told)
 
 
 def past_steps(steps: int) -> list[int]:

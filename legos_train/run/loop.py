@@ -31,7 +31,7 @@ from legos_train.players import actors
 from legos_train.run import state
 from legos_train.run.build import build
 from legos_train.run.evaluate import evaluate
-from legos_train.run.finish import finish, past_steps, so_far
+from legos_train.run.finish import finish, past_steps
 from legos_train.run.live_viewer import LiveViewer
 from legos_train.run.respond import alarms_of
 from legos_train.run.rollout_log import RolloutLog
@@ -253,7 +253,8 @@ def _learn(
 def _tell_so_far(path: Path, config: TrainConfig, first: Mapping[str, float]) -> None:
     from legos_train.observe.report import print_table
 
-    print_table(so_far(path, config, first), config.logs.progress)
+    records = MetricsFile.read(path / "metrics.jsonl")
+    print_table(Result.so_far(path, records, first, config.steps, "interrupted"), config.logs.progress)
 
 
 def _trainer(config: TrainConfig, arena: Arena | None, run: RunDirectory, options: RunOptions) -> tuple[Trainer, int]:
