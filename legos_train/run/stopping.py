@@ -15,7 +15,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -48,6 +49,21 @@ class Stopping:
         if self.signal is not None:
             self._disarm()
             raise Stopped(self.signal)
+
+    @contextmanager
+    def cleared(self) -> Iterator[None]:
+        """Raises `Stopped` again where clearing up after it raised something else: what was left in mid-work may not
+        be in a state to be cleared up.
+        """
+        try:
+            yield
+        except Exception as error:
+            before = error.__context__
+            while before is not None and not isinstance(before, Stopped):
+                before = before.__context__
+            if before is None:
+                raise
+            raise before from error
 
     def _arm(self) -> None:
         """An alarm in `GRACE` seconds, in place of one that somebody else may have set."""

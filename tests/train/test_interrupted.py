@@ -17,13 +17,13 @@ from legos_train.disk import MetricsFile, checkpoint
 from legos_train.errors import Stopped
 from legos_train.model import mlx_backend
 from legos_train.rollout import Rollouts
-from legos_train.run import loop
+from legos_train.run import steps, stopping
 from tests.train.helpers import small
 
 PLACES: dict[str, tuple[Any, str]] = {
     "while episodes are played": (Rollouts, "_answer"),
     "in the backward pass": (mlx_backend, "loss_and_grad"),
-    "in an evaluation": (loop, "evaluate"),
+    "in an evaluation": (steps, "evaluate"),
     "while adapters are written": (mlx_backend.MLXBackend, "write"),
 }
 
@@ -46,6 +46,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str], step: Callabl
                 time.sleep(0.2)
         return real(*given, **named)
 
+    monkeypatch.setattr(stopping, "GRACE", 0.2 if name != "_answer" else stopping.GRACE)
     monkeypatch.setattr(where, name, staticmethod(hang) if name == "_answer" else hang)
     return sent
 
