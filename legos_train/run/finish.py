@@ -26,7 +26,7 @@ def finish(trainer: Trainer, run: RunDirectory, first: Mapping[str, float], seco
     last, average = eval_numbers.by_weights(_measured(parts, records))
     tables = {**({"average": average} if average else {}), "last": last}
     published, why = verdict.better_weights(tables, parts.measurer.key(last))
-    against = _against_past(parts, published)
+    against = _against_past(parts, published, tables[published])
     weights = {"last": backend.snapshot(step), **({"average": backend.average(step)} if average else {})}
     facts = {"env": config.title, "base_model": config.model, "step": step}
     for name, snapshot in weights.items():
@@ -63,12 +63,13 @@ def past_steps(steps: int) -> list[int]:
     return sorted({steps * k // 4 for k in (1, 2, 3)} - {0, steps})
 
 
-def _against_past(parts: Parts, published: str) -> dict[str, float]:
+def _against_past(parts: Parts, published: str, known: Mapping[str, float]) -> dict[str, float]:
     """Win rates of the published weights, where two sides compete and no exact number says what they are worth: against
-    the base and against the weights that the run had on its way.
+    the base, unless their evaluation has that already, and against the weights that the run had on its way.
     """
     own = actors.POLICY if published == "last" else AVERAGE
-    numbers = parts.measurer.against(own, {"base": None})
+    wins = [course.prefix + eval_numbers.BASE_WINS for course in parts.measurer.contests]
+    numbers = {} if all(name in known for name in wins) else parts.measurer.against(own, {"base": None})
     for step, snapshot in parts.past.items():
         if step < parts.learner.step and parts.measurer.contests:
             parts.backend.publish(parts.sync.local, PAST, snapshot)
