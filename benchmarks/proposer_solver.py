@@ -28,7 +28,7 @@ from benchmarks.arithmetic_base import PROBLEMS, STARTS, make_base
 from legos_envs import Episode
 from legos_train import EpisodeRequest, TrainConfig, Trainer
 from legos_train.config import from_dict
-from legos_train.observe import sparkline
+from legos_train.observe.dashboard_text import sparkline
 from legos_train.run import build
 
 WINDOW = 10

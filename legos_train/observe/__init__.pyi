@@ -1,11 +1,9 @@
 from . import eval_numbers as eval_numbers
-from . import no_update as no_update
 from . import plain_text as plain_text
 from . import report as report
 from . import verdict as verdict
 from . import viewer as viewer
 from .dashboard import Progress as Progress
-from .dashboard import sparkline as sparkline
 from .progress_line import ProgressLine as ProgressLine
 from .result import Result as Result
 from .run_files import read_run as read_run

@@ -41,7 +41,8 @@ def what_to_change(records: Sequence[Record]) -> str:
     if broken and sum(broken) / len(broken) >= MOSTLY:
         return (
             f"in {sum(broken) / len(broken):.0%} of the games the policy made an invalid move: the model does not "
-            "know the format; begin with one that does (--model, --init-adapter), or give more retries (--arg invalid_retries=3)"
+            "know the format; begin with one that does (--model, --init-adapter), or give more retries (--arg "
+            "invalid_retries=3)"
         )
     if lost["not_finite"] >= MOSTLY * episodes:
         return f"{lost['not_finite']} of {episodes} episodes had a reward that is not finite: mend the reward"

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from legos_train.observe import no_update
+from legos_train.observe.eval_numbers import by_weights
+from legos_train.observe.no_update import Record
+from legos_train.observe.verdict import verdict
 
 
 @dataclass(slots=True)
@@ -40,6 +46,43 @@ class Result:
     updates: int | None = None
     against: dict[str, float] = field(default_factory=dict)
     verdict: str = ""
+
+    @classmethod
+    def from_rows(
+        cls,
+        path: Path,
+        records: Sequence[Record],
+        start: Mapping[str, float],
+        after: Mapping[str, float],
+        weights: str,
+    ) -> Result:
+        """The result with its verdict, from the rows of a run, and from what was measured before it and `after`, of the
+        `weights` that the verdict is about.
+        """
+        updates = sum(no_update.learned_from(record) for record in records)
+        advice = "" if updates else no_update.what_to_change(records)
+        told = verdict(start, after, updates=updates, advice=advice, weights=weights)
+        seconds = math.fsum(record["seconds"] for record in records)
+        return cls(path, records[-1]["step"] if records else 0, seconds, dict(start), updates=updates, verdict=told)
+
+    @classmethod
+    def so_far(
+        cls, path: Path, records: Sequence[Record], start: Mapping[str, float], steps: int, stopped: str
+    ) -> Result:
+        """What a run of so many `steps` that has not finished has shown until now: its last evaluation."""
+        evaluation: Mapping[str, float] = next(
+            (record["eval"] for record in reversed(records) if record.get("eval")), {}
+        )
+        last, average = by_weights(evaluation)
+        result = cls.from_rows(path, records, start, last, "last")
+        result.last, result.average, result.published, result.stopped = last, average, "nothing yet", stopped
+        if not result.updates:
+            result.verdict = f"No update yet after {result.steps} of {steps} steps."
+        elif not last:
+            result.verdict = f"Not measured yet after {result.steps} of {steps} steps."
+        else:
+            result.verdict = f"So far: {result.verdict}"
+        return result
 
     def kept(self) -> dict[str, Any]:
         """What result.json has."""

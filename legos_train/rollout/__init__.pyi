@@ -4,8 +4,6 @@ from .generator import Generator as Generator
 from .generator import LocalGenerator as LocalGenerator
 from .generator import Publisher as Publisher
 from .generator import env_maker as env_maker
-from .jobs import TAKEN_BACK as TAKEN_BACK
-from .jobs import UNSCORED as UNSCORED
 from .jobs import Job as Job
 from .jobs import mark as mark
 from .rollouts import Rollouts as Rollouts

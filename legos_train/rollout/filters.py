@@ -14,7 +14,8 @@ import numpy as np
 
 from legos_envs.records import Episode, Trajectory
 from legos_envs.table import keyed_generator
-from legos_train.rollout.jobs import NOT_FINITE
+from legos_train.players import actors
+from legos_train.rollout.jobs import NOT_FINITE, TAKEN_BACK, UNSCORED
 
 R = TypeVar("R")
 
@@ -25,6 +26,15 @@ def competing(episode: Episode) -> list[Trajectory]:
     """
     every = episode.trajectories.values()
     return [t for t in every if t.trainable or "member" in t.info or "left_out" in t.info]
+
+
+def is_learners(trajectory: Trajectory) -> bool:
+    """Whether the learner played it in a seat that is trained: also where the episode was void or a filter left it out.
+    Not a judge's, not an opponent's.
+    """
+    void = trajectory.info.get("untrained") in (UNSCORED, TAKEN_BACK)
+    own = trajectory.info.get("player", actors.POLICY) == actors.POLICY
+    return trajectory.trainable or "left_out" in trajectory.info or (void and own)
 
 
 def is_draw(episode: Episode) -> bool:

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from legos_envs import Episode
-from legos_envs.records import Trajectory
 from legos_train.evaluation import outcomes
-from legos_train.players import actors
-from legos_train.rollout import TAKEN_BACK, UNSCORED, filters
+from legos_train.rollout import filters
 
 
 def episode_metrics(
@@ -56,7 +54,7 @@ def episode_metrics(
                 rewards.setdefault(role, []).append(trajectory.total)
                 clusters.setdefault(role, []).append(number if episode.group is None else (episode.group,))
             for turn in trajectory.turns:
-                if turn.action_tokens is None or not _learners(trajectory):
+                if turn.action_tokens is None or not filters.is_learners(trajectory):
                     continue
                 actions += 1
                 tokens += len(turn.action_tokens)
@@ -85,17 +83,11 @@ def _share(count: int, of: int) -> float | None:
     return count / of if of else None
 
 
-def _learners(trajectory: Trajectory) -> bool:
-    """Whether the learner played it and it was up for training: not a judge's, not an opponent's."""
-    void = trajectory.info.get("untrained") in (UNSCORED, TAKEN_BACK) and trajectory.info["player"] == actors.POLICY
-    return trajectory.trainable or "left_out" in trajectory.info or void
-
-
 def _broken(episode: Episode) -> list[bool]:
     """By table, whether a seat of the learner there used up its retries."""
     tables: dict[str, bool] = {}
     for agent, trajectory in episode.trajectories.items():
-        if _learners(trajectory):
+        if filters.is_learners(trajectory):
             bad = outcomes.outcome_of(episode, agent) == "invalid"
             tables[trajectory.parent] = tables.get(trajectory.parent, False) or bad
     return list(tables.values())
@@ -106,7 +98,7 @@ def _succeeded(episode: Episode) -> dict[str, float]:
     found = {
         agent: outcomes.outcome_of(episode, agent, seats=(agent,))
         for agent, trajectory in episode.trajectories.items()
-        if _learners(trajectory)
+        if filters.is_learners(trajectory)
     }
     return {agent: float(outcome == "win") for agent, outcome in found.items() if outcome != "unscored"}
 

@@ -1,21 +1,18 @@
-"""The end of a run: what it is worth, which weights are published, and its files; also what an interrupted one has."""
+"""The end of a run: what it is worth, which weights are published, and its files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from legos_train.config import TrainConfig
 from legos_train.disk import MetricsFile, RunDirectory
-from legos_train.observe import Result, eval_numbers, no_update, verdict
+from legos_train.observe import Result, eval_numbers, verdict
 from legos_train.players import actors
 from legos_train.run.evaluate import AVERAGE, evaluate, publish_average
 from legos_train.run.parts import Parts
 from legos_train.run.report_facts import facts_of
 from legos_train.run.trainer import Trainer
 
-INTERRUPTED = "interrupted"
 PAST = "past"
 """The adapter that earlier weights of the run play under."""
 
@@ -29,7 +26,7 @@ def finish(trainer: Trainer, run: RunDirectory, first: Mapping[str, float], seco
     last, average = eval_numbers.by_weights(_measured(parts, records))
     tables = {**({"average": average} if average else {}), "last": last}
     published, why = verdict.better_weights(tables, parts.measurer.key(last))
-    against = _against_past(parts, published)
+    against = _against_past(parts, published, tables[published])
     weights = {"last": backend.snapshot(step), **({"average": backend.average(step)} if average else {})}
     facts = {"env": config.title, "base_model": config.model, "step": step}
     for name, snapshot in weights.items():
@@ -39,7 +36,7 @@ def finish(trainer: Trainer, run: RunDirectory, first: Mapping[str, float], seco
         best = {**top.numbers, "step": top.step}
         backend.write(top.weights, run.path / "best", {**facts, "step": top.step, "weights": f"best ({top.kind})"})
     backend.write(weights[published], run.path / "adapter", {**facts, "weights": published, "why": why})
-    result = result_of(run.path, config, records, first, {**tables[published], **against}, published)
+    result = Result.from_rows(run.path, records, first, {**tables[published], **against}, published)
     result.seconds = max(seconds, result.seconds)
     result.last, result.average, result.best, result.against = last, average, best, against
     result.published, result.published_why, result.stopped = published, why, parts.stop_reason
@@ -61,49 +58,18 @@ def _measured(parts: Parts, records: Sequence[Mapping[str, Any]]) -> Mapping[str
     return {name: value for name, value in row["eval"].items() if value is not None}
 
 
-def so_far(path: Path, config: TrainConfig, first: Mapping[str, float]) -> Result:
-    """What an interrupted run has shown until now: the numbers of its last evaluation."""
-    records = MetricsFile.read(path / "metrics.jsonl")
-    last, average = eval_numbers.by_weights(next((r["eval"] for r in reversed(records) if r.get("eval")), {}))
-    result = result_of(path, config, records, first, last, "last")
-    result.last, result.average, result.published, result.stopped = last, average, "nothing yet", INTERRUPTED
-    if not result.updates:
-        result.verdict = f"No update yet after {result.steps} of {config.steps} steps."
-    elif not last:
-        result.verdict = f"Not measured yet after {result.steps} of {config.steps} steps."
-    else:
-        result.verdict = f"So far: {result.verdict}"
-    return result
-
-
-def result_of(
-    path: Path,
-    config: TrainConfig,
-    records: Sequence[Mapping[str, Any]],
-    first: Mapping[str, float],
-    after: Mapping[str, float],
-    weights: str,
-) -> Result:
-    """A result with its verdict, from the rows of a run and what was measured of the `weights` it is about."""
-    updates = sum(no_update.learned_from(record) for record in records)
-    advice = "" if updates else no_update.what_to_change(records)
-    told = verdict.verdict(first, after, updates=updates, advice=advice, weights=weights)
-    steps = records[-1]["step"] if records else 0
-    spent = sum(r["seconds"] for r in records)
-    return Result(path, steps, spent, dict(first), updates=updates, verdict=told)
-
-
 def past_steps(steps: int) -> list[int]:
     """After which steps weights are put aside, to be met at the end: a quarter, half and three quarters of the run."""
     return sorted({steps * k // 4 for k in (1, 2, 3)} - {0, steps})
 
 
-def _against_past(parts: Parts, published: str) -> dict[str, float]:
+def _against_past(parts: Parts, published: str, known: Mapping[str, float]) -> dict[str, float]:
     """Win rates of the published weights, where two sides compete and no exact number says what they are worth: against
-    the base and against the weights that the run had on its way.
+    the base, unless their evaluation has that already, and against the weights that the run had on its way.
     """
     own = actors.POLICY if published == "last" else AVERAGE
-    numbers = parts.measurer.against(own, {"base": None})
+    wins = [course.prefix + eval_numbers.BASE_WINS for course in parts.measurer.contests]
+    numbers = {} if all(name in known for name in wins) else parts.measurer.against(own, {"base": None})
     for step, snapshot in parts.past.items():
         if step < parts.learner.step and parts.measurer.contests:
             parts.backend.publish(parts.sync.local, PAST, snapshot)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
@@ -26,19 +26,14 @@ from legos_train.config import TrainConfig, load_toml, sections, to_toml
 from legos_train.disk import MetricsFile, RunDirectory, checkpoint, crashpoint, fsops, new_run_directory
 from legos_train.errors import ConfigError, RunError, Stopped
 from legos_train.model import World, joined
-from legos_train.observe import Progress, Result, eval_numbers, trackers
+from legos_train.observe import Progress, Result, eval_numbers
 from legos_train.players import actors
 from legos_train.run import state
 from legos_train.run.build import build
-from legos_train.run.evaluate import evaluate
-from legos_train.run.finish import finish, past_steps, so_far
-from legos_train.run.live_viewer import LiveViewer
-from legos_train.run.respond import alarms_of
-from legos_train.run.rollout_log import RolloutLog
+from legos_train.run.finish import finish
+from legos_train.run.steps import OnStep, Steps
 from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import Trainer
-
-OnStep = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +109,7 @@ def _begin(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Res
             if not options.quiet:
                 Progress("", config.steps, mode=config.logs.progress).note(f"{path} is finished; nothing to do")
             return _read_result(path)
-        with Stopping() as stopping:
+        with Stopping() as stopping, stopping.cleared():
             return _run(config, arena, run, options, stopping)
 
 
@@ -169,7 +164,9 @@ def _run(
                     progress.note("no checkpoint to resume from: the run begins at step 0")
                 first = _first_numbers(trainer, run, start, progress)
                 progress.before(first)
-                _learn(trainer, run, start, options, stopping, progress, first)
+                Steps(trainer, run, start, first, stopping, progress, options.on_step, options.watch).take()
+                if parts.stop_reason:
+                    progress.note(f"stopped after step {trainer.learner.step}: {parts.stop_reason}")
             crashpoint("loop.finishing")
             seconds = time.perf_counter() - began
             if options.world is not None and options.world.rank:
@@ -185,75 +182,11 @@ def _run(
         parts.close()
 
 
-def _learn(
-    trainer: Trainer,
-    run: RunDirectory,
-    start: int,
-    options: RunOptions,
-    stopping: Stopping,
-    progress: Progress,
-    first: Mapping[str, float],
-) -> None:
-    """The steps of a run, each with its row; every few of them a checkpoint and an evaluation.
-
-    Raises:
-        Stopped: the checkpoint of the last step with a row is written.
-    """
-    config, parts, root = trainer.config, trainer.parts, run.path / "checkpoints"
-    at = start or None
-    file, log = MetricsFile(run.path / "metrics.jsonl", at), RolloutLog(run.path, at, config.logs, parts.renderer)
-    past = past_steps(config.steps) if parts.measurer.contests else ()
-    held: state.Held | None = None
-    kept = start
-    with trackers(config, run.path) as track, LiveViewer(run.path, options.watch) as watch:
-        try:
-            for record in _steps(trainer, start, stopping):
-                number = record["step"]
-                if number in past:
-                    parts.past[number] = parts.backend.snapshot(number)
-                last = number == config.steps or parts.stop_reason is not None
-                if due := parts.measurer.due(number, last=last):
-                    record["eval"] = evaluate(parts, due)
-                    record.update(alarms_of(parts, record, first))
-                crashpoint("loop.evaluated")
-                log.write(trainer, record, last)
-                file.write(record)
-                crashpoint("loop.metrics_written")
-                progress.update(record)
-                track(record)
-                watch.begin(progress.note)
-                if options.on_step:
-                    options.on_step(record)
-                every = config.checkpoint.every
-                if last or (every and number % every == 0):
-                    file.sync()
-                    log.sync()
-                    state.save(parts, root)
-                    crashpoint("loop.checkpointed")
-                    kept = number
-                if last:
-                    break
-                held = state.hold(parts)
-                stopping.check()
-        except Stopped:
-            if held is not None and held.step > kept:
-                file.sync()
-                log.sync()
-                held.write(root, config.checkpoint.keep)
-                kept = held.step
-            from_there = f"the checkpoint of step {kept}" if kept else "the beginning"
-            progress.note(f"stopped; --resume --run-dir {run.path} goes on from {from_there}")
-            raise
-        file.close()
-        log.close()
-        if parts.stop_reason:
-            progress.note(f"stopped after step {trainer.learner.step}: {parts.stop_reason}")
-
-
 def _tell_so_far(path: Path, config: TrainConfig, first: Mapping[str, float]) -> None:
     from legos_train.observe.report import print_table
 
-    print_table(so_far(path, config, first), config.logs.progress)
+    records = MetricsFile.read(path / "metrics.jsonl")
+    print_table(Result.so_far(path, records, first, config.steps, "interrupted"), config.logs.progress)
 
 
 def _trainer(config: TrainConfig, arena: Arena | None, run: RunDirectory, options: RunOptions) -> tuple[Trainer, int]:
@@ -271,20 +204,6 @@ def _trainer(config: TrainConfig, arena: Arena | None, run: RunDirectory, option
         return Trainer(build(config, arena, options.world)), 0
     trainer = Trainer(build(config, arena, options.world))
     return trainer, state.restore(trainer.parts, root) if options.resume else 0
-
-
-def _steps(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dict[str, Any]]:
-    """The metrics records of steps start + 1 ... as they are done."""
-    if trainer.parts.stop_reason is not None:  # the monitor had ended the run before it was killed
-        return
-    if trainer.config.asynchronous.enabled:
-        from legos_train.run.overlap import overlapped
-
-        yield from overlapped(trainer, start, stopping)
-        return
-    for _ in range(start, trainer.config.steps):
-        stopping.check()
-        yield trainer.step()
 
 
 def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Progress) -> dict[str, float]:

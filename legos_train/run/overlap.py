@@ -200,7 +200,7 @@ class ProcessGenerator:
             except BrokenPipeError:
                 print("the generating process had ended before it was told to", file=sys.stderr)
         try:
-            self._process.wait(timeout=3)
+            self._process.wait(timeout=1)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -15,7 +15,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -36,6 +37,7 @@ class Stopping:
         self.signal: int | None = None
         """The first signal that came."""
         self._before: dict[int, Any] = {}
+        self._others: tuple[Any, tuple[float, float]] | None = None
         self._pid = os.getpid()
 
     @property
@@ -45,25 +47,46 @@ class Stopping:
     def check(self) -> None:
         """Raises `Stopped` when a signal has come."""
         if self.signal is not None:
-            self._set_alarm(0)
+            self._disarm()
             raise Stopped(self.signal)
 
-    @staticmethod
-    def _set_alarm(seconds: float) -> None:
-        if threading.current_thread() is threading.main_thread():
-            signal.setitimer(signal.ITIMER_REAL, seconds)
+    @contextmanager
+    def cleared(self) -> Iterator[None]:
+        """Raises `Stopped` again where clearing up after it raised something else: what was left in mid-work may not
+        be in a state to be cleared up.
+        """
+        try:
+            yield
+        except Exception as error:
+            before = error.__context__
+            while before is not None and not isinstance(before, Stopped):
+                before = before.__context__
+            if before is None:
+                raise
+            raise before from error
+
+    def _arm(self) -> None:
+        """An alarm in `GRACE` seconds, in place of one that somebody else may have set."""
+        handler = signal.signal(signal.SIGALRM, lambda number, frame: self.check())
+        self._others = handler, signal.setitimer(signal.ITIMER_REAL, GRACE)
+
+    def _disarm(self) -> None:
+        if self._others is not None and threading.current_thread() is threading.main_thread():
+            handler, timer = self._others
+            self._others = None
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL if handler is None else handler)
+            signal.setitimer(signal.ITIMER_REAL, *timer)
 
     def __enter__(self) -> Stopping:
         self._pid = os.getpid()
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 self._before[number] = signal.signal(number, self._handle)
-            self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._overdue)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._before:
-            self._set_alarm(0)
+        self._disarm()
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._before = {}
@@ -74,11 +97,7 @@ class Stopping:
             os.kill(os.getpid(), number)
             return
         self.signal = number
-        self._set_alarm(GRACE)
+        self._arm()
         if not self.quiet:
             with suppress(OSError):  # no print: the signal may have come in the middle of one
                 os.write(2, b"\nstopping; once more to end at once\n")
-
-    def _overdue(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() == self._pid:
-            self.check()

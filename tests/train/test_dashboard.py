@@ -13,8 +13,9 @@ from rich.console import Console
 
 from legos_envs import Episode
 from legos_envs.records import Trajectory, Turn
-from legos_train.observe import Progress, dashboard, sparkline
+from legos_train.observe import Progress, dashboard
 from legos_train.observe.dashboard import clock, memory, settled
+from legos_train.observe.dashboard_text import sparkline
 from legos_train.run.episode_metrics import episode_metrics, standard_error
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 from legos_train.config import TrainConfig, load_toml, to_toml
 from legos_train.disk import fsops
-from legos_train.observe.eval_numbers import by_weights
 from legos_train.observe.report.changed_settings import changed
 from legos_train.observe.report.figures import figures
 from legos_train.observe.report.lost_games import games_html, sample_games
@@ -93,15 +91,12 @@ def report_again(path: Path) -> Path:
         ConfigError: its config.toml is not one of this version.
     """
     records, start, finished = read_run(path)
+    config = load_toml(path / "config.toml")
     if finished:
         result = Result.from_kept(path, finished)
     else:
-        evaluation: Mapping[str, float] = next((r["eval"] for r in reversed(records) if r.get("eval")), {})
-        last, average = by_weights(evaluation)
-        steps = records[-1]["step"] if records else 0
-        seconds = math.fsum(r["seconds"] for r in records)
-        result = Result(path, steps, seconds, start, last, average, {}, "nothing yet", UNFINISHED)
-    write_report(path, load_toml(path / "config.toml"), result, records)
+        result = Result.so_far(path, records, start, config.steps, UNFINISHED)
+    write_report(path, config, result, records)
     return path / "report.html"
 
 

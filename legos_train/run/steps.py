@@ -1,0 +1,131 @@
+"""The steps of a run, each with its row in metrics.jsonl; every few of them an evaluation and a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from legos_train.disk import MetricsFile, RunDirectory, crashpoint
+from legos_train.errors import Stopped
+from legos_train.observe import Progress, trackers
+from legos_train.run import state
+from legos_train.run.evaluate import evaluate
+from legos_train.run.finish import past_steps
+from legos_train.run.live_viewer import LiveViewer
+from legos_train.run.respond import alarms_of
+from legos_train.run.rollout_log import RolloutLog
+from legos_train.run.stopping import Stopping
+from legos_train.run.trainer import Trainer
+
+OnStep = Callable[[dict[str, Any]], None]
+
+
+class Steps:
+    """What is done in a run, and after each of its steps.
+
+    Args:
+        trainer: takes the steps.
+        run: the run's directory.
+        start: how many steps are done.
+        first: what was measured before the first step.
+        stopping: asked between steps.
+        progress: shows the rows.
+        on_step: called with every row.
+        watch: a port on which a browser sees the episodes.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        run: RunDirectory,
+        start: int,
+        first: Mapping[str, float],
+        stopping: Stopping,
+        progress: Progress,
+        on_step: OnStep | None,
+        watch: int | None,
+    ):
+        self.trainer, self.run, self.start, self.first = trainer, run, start, first
+        self.stopping, self.progress, self.on_step = stopping, progress, on_step
+        at, parts = start or None, trainer.parts
+        self._rows, self._log = (
+            MetricsFile(run.path / "metrics.jsonl", at),
+            RolloutLog(run.path, at, trainer.config.logs, parts.renderer),
+        )
+        self._past = past_steps(trainer.config.steps) if parts.measurer.contests else []
+        self._held: state.Held | None = None
+        self._kept = start
+        self._port = watch
+
+    def take(self) -> None:
+        """Takes all steps that are left.
+
+        Raises:
+            Stopped: the checkpoint of the last step with a row is written.
+        """
+        with trackers(self.trainer.config, self.run.path) as track, LiveViewer(self.run.path, self._port) as watch:
+            try:
+                with self.stopping.cleared():
+                    for record in _records(self.trainer, self.start, self.stopping):
+                        if self._write(record, track, watch):
+                            break
+                        self._held = state.hold(self.trainer.parts)
+                        self.stopping.check()
+            except Stopped:
+                self._keep_held()
+                raise
+        self._rows.close()
+        self._log.close()
+
+    def _write(self, record: dict[str, Any], track: Callable[[dict[str, Any]], None], watch: LiveViewer) -> bool:
+        """Measures and keeps what a step has done; returns whether it was the last."""
+        parts, config, number = self.trainer.parts, self.trainer.config, record["step"]
+        if number in self._past:
+            parts.past[number] = parts.backend.snapshot(number)
+        last: bool = number == config.steps or parts.stop_reason is not None
+        if due := parts.measurer.due(number, last=last):
+            record["eval"] = evaluate(parts, due)
+            record.update(alarms_of(parts, record, self.first))
+        crashpoint("loop.evaluated")
+        self._log.write(self.trainer, record, last)
+        self._rows.write(record)
+        crashpoint("loop.metrics_written")
+        self.progress.update(record)
+        track(record)
+        watch.begin(self.progress.note)
+        if self.on_step:
+            self.on_step(record)
+        every = config.checkpoint.every
+        if last or (every and number % every == 0):
+            self._sync()
+            state.save(parts, self.run.path / "checkpoints")
+            crashpoint("loop.checkpointed")
+            self._kept = number
+        return last
+
+    def _keep_held(self) -> None:
+        """Writes the checkpoint of the last whole step of a run that was interrupted in the next."""
+        if self._held is not None and self._held.step > self._kept:
+            self._sync()
+            self._held.write(self.run.path / "checkpoints", self.trainer.config.checkpoint.keep)
+            self._kept = self._held.step
+        there = f"the checkpoint of step {self._kept}" if self._kept else "the beginning"
+        self.progress.note(f"stopped; --resume --run-dir {self.run.path} goes on from {there}")
+
+    def _sync(self) -> None:
+        self._rows.sync()
+        self._log.sync()
+
+
+def _records(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dict[str, Any]]:
+    """The metrics records of steps start + 1 ... as they are done."""
+    if trainer.parts.stop_reason is not None:  # the monitor had ended the run before it was killed
+        return
+    if trainer.config.asynchronous.enabled:
+        from legos_train.run.overlap import overlapped
+
+        yield from overlapped(trainer, start, stopping)
+        return
+    for _ in range(start, trainer.config.steps):
+        stopping.check()
+        yield trainer.step()
