@@ -14,6 +14,9 @@ BUNDLED = ("tiny", "small")
 ADAPTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names that an adapter may have over HTTP, where they become part of a path."""
 
+OBSERVATION = "{observation}"
+"""Where the message goes in a text that says how every user message is put."""
+
 
 class InferenceError(Exception):
     """Base of every error this package raises on purpose."""

@@ -18,13 +18,13 @@ from typing import Any
 from inference.text.encoding import TextEncoder
 from inference.text.layout import Layout, choose_template
 from inference.thoughts import OPEN, markers_of
+from inference.types import OBSERVATION
 
 __all__ = ["Conversation", "Message", "Renderer"]
 
 logger = logging.getLogger(__name__)
 
 Message = Mapping[str, str]
-OBSERVATION = "{observation}"
 
 
 class Renderer:
@@ -44,6 +44,7 @@ class Renderer:
             full.
         reason: why it is not incremental.
         stop_ids: the tokens that end a reply.
+        ask: as given.
         thoughts: the ids of `<think>` and `</think>`, if the vocabulary has them.
         opens_thought: whether the generation prompt ends in a thought that the template has opened.
         reasons: whether replies are meant to be more than an action: thoughts are on, or `ask` adds to the message.
@@ -65,7 +66,7 @@ class Renderer:
     ) -> None:
         if ask and OBSERVATION not in ask:
             raise ValueError(f"ask must hold {OBSERVATION} where the message goes, got {ask!r}")
-        self.tokenizer, self._ask = tokenizer, ask
+        self.tokenizer, self.ask = tokenizer, ask
         self._encoder = TextEncoder(tokenizer)
         options: dict[str, Any] = {"date_string": date_string}
         if enable_thinking is not None:
@@ -76,9 +77,15 @@ class Renderer:
         self.kind, self._template = choose_template(tokenizer, kind, options, self._encoder.markers)
         self.thoughts = markers_of(tokenizer)
         self.opens_thought = self._template.opens_thought()
-        self.reasons = bool(ask) or bool(enable_thinking) or self.opens_thought
-        if enable_thinking is not None:
-            self._check_switch(enable_thinking, kind, options)
+        off, on = (
+            self._generation_prompt(kind, {**options, "enable_thinking": b, "thinking": b}) for b in (False, True)
+        )
+        thinks = on != off and self._template.layout(("user",)).texts[-1] == on
+        self.reasons = bool(ask) or thinks or self.opens_thought
+        if enable_thinking is not None and on == off and enable_thinking != self.opens_thought:
+            only = "'on'" if self.opens_thought else "'off'"
+            what = "always opens a thought" if self.opens_thought else "has no enable_thinking"
+            raise ValueError(f"this model's chat template {what}: thinking must be 'auto' or {only}")
         self._has_system_role = self._template.accepts("system", "user")
         self._trimmed = frozenset(role for role in ("system", "user", "assistant") if self._template.trims(role))
         self._drops_thoughts = self._template.drops_thoughts()
@@ -148,17 +155,10 @@ class Renderer:
         text: str = self.tokenizer.decode(list(kept), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return OPEN + text if self.opens_thought else text
 
-    def _check_switch(self, wanted: bool, kind: str, options: dict[str, Any]) -> None:
-        """ValueError where the template cannot do what is asked of it."""
-        other = {**options, "enable_thinking": not wanted, "thinking": not wanted}
-        _, opposite = choose_template(self.tokenizer, kind, other, self._encoder.markers)
-        prompt = self._template.layout(("user",))
-        if prompt != opposite.layout(("user",)):
-            return
-        if wanted and not self.opens_thought:
-            raise ValueError("this model's chat template has no enable_thinking: thinking must be 'auto' or 'off'")
-        if not wanted and self.opens_thought:
-            raise ValueError("this model's chat template always opens a thought: thinking must be 'auto' or 'on'")
+    def _generation_prompt(self, kind: str, options: dict[str, Any]) -> str:
+        """What stands after a user message under some options of the template."""
+        _, template = choose_template(self.tokenizer, kind, options, self._encoder.markers)
+        return template.layout(("user",)).texts[-1] if template.accepts("user") else ""
 
     def _render_start(self, messages: tuple[tuple[str, str], ...], system: str | None) -> tuple[int, ...]:
         if not messages:
@@ -185,8 +185,8 @@ class Renderer:
         ids = list(pieces[0][0])
         for slot, (_, spaces), (piece, _) in zip(layout.slots, pieces, pieces[1:], strict=False):
             role, content = pairs[slot]
-            if self._ask and role == "user":
-                content = self._ask.replace(OBSERVATION, content)
+            if self.ask and role == "user":
+                content = self.ask.replace(OBSERVATION, content)
             ids += self._encoder.plain(spaces + (content.strip() if role in self._trimmed else content))
             ids += piece
         return ids
