@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import legos_envs
 from legos_envs.parsing import write_action
@@ -161,7 +161,7 @@ class _Seats:
 
     def __init__(self, env_id: str, players: dict[str, Policy], style: str, rng: Random):
         self.env_id, self.style, self.rng = env_id, style, rng
-        self.players = players
+        self.players = cast(dict[str, Callable[[Decision], str]], players)
         self.seating = SEATINGS.get(env_id, {})
         self.names: dict[str, str] = {}
         self.exchanges: dict[str, list[Exchange]] = {}

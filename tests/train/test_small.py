@@ -1,0 +1,67 @@
+"""The shipped model `small`: its card says what it does, and it answers legally in every environment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import inference
+import legos_envs
+from legos_train.bootstrap import measure, played
+from legos_train.players import ModelPlayer, actors
+
+SMALL = Path(inference.__file__).parent / "models" / "small"
+MOST, MOST_EXACT = 0.05, 0.01
+EXACT = ("KuhnPoker-v0", "LeducPoker-v0", "MatrixGame-v0", "Nim-v0", "TicTacToe-v0")
+SAMPLE = ("KuhnPoker-v0", "Debate-v0", "GSM8K-v0", "PlanExecute-v0", "RedBlue-v0")
+
+
+def card() -> dict[str, list[str]]:
+    """The cells of the card's table by id."""
+    lines = (SMALL / "README.md").read_text().splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if "-v0 |" in line]
+    return {cells[0]: cells[1:] for cells in rows}
+
+
+def percent(cell: str) -> float:
+    return float(cell.rstrip("%")) / 100
+
+
+@pytest.fixture(scope="module")
+def small() -> ModelPlayer:
+    player = measure.load("small")
+    assert player.max_tokens == actors.default_tokens("small")
+    return player
+
+
+def test_the_card_has_a_row_within_the_bars_for_every_registered_env() -> None:
+    table = card()
+    assert set(table) == set(legos_envs.registered())
+    for env_id, cells in table.items():
+        bar = MOST_EXACT if env_id in EXACT else MOST
+        assert max(map(percent, cells[: len(played.SETTINGS)])) <= bar, env_id
+
+
+def test_both_bundled_models_are_small_and_have_heads_for_vllm() -> None:
+    total = sum(file.stat().st_size for file in SMALL.parent.rglob("*") if file.is_file())
+    assert total < 16 * 2**20
+    assert json.loads((SMALL / "config.json").read_text())["head_dim"] >= 32
+
+
+def test_a_sample_of_the_card_holds(small: ModelPlayer) -> None:
+    table = card()
+    for one in played.measure_all(small, SAMPLE, games=12):
+        shares = [percent(cell) for cell in table[one.env_id][: len(played.SETTINGS)]]
+        assert max(one.illegal.values()) <= max(shares) + 0.1, one.env_id
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_whole_card_holds(small: ModelPlayer) -> None:
+    table = card()
+    for one in played.measure_all(small, games=64):
+        shares = [percent(cell) for cell in table[one.env_id][: len(played.SETTINGS)]]
+        assert list(one.illegal.values()) == pytest.approx(shares, abs=0.002), one.env_id
+        assert one.itself == pytest.approx(float(table[one.env_id][len(shares)]), abs=0.002), one.env_id
