@@ -14,6 +14,9 @@ BUNDLED = ("tiny", "small")
 ADAPTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names that an adapter may have over HTTP, where they become part of a path."""
 
+OBSERVATION = "{observation}"
+"""Where the message goes in a text that says how every user message is put."""
+
 
 class InferenceError(Exception):
     """Base of every error this package raises on purpose."""
@@ -67,6 +70,8 @@ class SamplingParams:
         logit_bias: added to the logits of these tokens before drawing; reported logprobs stay those of the model.
         allowed: token sequences the completion must be one of, such as the legal moves of a game; None allows anything.
             No sequence may be the beginning of another; end each with a stop token.
+        thinking_token_budget: most tokens between `<think>` and `</think>`; then the thought is closed and the answer
+            follows. -1 sets no limit. Needs a model with these tokens.
         top_logprobs: how many alternatives to report at each position.
     """
 
@@ -75,6 +80,7 @@ class SamplingParams:
     top_p: float = field(default=1.0, metadata={"gt": 0.0, "le": 1.0})
     top_k: int = field(default=0, metadata={"ge": 0})
     min_p: float = field(default=0.0, metadata={"ge": 0.0, "le": 1.0})
+    thinking_token_budget: int = field(default=-1, metadata={"ge": -1})
     seed: int | None = None
     stop_ids: frozenset[int] | None = None
     stop: tuple[str, ...] = ()

@@ -21,6 +21,8 @@ class Turn:
     is all the model read, `action_tokens` (L,) what it sampled (end token included when it was sampled),
     `logprobs` (L,) natural logs under the sampling policy at temperature 1. `policy_version` is the oldest that sampled
     a token; `token_versions` (L,) is there when new weights were published in the middle of the action.
+    `written`: places in `action_tokens` that a rule wrote and not the policy, such as the end of a thought at its
+    limit; nothing is learned from these.
     """
 
     observation: tuple[Message, ...]
@@ -33,6 +35,7 @@ class Turn:
     policy_version: int | None = None
     finish_reason: str | None = None
     token_versions: Sequence[int] | None = None
+    written: Sequence[int] | None = None
 
 
 @dataclass(slots=True)
@@ -148,7 +151,7 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
 
 def _turn_to_json(turn: Turn) -> dict[str, Any]:
     out: dict[str, Any] = {"observation": list(turn.observation), "action": turn.action, "reward": turn.reward}
-    for name in ("legal_actions", "prompt_tokens", "action_tokens", "logprobs", "token_versions"):
+    for name in ("legal_actions", "prompt_tokens", "action_tokens", "logprobs", "token_versions", "written"):
         value = getattr(turn, name)
         if value is not None:
             out[name] = [v if isinstance(v, str) else (float(v) if name == "logprobs" else int(v)) for v in value]
@@ -174,6 +177,7 @@ def episode_from_json(data: Mapping[str, Any]) -> Episode:
                 turn.get("policy_version"),
                 turn.get("finish_reason"),
                 None if "token_versions" not in turn else tuple(turn["token_versions"]),
+                None if "written" not in turn else tuple(turn["written"]),
             )
             for turn in t["turns"]
         ]

@@ -6,6 +6,7 @@ MLX is imported inside the fixtures only, so that tests of `legos_envs` run with
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,18 @@ def random_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("random_model")
     vocab_size = _save_tokenizer(folder)
     save_random_qwen3(folder, vocab_size)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def thinking_model_dir(random_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`random_model_dir` with the chat template of Qwen3, which has a thinking switch."""
+    from inference.text import RENDERERS
+
+    folder = tmp_path_factory.mktemp("thinking") / "model"
+    shutil.copytree(random_model_dir, folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": RENDERERS["qwen3"].jinja}))
     return folder
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from inference.engine.sampling import CheckedParams
+from inference.thoughts import NO_LIMIT, ThoughtLimit, ThoughtMarkers
 from inference.types import NUMBERS, ContextOverflow, SamplingParams
 
 MAX_STOPS = 16
@@ -24,8 +25,15 @@ _PLAIN = operator.attrgetter("stop_ids", "stop", "top_logprobs", *(option.name f
 class Checks:
     """The checks of one engine; parameters that were checked before are looked up."""
 
-    def __init__(self, vocab: int, context: int, eos_ids: frozenset[int], has_tokenizer: bool) -> None:
-        self.vocab, self.context = vocab, context
+    def __init__(
+        self,
+        vocab: int,
+        context: int,
+        eos_ids: frozenset[int],
+        has_tokenizer: bool,
+        thoughts: ThoughtMarkers | None = None,
+    ) -> None:
+        self.vocab, self.context, self._thoughts = vocab, context, thoughts
         self._eos_ids, self._has_tokenizer = eos_ids, has_tokenizer
         self._cache: dict[tuple[Any, int], CheckedParams] = {}
 
@@ -51,15 +59,21 @@ class Checks:
             )
         return ids
 
-    def sampling(self, params: SamplingParams, prompt_tokens: int) -> CheckedParams:
+    def sampling(self, params: SamplingParams, prompt_tokens: int, prompt: Sequence[int] = ()) -> CheckedParams:
         """The parameters as the scheduler takes them, whatever the seed.
+
+        Args:
+            params: as the request has them.
+            prompt_tokens: how long its prompt is.
+            prompt: the prompt itself, for a limit on thoughts: it may have opened one.
 
         Raises:
             ValueError: something is out of range; the message says what is accepted.
         """
         if not isinstance(params, SamplingParams):
             raise ValueError(f"sampling must be SamplingParams, got {params!r:.100}")
-        plain = params.logit_bias is None and params.allowed is None
+        limited = params.thinking_token_budget != NO_LIMIT
+        plain = params.logit_bias is None and params.allowed is None and not limited
         try:
             key = (_PLAIN(params), prompt_tokens)
             cached = self._cache.get(key) if plain else None
@@ -88,6 +102,7 @@ class Checks:
             stop=self._stop(params.stop),
             logit_bias=self._bias(params.logit_bias),
             allowed=self._allowed(params.allowed, limit),
+            thought=self._thought(params.thinking_token_budget, prompt) if limited else None,
         )
         if plain:
             if len(self._cache) >= _KEPT:
@@ -100,6 +115,14 @@ class Checks:
         if low < 0 or high >= self.vocab:
             wrong = low if low < 0 else high
             raise ValueError(f"{what} holds token id {wrong}; the model knows 0 to {self.vocab - 1}")
+
+    def _thought(self, budget: int, prompt: Sequence[int]) -> ThoughtLimit:
+        if self._thoughts is None:
+            raise ValueError(
+                f"thinking_token_budget = {budget} needs a model whose vocabulary has the tokens <think> and </think>; "
+                "this one has none: leave it out"
+            )
+        return ThoughtLimit(self._thoughts, self._thoughts.opened_by(prompt), int(budget))
 
     def _stop(self, stop: Any) -> tuple[str, ...]:
         good = isinstance(stop, tuple) and all(isinstance(s, str) and 0 < len(s) <= MAX_STOP_CHARS for s in stop)

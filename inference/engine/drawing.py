@@ -18,7 +18,8 @@ def draw_all(rows: Sequence[Row], logits: Logits) -> dict[Row, Outcome]:
     finite = np.isfinite(normalisers)
     members = [(i, j, cohort) for i, row in enumerate(rows) if finite[i] for j, cohort in enumerate(row.cohorts)]
     draws: dict[tuple[int, int], Draw] = {}
-    free = [(i, j, cohort) for i, j, cohort in members if cohort.params.allowed is None]
+    bound = {(i, j): ids for i, j, cohort in members if (ids := cohort.params.ids_after(rows[i].tokens)) is not None}
+    free = [(i, j, cohort) for i, j, cohort in members if (i, j) not in bound]
     if free:
         numbers = _numbers(rows, free)
         chosen = [i for i, _, _ in free]
@@ -27,9 +28,9 @@ def draw_all(rows: Sequence[Row], logits: Logits) -> dict[Row, Outcome]:
         for (i, j, _), drawn in zip(free, draw(selected, params, numbers)):
             draws[i, j] = drawn
     for i, j, cohort in members:
-        if cohort.params.allowed is not None:
+        if (i, j) in bound:
             [number] = _numbers(rows, [(i, j, cohort)])
-            draws[i, j] = _draw_allowed(logits[i], cohort, rows[i].tokens, number)
+            draws[i, j] = _draw_among(logits[i], cohort, bound[i, j], number)
     outcomes = {}
     for i, row in enumerate(rows):
         if finite[i]:
@@ -48,9 +49,9 @@ def _numbers(rows: Sequence[Row], members: Sequence[tuple[int, int, Cohort]]) ->
     return [uniform[end - size : end] for end, size in zip(np.cumsum(sizes).tolist(), sizes)]
 
 
-def _draw_allowed(logits: Logits, cohort: Cohort, tokens: Sequence[int], number: np.ndarray) -> Draw:
-    """Draw among the tokens that continue an allowed sequence; logits (V,)."""
-    ids = np.array(cohort.params.ids_after(tokens), dtype=np.int64)
+def _draw_among(logits: Logits, cohort: Cohort, allowed: Sequence[int], number: np.ndarray) -> Draw:
+    """Draw among some tokens, sorted by id; logits (V,)."""
+    ids = np.array(allowed, dtype=np.int64)
     bias = tuple((int(np.searchsorted(ids, t)), v) for t, v in cohort.params.logit_bias if t in ids)
     [drawn] = draw(logits[ids][None], replace(cohort.params, logit_bias=bias), [number])
     return Draw(ids[drawn.tokens], drawn.logprobs)

@@ -30,6 +30,7 @@ from inference.engine.drawing import draw_all
 from inference.engine.model_runner import Logits, ModelRunner
 from inference.engine.scheduler import Finished, Outcome, Row, Scheduler
 from inference.forward import capacity_for
+from inference.thoughts import markers_of
 from inference.types import (
     AdapterInfo,
     Completion,
@@ -115,7 +116,8 @@ class Engine:
             share=share_rows and self._runner.forward.batches,
             says=self._says,
         )
-        self._checks = Checks(self.vocab_size, self.context, self.eos_ids, tokenizer is not None)
+        thoughts = markers_of(tokenizer)
+        self._checks = Checks(self.vocab_size, self.context, self.eos_ids, tokenizer is not None, thoughts)
         self._streams: dict[int, int] = {}  # how many tokens of a request have been reported
         self._deltas: list[Delta] = []
         self._tickets: dict[int, _Ticket] = {}
@@ -146,7 +148,7 @@ class Engine:
         self._check_open()
         adapter = self._bank.find(request.adapter)
         prompt = self._prompt(request.prompt, adapter)
-        params = self._checks.sampling(request.sampling, len(prompt))
+        params = self._checks.sampling(request.sampling, len(prompt), prompt)
         self._check_room(params.max_tokens, len(prompt))
         seed = secrets.randbits(63) if request.sampling.seed is None else int(request.sampling.seed)
         request_id, self._next_id = self._next_id, self._next_id + 1

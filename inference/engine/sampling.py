@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from inference.thoughts import ThoughtLimit
 from inference.types import SamplingParams
 
 GREEDY_BELOW = 1e-4
@@ -36,17 +37,19 @@ class CheckedParams(SamplingParams):
     Attributes:
         max_tokens: the context limit included.
         allowed: sorted.
+        thought: `thinking_token_budget` for this prompt; None where there is no limit.
     """
 
     max_tokens: int
     stop_ids: frozenset[int]
     logit_bias: tuple[tuple[int, float], ...] = ()
     allowed: tuple[tuple[int, ...], ...] | None = None
+    thought: ThoughtLimit | None = None
 
     def ids_after(self, tokens: Sequence[int]) -> list[int] | None:
         """The tokens that may follow; None when any may."""
         if self.allowed is None:
-            return None
+            return [self.thought.markers.close] if self.thought and self.thought.must_close(tokens) else None
         done, begun = len(tokens), tuple(tokens)
         return sorted({ids[done] for ids in self.allowed if len(ids) > done and ids[:done] == begun})
 

@@ -15,7 +15,7 @@ from typing import Any
 from inference.engine import AsyncEngine
 from inference.server.metrics import Metrics
 from inference.server.protocol import ChatRequest, CompletionRequest, SamplingRequest, ServerError
-from inference.text import Conversations, TextEncoder, TextStream, TokenBytes
+from inference.text import Conversations, Renderer, TextEncoder, TextStream, TokenBytes
 from inference.types import Completion, ContextOverflow, Delta, Request
 
 Tops = list[list[tuple[int, float]]]
@@ -29,6 +29,7 @@ class Choice:
     request: Request
     text: TextStream
     messages: list[dict[str, str]] | None
+    talk: Conversations
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     tops: Tops = field(default_factory=list)
@@ -66,25 +67,36 @@ class CompletionHandler:
         self.bytes = TokenBytes(tokenizer)
         self._words: dict[int, str] = {}
         self.stop_ids = conversations.renderer.stop_ids
+        self._talks: dict[bool | None, Conversations] = {None: conversations}
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def chat_choices(self, body: ChatRequest, adapter: str | None) -> list[Choice]:
         """n choices of one conversation. ServerError 400 for what cannot be served."""
         messages = [message.plain() for message in body.messages]
+        talk = self._talk(body.thinking)
         try:
-            prompt = self.conversations.prompt(messages)
+            prompt = talk.prompt(messages)
         except ValueError as error:
             raise ServerError(400, f"the chat template refuses these messages: {error}"[:300]) from error
         tops = (body.top_logprobs or 0) if body.logprobs else 0
-        return self._choices(body, adapter, [prompt], body.limit, tops, messages)
+        return self._choices(body, adapter, [prompt], body.limit, tops, messages, talk)
+
+    def _talk(self, thinking: bool | None) -> Conversations:
+        """Conversations with the thinking switch on, off or left alone. ServerError 400 where there is none."""
+        if thinking not in self._talks:
+            try:
+                self._talks[thinking] = Conversations(Renderer(self.tokenizer, enable_thinking=thinking))
+            except ValueError as error:
+                raise ServerError(400, f"chat_template_kwargs.enable_thinking cannot be used: {error}") from error
+        return self._talks[thinking]
 
     def text_choices(self, body: CompletionRequest, adapter: str | None) -> list[Choice]:
         """n choices of every prompt."""
         prompt: Any = body.prompt
         several = isinstance(prompt, list) and not isinstance(prompt[0], int)
         prompts = [self._ids(one) for one in (prompt if several else [prompt])]
-        return self._choices(body, adapter, prompts, body.max_tokens, body.logprobs or 0, None)
+        return self._choices(body, adapter, prompts, body.max_tokens, body.logprobs or 0, None, self.conversations)
 
     def _ids(self, prompt: str | list[int]) -> tuple[int, ...]:
         ids = tuple(self.encoder.plain(prompt)) if isinstance(prompt, str) else tuple(prompt)
@@ -100,6 +112,7 @@ class CompletionHandler:
         limit: int | None,
         tops: int,
         messages: list[dict[str, str]] | None,
+        talk: Conversations,
     ) -> list[Choice]:
         params = body.params(
             max_tokens=limit,
@@ -110,7 +123,7 @@ class CompletionHandler:
         base = secrets.randbits(63) if body.seed is None else body.seed
         seeded = [replace(params, seed=base + number) for number in range(body.n)]
         return [
-            Choice(index, Request(prompt, one, adapter, body.stream, park=True), text, messages)
+            Choice(index, Request(prompt, one, adapter, body.stream, park=True), text, messages, talk)
             for index, (prompt, one) in enumerate(itertools.product(prompts, seeded))
             for text in [TextStream(self.tokenizer, one.stop, self.stop_ids)]
         ]
@@ -161,7 +174,7 @@ class CompletionHandler:
         piece = choice.text.push(fresh, last=True)
         self._count(event)
         if choice.messages is not None and event.finish_reason in ("stop", "length"):
-            self.conversations.remember(choice.messages, choice.request.prompt, event.tokens, choice.text.text)
+            choice.talk.remember(choice.messages, choice.request.prompt, event.tokens, choice.text.text)
         return piece
 
     def _count(self, done: Completion) -> None:

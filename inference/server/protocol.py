@@ -63,6 +63,12 @@ class TextFormat(Strict):
     type: Literal["text"]
 
 
+class TemplateOptions(Strict):
+    """Variables of the chat template, by the name that vLLM and SGLang gave the field."""
+
+    enable_thinking: bool | None = None
+
+
 class StreamOptions(Strict):
     """What a stream reports besides tokens."""
 
@@ -144,6 +150,7 @@ class ChatRequest(SamplingRequest):
     """POST /v1/chat/completions. Without `max_tokens` as many as the context has room for, as OpenAI documents it."""
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=4096)]
+    chat_template_kwargs: TemplateOptions | None = None
     max_completion_tokens: int | None = Field(None, ge=1, le=1 << 31)
     logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=20)
@@ -163,6 +170,11 @@ class ChatRequest(SamplingRequest):
     def limit(self) -> int | None:
         """Most tokens to generate."""
         return self.max_completion_tokens or getattr(self, "max_tokens")  # noqa: B009, as it comes with `_Numbers`
+
+    @property
+    def thinking(self) -> bool | None:
+        """The thinking switch; None leaves it to the template."""
+        return self.chat_template_kwargs.enable_thinking if self.chat_template_kwargs else None
 
 
 class CompletionRequest(SamplingRequest):

@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from inference.text.templates import RENDERERS, named_template, pin_clock
+from inference.thoughts import CLOSE, OPEN
 
 __all__ = ["ChatTemplate", "Layout", "choose_template"]
 
@@ -93,6 +94,14 @@ class ChatTemplate:
         except ValueError:
             return False
         return thought not in text and answer in text
+
+    def opens_thought(self) -> bool:
+        """Tell whether the generation prompt ends inside a ``<think>`` of its own."""
+        try:
+            prompt = self.layout(("user",)).texts[-1]
+        except ValueError:
+            return False
+        return prompt.rfind(OPEN) > prompt.rfind(CLOSE)
 
     def why_no_delta(self) -> str:
         """Return why a longer conversation cannot be rendered by adding to a shorter one's text; "" when it can.

@@ -17,6 +17,8 @@ from typing import Any
 
 from inference.text.encoding import TextEncoder
 from inference.text.layout import Layout, choose_template
+from inference.thoughts import OPEN, markers_of
+from inference.types import OBSERVATION
 
 __all__ = ["Conversation", "Message", "Renderer"]
 
@@ -32,7 +34,9 @@ class Renderer:
         tokenizer: of transformers (with a `tokenizers` backend) or mlx_lm's wrapper of one.
         kind: a name in `RENDERERS`, for models without a usable template. "auto" takes the tokenizer's own template
             where it can render a user message, else "chatml" where the tokenizer has its markers, else "plain".
-        enable_thinking: handed to the template; None leaves it out.
+        enable_thinking: handed to the template; None leaves it to the template. A model that cannot do as asked is
+            refused.
+        ask: how every user message is put: a text in which `{observation}` stands for the message; "" as it is.
         date_string: the date for templates that print one; constant, so that a resumed run has the same prompts.
 
     Attributes:
@@ -40,9 +44,14 @@ class Renderer:
             full.
         reason: why it is not incremental.
         stop_ids: the tokens that end a reply.
+        ask: as given.
+        thoughts: the ids of `<think>` and `</think>`, if the vocabulary has them.
+        opens_thought: whether the generation prompt ends in a thought that the template has opened.
+        reasons: whether replies are meant to be more than an action: thoughts are on, or `ask` adds to the message.
 
     Raises:
-        ValueError: an unknown kind, a kind whose markers the tokenizer lacks, or an unreadable date.
+        ValueError: an unknown kind, a kind whose markers the tokenizer lacks, a thinking switch that the template
+            does not have, an `ask` without `{observation}`, or an unreadable date.
         TypeError: a tokenizer without a backend.
     """
 
@@ -52,14 +61,31 @@ class Renderer:
         kind: str = "auto",
         enable_thinking: bool | None = None,
         *,
+        ask: str = "",
         date_string: str = "26 Jul 2024",
     ) -> None:
-        self.tokenizer = tokenizer
+        if ask and OBSERVATION not in ask:
+            raise ValueError(f"ask must hold {OBSERVATION} where the message goes, got {ask!r}")
+        self.tokenizer, self.ask = tokenizer, ask
         self._encoder = TextEncoder(tokenizer)
         options: dict[str, Any] = {"date_string": date_string}
         if enable_thinking is not None:
-            options["enable_thinking"] = enable_thinking
+            options |= {
+                "enable_thinking": enable_thinking,
+                "thinking": enable_thinking,
+            }  # a few families say `thinking`
         self.kind, self._template = choose_template(tokenizer, kind, options, self._encoder.markers)
+        self.thoughts = markers_of(tokenizer)
+        self.opens_thought = self._template.opens_thought()
+        off, on = (
+            self._generation_prompt(kind, {**options, "enable_thinking": b, "thinking": b}) for b in (False, True)
+        )
+        thinks = on != off and self._template.layout(("user",)).texts[-1] == on
+        self.reasons = bool(ask) or thinks or self.opens_thought
+        if enable_thinking is not None and on == off and enable_thinking != self.opens_thought:
+            only = "'on'" if self.opens_thought else "'off'"
+            what = "always opens a thought" if self.opens_thought else "has no enable_thinking"
+            raise ValueError(f"this model's chat template {what}: thinking must be 'auto' or {only}")
         self._has_system_role = self._template.accepts("system", "user")
         self._trimmed = frozenset(role for role in ("system", "user", "assistant") if self._template.trims(role))
         self._drops_thoughts = self._template.drops_thoughts()
@@ -107,7 +133,10 @@ class Renderer:
         return (*prompt_ids, *sampled_ids, *delta)
 
     def reply(self, sampled_ids: Sequence[int]) -> str:
-        """Return a reply's text without its end token; other markers, such as ``<think>``, stay as text."""
+        """Return a reply's text without its end token; other markers, such as ``<think>``, stay as text.
+
+        A thought that the template has opened begins with its ``<think>``: cut off, it would else pass for an answer.
+        """
         return self._reply(tuple(sampled_ids))
 
     def encode(self, text: str) -> list[int]:
@@ -123,7 +152,13 @@ class Renderer:
 
     def _decode_reply(self, ids: tuple[int, ...]) -> str:
         kept = ids[:-1] if ids and ids[-1] in self.stop_ids else ids
-        return self.tokenizer.decode(list(kept), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        text: str = self.tokenizer.decode(list(kept), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return OPEN + text if self.opens_thought else text
+
+    def _generation_prompt(self, kind: str, options: dict[str, Any]) -> str:
+        """What stands after a user message under some options of the template."""
+        _, template = choose_template(self.tokenizer, kind, options, self._encoder.markers)
+        return template.layout(("user",)).texts[-1] if template.accepts("user") else ""
 
     def _render_start(self, messages: tuple[tuple[str, str], ...], system: str | None) -> tuple[int, ...]:
         if not messages:
@@ -150,6 +185,8 @@ class Renderer:
         ids = list(pieces[0][0])
         for slot, (_, spaces), (piece, _) in zip(layout.slots, pieces, pieces[1:], strict=False):
             role, content = pairs[slot]
+            if self.ask and role == "user":
+                content = self.ask.replace(OBSERVATION, content)
             ids += self._encoder.plain(spaces + (content.strip() if role in self._trimmed else content))
             ids += piece
         return ids

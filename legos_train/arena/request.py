@@ -88,7 +88,8 @@ def actor_of(role: str, entry: sections.ActorEntry, default: Actor, slots: Itera
     model = entry.model or (actors.POLICY if trained else actors.BASE)
     warm = entry.temperature if entry.temperature is not None else (default.temperature if trained else 0.0)
     tokens = entry.max_tokens or default.max_tokens
-    return Actor(role, entry.system_prompt, warm, tokens, model, entry.trainable, default.top_p)
+    limit = default.thinking_tokens if tokens == default.max_tokens else None
+    return Actor(role, entry.system_prompt, warm, tokens, model, entry.trainable, default.top_p, limit)
 
 
 def make_slot(

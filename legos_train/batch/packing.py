@@ -32,6 +32,8 @@ def pack(
     cut, a cut turn is another turn), turns sampled more than `max_staleness` versions before `policy_version`, turns
     without action tokens, and with `mask_truncated` turns that the token limit ended ("cut").
 
+    Tokens that a rule wrote instead of the policy (`Turn.written`) are left out, too, and count as forced.
+
     skip_forced: the tokens at the end of an action that the sampler gave a probability above 1 minus this are left out,
         and with them what no other token needs of the rows: after the one digit of a move all is closing bracket and
         end, and prompts with different digits become one row. Forced tokens before stay: their row is there anyway, and
@@ -113,11 +115,13 @@ def pack(
     texts = list(contexts)
     if known:
         counters.off_legal = int((values["legal"] == known.nothing).sum())
-    if skip_forced:
-        free = values["old_logprobs"].astype(np.float64) <= math.log1p(-skip_forced)
+    own = np.ones(counters.action_tokens, dtype=bool)
+    own[[begin + place for begin, new in zip(np.cumsum(sizes) - sizes, sampled) for place in new.written]] = False
+    if skip_forced or not own.all():
+        free = own & (values["old_logprobs"].astype(np.float64) <= math.log1p(-skip_forced))
         last = np.full(len(sampled), -1)
         np.maximum.at(last, values["sequence"][free], within[free])
-        keep = within <= last[values["sequence"]]
+        keep = own & (within <= last[values["sequence"]])
         counters.forced_tokens = int((~keep).sum())
         counters.forced_turns = len(sampled) - len(np.unique(values["sequence"][keep]))
         values = {name: array[keep] for name, array in values.items()}
@@ -145,6 +149,7 @@ class _Sampled:
     trajectory: tuple[int, int]
     legal: Sequence[int] = ()
     row: int = -1
+    written: Sequence[int] = ()
 
     def continues(self, earlier: _Sampled) -> bool:
         """The prefix rule: this prompt begins with everything the earlier turn read and said."""
@@ -200,7 +205,7 @@ def _sample(turn: Turn, advantage: float, trajectory: tuple[int, int], where: Ca
     versions = [version] * len(action) if turn.token_versions is None else turn.token_versions
     if len(versions) != len(action):
         raise ValueError(f"{where()} has {len(action)} action tokens but {len(versions)} token versions")
-    return _Sampled(prompt, action, logprobs, float(advantage), versions, trajectory)
+    return _Sampled(prompt, action, logprobs, float(advantage), versions, trajectory, written=turn.written or ())
 
 
 def _dropped(turn: Turn, size: int, limit: int | None, version: int | None, staleness: int | None) -> str | None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from inference.text import RENDERERS
+from inference.thoughts import THINKING
+from legos_train.players import replies
 
 ENV = "an id of `legos envs list`, module:Name-v0 or file.py:Name-v0"
 
@@ -71,6 +73,27 @@ class Parser(argparse.ArgumentParser):
         return options, rest
 
 
+def add_asking(p: Parser) -> None:
+    """The options of `eval`, `tournament` and `play` for how models and endpoints are asked."""
+    p.add_argument(
+        "--thinking",
+        choices=tuple(THINKING),
+        default="auto",
+        help="whether models think before they answer, for chat templates with that switch; to endpoints it is sent as "
+        "chat_template_kwargs.enable_thinking (default: auto, what the template does by itself)",
+    )
+    p.number(
+        "--thinking-tokens",
+        help="most tokens of a thought, of --max-tokens; to endpoints as thinking_token_budget (default: no own limit)",
+    )
+    p.value(
+        "--reply",
+        default="env",
+        metavar="TEMPLATE",
+        help=f"how answers are asked for: {', '.join(replies.REPLIES)}, or your own text with {{observation}} in it",
+    )
+
+
 def add_playing(p: Parser) -> None:
     """The options that `eval` and `tournament` share: how games are played, and where they are kept."""
     p.number("--seed", help="first seed; the same seed deals the same games", default=0, metavar="S")
@@ -90,6 +113,7 @@ def add_playing(p: Parser) -> None:
         metavar="NAME",
         help=f"how conversations become tokens: {', '.join(RENDERERS)}; auto uses the model's chat template",
     )
+    add_asking(p)
     p.env_arguments("constructor argument of every env, or of the one called ENV", "[ENV:]NAME=VALUE")
     p.add_argument(
         "--seat",

@@ -16,12 +16,12 @@ from typing import Any
 import legos_envs
 from inference import InferenceError
 from legos_envs import Episode
-from legos_train.cli.arguments import ENV, Parser
+from legos_train.cli.arguments import ENV, Parser, add_asking
 from legos_train.cli.play_table import Left, PlaySession
 from legos_train.config import parse_assignments
 from legos_train.evaluation import outcomes
 from legos_train.observe import plain_text
-from legos_train.players import words
+from legos_train.players import replies, words
 
 WIDEST, LONGEST = 100, 600
 """Columns of text at most; characters of an answer that is shown when the game is over."""
@@ -52,6 +52,7 @@ def make_parser() -> Parser:
     )
     p.value("--opponent", default="random", metavar="POLICY", help="who takes all other seats, including judges")
     p.number("--seed", metavar="S", help="replay the deal of this seed (default: a new one)")
+    add_asking(p)
     p.env_arguments()
     return p
 
@@ -59,7 +60,8 @@ def make_parser() -> Parser:
 def run(arguments: Sequence[str]) -> int:
     p = make_parser()
     options = p.parse_args(arguments)
-    env: Any = legos_envs.make(options.env, **parse_assignments(options.arg, "--arg"))
+    args = replies.formatted(parse_assignments(options.arg, "--arg"), options.reply, options.env)
+    env: Any = legos_envs.make(options.env, **args)
     env.reset(seed=0)
     roles = {agent: info.get("role", agent) for agent, info in env.infos.items()}
     chosen = {str(k): str(v) for k, v in parse_assignments(options.seat, "--seat").items()}
@@ -77,7 +79,12 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(env: Any, who: dict[str, str], options: Any) -> int:
-    cast = words.Cast(env)
+    cast = words.Cast(
+        env,
+        thinking=options.thinking,
+        thinking_tokens=options.thinking_tokens,
+        ask=replies.read_reply(options.reply).ask,
+    )
     try:
         players = {agent: None if policy == "human" else cast.player(policy) for agent, policy in who.items()}
         seed = secrets.randbits(31) if options.seed is None else options.seed

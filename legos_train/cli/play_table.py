@@ -206,7 +206,7 @@ class ModelSeat:
         from inference import ContextOverflow, Request
 
         player, prompt = self.player, self._prompt(decision)
-        room = player.max_tokens if player.context is None else min(player.max_tokens, player.context - len(prompt))
+        room = player.room(prompt)
         if room < 1:
             return ""
         sampling = player.sampling(room, decision.seed)

@@ -68,6 +68,8 @@ class SamplingSettings(Section):
     """Sample from the likeliest tokens that together have this probability; 1: from all."""
     max_tokens: int | None = Field(None, ge=1)
     """Most tokens of one action; by default 12 with the bundled model, which only names a move, else 1024."""
+    thinking_tokens: int | None = Field(None, ge=0)
+    """Most tokens of a thought, of `max_tokens`; then it is closed and the action follows. None: no own limit."""
 
 
 class OptimSettings(Section):

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from tyro.conf import Suppress
 
 from inference.text import RENDERERS
+from inference.thoughts import THINKING
 from legos_train.config.sections import (
     ActorEntry,
     AsyncSettings,
@@ -37,10 +38,12 @@ from legos_train.credit import METHODS, CreditSettings
 from legos_train.errors import ConfigError
 from legos_train.league import LeagueSettings
 from legos_train.loss import LossSettings
-from legos_train.players import actors
+from legos_train.players import actors, replies
 from legos_train.settings import Section
 
 if TYPE_CHECKING:
+    from inference.text import Renderer
+
     RendererName = str
 else:
     RendererName = Literal["auto", *RENDERERS]
@@ -61,6 +64,12 @@ class TrainConfig(Section):
     """Adapter weights to start from: an adapter directory or a run directory."""
     renderer: RendererName = "auto"
     """How conversations become tokens; `auto` takes the model's own chat template."""
+    thinking: Literal["auto", "on", "off"] = "auto"
+    """Whether the model thinks before it answers, for chat templates with that switch (`enable_thinking`); auto: what
+    the template does by itself."""
+    reply: str = "env"
+    """How answers are asked for: `env` (as the environment does), `bracket`, `boxed`, `boxed_reasoning` (step by step,
+    then `boxed`), `spiral` (the prompt of that paper), or a text of your own with `{observation}` in it."""
     train_roles: tuple[str, ...] = ()
     """Roles whose actions are trained on; empty: every seat that the environment declares trainable."""
     steps: int = Field(250, ge=1)
@@ -132,6 +141,12 @@ class TrainConfig(Section):
         if self.monitor.action == "raise_kl" and not self.loss.kl:
             raise ValueError("monitor.action = 'raise_kl' multiplies loss.kl, which is 0: give it a value")
         self._check_credit()
+        replies.read_reply(self.reply)
+        if (limit := self.sampling.thinking_tokens) is not None and limit >= self.action_tokens:
+            raise ValueError(
+                f"sampling.thinking_tokens ({limit}) must be less than sampling.max_tokens ({self.action_tokens}), "
+                "which counts thought and action"
+            )
         if self.batch_size % self.grouped:
             raise ValueError(f"batch_size ({self.batch_size}) must be a multiple of group_size ({self.grouped})")
         return self
@@ -165,11 +180,27 @@ class TrainConfig(Section):
 
     @property
     def envs(self) -> tuple[EnvEntry, ...]:
-        """The environments with `env_args` merged in."""
-        if not self.env_args:
-            return self.env
-        only = self.env[0]
-        return (only.model_copy(update={"args": {**only.args, **self.env_args}}),)
+        """The environments with `env_args` and the action format of `reply` merged in."""
+        entries = [entry.model_copy(update={"args": {**entry.args, **self.env_args}}) for entry in self.env]
+        return tuple(entry.model_copy(update={"args": self.formatted(entry)}) for entry in entries)
+
+    def formatted(self, entry: EnvEntry | HeldOutEntry) -> dict[str, Any]:
+        """The constructor arguments of an env with the action format of `reply`."""
+        args = entry.arguments if isinstance(entry, HeldOutEntry) else entry.args
+        return replies.formatted(args, self.reply, entry.label)
+
+    def make_renderer(self, tokenizer: Any) -> Renderer:
+        """How conversations become tokens of this run's model.
+
+        Raises:
+            ConfigError: the model's chat template cannot do it.
+        """
+        from inference.text import Renderer
+
+        try:
+            return Renderer(tokenizer, self.renderer, THINKING[self.thinking], ask=replies.read_reply(self.reply).ask)
+        except ValueError as error:
+            raise ConfigError(f"{self.model}: {error}") from None
 
     @property
     def title(self) -> str:

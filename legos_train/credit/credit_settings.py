@@ -25,6 +25,11 @@ class CreditSettings(Section):
     """Methods of single roles, instead of `name`: a table `[credit.roles]`, `proposer = "rae"`."""
     decay: float = Field(0.95, ge=0, lt=1)
     """Decay of RAE's moving baseline."""
+    bias_correction: bool = True
+    """`rae`: divide the moving baseline by 1 - decay^n; off, it creeps up from 0, as in the paper."""
+    baseline_update: Literal["batch", "game", "game_first"] = "batch"
+    """`rae`: the baseline moves after the batch, after every game (as in the authors' code), or before every game is
+    compared with it (as in the paper)."""
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount by turns from the end."""
     pseudo_count: float = Field(2.0, ge=0)

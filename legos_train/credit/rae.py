@@ -8,6 +8,8 @@ Three things differ from the paper, which starts its moving average at 0 and upd
 * then its m returns are folded in at once, `ema <- decay ** m * ema + (1 - decay ** m) * mean(returns)`. This is the
   mean of the paper's update over every order of the m returns (for m = 1 it is the update), so neither the order in
   which episodes finish nor the number of workers changes the baseline.
+
+`bias_correction=False` and `baseline_update="game"` or `"game_first"` undo them, for a strict replication.
 """
 
 from __future__ import annotations
@@ -17,25 +19,38 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from legos_envs.records import Episode
-from legos_train.credit.assigner import Advantages, check_method, check_unit, mean, method, trained, turn_discounts
+from legos_train.credit.assigner import (
+    Advantages,
+    check_choice,
+    check_method,
+    check_unit,
+    mean,
+    method,
+    trained,
+    turn_discounts,
+)
 
+UPDATES = ("batch", "game", "game_first")
 Key = tuple[str, str]  # (env id, role)
 
 
 class Baselines:
-    """Bias-corrected exponential moving averages, one per (env id, role)."""
+    """Exponential moving averages, one per (env id, role); they start at 0, which `bias_correction` makes up for."""
 
-    def __init__(self, decay: float = 0.95) -> None:
+    def __init__(self, decay: float = 0.95, bias_correction: bool = True) -> None:
         if not 0.0 <= decay < 1.0:
             raise ValueError(f"decay must be at least 0 and less than 1, got {decay!r}")
-        self.decay = decay
+        self.decay, self.bias_correction = decay, bias_correction
         self._ema: dict[Key, float] = {}
         self._count: dict[Key, int] = {}
 
     def __call__(self, env_id: str, role: str) -> float:
         """The baseline of a role; 0 before its first return."""
         count = self._count.get((env_id, role), 0)
-        return self._ema[env_id, role] / (1.0 - self.decay**count) if count else 0.0
+        if not count:
+            return 0.0
+        ema = self._ema[env_id, role]
+        return ema / (1.0 - self.decay**count) if self.bias_correction else ema
 
     def fold(self, values: Mapping[Key, Sequence[float]]) -> None:
         """Take in a batch of values per key; the order of the values does not matter."""
@@ -76,6 +91,11 @@ class RAECredit:
     environment and role with decay d, and n how many it has seen; b is 0 before the first. Every batch is scored first;
     then the mean of its k returns is folded in.
 
+    The paper's own rule is `bias_correction = false` (b = m) with `baseline_update = "game_first"`: k = 1 game at a
+    time in the order of the batch, m is updated first and then subtracted. The authors' published code subtracts the
+    baseline from before the game: that is `baseline_update = "game"`. The advantages of `"game_first"` are d times
+    those of `"game"`, since R - (d m + (1 - d) R) = d (R - m).
+
     When: roles that are paid differently, and one episode per deal. In a tournament too, where a place in the bracket
     may have no peer. On Kuhn poker with a payoff of 2 for sitting first, a settled baseline divides the variance of the
     gradient by 3 (docs/credit.md).
@@ -84,11 +104,14 @@ class RAECredit:
     Leduc poker `grpo` was ahead (docs/credit.md).
 
     Source: Liu et al. 2025, "SPIRAL", arXiv 2506.24119, section 3; here with a bias correction and one update per
-    batch.
+    batch, unless these are switched off.
 
     Args:
         decay: of the moving average, in [0, 1).
         gamma: in [0, 1]; 1 gives every turn of a trajectory the same advantage.
+        bias_correction: divide the average by 1 - d^n.
+        baseline_update: when the average moves. `batch`: after the batch; `game`: after every game, which is compared
+            with the average from before it; `game_first`: before every game is compared.
 
     Raises:
         ValueError: a value is out of range.
@@ -96,12 +119,28 @@ class RAECredit:
 
     name = "rae"
 
-    def __init__(self, decay: float = 0.95, gamma: float = 1.0) -> None:
-        self.baselines = Baselines(decay)
+    def __init__(
+        self, decay: float = 0.95, gamma: float = 1.0, bias_correction: bool = True, baseline_update: str = "batch"
+    ) -> None:
+        self.baselines = Baselines(decay, bias_correction)
         self.gamma = check_unit("gamma", gamma)
+        self.baseline_update = check_choice("baseline_update", baseline_update, UPDATES)
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
-        """See `CreditAssigner.assign`. The baselines move afterwards: each call is one batch."""
+        """See `CreditAssigner.assign`; updated after every game, the advantages depend on the order of the episodes."""
+        if self.baseline_update == "batch":
+            return self._scored(episodes)
+        if self.baseline_update == "game":
+            return [advantages for episode in episodes for advantages in self._scored([episode])]
+        out = []
+        for episode in episodes:
+            for trajectory in trained(episode):
+                self.baselines.fold({(episode.env_id, trajectory.role): [trajectory.total]})
+            out += self._scored([episode], fold=False)
+        return out
+
+    def _scored(self, episodes: Sequence[Episode], *, fold: bool = True) -> list[Advantages]:
+        """Compares with the baselines as they are; then folds the returns in."""
         seen: dict[Key, list[float]] = defaultdict(list)
         out: list[Advantages] = []
         for episode in episodes:
@@ -112,7 +151,8 @@ class RAECredit:
                 centred = total - self.baselines(episode.env_id, trajectory.role)
                 advantages[trajectory.agent] = centred * turn_discounts(len(trajectory.turns), self.gamma)
             out.append(advantages)
-        self.baselines.fold(seen)
+        if fold:
+            self.baselines.fold(seen)
         return out
 
     def state_dict(self) -> dict[str, Any]:

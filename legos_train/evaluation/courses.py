@@ -137,9 +137,11 @@ def _held_out(entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -
     own, settings = Arena(arena.model), config.eval
     default = arena.default
     warmth = default.temperature if entry.temperature is None else entry.temperature
-    own.default = replace(default, temperature=warmth, max_tokens=entry.max_tokens or default.max_tokens)
+    tokens = entry.max_tokens or default.max_tokens
+    limit = default.thinking_tokens if tokens == default.max_tokens else None
+    own.default = replace(default, temperature=warmth, max_tokens=tokens, thinking_tokens=limit)
     try:
-        own.add_env(entry.label, entry.id, args=entry.arguments, options=entry.options)
+        own.add_env(entry.label, entry.id, args=config.formatted(entry), options=entry.options)
         slot = own.envs[entry.label]
         env, info_sets = _opened(slot, played=entry.opponent is not None)
     except (ValueError, TypeError, LookupError, OSError, ImportError, RuntimeError) as error:

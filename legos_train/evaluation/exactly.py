@@ -239,7 +239,7 @@ class ExactResults:
         if (table := code_table(env, word)) is not None:
             return table, None
         player = self.player(pairing.env, pairing.args, word)
-        if not hasattr(player, "renderer"):
+        if not hasattr(player, "renderer") or player.renderer.reasons:  # who reasons first has no such probabilities
             return None, None
         infos = exact.info_sets(env.game)
         if len(infos) > MANY_POSITIONS:

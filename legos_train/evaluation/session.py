@@ -19,7 +19,7 @@ from legos_train.evaluation.outcomes import competitive, sides_of
 from legos_train.evaluation.playing import Stage
 from legos_train.evaluation.summary import Row, comparisons, row
 from legos_train.observe import ProgressLine
-from legos_train.players import actors, words
+from legos_train.players import actors, replies, words
 
 Played = list[tuple[Pairing, list[Record]]]
 """Pairings with the records of their games, in the order of the schedule."""
@@ -39,13 +39,19 @@ class Session:
 
     def __init__(self, options: argparse.Namespace):
         self.options = options
-        self.envs = env_words(options.env, options.arg)
+        self.envs = {
+            title: word._replace(args=replies.formatted(word.args, options.reply, title))
+            for title, word in env_words(options.env, options.arg).items()
+        }
         self.fixed = {key: str(value) for key, value in parse_assignments(options.seat, "--seat").items()}
         self.cast = words.Cast(
             temperature=options.temperature,
             max_tokens=options.max_tokens,
             renderer=options.renderer,
             system=options.system,
+            thinking=options.thinking,
+            thinking_tokens=options.thinking_tokens,
+            ask=replies.read_reply(options.reply).ask,
             timeout=options.timeout,
             connections=options.connections,
             body=parse_assignments(options.body, "--body"),
@@ -181,6 +187,7 @@ class Session:
     def facts(self) -> dict[str, Any]:
         """What decided the results beside envs and policies."""
         names = ("games", "samples", "seed", "temperature", "judge_temperature", "max_tokens", "system", "renderer")
+        names += ("thinking", "thinking_tokens", "reply")
         values = {name: getattr(self.options, name) for name in names if hasattr(self.options, name)}
         return {"version": legos_envs.__version__, **values, "seats": self.fixed, "body": self.cast.body}
 

@@ -1,8 +1,8 @@
 from . import actors as actors
+from . import replies as replies
 from . import words as words
 from .actors import Actor as Actor
 from .background import Background as Background
-from .background import wait_for as wait_for
 from .player import Engines as Engines
 from .player import ModelPlayer as ModelPlayer
 from .player import Player as Player

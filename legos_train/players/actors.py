@@ -29,6 +29,7 @@ class Actor:
             (`"random"`, `"optimal"`, `"scripted:NAME"`, `"runs/x@best"`, an endpoint's URL `"http://host/v1#model"`),
             or a function from a `legos_envs.Decision` to the text of the action, which may be a coroutine function.
         trainable: off, the role plays but teaches nothing. Only what `"policy"` says is ever trained on.
+        thinking_tokens: most tokens of a thought, of `max_tokens`; None: no limit of its own.
     """
 
     role: str
@@ -38,6 +39,7 @@ class Actor:
     model: str | Policy = POLICY
     trainable: bool = True
     top_p: float = 1.0
+    thinking_tokens: int | None = None
 
     def __post_init__(self) -> None:
         if not self.role:

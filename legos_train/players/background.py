@@ -73,16 +73,16 @@ class Background:
             self._thread.join()
             self._loop.close()
 
+    @staticmethod
+    def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
+        """The coroutine's result, in a notebook too, where an event loop is running already."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(coroutine)
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(asyncio.run, coroutine).result()
+
 
 async def _await(awaitable: Awaitable[T]) -> T:
     return await awaitable
-
-
-def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The coroutine's result, in a notebook too, where an event loop is running already."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, coroutine).result()

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from inference import RequestRefused, ServerUnavailable
 from inference.client import BadAnswer, retry
+from inference.types import OBSERVATION
 from legos_envs import Decision
 from legos_train.players.actors import TOKENS
 from legos_train.players.background import Background
@@ -47,6 +48,7 @@ class Endpoint:
         temperature: of sampling.
         max_tokens: most tokens of one action.
         system: put before every conversation.
+        ask: how every message to the model is put: a text with `{observation}` in it; "" as it is.
         timeout: seconds for one attempt, after which the server has stalled and is asked again.
         retry: how often and how long to ask again after 408, 409, 425, 429, 5xx, lost connections, stalls and answers
             that are none. Others (a wrong key, no such model) are final.
@@ -65,6 +67,7 @@ class Endpoint:
         temperature: float = 1.0,
         max_tokens: int = TOKENS,
         system: str | None = None,
+        ask: str = "",
         timeout: float = 120.0,
         retry: retry.Retry | None = None,
         connections: int = 32,
@@ -72,7 +75,7 @@ class Endpoint:
         transport: Any = None,
     ):
         self.url, self.model = split(spec)
-        self.system, self.timeout, self.retry = system, timeout, retry or PATIENT
+        self.system, self.ask, self.timeout, self.retry = system, ask, timeout, retry or PATIENT
         self._options: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
         self._optional = {"temperature", "seed"}
         self._more = dict(body or {})
@@ -102,6 +105,10 @@ class Endpoint:
 
     async def _ask(self, decision: Decision) -> Reply:
         messages = [dict(message) for message in decision.messages]
+        if self.ask:
+            for message in messages:
+                if message["role"] == "user":
+                    message["content"] = self.ask.replace(OBSERVATION, message["content"])
         if self.system is not None and (not messages or messages[0]["role"] != "system"):
             messages.insert(0, {"role": "system", "content": self.system})
         self._gate = self._gate or asyncio.Semaphore(self._connections)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from inference import Completion, Request, SamplingParams
+from inference.thoughts import NO_LIMIT, ThoughtLimit
 from legos_envs import Policy
+from legos_train.errors import PolicyError
 from legos_train.players.actors import TOKENS
 
 if TYPE_CHECKING:  # policies of code and endpoints need no tokenizer
@@ -25,16 +28,46 @@ class ModelPlayer:
     max_tokens: int = TOKENS
     system: str | None = None
     context: int | None = None
+    thinking_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        limit = self.thinking_tokens
+        if limit is not None and limit >= self.max_tokens:
+            raise PolicyError(
+                f"thinking_tokens ({limit}) must be less than max_tokens ({self.max_tokens}), which counts thought and "
+                "action"
+            )
+        if limit is not None and self.renderer.thoughts is None:
+            raise PolicyError(
+                f"thinking_tokens = {limit} needs a model whose vocabulary has the tokens <think> and </think>; leave "
+                "it out"
+            )
+
+    def room(self, prompt: Sequence[int]) -> int:
+        """How many tokens an answer may have; less than 1 where the prompt has outgrown the context."""
+        return self.max_tokens if self.context is None else min(self.max_tokens, self.context - len(prompt))
 
     def sampling(self, max_tokens: int, seed: int) -> SamplingParams:
-        """How one action is drawn."""
+        """How one action is drawn. Where the context leaves less room, it is the thought that gets shorter."""
+        budget = NO_LIMIT
+        if self.thinking_tokens is not None:
+            budget = max(0, self.thinking_tokens - max(0, self.max_tokens - max_tokens))
         return SamplingParams(
             max_tokens=max_tokens,
             temperature=self.temperature,
             top_p=self.top_p,
             seed=seed,
             stop_ids=self.renderer.stop_ids,
+            thinking_token_budget=budget,
         )
+
+    def written(self, prompt: Sequence[int], tokens: Sequence[int], sampling: SamplingParams) -> list[int] | None:
+        """The places in a reply that the limit on thoughts wrote, not the model; None where there are none."""
+        markers, budget = self.renderer.thoughts, sampling.thinking_token_budget
+        if budget == NO_LIMIT or markers is None:
+            return None
+        at = ThoughtLimit(markers, markers.opened_by(prompt), budget).closed_at(tokens)
+        return None if at is None else [at]
 
 
 Player = ModelPlayer | Policy

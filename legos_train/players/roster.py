@@ -59,13 +59,16 @@ class Roster:
             actor.max_tokens or TOKENS,
             actor.system_prompt or None,
             self.context,
+            actor.thinking_tokens,
         )
 
     def _other(self, actor: Actor, label: str, make_env: Callable[[], AECEnv]) -> Player:
         assert isinstance(actor.model, str)
         key = (label, actor.temperature, actor.max_tokens)
         if key not in self._cast:
-            self._cast[key] = Cast(make_env(), temperature=actor.temperature, max_tokens=actor.max_tokens)
+            self._cast[key] = Cast(
+                make_env(), temperature=actor.temperature, max_tokens=actor.max_tokens, ask=self.renderer.ask
+            )
         return self._cast[key].player(actor.model)
 
     def close(self) -> None:

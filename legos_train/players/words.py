@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pettingzoo import AECEnv
 
 from inference import BUNDLED
+from inference.thoughts import THINKING
 from legos_envs import Policy, policies
 from legos_train.errors import PolicyError
 
@@ -44,6 +45,9 @@ class Cast:
         max_tokens: most tokens of one action; by default 12 of the bundled model, 1024 of others.
         renderer: how conversations become tokens; `auto` takes the model's chat template.
         system: put before every conversation of models and endpoints.
+        thinking: `on`, `off`, or `auto` for what the chat template does by itself, of models and endpoints.
+        thinking_tokens: most tokens of a thought, of `max_tokens`; None: no limit of its own.
+        ask: how every prompt is put to models and endpoints, see `replies`; "" as it is.
         timeout: seconds for one attempt at an endpoint.
         connections: requests under way at one endpoint.
         body: more fields of the requests to endpoints.
@@ -57,13 +61,17 @@ class Cast:
         max_tokens: int | None = None,
         renderer: str = "auto",
         system: str | None = None,
+        thinking: str = "auto",
+        thinking_tokens: int | None = None,
+        ask: str = "",
         timeout: float = 120.0,
         connections: int = 32,
         body: Mapping[str, Any] | None = None,
     ):
         self.env = env
         self.temperature, self.max_tokens, self.renderer, self.system = temperature, max_tokens, renderer, system
-        self.timeout, self.connections, self.body = timeout, connections, dict(body or {})
+        self.thinking, self.thinking_tokens, self.ask = thinking, thinking_tokens, ask
+        self.timeout, self.connections, self.body = timeout, connections, {**self._thinking_body(), **(body or {})}
         self._engines: dict[str, tuple[Any, Any]] = {}
         self._endpoints: dict[tuple[str, float], Endpoint] = {}
         self._models: dict[str, ModelPlayer] = {}
@@ -103,6 +111,8 @@ class Cast:
             return {}
         warmth = self.temperature if temperature is None else temperature
         sampling = {"temperature": warmth, "max_tokens": self.max_tokens, "system": self.system}
+        asked = {"thinking": self.thinking, "thinking_tokens": self.thinking_tokens, "ask": self.ask}
+        sampling |= {name: value for name, value in asked.items() if value not in ("auto", None, "")}
         if is_endpoint(spec):
             return {**sampling, "body": self.body} if self.body else sampling
         base, adapter = locate(spec)
@@ -112,6 +122,15 @@ class Cast:
 
             own["weights"] = base_digest(Path(base))[:12]
         return {**sampling, **own}
+
+    def _thinking_body(self) -> dict[str, Any]:
+        """The thinking switch and its limit as fields of a request, by the names that vLLM gave them."""
+        body: dict[str, Any] = {}
+        if self.thinking != "auto":
+            body["chat_template_kwargs"] = {"enable_thinking": THINKING[self.thinking]}
+        if self.thinking_tokens is not None:
+            body["thinking_token_budget"] = self.thinking_tokens
+        return body
 
     def _endpoint(self, spec: str, temperature: float) -> Endpoint:
         from legos_train.players.endpoint import Endpoint
@@ -123,6 +142,7 @@ class Cast:
                     temperature=temperature,
                     max_tokens=self.max_tokens or TOKENS,
                     system=self.system,
+                    ask=self.ask,
                     timeout=self.timeout,
                     connections=self.connections,
                     body=self.body,
@@ -134,19 +154,31 @@ class Cast:
     def _model(self, base: str, adapter: Path | None) -> ModelPlayer:
         from inference import Engine
         from inference.text import Renderer
-        from legos_train.players.player import ModelPlayer
 
+        room = self.max_tokens or default_tokens(base)
         if base not in self._engines:
             engine = Engine.load(base)
-            self._engines[base] = engine, Renderer(engine.tokenizer, self.renderer)
+            try:
+                renderer = Renderer(engine.tokenizer, self.renderer, THINKING[self.thinking], ask=self.ask)
+            except ValueError as error:
+                engine.close()
+                raise PolicyError(f"{base}: {error}") from None
+            self._engines[base] = engine, renderer
         engine, renderer = self._engines[base]
         name = None
         if adapter is not None:
             name = str(adapter)
             weights, scale, version = read_weights(adapter)
             engine.publish(name, weights, scale=scale, version=version)
-        room = self.max_tokens or default_tokens(base)
-        return ModelPlayer(engine, renderer, name, self.temperature, max_tokens=room, system=self.system)
+        return ModelPlayer(
+            engine,
+            renderer,
+            name,
+            self.temperature,
+            max_tokens=room,
+            system=self.system,
+            thinking_tokens=self.thinking_tokens,
+        )
 
     def revive(self) -> None:
         """Endpoints that were given up are asked again."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pettingzoo import AECEnv
 
-from inference import Completion, ContextOverflow, Request
+from inference import Completion, ContextOverflow, Request, SamplingParams
 from legos_envs import Decision, Episode, Runner
 from legos_train.players import Background, Engines, ModelPlayer, Player, actors
 from legos_train.rollout.jobs import Job
@@ -33,6 +33,8 @@ class LiveEpisode:
     conversations: dict[str, Conversation] = field(default_factory=dict)
 
 
+Flight = tuple[LiveEpisode, Decision, ModelPlayer, tuple[int, ...], SamplingParams]
+"""What is being answered: by whom, to which prompt, drawn how."""
 Done = Callable[[int, Episode, Mapping[str, bool]], None]
 Failed = Callable[[int, BaseException], None]
 
@@ -82,7 +84,7 @@ class Rollouts:
             failed: called with index and error when a policy or an engine failed on an episode, which is then given up;
                 without it the error is raised.
         """
-        flying: dict[tuple[int, int], tuple[LiveEpisode, Decision, ModelPlayer, tuple[int, ...]]] = {}
+        flying: dict[tuple[int, int], Flight] = {}
         engines: dict[int, Engines] = {}
         queue = list(enumerate(jobs))[::-1]
         ready: dict[int, LiveEpisode] = {}  # by index: two answers of one episode may come in one step
@@ -191,7 +193,8 @@ class Rollouts:
                     conversation = Conversation(player.renderer, player.system)
                     game.conversations[decision.agent] = conversation
                 prompt = conversation.prompt(decision.messages)
-                key = self._submit(player, prompt, decision)
+                sampling = player.sampling(player.room(prompt), decision.seed)
+                key = self._submit(player, prompt, sampling)
                 if key is None:  # an overflow is this seat's invalid move, not the end of everybody's episode
                     game.runner.answer(
                         decision, "", prompt_tokens=prompt, action_tokens=(), logprobs=(), finish_reason="overflow"
@@ -199,23 +202,27 @@ class Rollouts:
                     moved = True
                     continue
                 engines[id(player.engine)] = player.engine
-                submitted.append((key, (game, decision, player, prompt)))
+                submitted.append((key, (game, decision, player, prompt, sampling)))
         return submitted
 
     @staticmethod
-    def _submit(player: ModelPlayer, prompt: tuple[int, ...], decision: Decision) -> tuple[int, int] | None:
-        room = player.max_tokens if player.context is None else min(player.max_tokens, player.context - len(prompt))
-        if room < 1:
+    def _submit(player: ModelPlayer, prompt: tuple[int, ...], sampling: SamplingParams) -> tuple[int, int] | None:
+        if sampling.max_tokens is not None and sampling.max_tokens < 1:
             return None
         try:
-            number = player.engine.submit(Request(prompt, player.sampling(room, decision.seed), player.adapter))
+            number = player.engine.submit(Request(prompt, sampling, player.adapter))
         except ContextOverflow:
             return None
         return id(player.engine), number
 
     @staticmethod
     def _answer(
-        completion: Completion, game: LiveEpisode, decision: Decision, player: ModelPlayer, prompt: tuple[int, ...]
+        completion: Completion,
+        game: LiveEpisode,
+        decision: Decision,
+        player: ModelPlayer,
+        prompt: tuple[int, ...],
+        sampling: SamplingParams,
     ) -> LiveEpisode:
         if completion.finish_reason == "error":
             raise RuntimeError(f"the engine failed on {decision.agent!r}: {completion.error}")
@@ -229,6 +236,7 @@ class Rollouts:
             policy_version=min(completion.token_versions or [completion.policy_version]),
             token_versions=completion.token_versions,
             finish_reason=completion.finish_reason,
+            written=player.written(prompt, completion.tokens, sampling),
         )
         return game
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from inference import Engine, load
 from inference.forward import fastblas
-from inference.text import Renderer
 from legos_train.arena import Arena, EnvSlot, actor_of, make_sampler
 from legos_train.config import TrainConfig
 from legos_train.credit import CreditAssigner, PerEnv, PerRole
@@ -48,11 +47,13 @@ def build(
         raise ConfigError("asynchronous.enabled must be off with several ranks: each of them plays and trains")
     arena = arena_of(config, arena)
     courses = courses_of(arena, config)
-    best = followed(config.eval.best, courses)
     model, tokenizer, _ = load(config.model)
     fastblas.set_threads(config.threads)
     engine = Engine(model, tokenizer, max_rows=config.max_rows)
-    renderer = Renderer(tokenizer, config.renderer)
+    renderer = config.make_renderer(tokenizer)
+    if renderer.reasons:  # the probabilities of actions are those of a policy that answers at once
+        courses = [replace(course, info_sets=None) for course in courses]
+    best = followed(config.eval.best, courses)
     backend = MLXBackend(model, config, world) if backend is None else backend
     check_capabilities(config, backend.capabilities)
     learner = Learner(backend, config)
@@ -108,7 +109,9 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
     arena.batch_size, arena.group_size = config.batch_size, config.grouped
     arena.train_roles = config.train_roles
     s = config.sampling
-    arena.default = Actor(actors.ANYBODY, "", s.temperature, config.action_tokens, actors.POLICY, True, s.top_p)
+    arena.default = Actor(
+        actors.ANYBODY, "", s.temperature, config.action_tokens, actors.POLICY, True, s.top_p, s.thinking_tokens
+    )
     if not arena.envs:
         arena.from_config = True
         for entry in config.envs:

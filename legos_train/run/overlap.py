@@ -23,7 +23,6 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from inference import Engine
-from inference.text import Renderer
 from legos_envs import Episode
 from legos_envs.records import episode_from_json
 from legos_train.arena import Arena
@@ -84,7 +83,7 @@ class ThreadGenerator:
         engine = Engine(parts.base, parts.engine.tokenizer, max_rows=config.max_rows)
         return LocalGenerator(
             engine,
-            Renderer(engine.tokenizer, config.renderer),
+            config.make_renderer(engine.tokenizer),
             {name: slot.make for name, slot in parts.arena.envs.items()},
             scale=config.lora.scale,
             context=config.context,

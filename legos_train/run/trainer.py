@@ -12,7 +12,7 @@ from legos_train.arena import Arena, EpisodeRequest
 from legos_train.batch import Batch, pack
 from legos_train.disk import crashpoint
 from legos_train.errors import ConfigError, NothingToLearn, TrainingError
-from legos_train.players import wait_for
+from legos_train.players import Background
 from legos_train.rollout import Job, filters
 from legos_train.run.parts import Parts
 from legos_train.run.payoff_games import fill_payoffs
@@ -86,7 +86,7 @@ class Trainer:
             raise ConfigError(
                 "filter.draw_retries is for Arena's own generate_rollouts; play drawn episodes again there"
             )
-        return wait_for(arena.generate_rollouts(requests))
+        return Background.wait_for(arena.generate_rollouts(requests))
 
     def next_requests(self, step: int) -> list[EpisodeRequest]:
         """What the arena wants played; before that, the games that `psro` needs for its payoff matrix."""

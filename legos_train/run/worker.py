@@ -19,7 +19,6 @@ import mlx.core as mx
 
 from inference import Engine
 from inference.forward import fastblas
-from inference.text import Renderer
 from legos_envs.records import episode_to_json
 from legos_train.config import from_dict
 from legos_train.rollout import Job, LocalGenerator, env_maker, serving_jobs
@@ -33,7 +32,7 @@ def build(start: dict[str, Any]) -> LocalGenerator:
     envs = {label: env_maker(env["id"], env["args"]) for label, env in start["envs"].items()}
     return LocalGenerator(
         engine,
-        Renderer(engine.tokenizer, config.renderer),
+        config.make_renderer(engine.tokenizer),
         envs,
         scale=config.lora.scale,
         context=config.context,

@@ -39,6 +39,34 @@ def test_rae_is_the_papers_update_for_one_return_a_batch():
         assert rae.baselines("G", "first") == pytest.approx(ema / (1 - 0.95**n))
 
 
+@pytest.mark.parametrize(
+    ("update", "expected"),
+    [
+        # m: 0 -> .5 -> -.25 -> 1.375 with decay .5; A = R - (m from before the game)
+        ("game", [1.0, -1.5, 3.25]),
+        # the same m, and A = R - (m with the game in it)
+        ("game_first", [0.5, -0.75, 1.625]),
+        # A = R in the first batch, whatever m becomes
+        ("batch", [1.0, -1.0, 3.0]),
+    ],
+)
+def test_rae_as_in_the_paper_by_hand(update: str, expected: list[float]):
+    rae = make_credit("rae", decay=0.5, bias_correction=False, baseline_update=update)
+    given = rae.assign([match(1.0), match(-1.0), match(3.0)])
+    assert [a["first"].tolist() for a in given] == [[value, value] for value in expected]  # two turns
+    assert [a["second"].tolist() for a in given] == [[-value] for value in expected]
+    after = {"batch": 0.875 * 1.0}.get(update, 1.375)  # (1 - .5 ** 3) * mean of the three
+    assert rae.baselines("G", "first") == after
+    again = make_credit("rae", decay=0.5, bias_correction=False, baseline_update=update)
+    again.load_state_dict(json.loads(json.dumps(rae.state_dict())))
+    assert again.assign([match(2.0)])[0]["first"].tolist() == rae.assign([match(2.0)])[0]["first"].tolist()
+
+
+def test_rae_refuses_an_unknown_update():
+    with pytest.raises(ValueError, match=r"baseline_update must be one of 'batch', 'game', 'game_first', got 'epoch'"):
+        make_credit("rae", baseline_update="epoch")
+
+
 def test_rae_fold_is_the_mean_over_all_orders():
     from itertools import permutations
 
@@ -242,7 +270,8 @@ def test_errors_say_what_to_do():
     with pytest.raises(ValueError, match=r"unknown credit method 'hierarchical'.*did you mean 'hierarchical_grpo'"):
         make_credit("hierarchical")
     with pytest.raises(
-        TypeError, match=r"'rae' has no option 'decey' \(did you mean 'decay'\?\); it takes decay, gamma"
+        TypeError,
+        match=r"'rae' has no option 'decey' \(did you mean 'decay'\?\); it takes decay, gamma, bias",
     ):
         make_credit("rae", decey=0.9)
     for name, options in [
