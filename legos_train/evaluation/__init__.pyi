@@ -2,7 +2,6 @@ from . import crossplay as crossplay
 from . import exactly as exactly
 from . import leaderboard as leaderboard
 from . import outcomes as outcomes
-from .courses import Course as Course
 from .courses import courses_of as courses_of
 from .courses import followed as followed
 from .duel import head_to_head as head_to_head

@@ -172,7 +172,7 @@ def test_the_command_line_names_held_out_envs(capsys: pytest.CaptureFixture[str]
 def test_the_transfer_example_trains_on_games_and_measures_problems(tmp_path: Path) -> None:
     data = merged(preset("spiral", smoke=True), read_toml(TRANSFER))
     problems = Path(__file__).parents[1] / "envs/data/gsm8k.jsonl"
-    config = from_dict({**data, "run_dir": tmp_path / "run", "batch_size": 4})
+    config = from_dict(merged(data, {"run_dir": tmp_path / "run", "batch_size": 2, "eval": {"games": 2}}))
     gsm8k, *games = config.eval.env
     assert (gsm8k.id, gsm8k.source, gsm8k.args["split"], gsm8k.games) == ("GSM8K-v0", "hf", "test", 200)
     entries = [replace_entry(gsm8k, source=str(problems), games=3, max_tokens=16)]
