@@ -186,8 +186,10 @@ class Session:
 
     def facts(self) -> dict[str, Any]:
         """What decided the results beside envs and policies."""
-        names = ("games", "samples", "seed", "temperature", "judge_temperature", "max_tokens", "system", "renderer")
-        names += ("thinking", "thinking_tokens", "reply")
+        names = (
+            *("games", "samples", "seed", "temperature", "judge_temperature", "max_tokens", "system", "renderer"),
+            *("thinking", "thinking_tokens", "reply"),
+        )
         values = {name: getattr(self.options, name) for name in names if hasattr(self.options, name)}
         return {"version": legos_envs.__version__, **values, "seats": self.fixed, "body": self.cast.body}
 

@@ -32,7 +32,9 @@ def chat(server: Live, **body: object) -> dict:
 def test_the_switch_and_the_limit(thinker: Live) -> None:
     markers = thinker.core._parts["renderer"].thoughts
     plain, off = chat(thinker), chat(thinker, chat_template_kwargs={"enable_thinking": False})
-    assert chat(thinker, chat_template_kwargs={"enable_thinking": True})["prompt_token_ids"] == plain["prompt_token_ids"]
+    assert (
+        chat(thinker, chat_template_kwargs={"enable_thinking": True})["prompt_token_ids"] == plain["prompt_token_ids"]
+    )
     extra = off["prompt_token_ids"][len(plain["prompt_token_ids"]) :]
     assert (extra[0], extra[-2]) == (markers.open, markers.close) or markers.close in extra  # an empty thought
     begun = [*plain["prompt_token_ids"], markers.open]
