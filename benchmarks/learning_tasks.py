@@ -48,7 +48,7 @@ def _steps(steps: int, batch: int, *more: str) -> tuple[str, ...]:
 
 SMALL: tuple[str, ...] = (
     *("--model", "small", "--lora.rank", "16", "--optim.lr", "1e-3", "--optim.lr-end", "0.2"),
-    *("--loss.kl", "0.02", "--loss.kl-end", "none", "--average.kind", "none", "--sampling.max-tokens", "64"),
+    *("--loss.kl", "0.02", "--loss.kl-end", "None", "--average.kind", "none", "--sampling.max-tokens", "64"),
     *("--eval.every", "25", "--eval.games", "64", "--checkpoint.every", "0"),
 )
 GROUP = ("--credit.name", "grpo", "--group-size", "8")
