@@ -11,8 +11,9 @@ import legos_envs
 from legos_envs.policies import make_policy
 from legos_envs.scoring.sandbox import run
 from legos_envs.tasks.code import code_gen
-from legos_envs.tasks.code.code_gen import FAILED, UnitTest, read_tests, reference_results, results_of, same
 from legos_envs.tasks.code.code_items import ITEMS
+from legos_envs.tasks.code.running import FAILED, reference_results, results_of, same
+from legos_envs.tasks.code.unit_tests import UnitTest, read_tests
 from legos_envs.testing import check_env
 
 CLAMP = ITEMS["clamp"]  # wrong programs: no lower bound, no upper bound, upper bound one too low

@@ -43,8 +43,8 @@ A program that breaks off, or takes more than `seconds` or 64 MiB for all calls 
 
 ## End
 
-After both have answered. `info["item"]` is the name of the function, `info["index"]` the number of a generated
-exercise; the coder's info has `passed` (0 to 1) and `error` (why the
+After both have answered. `info["item"]` is the name of the function, and `info["index"]` the number of a generated
+exercise. The coder's info has `passed` (0 to 1) and `error` (why the
 program did not run, or None), the tester's `tests`, `right` and `caught`. `info["outcome"]` is `"solved"` when the
 coder's function is right on all hidden calls, else `"failed"`.
 
@@ -54,7 +54,16 @@ coder's function is right on all hidden calls, else `"failed"`.
 first 4 of the values", with drawn names and constants. `source="written"` are 24 harder ones written by hand.
 
 `split="train"` and `split="test"` keep training and test apart: a fifth of what there is to write, by a hash of the
-description and not of the function's name, is for testing. Needs `pip install "legos[tasks]"`.
+description and not of the function's name, is for testing.
+
+Any other `source` is a data set of yours: a `.jsonl`, `.json` or `.parquet` file, `"hf:NAME"`, or a list of mappings,
+with a description (`prompt`), a right program (`code`) and tests (`tests`: lines `assert f(1) == 2`). `fields="mbpp"`
+and `fields="humaneval"` read these data sets as they are; a mapping such as `{"prompt": "text"}` says what others call
+the fields. The program is run on its tests when the env is made; rows whose program fails there, or whose tests are not
+such lines, are bad rows. Programs that are almost right are made by changing one operator, constant or function of the
+right one; where none can be made, the tester is paid nothing and `info["trainable"]` is False for it.
+
+Needs `pip install "legos[tasks]"`.
 
 ## Scripted players
 
@@ -79,19 +88,18 @@ Lipton and Sayward, 1978. The exercises are this project's own.
 
 from __future__ import annotations
 
-import ast
-import json
-import warnings
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from legos_envs import arguments
-from legos_envs.play import Decision
 from legos_envs.scoring import sandbox
 from legos_envs.table import InvalidMove, Rules, Seat, Table
-from legos_envs.tasks.code import generated
+from legos_envs.tasks.code import generated, source_items
+from legos_envs.tasks.code.code_gen_players import PLAYERS
 from legos_envs.tasks.code.code_items import ITEMS, Item
+from legos_envs.tasks.code.mutants import mutants
+from legos_envs.tasks.code.running import reference_results, results_of, same
+from legos_envs.tasks.code.unit_tests import UnitTest, read_tests
 from legos_envs.tasks.splits import SPLITS, of_split
 from legos_envs.text_env import TextEnv
 
@@ -99,38 +107,21 @@ KINDS = sandbox.KINDS  # the constructor has an argument of the module's name
 GENERATED = "generated"
 SOURCES = (GENERATED, "written")
 SCORERS = ("reference", "tester")
-MAX_LINE = 500
-FAILED = object()
-"""Stands for a result that is no value: the call raised something, or gave what JSON cannot hold."""
-HARNESS = """
-import json as json_
-results_ = []
-for call_ in calls_:
-    try:
-        results_.append(json_.dumps({name}(*call_)))
-    except Exception:
-        results_.append(None)
-results_
-"""
-
-
-class UnitTest(NamedTuple):
-    """A test: what a call should give."""
-
-    call: list[Any]
-    result: Any
 
 
 class CodeGen(TextEnv):
     """A coder and a tester work from one description; programs run in a sandbox.
 
     Args:
-        source: `"generated"` or `"written"`: which exercises.
-        split: `"all"`, `"train"` or `"test"`.
+        source: `"generated"`, `"written"`, or a data set of yours.
+        split: `"all"`, `"train"` or `"test"`; of a Hugging Face data set, its own split.
         coder_scored_by: `"reference"` or `"tester"`: whose calls the coder's function is tried on.
         max_tests: how many of the tester's lines count, 1 to 20.
         seconds: how long one program may run, over all its calls, 0.05 to 30.
         sandbox: `"monty"`, or `"os"`: full Python behind bubblewrap or sandbox-exec (see `legos_envs.scoring`).
+        fields: what your source calls the task's fields: a mapping, `"mbpp"` or `"humaneval"`.
+        config: of a Hugging Face data set.
+        bad_rows: `"refuse"` or `"skip"`.
     """
 
     name = "CodeGen-v0"
@@ -138,25 +129,36 @@ class CodeGen(TextEnv):
     seats = {"coder_0": Seat("coder"), "tester_0": Seat("tester")}
     reset_options = {
         "item": "the name of an exercise written by hand",
-        "index": "which generated exercise, from 0",
+        "index": "which exercise, from 0, of those that are generated or of your source",
     }
+
+    scripted_players = PLAYERS
 
     def __init__(
         self,
-        source: str = GENERATED,
+        source: Any = GENERATED,
         split: str = "all",
         coder_scored_by: str = "reference",
         max_tests: int = 5,
         seconds: float = 2.0,
         sandbox: str = "monty",
+        fields: str | Mapping[str, str] | None = None,
+        config: str | None = None,
+        bad_rows: str = "refuse",
         **kwargs: Any,
     ):
-        self.source = arguments.one_of("source", source, SOURCES)
-        self.split = arguments.one_of("split", split, SPLITS)
         self.coder_scored_by = arguments.one_of("coder_scored_by", coder_scored_by, SCORERS)
         self.max_tests = arguments.whole("max_tests", max_tests, 1, 20)
         self.seconds = arguments.real("seconds", seconds, 0.05, 30)
         self.sandbox = arguments.one_of("sandbox", sandbox, KINDS)
+        self.items: Sequence[Item] | None = None
+        if isinstance(source, str) and source in SOURCES:
+            arguments.one_of("split", split, SPLITS)
+            if source == "written":
+                self.items = of_split(tuple(ITEMS.values()), split, lambda item: item.spec)
+        else:
+            self.items = source_items.open_items(source, fields, split, config, bad_rows, self.sandbox, SOURCES)
+        self.split = split
         super().__init__(**kwargs)
 
     def play(self, table: Table) -> Rules[None]:
@@ -175,8 +177,11 @@ class CodeGen(TextEnv):
                 table.note("coder_0", trainable=False)
             table.note("coder_0", passed=passed, error=error)
         if tests is not None:
-            right, caught = self._worth(item, tests)
-            table.reward("tester_0", right / len(tests) * caught / len(item.wrong))
+            wrong = item.wrong or mutants(item, self.sandbox)
+            right, caught = self._worth(item, tests, wrong)
+            table.reward("tester_0", right / len(tests) * caught / max(len(wrong), 1))
+            if not wrong:  # a zero that no test could have changed
+                table.note("tester_0", trainable=False)
             table.note("tester_0", tests=len(tests), right=right, caught=caught)
         table.note(item=item.name, outcome="solved" if passed == 1 else "failed")
 
@@ -186,9 +191,10 @@ class CodeGen(TextEnv):
             if name not in ITEMS:
                 raise ValueError(arguments.unknown("option item:", str(name), list(ITEMS)))
             return ITEMS[name]
-        if self.source == "written" and index is None:
-            written = of_split(tuple(ITEMS.values()), self.split, lambda item: item.spec)
-            return written[int(table.rng.integers(len(written)))]
+        if self.items is not None:
+            last = len(self.items) - 1
+            at = table.rng.integers(last + 1) if index is None else arguments.whole("option index", index, 0, last)
+            return self.items[int(at)]
         index = generated.draw_index(table.rng, self.split) if index is None else index
         item = generated.exercise(index).item
         table.note(index=index)
@@ -227,133 +233,8 @@ class CodeGen(TextEnv):
         cases = [case for case in tests if case is not None]
         return sum(self._passes(code, item, cases)) / len(cases) if cases else 0.0
 
-    def _worth(self, item: Item, tests: list[UnitTest | None]) -> tuple[int, int]:
+    def _worth(self, item: Item, tests: list[UnitTest | None], wrong: Sequence[str]) -> tuple[int, int]:
         """How many tests are right, and how many of the wrong programs fail one of those."""
         cases = [case for case in tests if case is not None]
         right = [case for case, passed in zip(cases, self._passes(item.reference, item, cases)) if passed]
-        return len(right), sum(not all(self._passes(code, item, right)) for code in item.wrong) if right else 0
-
-
-def results_of(
-    code: str, name: str, calls: Sequence[list[Any]], seconds: float = 2.0, kind: str = "monty"
-) -> tuple[list[Any], str | None]:
-    """What a program's function gives for each call, `FAILED` where it gives nothing, and why if it did not run.
-
-    Only the arguments go into the sandbox: no program can find out there what is expected of it.
-    """
-    ran = sandbox.run(code + HARNESS.format(name=name), {"calls_": list(calls)}, seconds=seconds, kind=kind)
-    reply = ran.value if ran.ok and isinstance(ran.value, list) and len(ran.value) == len(calls) else None
-    if reply is None:
-        return [FAILED] * len(calls), ran.error or "ValueError: the program put something else in place of its results"
-    return [_value(text) for text in reply], None
-
-
-def _value(text: Any) -> Any:
-    if not isinstance(text, str):
-        return FAILED
-    try:
-        return sandbox.plain(json.loads(text))
-    except (ValueError, RecursionError):
-        return FAILED
-
-
-def same(value: Any, expected: Any) -> bool:
-    """Whether a result is the expected one. Types count (`1` is not `True`), but whole floats are their integers."""
-    if type(value) is not type(expected):
-        return {type(value), type(expected)} == {int, float} and value == expected
-    if isinstance(value, list):
-        return len(value) == len(expected) and all(map(same, value, expected))
-    if isinstance(value, dict):
-        return value.keys() == expected.keys() and all(same(value[key], expected[key]) for key in value)
-    return value is not FAILED and value == expected
-
-
-def reference_results(item: Item, kind: str = "monty") -> list[Any]:
-    """What the reference of an exercise gives on its calls."""
-    return _reference_results(item.reference, item.name, json.dumps(item.calls), kind)
-
-
-@lru_cache(1 << 12)
-def _reference_results(code: str, name: str, calls: str, kind: str) -> list[Any]:
-    return results_of(code, name, json.loads(calls), kind=kind)[0]
-
-
-def read_tests(text: str, name: str, most: int) -> list[UnitTest | None]:
-    """The tests in a text: one for each of the first `most` lines that begin with `assert`, None for an unreadable one.
-
-    Nothing of it is run: arguments and results are literals.
-    """
-    lines = [line.strip() for line in text.splitlines()]
-    return [_read_test(line, name) for line in [line for line in lines if line.startswith("assert ")][:most]]
-
-
-def _read_test(line: str, name: str) -> UnitTest | None:
-    """The case that a line states: `assert f(...) == ...`, `assert f(...)` or `assert not f(...)`."""
-    if len(line) > MAX_LINE:
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a needless backslash
-            (statement,) = ast.parse(line).body
-        assert isinstance(statement, ast.Assert)
-        match statement.test:
-            case ast.Compare(call, [ast.Eq() | ast.Is()], [result]):
-                value = ast.literal_eval(result)
-            case ast.UnaryOp(ast.Not(), call):
-                value = False
-            case call:
-                value = True
-        assert isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == name
-        assert not call.keywords
-        return UnitTest(_plain([ast.literal_eval(part) for part in call.args]), _plain(value))
-    except (AssertionError, ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None
-
-
-def _plain(value: Any) -> Any:
-    """As it comes back from the sandbox."""
-    return json.loads(json.dumps(sandbox.plain(value)))
-
-
-# --- scripted players ------------------------------------------------------------------------------------------------
-
-
-def _item_of(decision: Decision) -> Item:
-    prompt, index = decision.messages[0]["content"], decision.info.get("index")
-    known = ITEMS.values() if index is None else [generated.exercise(index).item]
-    for item in known:
-        if f"\n{item.signature}\n{item.spec}" in prompt:
-            return item
-    raise ValueError(f"the scripted players know the exercises of the box only; got {prompt[:200]!r}")
-
-
-def _asserts(item: Item, count: int, right: bool) -> str:
-    pairs = list(zip(item.calls, reference_results(item)))[:count]
-    return "\n".join(f"assert {item.name}({str(call)[1:-1]}) == {value if right else 'b'!r}" for call, value in pairs)
-
-
-def _good(decision: Decision) -> str:
-    item = _item_of(decision)
-    return f"```python\n{item.reference}\n```" if decision.role == "coder" else _asserts(item, 5, True)
-
-
-def _almost(decision: Decision) -> str:
-    return f"```python\n{_item_of(decision).wrong[0]}\n```" if decision.role == "coder" else _good(decision)
-
-
-def _single(decision: Decision) -> str:
-    return _asserts(_item_of(decision), 1, True) if decision.role == "tester" else _good(decision)
-
-
-def _poor(decision: Decision) -> str:
-    item = _item_of(decision)
-    if decision.role == "coder":
-        return f"{item.signature}\n    return None"
-    return _asserts(item, 5, False)
-
-
-def _random(decision: Decision) -> str:
-    return (_good, _almost, _single, _poor)[decision.seed % 4](decision)
-
-
-CodeGen.scripted_players = {"random": _random, "good": _good, "almost": _almost, "single": _single, "poor": _poor}
+        return len(right), sum(not all(self._passes(code, item, right)) for code in wrong) if right else 0

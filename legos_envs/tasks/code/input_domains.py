@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,5 +66,36 @@ class Text:
         return "".join([self.alphabet[i] for i in picked])
 
 
-Domain = tuple[Int | Ints | Text, ...]
+@dataclass(frozen=True)
+class Like:
+    """A value like one of the examples, which are JSON: of the same kinds, at every depth, and not much larger."""
+
+    examples: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"a value like {' or '.join(self.examples[:2])}"
+
+    def holds(self, value: Any) -> bool:
+        return any(_alike(value, json.loads(example)) for example in self.examples)
+
+    def draw(self, rng: np.random.Generator) -> Any:
+        return json.loads(self.examples[int(rng.integers(len(self.examples)))])
+
+
+def _alike(value: Any, example: Any) -> bool:
+    if type(value) is not type(example):
+        return False
+    if isinstance(value, int | float):
+        return abs(value) <= max(100, 2 * abs(example))
+    if isinstance(value, str):
+        return len(value) <= max(30, 2 * len(example))
+    if isinstance(value, dict):
+        value, example = list(value.values()), list(example.values())
+    if isinstance(value, list):
+        fits = len(value) <= max(12, 2 * len(example))
+        return fits and all(any(_alike(part, other) for other in example) for part in value)
+    return True
+
+
+Domain = tuple[Int | Ints | Text | Like, ...]
 """The kinds of a function's arguments, in their order."""

@@ -5,12 +5,19 @@ All were written for this project.
 
 from __future__ import annotations
 
+import ast
+import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from legos_envs.tasks.code.input_domains import Domain, Int, Ints, Text
+from numpy.random import Generator
+
+from legos_envs.tasks.code.code_items import Item
+from legos_envs.tasks.code.input_domains import Domain, Int, Ints, Like, Text
+from legos_envs.tasks.code.mutants import mutants
+from legos_envs.tasks.code.running import reference_results, results_of, same
 
 FILE = Path(__file__).with_name("data") / "patches.toml"
 
@@ -26,6 +33,8 @@ class PatchItem:
     reference: str
     witness: tuple[Any, ...] | None = None
     """Arguments that show the bug; None when there is none."""
+    partial: bool = False
+    """Whether the reference may fail on arguments of the domain; these then count as outside of it."""
 
     def holds(self, arguments: Any) -> bool:
         """Whether these are arguments of the stated domain."""
@@ -35,9 +44,25 @@ class PatchItem:
 
     def told(self) -> str:
         """Specification and domain, for a prompt."""
-        parameters = self.code.partition("(")[2].partition(")")[0].split(", ")
+        functions = [node for node in ast.parse(self.code).body if isinstance(node, ast.FunctionDef)]
+        parameters = [part.arg for node in functions if node.name == self.name for part in node.args.args]
         lines = [f"- {parameter}: {part}" for parameter, part in zip(parameters, self.domain)]
         return "\n".join([f"`{self.name}` {self.spec}", "Arguments:", *lines])
+
+
+def patch_of(item: Item, rng: Generator) -> PatchItem:
+    """An exercise as a function to mend: three times in four with a bug, where one can be made."""
+    bugs = mutants(item) if rng.integers(4) else ()
+    code = reference = ast.unparse(ast.parse(item.reference))
+    witness = None
+    if bugs:
+        code = bugs[int(rng.integers(len(bugs)))]
+        results, _ = results_of(code, item.name, item.calls)
+        shown = [call for call, *pair in zip(item.calls, results, reference_results(item)) if not same(*pair)]
+        witness = tuple(shown[0])
+    values = zip(*[[json.dumps(value) for value in call] for call in item.calls])
+    domain = tuple([Like(tuple(dict.fromkeys(examples))) for examples in values])
+    return PatchItem(item.name, f"should do this: {item.spec}", domain, code, reference, witness, partial=True)
 
 
 def _read(row: dict[str, Any]) -> PatchItem:

@@ -55,7 +55,9 @@ reference cannot be run the episode is `"unscored"`.
 ## Arguments
 
 With `variant="patch"` the functions are by default generated, of the 24 families of `CodeGen-v0`, three in four with a
-bug; `source="written"` are 20 written by hand, of which 15 have one.
+bug; `source="written"` are 20 written by hand, of which 15 have one. Any other `source` is a data set of yours, as for
+`CodeGen-v0`: the bug is one changed operator, constant or function, arguments must be like those of the tests (of the
+same kinds, not much larger), and those on which the right program fails count as out of the domain.
 
 `split="train"` and `split="test"` keep training and test apart: a fifth of the words, rules and functions (by a hash of
 word, rule or what the function returns) is for testing.
@@ -95,14 +97,16 @@ al., 2023, "Tensor Trust" (arXiv:2311.01011). The functions are this project's o
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from legos_envs import arguments, parsing
 from legos_envs.scoring import sandbox
 from legos_envs.table import InvalidMove, Rules, Seat, Table, Unscored
-from legos_envs.tasks.code import generated, leaks, red_blue_players
-from legos_envs.tasks.code.patch_items import BY_NAME, ITEMS, PatchItem
+from legos_envs.tasks.code import generated, leaks, red_blue_players, source_items
+from legos_envs.tasks.code.code_items import Item
+from legos_envs.tasks.code.patch_items import BY_NAME, ITEMS, PatchItem, patch_of
 from legos_envs.tasks.code.red_blue_data import POLICIES, SECRETS, Probe, ReplyRule, draw_probe, says
 from legos_envs.tasks.splits import SPLITS, of_split
 from legos_envs.tasks.talk import excerpt, remember
@@ -136,8 +140,11 @@ class RedBlue(TextEnv):
         exchanges: how many messages the attacker may send, 1 to 20; not for `patch`.
         probes: how many honest questions the defender gets, 0 to 20; not for `patch`.
         max_chars: how much of a message or reply the other side gets to read.
-        source: `"generated"` or `"written"`: which functions, for `patch`.
-        split: `"all"`, `"train"` or `"test"`.
+        source: `"generated"`, `"written"`, or a data set of yours: which functions, for `patch`.
+        split: `"all"`, `"train"` or `"test"`; of a Hugging Face data set, its own split.
+        fields: what your source calls the task's fields: a mapping, `"mbpp"` or `"humaneval"`.
+        config: of a Hugging Face data set.
+        bad_rows: `"refuse"` or `"skip"`.
 
     Raises:
         ValueError: an argument is out of its range, or a reset option belongs to another variant.
@@ -152,7 +159,7 @@ class RedBlue(TextEnv):
         "secret": "the word that is guarded, with variant 'secret'",
         "forbidden": "a word never to be said, with variant 'policy'",
         "item": "the name of the function written by hand to mend, with variant 'patch'",
-        "index": "which generated function to mend, from 0, with variant 'patch'",
+        "index": "which function to mend, from 0, generated or of your source, with variant 'patch'",
     }
     scripted_players = red_blue_players.PLAYERS
 
@@ -162,16 +169,27 @@ class RedBlue(TextEnv):
         exchanges: int = 3,
         probes: int = 2,
         max_chars: int = 2000,
-        source: str = "generated",
+        source: Any = SOURCES[0],
         split: str = "all",
+        fields: str | Mapping[str, str] | None = None,
+        config: str | None = None,
+        bad_rows: str = "refuse",
         **kwargs: Any,
     ):
         self.variant = arguments.one_of("variant", variant, VARIANTS)
         self.exchanges = arguments.whole("exchanges", exchanges, 1, 20)
         self.probes = arguments.whole("probes", probes, 0, 20)
         self.max_chars = arguments.whole("max_chars", max_chars, 1, self.max_action_chars)
-        self.source = arguments.one_of("source", source, SOURCES)
-        self.split = arguments.one_of("split", split, SPLITS)
+        self.items: Sequence[PatchItem | Item] | None = None
+        if isinstance(source, str) and source in SOURCES:
+            arguments.one_of("split", split, SPLITS)
+            if source == "written":
+                self.items = of_split(ITEMS, split, lambda item: item.spec)
+        elif variant == "patch":
+            self.items = source_items.open_items(source, fields, split, config, bad_rows, "monty", SOURCES)
+        else:
+            raise ValueError(f"source is for variant 'patch'; this is {variant!r}, and source is {source!r}")
+        self.split = split
         self.hidden_information = variant == "secret"  # type: ignore[misc]  # else nothing is dealt to one side alone
         if variant == "patch":
             sandbox.run("0")  # says now, not in mid-episode, when the interpreter is not installed
@@ -266,9 +284,11 @@ class RedBlue(TextEnv):
         name, index = table.options.get("item"), table.options.get("index")
         if name is not None:
             return BY_NAME[arguments.one_of("option item", name, tuple(BY_NAME))]
-        if self.source == "written" and index is None:
-            written = of_split(ITEMS, self.split, lambda item: item.spec)
-            return written[int(table.rng.integers(len(written)))]
+        if self.items is not None:
+            last = len(self.items) - 1
+            at = table.rng.integers(last + 1) if index is None else arguments.whole("option index", index, 0, last)
+            found = self.items[int(at)]
+            return patch_of(found, table.rng) if isinstance(found, Item) else found
         index = generated.draw_index(table.rng, self.split) if index is None else index
         item = generated.exercise(index).patch
         table.note(index=index)
@@ -342,6 +362,8 @@ def _verdict(item: PatchItem, patch: str, given: Any) -> Result:
         return False, "out of domain"
     call = f"\n\n{item.name}(*{given!r})"  # plain numbers, strings and lists: what the domain holds
     truth = sandbox.run(item.reference + call, seconds=SECONDS)
+    if not truth.ok and item.partial:
+        return False, "out of domain"
     if not truth.ok:
         raise Unscored(f"the reference of {item.name} was not run: {truth.error}")
     got = sandbox.run(patch + call, seconds=SECONDS)

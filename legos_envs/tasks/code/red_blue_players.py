@@ -97,7 +97,12 @@ def _item(decision: Decision) -> PatchItem | None:
     prompt, index = decision.messages[0]["content"], decision.info.get("index")
     if "```python" not in prompt:
         return None
-    return BY_NAME[prompt.partition("`")[2].partition("`")[0]] if index is None else exercise(index).patch
+    if index is not None:
+        return exercise(index).patch
+    name = prompt.partition("`")[2].partition("`")[0]
+    if name not in BY_NAME:
+        raise ValueError(f"the scripted players know the functions of the box only; got {name!r}")
+    return BY_NAME[name]
 
 
 def _bracketed(decision: Decision, action: str) -> str:

@@ -1,0 +1,57 @@
+"""Scripted players of the coding env. They know the exercises of the box."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from legos_envs.play import Decision
+from legos_envs.tasks.code import generated
+from legos_envs.tasks.code.code_items import ITEMS, Item
+from legos_envs.tasks.code.running import reference_results
+
+
+def _item_of(decision: Decision) -> Item:
+    prompt, index = decision.messages[0]["content"], decision.info.get("index")
+    known = ITEMS.values() if index is None else [generated.exercise(index).item]
+    for item in known:
+        if f"\n{item.signature}\n{item.spec}" in prompt:
+            return item
+    raise ValueError(f"the scripted players know the exercises of the box only; got {prompt[:200]!r}")
+
+
+def _asserts(item: Item, count: int, right: bool) -> str:
+    pairs = list(zip(item.calls, reference_results(item)))[:count]
+    return "\n".join(f"assert {item.name}({str(call)[1:-1]}) == {value if right else 'b'!r}" for call, value in pairs)
+
+
+def _good(decision: Decision) -> str:
+    item = _item_of(decision)
+    return f"```python\n{item.reference}\n```" if decision.role == "coder" else _asserts(item, 5, True)
+
+
+def _almost(decision: Decision) -> str:
+    return f"```python\n{_item_of(decision).wrong[0]}\n```" if decision.role == "coder" else _good(decision)
+
+
+def _single(decision: Decision) -> str:
+    return _asserts(_item_of(decision), 1, True) if decision.role == "tester" else _good(decision)
+
+
+def _poor(decision: Decision) -> str:
+    item = _item_of(decision)
+    if decision.role == "coder":
+        return f"{item.signature}\n    return None"
+    return _asserts(item, 5, False)
+
+
+def _random(decision: Decision) -> str:
+    return (_good, _almost, _single, _poor)[decision.seed % 4](decision)
+
+
+PLAYERS: dict[str, Callable[[Decision], str]] = {
+    "random": _random,
+    "good": _good,
+    "almost": _almost,
+    "single": _single,
+    "poor": _poor,
+}

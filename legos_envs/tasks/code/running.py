@@ -1,0 +1,68 @@
+"""Runs a function on calls in the sandbox, and compares what it gives with what it should."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from legos_envs.scoring import sandbox
+from legos_envs.tasks.code.code_items import Item
+
+FAILED = object()
+"""Stands for a result that is no value: the call raised something, or gave what JSON cannot hold."""
+HARNESS = """
+import json as json_
+results_ = []
+for call_ in calls_:
+    try:
+        results_.append(json_.dumps({name}(*call_)))
+    except Exception:
+        results_.append(None)
+results_
+"""
+
+
+def results_of(
+    code: str, name: str, calls: Sequence[list[Any]], seconds: float = 2.0, kind: str = "monty"
+) -> tuple[list[Any], str | None]:
+    """What a program's function gives for each call, `FAILED` where it gives nothing, and why if it did not run.
+
+    Only the arguments go into the sandbox: no program can find out there what is expected of it.
+    """
+    ran = sandbox.run(code + HARNESS.format(name=name), {"calls_": list(calls)}, seconds=seconds, kind=kind)
+    reply = ran.value if ran.ok and isinstance(ran.value, list) and len(ran.value) == len(calls) else None
+    if reply is None:
+        return [FAILED] * len(calls), ran.error or "ValueError: the program put something else in place of its results"
+    return [_value(text) for text in reply], None
+
+
+def _value(text: Any) -> Any:
+    if not isinstance(text, str):
+        return FAILED
+    try:
+        return sandbox.plain(json.loads(text))
+    except (ValueError, RecursionError):
+        return FAILED
+
+
+def same(value: Any, expected: Any) -> bool:
+    """Whether a result is the expected one. Types count (`1` is not `True`), but whole floats are their integers."""
+    if type(value) is not type(expected):
+        return {type(value), type(expected)} == {int, float} and value == expected
+    if isinstance(value, list):
+        return len(value) == len(expected) and all(map(same, value, expected))
+    if isinstance(value, dict):
+        return value.keys() == expected.keys() and all(same(value[key], expected[key]) for key in value)
+    return value is not FAILED and value == expected
+
+
+def reference_results(item: Item, kind: str = "monty") -> list[Any]:
+    """What the reference of an exercise gives on its calls."""
+    return _reference_results(item.reference, item.name, json.dumps(item.calls), kind)
+
+
+@lru_cache(1 << 12)
+def _reference_results(code: str, name: str, calls: str, kind: str) -> list[Any]:
+    return results_of(code, name, json.loads(calls), kind=kind)[0]

@@ -1,0 +1,56 @@
+"""Tests of a function as lines of text, read and never run."""
+
+from __future__ import annotations
+
+import ast
+import json
+import warnings
+from typing import Any, NamedTuple
+
+from legos_envs.scoring import sandbox
+
+MAX_LINE = 500
+
+
+class UnitTest(NamedTuple):
+    """A test: what a call should give."""
+
+    call: list[Any]
+    result: Any
+
+
+def read_tests(text: str, name: str, most: int) -> list[UnitTest | None]:
+    """The tests in a text: one for each of the first `most` lines that begin with `assert`, None for an unreadable one.
+
+    Nothing of it is run: arguments and results are literals.
+    """
+    lines = [line.strip() for line in text.splitlines()]
+    return [read_test(line, name) for line in [line for line in lines if line.startswith("assert ")][:most]]
+
+
+def read_test(line: str, name: str) -> UnitTest | None:
+    """The case that a line states: `assert f(...) == ...`, `assert f(...)` or `assert not f(...)`."""
+    if len(line) > MAX_LINE:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a needless backslash
+            (statement,) = ast.parse(line).body
+        assert isinstance(statement, ast.Assert)
+        match statement.test:
+            case ast.Compare(call, [ast.Eq() | ast.Is()], [result]):
+                value = ast.literal_eval(result)
+            case ast.UnaryOp(ast.Not(), call):
+                value = False
+            case call:
+                value = True
+        assert isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == name
+        assert not call.keywords
+        return UnitTest(_plain([ast.literal_eval(part) for part in call.args]), _plain(value))
+    except (AssertionError, ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """As it comes back from the sandbox."""
+    return json.loads(json.dumps(sandbox.plain(value)))
