@@ -146,3 +146,12 @@ def test_rows_that_do_not_fit_can_be_skipped():
     with pytest.warns(UserWarning, match=r"skipped: 1 of 2 rows do not fit: source, row 0"):
         env = legos_envs.make("ProofVerification-v0", source=rows, bad_rows="skip")
     assert len(set(first_prompts(env, 4))) <= 2
+
+
+def test_a_file_is_read_once_while_it_is_unchanged(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"theorem": "p & q |- p"}\n')
+    first = legos_envs.make("ProofVerification-v0", source=str(path)).unwrapped.items
+    assert legos_envs.make("ProofVerification-v0", source=str(path)).unwrapped.items is first
+    path.write_text('{"theorem": "p & q |- q"}\n{"theorem": "p & q |- p"}\n')
+    assert len(legos_envs.make("ProofVerification-v0", source=str(path)).unwrapped.items) == 2

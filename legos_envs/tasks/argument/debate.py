@@ -161,8 +161,8 @@ class Debate(TextEnv):
             raise ValueError("response needs principle: give both, or the response as a reset option")
         self.split = split
         names, make = (CASE, _case) if self.about == "principle" else (TOPIC, _topic)
-        how = {"optional": ["violates"], "values": ["violates"]} if self.about == "principle" else {}
-        self.items = given_items(source, names, fields, split, config, bad_rows, make=make, **how)
+        label = ["violates"]
+        self.items = given_items(source, names, fields, split, config, bad_rows, make, optional=label, values=label)
         self.max_speech_chars = arguments.whole("max_speech_chars", max_speech_chars, 1, self.max_action_chars)
         super().__init__(**kwargs)
 

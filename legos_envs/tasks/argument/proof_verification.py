@@ -130,7 +130,7 @@ class ProofVerification(TextEnv):
         self.sneaky = arguments.real("sneaky", sneaky, 0, 1)
         self.split = split
         names = {"theorem": "theorem"}
-        self.items = given_items(source, names, fields, split, config, bad_rows, make=lambda row: _read(row["theorem"]))
+        self.items = given_items(source, names, fields, split, config, bad_rows, make=_theorem_of)
         super().__init__(**kwargs)
 
     def private_texts(self, agent: str) -> list[str]:
@@ -177,6 +177,10 @@ class ProofVerification(TextEnv):
         if self.items is None:
             return draw_of_split(lambda: proofs.make(table.rng, self.steps), self.split, _key)
         return self.items[choose(table, len(self.items), "seed")]
+
+
+def _theorem_of(row: dict[str, Any]) -> Theorem:
+    return _read(row["theorem"])
 
 
 def _read(given: Any, name: str = "theorem") -> Theorem:

@@ -181,9 +181,8 @@ class RefineLoop(TextEnv):
         if source is not None and self.domain == "checked":
             raise ValueError("source is for open tasks; those of domain 'checked' are made by code")
         self.split = split
-        how = {"make": _open_task, "optional": ["criteria"], "values": ["criteria"]}
-        names = {"task": "task", "criteria": "criteria"}
-        self.items = given_items(source, names, fields, split, config, bad_rows, **how)
+        names, own = {"task": "task", "criteria": "criteria"}, ["criteria"]
+        self.items = given_items(source, names, fields, split, config, bad_rows, _open_task, optional=own, values=own)
         self.judged = self.domain == "open" and check is None
         if criteria is not None and not self.judged:
             raise ValueError("criteria are for a judge: use domain='open' without a check")

@@ -134,8 +134,7 @@ class PlanExecute(TextEnv):
         self.max_chars = arguments.whole("max_chars", max_chars, 1, self.max_action_chars)
         self.split = split
         names = {name: name for name in ("task", "list", "answer")}
-        how = {"values": ["list", "answer"], "make": _given}
-        self.items = given_items(source, names, fields, split, config, bad_rows, **how)
+        self.items = given_items(source, names, fields, split, config, bad_rows, _given, values=["list", "answer"])
         super().__init__(**kwargs)
 
     def play(self, table: Table) -> Rules[float | None]:
