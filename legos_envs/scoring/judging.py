@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from legos_envs import arguments
 from legos_envs.table import Rules, Table
 
 LABELS = ("A", "B")
@@ -50,6 +51,14 @@ def unquoted(prompt: str) -> dict[str, Any]:
     if len(parts) != 3 and not (len(parts) == 2 and parts[1].endswith(f"\n{nonce}")):
         raise ValueError(f"the prompt has no quoted texts: {prompt[:80]!r}")
     return json.loads(parts[1].removesuffix(f"\n{nonce}"))
+
+
+def criteria(given: str | Sequence[str] | None) -> list[str]:
+    """What a judge goes by, given as one text or several; empty for None."""
+    texts = [given] if isinstance(given, str) else list(given or ())
+    if given is not None and not texts:
+        raise ValueError("criteria must be a text or a list of at least one text; got none")
+    return [arguments.text("every criterion", text, 2000) for text in texts]
 
 
 def compare(

@@ -133,7 +133,7 @@ def test_contest_prompts_and_what_the_judge_reads():
     assert shown["B"].startswith("xxxxx [... ") and len(shown["B"]) < 50
     drawn = {json.dumps(play(Contest(), seed=seed).trajectories["answer_0"].turns[0].observation) for seed in range(60)}
     assert len(drawn) > 40
-    only = play(Contest(prompts=["One?"])).trajectories["answer_1"].turns[0].observation[0]["content"]
+    only = play(Contest(source=["One?"])).trajectories["answer_1"].turns[0].observation[0]["content"]
     assert only.startswith("One?\nAnswer in at most 2000 characters.")
 
 
@@ -145,9 +145,11 @@ def test_contest_whose_judge_fails_has_no_score():
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"prompts": []}, r"prompts must be a list of at least one text; got \[\]"),
-        ({"prompts": "One?"}, "prompts must be a list of at least one text; got 'One"),
-        ({"prompts": [""]}, "every prompt must be text of 1 to 20000 characters; got ''"),
+        ({"source": []}, "source has no rows"),
+        ({"source": "One?"}, "source must be .* got 'One"),
+        ({"source": [""]}, "source, row 0: .*'prompt'"),
+        ({"criteria": []}, "criteria must be a text or a list of at least one text; got none"),
+        ({"criteria": ["Short.", 3]}, "every criterion must be text of 1 to 2000 characters; got 3"),
         ({"num_answers": 1}, "num_answers must be a whole number from 2 to 8; got 1"),
         ({"max_answer_chars": 0}, "max_answer_chars must be a whole number from 1 to 65536; got 0"),
     ],

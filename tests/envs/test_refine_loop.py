@@ -31,6 +31,10 @@ def drafts(*texts):
     return lambda decision: texts[min(decision.turn, len(texts) - 1)]
 
 
+def says(text):
+    return lambda decision: text
+
+
 def graded(**grades):
     """A judge with a grade for each text."""
     return lambda decision: f"[{grades[judging.unquoted(decision.messages[0]['content'])['text']]}]"
@@ -236,7 +240,10 @@ def test_nobody_gains_from_anothers_invalid_move(role, preset):
 @pytest.mark.parametrize(
     ("kwargs", "error", "message"),
     [
-        ({"rounds": 0}, ValueError, "rounds must be a whole number from 1 to 20"),
+        ({"criteria": "It is short."}, ValueError, "criteria are for a judge"),
+        ({"criteria": "It is short.", "check": length}, ValueError, "criteria are for a judge"),
+        ({"source": ["Write."]}, ValueError, "source is for open tasks"),
+        ({"rounds": -1}, ValueError, "rounds must be a whole number from 0 to 20"),
         ({"domain": "close"}, ValueError, "domain must be one of 'checked', 'open'; got 'close'"),
         ({"domain": ""}, ValueError, "domain must be one of"),
         ({"domain": "checked", "check": length}, ValueError, "check is for open tasks"),
@@ -259,6 +266,26 @@ def test_options_are_checked():
         RefineLoop().reset(seed=0, options={"task": "T"})
     with pytest.raises(ValueError, match="task must be text"):
         RefineLoop(domain="open").reset(seed=0, options={"task": ""})
+
+
+def test_without_a_critic_one_text_is_graded_once():
+    episode = play({"generator": says("a"), "judge": graded(a=7)}, domain="open", rounds=0)
+    assert episode.returns == {"generator_0": 0.7, "judge_0": 0} and episode.turns == 2
+    assert "critic" not in str(episode.trajectories["generator_0"].turns[0].observation)
+    checked = play({"generator": "scripted:good"}, rounds=0)
+    assert checked.returns == {"generator_0": 1} and checked.info["drafts"] == 1
+
+
+def test_criteria_are_graded_one_by_one_each_in_a_conversation_of_its_own():
+    def judge(decision):
+        prompt = decision.messages[0]["content"]
+        assert len(decision.messages) == 1 and ("It is polite." in prompt) != ("It is short." in prompt)
+        return "[10]" if "It is polite." in prompt else "[3]"
+
+    episode = play({"judge": judge}, domain="open", rounds=0, criteria=["It is polite.", "It is short."])
+    assert episode.returns["generator_0"] == pytest.approx(0.65) and len(episode.trajectories["judge_0"].turns) == 2
+    one = play({"judge": judge}, domain="open", criteria="It is short.")
+    assert one.info["final"] == one.info["first"] == pytest.approx(0.3)
 
 
 def test_open_tasks_are_drawn():

@@ -81,13 +81,17 @@ from legos_envs.table import Rules, Seat, Table
 from legos_envs.tasks.argument import debate_cases
 from legos_envs.tasks.argument.debate_cases import Example
 from legos_envs.tasks.argument.debate_players import CLAIMS, PLAYERS
-from legos_envs.tasks.splits import SPLITS
+from legos_envs.tasks.given_items import given_items
+from legos_envs.tasks.problems.sources import choose
 from legos_envs.tasks.talk import excerpt, remember
 from legos_envs.text_env import TextEnv
 
 SIDES = ("pro", "con")
 TURNS = ("together", "alternate")
 ABOUT = ("topic", "principle")
+TOPIC = {"topic": "topic"}
+CASE = {"response": "response", "principle": "principle", "violates": "violates"}
+"""The fields of a source."""
 
 
 class Motion(NamedTuple):
@@ -111,7 +115,12 @@ class Debate(TextEnv):
         about: `"topic"`; or `"principle"`: cases of a principle and a response, with labels.
         principle: the principle of every episode; implies `about="principle"` and needs a response.
         response: the response of every episode.
-        split: which of the env's own motions and cases: `"all"`, `"train"` or `"test"`.
+        source: motions (field `topic`) or cases (`principle`, `response` and, if known, `violates`): a
+            path (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"` or a list; None for the env's own.
+        fields: what the source calls the task's fields, such as `{"topic": "question"}`.
+        split: which items, also of a source: `"all"`, `"train"` or `"test"`; of a Hugging Face data set its own split.
+        config: of a Hugging Face data set.
+        bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
         max_speech_chars: how much of a speech the others get to read, 1 to 65536 characters.
 
     Raises:
@@ -135,7 +144,11 @@ class Debate(TextEnv):
         about: str = "topic",
         principle: str | None = None,
         response: str | None = None,
+        source: Any = None,
+        fields: Mapping[str, str] | None = None,
         split: str = "all",
+        config: str | None = None,
+        bad_rows: str = "refuse",
         max_speech_chars: int = 4000,
         **kwargs: Any,
     ):
@@ -146,7 +159,10 @@ class Debate(TextEnv):
         self.response = None if response is None else arguments.text("response", response)
         if response is not None and principle is None:
             raise ValueError("response needs principle: give both, or the response as a reset option")
-        self.split = arguments.one_of("split", split, SPLITS)
+        self.split = split
+        names, make = (CASE, _case) if self.about == "principle" else (TOPIC, _topic)
+        label = ["violates"]
+        self.items = given_items(source, names, fields, split, config, bad_rows, make, optional=label, values=label)
         self.max_speech_chars = arguments.whole("max_speech_chars", max_speech_chars, 1, self.max_action_chars)
         super().__init__(**kwargs)
 
@@ -201,20 +217,35 @@ class Debate(TextEnv):
         if topic is not None:
             return _on_motion(arguments.text("topic", topic))
         if self.about == "topic" and not {"principle", "response"} & set(options):
-            return _on_motion(debate_cases.draw_topic(table.rng, self.split))
+            if self.items is None:
+                return _on_motion(debate_cases.draw_topic(table.rng, self.split))
+            return _on_motion(self.items[choose(table, len(self.items), "seed")])
         return _on_case(self._case(table, options))
 
     def _case(self, table: Table, options: Mapping[str, Any]) -> Example:
         principle, response = options.get("principle", self.principle), options.get("response", self.response)
         violates = options.get("violates")
         if principle is None and response is None:
-            return debate_cases.draw_case(table.rng, self.split)
+            if self.items is None or self.about == "topic":
+                return debate_cases.draw_case(table.rng, self.split)
+            return self.items[choose(table, len(self.items), "seed")]
         if principle is None or response is None:
             lacking = "principle" if principle is None else "response"
             raise ValueError(f"a debate about a principle needs a {lacking}: give it as an argument or a reset option")
         if not (violates is None or isinstance(violates, bool)):
             raise ValueError(f"option violates must be true, false or None; got {violates!r}")
         return Example(arguments.text("principle", principle), arguments.text("response", response), violates)
+
+
+def _topic(row: dict[str, Any]) -> str:
+    return arguments.text("topic", row["topic"])
+
+
+def _case(row: dict[str, Any]) -> Example:
+    violates = row.get("violates")
+    if not (violates is None or isinstance(violates, bool)):
+        raise ValueError(f"violates must be true or false; got {violates!r}")
+    return Example(arguments.text("principle", row["principle"]), arguments.text("response", row["response"]), violates)
 
 
 def _on_motion(topic: str) -> Motion:

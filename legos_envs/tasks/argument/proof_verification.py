@@ -69,6 +69,7 @@ Kirchner et al., 2024, "Prover-verifier games improve legibility of LLM outputs"
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from legos_envs import arguments
@@ -76,7 +77,9 @@ from legos_envs.play import Decision
 from legos_envs.table import InvalidMove, Rules, Seat, Table
 from legos_envs.tasks.argument import proofs
 from legos_envs.tasks.argument.proofs import Theorem
-from legos_envs.tasks.splits import SPLITS, draw_of_split
+from legos_envs.tasks.given_items import given_items
+from legos_envs.tasks.problems.sources import choose
+from legos_envs.tasks.splits import draw_of_split
 from legos_envs.text_env import TextEnv
 
 MAX_LINE = 200
@@ -95,7 +98,12 @@ class ProofVerification(TextEnv):
     Args:
         steps: how many steps the shortest known proof takes, 1 to 6.
         sneaky: how often the prover is told to deceive, 0 to 1; 0 for a game of honest provers.
-        split: which theorems are drawn: `"all"`, `"train"` or `"test"`.
+        source: theorems (field `theorem`), such as `"p -> q, p |- q"`: a
+            path (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"` or a list; None for the env's own.
+        fields: what the source calls the task's fields, such as `{"theorem": "text"}`.
+        split: which items, also of a source: `"all"`, `"train"` or `"test"`; of a Hugging Face data set its own split.
+        config: of a Hugging Face data set.
+        bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
     """
 
     name = "ProofVerification-v0"
@@ -107,10 +115,22 @@ class ProofVerification(TextEnv):
         "theorem": "premises and goal, such as 'p -> q, p |- q'",
     }
 
-    def __init__(self, steps: int = 3, sneaky: float = 0.5, split: str = "all", **kwargs: Any):
+    def __init__(
+        self,
+        steps: int = 3,
+        sneaky: float = 0.5,
+        source: Any = None,
+        fields: Mapping[str, str] | None = None,
+        split: str = "all",
+        config: str | None = None,
+        bad_rows: str = "refuse",
+        **kwargs: Any,
+    ):
         self.steps = arguments.whole("steps", steps, 1, 6)
         self.sneaky = arguments.real("sneaky", sneaky, 0, 1)
-        self.split = arguments.one_of("split", split, SPLITS)
+        self.split = split
+        names = {"theorem": "theorem"}
+        self.items = given_items(source, names, fields, split, config, bad_rows, make=_theorem_of)
         super().__init__(**kwargs)
 
     def private_texts(self, agent: str) -> list[str]:
@@ -152,19 +172,28 @@ class ProofVerification(TextEnv):
 
     def _theorem(self, table: Table) -> Theorem:
         given = table.options.get("theorem")
-        if given is None:
+        if given is not None:
+            return _read(given, "option theorem")
+        if self.items is None:
             return draw_of_split(lambda: proofs.make(table.rng, self.steps), self.split, _key)
-        wanted = (
-            f"option theorem must be true, with at most {MAX_LETTERS} letters, like 'p -> q, p |- q'; got {given!r}"
-        )
-        premises, _, goal = arguments.text("option theorem", given, 1000).partition("|-")
-        try:
-            theorem = Theorem(tuple(map(proofs.read, premises.split(","))), proofs.read(goal))
-        except proofs.BadFormula as error:
-            raise ValueError(f"{wanted}: {error}") from None
-        if len(theorem.letters) > MAX_LETTERS or len(theorem.premises) > 20 or not theorem.valid:
-            raise ValueError(wanted)
-        return theorem
+        return self.items[choose(table, len(self.items), "seed")]
+
+
+def _theorem_of(row: dict[str, Any]) -> Theorem:
+    return _read(row["theorem"])
+
+
+def _read(given: Any, name: str = "theorem") -> Theorem:
+    """The theorem of a text such as `p -> q, p |- q`; `name` is what errors call it."""
+    wanted = f"{name} must be true, with at most {MAX_LETTERS} letters, like 'p -> q, p |- q'; got {given!r}"
+    premises, _, goal = arguments.text(name, given, 1000).partition("|-")
+    try:
+        theorem = Theorem(tuple(map(proofs.read, premises.split(","))), proofs.read(goal))
+    except proofs.BadFormula as error:
+        raise ValueError(f"{wanted}: {error}") from None
+    if len(theorem.letters) > MAX_LETTERS or len(theorem.premises) > 20 or not theorem.valid:
+        raise ValueError(wanted)
+    return theorem
 
 
 def _key(theorem: Theorem) -> str:

@@ -2,12 +2,13 @@
 
 By default the tasks are short texts with demands that code checks ("contains the word", "has at most 20 words"), so
 that the loop can be trained without a judge. With `domain="open"` the tasks are open and a judge, a seat that is not
-trained, grades the first and the last draft; with `check=` a function of yours does.
+trained, grades the first and the last draft; with `check=` a function of yours does. Without a critic (`rounds=0`) it
+is plain training on prompts whose answers are graded, by `criteria` of yours.
 
 | | |
 |---|---|
 | seats | `generator_0`, `critic_0` (roles `generator`, `critic`); with a judge also `judge_0` (not trainable) |
-| horizon | 1 + 2 `rounds` actions: 3 by default; a judge adds 2, or with `good_enough` one a draft |
+| horizon | 1 + 2 `rounds` actions: 3 by default; a judge adds 2 a criterion, with `good_enough` 1 a draft |
 | sum of rewards | not constant: generator and critic work together |
 | sample action | `"Use fewer words." if info["role"] == "critic" else "Once upon a time. The end."` |
 
@@ -15,7 +16,8 @@ trained, grades the first and the last draft; with `check=` a function of yours 
 
 The generator: the task; then, each round, the critic's comment. The critic: the task, and each draft. The judge: the
 task and one draft, quoted, in a new conversation for each draft; it does not know which draft it is, nor any comment,
-so the order of grading cannot matter. Grades are told to nobody before the end.
+so the order of grading cannot matter. Grades are told to nobody before the end. With several `criteria` it grades a
+draft by one at a time, each in a new conversation.
 
 Of drafts and comments, `max_chars` characters are passed on; a longer one is cut in its middle, with a mark. Code
 checks the whole draft.
@@ -26,7 +28,8 @@ Generator and critic: any text. The judge: a grade from `[0]` to `[10]`.
 
 ## Rewards
 
-At the end. A draft's quality is from 0 to 1: the share of demands that it meets, what `check` gives, or the grade / 10.
+At the end. A draft's quality is from 0 to 1: the share of demands that it meets, what `check` gives, or the grade / 10
+(with several criteria, the mean).
 The generator gets the quality of the last draft. The critic gets that plus `improvement_weight` times (last - first).
 With `share_improvement=True` the generator gets this sum too; by default it does not, because a generator paid for
 improvement earns most when its first draft is bad.
@@ -63,6 +66,7 @@ words, at most 10; `on_topic` grades the share of the task's keywords that the t
 | `generator=scripted:improver critic=random` | `generator +1, critic +1.5` | |
 | `generator=scripted:improver critic=random` | `generator +1.5, critic +1.5` | `share_improvement=True` |
 | `judge=scripted:kind *=random` | `generator +1, critic +1` | `domain="open"` |
+| `*=scripted:on_topic` | `generator +1` | `domain="open", rounds=0` |
 | `generator=scripted:on_topic critic=random judge=scripted:on_topic` | `generator +1, critic +1` | `domain="open"` |
 | `generator=scripted:improver critic=random judge=scripted:longer` | `generator +1, critic +1.5` | `domain="open"` |
 
@@ -74,7 +78,7 @@ evaluation for large language models" (arXiv:2311.07911).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -82,8 +86,10 @@ from legos_envs import arguments
 from legos_envs.scoring import Rubric, judging
 from legos_envs.table import Forfeit, Rules, Seat, Table
 from legos_envs.tasks import checked_texts, open_prompts
-from legos_envs.tasks.argument.refine_players import ASKED, PLAYERS
-from legos_envs.tasks.splits import SPLITS, draw_of_split
+from legos_envs.tasks.argument.refine_players import DRAFT, PLAYERS, TEXT
+from legos_envs.tasks.given_items import given_items
+from legos_envs.tasks.problems.sources import choose
+from legos_envs.tasks.splits import draw_of_split
 from legos_envs.tasks.talk import excerpt, remember
 from legos_envs.text_env import TextEnv
 
@@ -117,16 +123,22 @@ class RefineLoop(TextEnv):
     """Generator and critic work on a text; code or a judge says how good it is.
 
     Args:
-        rounds: how often the critic comments and the generator revises, 1 to 20.
+        rounds: how often the critic comments and the generator revises, 0 to 20; with 0 there is no critic.
         domain: `"checked"` (tasks checked by code) or `"open"` (tasks of any kind); None for `"open"` with a check,
             else `"checked"`.
         check: a function or `Rubric` that gives the quality of a draft, 0 to 1, instead of a judge; for open tasks.
+        criteria: what a judge goes by, a text or several, such as `["It is polite.", "It answers the question."]`.
         demands: how many demands a checked task has, 1 to 8.
         improvement_weight: what an improvement counts for the critic, at least 0.
         share_improvement: whether the generator is paid for it too.
         good_enough: a quality in (0, 1] at which the loop stops.
         max_chars: how much of a draft or comment the others get to read.
-        split: which tasks are drawn: `"all"`, `"train"` or `"test"`.
+        source: open tasks (field `task` and, if they have them, `criteria`): a
+            path (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"` or a list; None for the env's own.
+        fields: what the source calls the task's fields, such as `{"task": "prompt"}`.
+        split: which items, also of a source: `"all"`, `"train"` or `"test"`; of a Hugging Face data set its own split.
+        config: of a Hugging Face data set.
+        bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
 
     Raises:
         ValueError: an argument is out of its range, or `check` is given for checked tasks.
@@ -141,15 +153,20 @@ class RefineLoop(TextEnv):
         rounds: int = 1,
         domain: str | None = None,
         check: Check | Rubric | None = None,
+        criteria: str | Sequence[str] | None = None,
         demands: int = 4,
         improvement_weight: float = 0.5,
         share_improvement: bool = False,
         good_enough: float | None = None,
         max_chars: int = 8000,
+        source: Any = None,
+        fields: Mapping[str, str] | None = None,
         split: str = "all",
+        config: str | None = None,
+        bad_rows: str = "refuse",
         **kwargs: Any,
     ):
-        self.rounds = arguments.whole("rounds", rounds, 1, 20)
+        self.rounds = arguments.whole("rounds", rounds, 0, 20)
         self.domain = arguments.one_of("domain", domain if domain is not None else DOMAINS[check is not None], DOMAINS)
         if check is not None and self.domain == "checked":
             raise ValueError("check is for open tasks; those of domain 'checked' bring their own")
@@ -161,9 +178,18 @@ class RefineLoop(TextEnv):
         self.share_improvement = bool(share_improvement)
         self.good_enough = None if good_enough is None else arguments.real("good_enough", good_enough, 1e-9, 1)
         self.max_chars = arguments.whole("max_chars", max_chars, 1, self.max_action_chars)
-        self.split = arguments.one_of("split", split, SPLITS)
+        if source is not None and self.domain == "checked":
+            raise ValueError("source is for open tasks; those of domain 'checked' are made by code")
+        self.split = split
+        names, own = {"task": "task", "criteria": "criteria"}, ["criteria"]
+        self.items = given_items(source, names, fields, split, config, bad_rows, _open_task, optional=own, values=own)
         self.judged = self.domain == "open" and check is None
-        self.seats = {"generator_0": Seat("generator"), "critic_0": Seat("critic")}
+        if criteria is not None and not self.judged:
+            raise ValueError("criteria are for a judge: use domain='open' without a check")
+        self.criteria = judging.criteria(criteria)
+        self.seats = {"generator_0": Seat("generator")}
+        if self.rounds:
+            self.seats["critic_0"] = Seat("critic")
         if self.judged:
             self.seats["judge_0"] = Seat("judge", trainable=False)
         super().__init__(**kwargs)
@@ -179,16 +205,18 @@ class RefineLoop(TextEnv):
             return None
         improvement = self.improvement_weight * (final - first)
         table.reward("generator_0", final + improvement * self.share_improvement)
-        table.reward("critic_0", final + improvement)
+        if self.rounds:
+            table.reward("critic_0", final + improvement)
         outcome = "improved" if final > first else "worse" if final < first else "same"
         table.note(first=first, final=final, drafts=drafts, outcome=outcome)
         return final
 
     def _work(self, table: Table, task: str, quality: Check) -> Rules[tuple[int, float, float]]:
         """The loop: how many drafts there were, and the quality of the first and of the last."""
-        table.tell("critic_0", f"You help to improve a text. The task of its author:\n{task}")
+        if self.rounds:
+            table.tell("critic_0", f"You help to improve a text. The task of its author:\n{task}")
         table.tell("generator_0", task)
-        text = yield from table.ask("generator_0", ASKED)
+        text = yield from table.ask("generator_0", DRAFT if self.rounds else TEXT)
         grades = [] if self.good_enough is None else [(yield from quality(table, text))]
         drafts = [text]
         while len(drafts) <= self.rounds and not self._enough(grades):
@@ -203,7 +231,8 @@ class RefineLoop(TextEnv):
             if self.good_enough is not None:
                 grades.append((yield from quality(table, text)))
         if not grades:
-            grades = [(yield from quality(table, drafts[0])), (yield from quality(table, drafts[-1]))]
+            first = yield from quality(table, drafts[0])
+            grades = [first, first if len(drafts) == 1 else (yield from quality(table, drafts[-1]))]
         return len(drafts), grades[0], grades[-1]
 
     def _enough(self, grades: list[float]) -> bool:
@@ -218,12 +247,23 @@ class RefineLoop(TextEnv):
             draw = partial(checked_texts.draw, table.rng, self.demands)
             demands = draw_of_split(draw, self.split, checked_texts.put)
             return checked_texts.put(demands), partial(_shared, demands)
-        task = open_prompts.draw(table.rng, TASKS, self.split) if given is None else arguments.text("task", given)
-        return task, partial(self._judged if self.judged else self._checked, task)
+        criteria = self.criteria
+        if given is not None:
+            task = arguments.text("task", given)
+        elif self.items is None:
+            task = open_prompts.draw(table.rng, TASKS, self.split)
+        else:
+            task, own = self.items[choose(table, len(self.items), "seed")]
+            criteria = own or criteria
+        return task, partial(self._judged, task, criteria) if self.judged else partial(self._checked, task)
 
-    def _judged(self, task: str, table: Table, text: str) -> Rules[float]:
+    def _judged(self, task: str, criteria: Sequence[str], table: Table, text: str) -> Rules[float]:
         shown, context = excerpt(text, self.max_chars), {"task": task}
-        return (yield from judging.grade(table, "judge_0", "You grade a text.", shown, QUESTION, context=context))
+        grades = []
+        for question in [f"How well is this met? {text}" for text in criteria] or [QUESTION]:
+            grade = judging.grade(table, "judge_0", "You grade a text.", shown, question, context=context)
+            grades.append((yield from grade))
+        return sum(grades) / len(grades)
 
     def _checked(self, task: str, table: Table, text: str) -> Rules[float]:
         assert self.rubric is not None
@@ -235,6 +275,10 @@ class RefineLoop(TextEnv):
 
 
 QUESTION = "How well does the text do what the task wants?"
+
+
+def _open_task(row: dict[str, Any]) -> tuple[str, list[str]]:
+    return arguments.text("task", row["task"]), judging.criteria(row.get("criteria"))
 
 
 def _shared(demands: tuple[checked_texts.Demand, ...], table: Table, text: str) -> Rules[float]:

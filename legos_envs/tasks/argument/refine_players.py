@@ -8,7 +8,8 @@ from legos_envs.play import Decision
 from legos_envs.scoring import judging
 from legos_envs.tasks import checked_texts, on_topic
 
-ASKED = "A critic will comment on your draft. Reply with the draft."
+DRAFT = "A critic will comment on your draft. Reply with the draft."
+TEXT = "Reply with the text, nothing else."
 COMMENTS = ("Check every demand again.", "It is too long.", "Begin and end as the task says.", "Good; leave it.")
 DETAILS = "Here is more on it, in as many words as it takes to say all that matters."
 POINT_WORDS = 10
@@ -57,7 +58,7 @@ def _on_topic(decision: Decision) -> str:
 
 def _open_task(decision: Decision) -> str:
     """The generator's task: all that stands before what follows it in the prompt."""
-    return decision.messages[0]["content"].partition(f"\n{ASKED}")[0]
+    return decision.messages[0]["content"].partition(f"\n{DRAFT}")[0].partition(f"\n{TEXT}")[0]
 
 
 def _kind(decision: Decision) -> str:

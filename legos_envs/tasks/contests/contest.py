@@ -6,7 +6,7 @@ are `answer_0`, `answer_1`, ... and one judge for each pair, `judge_0`, ..., so 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -15,7 +15,8 @@ from legos_envs.play import Decision
 from legos_envs.scoring import judging
 from legos_envs.table import Forfeit, Rules, Seat, Table
 from legos_envs.tasks import on_topic, open_prompts
-from legos_envs.tasks.splits import SPLITS, of_split
+from legos_envs.tasks.given_items import given_items
+from legos_envs.tasks.problems.sources import choose
 from legos_envs.tasks.talk import excerpt
 from legos_envs.text_env import TextEnv
 
@@ -44,8 +45,13 @@ class Contest(TextEnv):
     of the env's own prompts is written by hand, the others are made from templates.
 
     Args:
-        prompts: prompts to draw from, instead of the env's own.
-        split: which prompts: `"all"`, `"train"`, or `"test"`, a fifth of them, chosen by a hash of their text.
+        criteria: what judges go by, a text or several; None to leave it to them.
+        source: prompts (field `prompt`): a
+            path (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"` or a list; None for the env's own.
+        fields: what the source calls the task's fields, such as `{"prompt": "question"}`.
+        split: which items, also of a source: `"all"`, `"train"` or `"test"`; of a Hugging Face data set its own split.
+        config: of a Hugging Face data set.
+        bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
         num_answers: how many answer, 2 to 8.
         max_answer_chars: how much of an answer judges read.
     """
@@ -57,18 +63,21 @@ class Contest(TextEnv):
 
     def __init__(
         self,
-        prompts: Sequence[str] | None = None,
+        criteria: str | Sequence[str] | None = None,
+        source: Any = None,
+        fields: Mapping[str, str] | None = None,
         split: str = "all",
+        config: str | None = None,
+        bad_rows: str = "refuse",
         num_answers: int = 2,
         max_answer_chars: int = 2000,
         **kwargs: Any,
     ):
-        if prompts is not None and (isinstance(prompts, str) or not len(prompts)):
-            raise ValueError(f"prompts must be a list of at least one text; got {prompts!r}")
-        self.split = arguments.one_of("split", split, SPLITS)
-        self.prompts = prompts
-        if prompts is not None:
-            self.prompts = of_split([arguments.text("every prompt", prompt) for prompt in prompts], split)
+        self.split = split
+        self.items = given_items(source, {"prompt": "prompt"}, fields, split, config, bad_rows, make=_prompt)
+        self.task = "You compare two answers, A and B, to the same prompt."
+        if criteria is not None:
+            self.task += f" What counts: {' '.join(judging.criteria(criteria))}"
         self.max_answer_chars = arguments.whole("max_answer_chars", max_answer_chars, 1, self.max_action_chars)
         self.authors = [f"answer_{i}" for i in range(arguments.whole("num_answers", num_answers, 2, MOST))]
         self.pairs = list(combinations(self.authors, 2))
@@ -98,9 +107,9 @@ class Contest(TextEnv):
         return Forfeit.joint(forfeits)
 
     def _draw(self, table: Table) -> str:
-        if self.prompts is None:
+        if self.items is None:
             return open_prompts.draw(table.rng, PROMPTS, self.split)
-        return self.prompts[int(table.random() * len(self.prompts))]
+        return self.items[choose(table, len(self.items), "seed")]
 
     def _answer(self, table: Table, author: str, prompt: str) -> Rules[str | Forfeit]:
         task = f"{prompt}{ASKED} {self.max_answer_chars} characters. A judge compares your answer with others."
@@ -116,12 +125,16 @@ class Contest(TextEnv):
             yield from judging.compare(
                 table.branch(judge),  # judges draw the nonces of their quotes side by side
                 judge,
-                "You compare two answers, A and B, to the same prompt.",
+                self.task,
                 [answers[author] for author in pair],
                 "Which answer is better, A or B?",
                 context={"prompt": prompt},
             )
         )
+
+
+def _prompt(row: dict[str, Any]) -> str:
+    return arguments.text("prompt", row["prompt"])
 
 
 # --- scripted players ------------------------------------------------------------------------------------------------

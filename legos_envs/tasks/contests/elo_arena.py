@@ -85,7 +85,9 @@ class EloArena(MatchEnv):
         matches: how many matches to draw, up to 128; None for as many as a round robin has.
         ratings: `"elo"`; or `"openskill"`: Plackett-Luce of the package `openskill`.
         k: the most that a match moves an Elo rating, 0 to 1000.
-        split: which of the items of the match: `"all"`, `"train"` or `"test"`; for a match that has `split`.
+        source: what matches are about, for a match that has `source`: prompts of the contest, motions of debates. What
+            goes with it (`fields`, `config`, `bad_rows`) goes into `match_kwargs`.
+        split: which items: `"all"`, `"train"` or `"test"`; for a match that has `split`.
 
     Raises:
         ValueError: an argument is out of its range, or the match has not two trainable seats.
@@ -103,6 +105,7 @@ class EloArena(MatchEnv):
         matches: int | None = None,
         ratings: str = "elo",
         k: float = 32.0,
+        source: Any = None,
         split: str = "all",
         **kwargs: Any,
     ):
@@ -118,7 +121,7 @@ class EloArena(MatchEnv):
             openskill_ratings([])  # is it there? better asked now than after the matches
         fixed: Sequence[Sequence[str | None]] = every if schedule == "round_robin" else [(None, None)] * count
         options = {"start": "ratings to begin with, by entrant: a number, or [mu, sigma]"}
-        super().__init__(match, match_kwargs, fixed, options, split=split, **kwargs)
+        super().__init__(match, match_kwargs, fixed, options, source=source, split=split, **kwargs)
 
     def play(self, table: Table) -> Rules[dict[str, Any]]:
         """Returns the ratings."""

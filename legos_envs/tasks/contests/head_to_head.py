@@ -82,11 +82,13 @@ class HeadToHead(MatchEnv):
 
     Args:
         match: an env with two trainable seats (an id, a class or an env); None for the contest.
-        match_kwargs: its constructor arguments, such as `{"prompts": [...]}`.
+        match_kwargs: its constructor arguments, such as `{"criteria": "It is brief."}`.
         games: how many games, at most 64; None for 1 contest, or 2 games of another match.
         swap: games 1, 3, ... of a match have the deal of the game before with seats swapped; not for the contest.
         num_entrants: how many answer in the contest, 2 to 8.
-        split: which of the items of the match: `"all"`, `"train"` or `"test"`; for a match that has `split`.
+        source: what matches are about, for a match that has `source`: prompts of the contest, motions of debates. What
+            goes with it (`fields`, `config`, `bad_rows`) goes into `match_kwargs`.
+        split: which items: `"all"`, `"train"` or `"test"`; for a match that has `split`.
 
     Raises:
         ValueError: an argument is out of its range, or the match has not two trainable seats.
@@ -101,6 +103,7 @@ class HeadToHead(MatchEnv):
         games: int | None = None,
         swap: bool = True,
         num_entrants: int = 2,
+        source: Any = None,
         split: str = "all",
         **kwargs: Any,
     ):
@@ -115,7 +118,7 @@ class HeadToHead(MatchEnv):
         games = arguments.whole("games", (1 if match is None else 2) if games is None else games, 1, 64)
         self.swap = arguments.one_of("swap", swap, (True, False)) and match is not None
         self.sitting = [self.entrants[:: -1 if self.swap and k % 2 else 1] for k in range(games)]
-        super().__init__(match, match_kwargs, self.sitting, split=split, **kwargs)
+        super().__init__(match, match_kwargs, self.sitting, source=source, split=split, **kwargs)
 
     def play(self, table: Table) -> Rules[dict[str, float]]:
         """Returns the points of each entrant."""

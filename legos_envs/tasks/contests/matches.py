@@ -17,7 +17,6 @@ from legos_envs.game import GameEnv
 from legos_envs.play import Decision, Policy
 from legos_envs.table import Forfeit, Rules, Seat, Table, Unscored
 from legos_envs.tasks.contests.contest import Contest
-from legos_envs.tasks.splits import SPLITS
 from legos_envs.text_env import TextEnv
 
 Match = str | TextEnv | Callable[..., Any] | None
@@ -65,7 +64,8 @@ class MatchEnv(TextEnv):
         match_kwargs: its constructor arguments.
         entrants: who sits on its trainable seats, match by match; None where the rules decide that in play.
         own_options: reset options of the env itself.
-        split: the match's `split`, for a match that has one.
+        source: the match's `source`, for a match that has one.
+        split: the match's `split`.
         **kwargs: arguments of `TextEnv`; those in `SHARED` go to the match as well.
 
     Raises:
@@ -80,12 +80,12 @@ class MatchEnv(TextEnv):
         match_kwargs: Mapping[str, Any] | None,
         entrants: Sequence[Sequence[str | None]],
         own_options: Mapping[str, str] | None = None,
+        source: Any = None,
         split: str = "all",
         **kwargs: Any,
     ):
         given = {key: kwargs[key] for key in (*SHARED, "preset") if kwargs.get(key) is not None}
-        if arguments.one_of("split", split, SPLITS) != "all":
-            given["split"] = split
+        given |= {key: value for key, value in (("source", source), ("split", split)) if value not in (None, "all")}
         env = make_match(match, {**(match_kwargs or {}), **given})
         self.sides = [seat for seat, facts in env.seats.items() if facts.trainable]
         if len(self.sides) != len(entrants[0]):

@@ -92,7 +92,9 @@ class Tournament(MatchEnv):
         match: an env with two trainable seats (an id, a class or an env); None for the contest.
         match_kwargs: its constructor arguments.
         prize: what the first place pays, 0 to 10; the last pays as much.
-        split: which of the items of the match: `"all"`, `"train"` or `"test"`; for a match that has `split`.
+        source: what matches are about, for a match that has `source`: prompts of the contest, motions of debates. What
+            goes with it (`fields`, `config`, `bad_rows`) goes into `match_kwargs`.
+        split: which items: `"all"`, `"train"` or `"test"`; for a match that has `split`.
 
     Raises:
         ValueError: an argument is out of its range, or the match has not two trainable seats.
@@ -107,6 +109,7 @@ class Tournament(MatchEnv):
         match: Match = "Debate-v0",
         match_kwargs: Mapping[str, Any] | None = None,
         prize: float = 0.0,
+        source: Any = None,
         split: str = "all",
         **kwargs: Any,
     ):
@@ -119,7 +122,7 @@ class Tournament(MatchEnv):
             fixed = [(None, None)] * (num_entrants - 1)
             self.bracket = bracket(num_entrants)
             options = {"seeding": "all entrants, from the best seed to the worst, for a bracket"}
-        super().__init__(match, match_kwargs, fixed, options, split=split, **kwargs)
+        super().__init__(match, match_kwargs, fixed, options, source=source, split=split, **kwargs)
 
     def play(self, table: Table) -> Rules[list[dict[str, Any]]]:
         """Returns the standings."""

@@ -64,6 +64,7 @@ Christiano, Shlegeris and Amodei, 2018, "Supervising strong learners by amplifyi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -74,8 +75,10 @@ from legos_envs.play import Decision
 from legos_envs.scoring import answers, judging
 from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table
 from legos_envs.tasks import on_topic, open_prompts
+from legos_envs.tasks.given_items import given_items
 from legos_envs.tasks.problems import arithmetic
-from legos_envs.tasks.splits import SPLITS, draw_of_split
+from legos_envs.tasks.problems.sources import choose
+from legos_envs.tasks.splits import draw_of_split
 from legos_envs.tasks.talk import excerpt
 from legos_envs.text_env import TextEnv
 
@@ -110,9 +113,15 @@ class Amplification(TextEnv):
         rating: None for arithmetic, checked by code; `"person"` for open questions and a rater.
         operations: how many operations the arithmetic takes, 1 to 8.
         question_cost: what each question costs, 0 to 1.
-        max_question_chars: how long a question to the helper may be; None for 20 with arithmetic, else 500.
+        max_question_chars: how long a question to the helper may be; None for 20 with the env's
+            own arithmetic, else 500.
         max_answer_chars: how much of the helper's answer the assistant gets to read.
-        split: which questions are drawn: `"all"`, `"train"` or `"test"`.
+        source: questions (field `question`, and `answer` without a rater; of a worked answer what it ends in): a path
+            (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"` or a list; None for the env's own.
+        fields: what the source calls the task's fields, such as `{"question": "problem"}`.
+        split: which items, also of a source: `"all"`, `"train"` or `"test"`; of a Hugging Face data set its own split.
+        config: of a Hugging Face data set.
+        bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
     """
 
     name = "Amplification-v0"
@@ -127,17 +136,23 @@ class Amplification(TextEnv):
         question_cost: float = 0.0,
         max_question_chars: int | None = None,
         max_answer_chars: int = 500,
+        source: Any = None,
+        fields: Mapping[str, str] | None = None,
         split: str = "all",
+        config: str | None = None,
+        bad_rows: str = "refuse",
         **kwargs: Any,
     ):
         self.max_questions = arguments.whole("max_questions", max_questions, 0, 50)
         self.rating = arguments.one_of("rating", rating, (None, "person"))
         self.operations = arguments.whole("operations", operations, 1, 8)
         self.question_cost = arguments.real("question_cost", question_cost, 0, 1)
-        chars = (20 if rating is None else 500) if max_question_chars is None else max_question_chars
+        chars = (20 if rating is None and source is None else 500) if max_question_chars is None else max_question_chars
         self.max_question_chars = arguments.whole("max_question_chars", chars, 1, 20_000)
         self.max_answer_chars = arguments.whole("max_answer_chars", max_answer_chars, 1, 20_000)
-        self.split = arguments.one_of("split", split, SPLITS)
+        self.split = split
+        names = {"question": "question"} | ({"answer": "answer"} if rating is None else {})
+        self.items = given_items(source, names, fields, split, config, bad_rows, make=_asked)
         self.seats = {
             "assistant_0": Seat("assistant"),
             "helper_0": HELPERS[arguments.one_of("helper", helper, (*HELPERS,))],
@@ -179,9 +194,12 @@ class Amplification(TextEnv):
         if self.rating is not None:
             if answer is not None:
                 raise ValueError("option answer is for questions that code checks, without rating='person'")
-            if question is None:
+            if question is not None:
+                return arguments.text("option question", question), None
+            if self.items is None:
                 return open_prompts.draw(table.rng, OPEN_QUESTIONS, self.split, open_prompts.QUESTIONS), None
-            return arguments.text("option question", question), None
+        if question is None and self.items is not None:
+            return self.items[choose(table, len(self.items), "seed")]
         if question is None:
             made = draw_of_split(lambda: make(table.rng, self.operations), self.split, lambda made: made[0])
             expression, value = made
@@ -233,6 +251,14 @@ class Amplification(TextEnv):
         prompt = f"Rate an answer.\n{quote}\nHow good is it? 1 is worst, {BEST} is best."
         reply = yield from table.ask("rater_0", prompt, legal=[str(n) for n in range(1, BEST + 1)], fresh=True)
         return int(reply)
+
+
+def _asked(row: dict[str, Any]) -> tuple[str, str | None]:
+    """The question of a row, and its true answer: of a worked answer, what it ends in (`#### 72`)."""
+    answer = row.get("answer")
+    if answer is not None:
+        answer = arguments.text("answer", answers.final_answer(answer) or answer, 400)
+    return arguments.text("question", row["question"]), answer
 
 
 def make(rng: np.random.Generator, operations: int) -> tuple[str, int]:

@@ -66,13 +66,15 @@ revision: Madaan et al., 2023, "Self-Refine" (arXiv:2303.17651). The tasks are t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from legos_envs import arguments, parsing
 from legos_envs.play import Decision
 from legos_envs.table import Forfeit, InvalidMove, Rules, Seat, Table
-from legos_envs.tasks.splits import SPLITS, draw_of_split
+from legos_envs.tasks.given_items import given_items
+from legos_envs.tasks.problems.sources import choose
+from legos_envs.tasks.splits import draw_of_split
 from legos_envs.tasks.talk import excerpt, remember
 from legos_envs.tasks.together import list_steps
 from legos_envs.tasks.together.list_steps import ListTask
@@ -81,6 +83,14 @@ from legos_envs.text_env import TextEnv
 MAX_NUMBERS = 100
 MAX_DIGITS = 18
 ROLES = ("planner", "executor", "critic", "reviser")
+
+
+class Task(NamedTuple):
+    """What planner and critic are told to get done, what the executor has, and what should come out."""
+
+    text: str
+    start: list[int]
+    result: list[int]
 
 
 class PlanExecute(TextEnv):
@@ -92,7 +102,12 @@ class PlanExecute(TextEnv):
         partial: whether lists that are partly right score.
         improvement_weight: what an improvement over the first list counts for critic and reviser, 0 to 10.
         max_chars: how much of a plan or comment is passed on.
-        split: which tasks are drawn: `"all"`, `"train"` or `"test"`.
+        source: tasks (fields `task`, a text, and `list` and `answer`, whole numbers): a path (`.jsonl`, `.json`,
+            `.parquet`), `"hf:NAME"` or a list; None for the env's own.
+        fields: what the source calls the task's fields, such as `{"task": "instructions"}`.
+        split: which items, also of a source: `"all"`, `"train"` or `"test"`; of a Hugging Face data set its own split.
+        config: of a Hugging Face data set.
+        bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
     """
 
     name = "PlanExecute-v0"
@@ -105,7 +120,11 @@ class PlanExecute(TextEnv):
         partial: bool = True,
         improvement_weight: float = 0.5,
         max_chars: int = 2000,
+        source: Any = None,
+        fields: Mapping[str, str] | None = None,
         split: str = "all",
+        config: str | None = None,
+        bad_rows: str = "refuse",
         **kwargs: Any,
     ):
         self.steps = arguments.whole("steps", steps, list_steps.LEAST, list_steps.MOST)
@@ -113,12 +132,14 @@ class PlanExecute(TextEnv):
         self.partial = arguments.one_of("partial", partial, (True, False))
         self.improvement_weight = arguments.real("improvement_weight", improvement_weight, 0, 10)
         self.max_chars = arguments.whole("max_chars", max_chars, 1, self.max_action_chars)
-        self.split = arguments.one_of("split", split, SPLITS)
+        self.split = split
+        names = {name: name for name in ("task", "list", "answer")}
+        self.items = given_items(source, names, fields, split, config, bad_rows, _given, values=["list", "answer"])
         super().__init__(**kwargs)
 
     def play(self, table: Table) -> Rules[float | None]:
         """Returns the score of the final list, 0 to 1; None when an agent forfeited."""
-        task = draw_of_split(lambda: list_steps.make(table.rng, self.steps), self.split, list_steps.key)
+        task = self._task(table)
         try:
             lists = yield from self._work(table, task)
         except Forfeit as forfeit:  # the default share would pay the others for it
@@ -133,7 +154,13 @@ class PlanExecute(TextEnv):
         table.note(first=first, final=final, lists=lists, truth=task.result, outcome=outcome)
         return final
 
-    def _work(self, table: Table, task: ListTask) -> Rules[list[list[int]]]:
+    def _task(self, table: Table) -> Task:
+        if self.items is not None:
+            return self.items[choose(table, len(self.items), "seed")]
+        task = draw_of_split(lambda: list_steps.make(table.rng, self.steps), self.split, list_steps.key)
+        return Task(task.text, list(task.start), task.result)
+
+    def _work(self, table: Table, task: Task) -> Rules[list[list[int]]]:
         """All lists that executor and reviser gave."""
         start, form = written(task.start), parsing.write_action("4, 7, 2", self.action_format)
         plan = yield from table.ask(
@@ -178,6 +205,16 @@ class PlanExecute(TextEnv):
         return [int(part) for part in parts]
 
 
+def _given(row: dict[str, Any]) -> Task:
+    """The task of a row."""
+    for name in ("list", "answer"):
+        numbers = row[name]
+        whole = isinstance(numbers, list) and all(type(n) is int and _is_whole(str(n)) for n in numbers)
+        if not whole or not numbers or len(numbers) > MAX_NUMBERS:
+            raise ValueError(f"{name} must be a list of 1 to {MAX_NUMBERS} whole numbers; got {numbers!r}")
+    return Task(arguments.text("task", row["task"]), row["list"], row["answer"])
+
+
 def _is_whole(text: str) -> bool:
     digits = text.removeprefix("-")
     return digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS
@@ -202,7 +239,9 @@ def _numbers(text: str) -> list[int]:
 
 def _task(text: str) -> ListTask:
     steps = [words for letter in "ABCDEFGH" if (words := _after(text, f"{letter}: "))]
-    order = tuple("ABCDEFGH".index(letter) for letter in _after(text, "Order: ").split())
+    order = tuple("ABCDEFGH".find(letter) for letter in _after(text, "Order: ").split())
+    if sorted(order) != [*range(len(steps))] or not list_steps.STEPS.keys() >= set(steps):
+        steps, order = [], ()  # a task of somebody else's
     return ListTask(tuple(_numbers(_after(text, "List: "))), tuple(steps), order)
 
 
@@ -215,6 +254,8 @@ def _good(decision: Decision) -> str:
     text = "\n".join(message["content"] for message in decision.messages if message["role"] == "user")
     if decision.role == "planner":
         task = _task(text)
+        if not task.steps:
+            return "Do what was said."
         return "\n".join(f"{n}. {task.steps[i]}" for n, i in enumerate(task.order, 1))
     if decision.role == "executor":
         return _list_in(decision, list_steps.apply(list_steps.steps_in(text), _numbers(_after(text, "List: "))))
@@ -227,7 +268,7 @@ def _good(decision: Decision) -> str:
 def _poor(decision: Decision) -> str:
     text = decision.messages[-1]["content"]
     if decision.role == "planner":
-        return "\n".join(f"{n}. {words}" for n, words in enumerate(_task(text).steps, 1))
+        return "\n".join(f"{n}. {words}" for n, words in enumerate(_task(text).steps, 1)) or "Do what was said."
     if decision.role == "critic":
         return "Nothing is wrong."
     mark = "List: " if decision.role == "executor" else "Result: "

@@ -1,0 +1,64 @@
+"""Items of a task's `source`, for tasks that have items of their own without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from legos_envs import arguments
+from legos_envs.tasks.rows import open_rows
+from legos_envs.tasks.splits import SPLITS
+
+_opened: dict[str, tuple[Any, ...]] = {}
+MOST = 32
+"""So many sources are kept, since a run makes hundreds of envs with the same one."""
+
+
+def given_items(
+    source: Any,
+    names: Mapping[str, str],
+    fields: Mapping[str, str] | None,
+    split: str,
+    config: str | None,
+    bad_rows: str,
+    make: Callable[[dict[str, Any]], Any],
+    optional: Collection[str] = (),
+    values: Collection[str] = (),
+) -> tuple[Any, ...] | None:
+    """What `open_rows` makes of a source; None without one. The arguments are those of `open_rows`.
+
+    A file is read once while it is unchanged, a data set once; `make` must be a function of a module.
+
+    Raises:
+        ValueError: the split is unknown, or arguments for a source are given without one.
+    """
+    if source is None:
+        arguments.one_of("split", split, SPLITS)
+        for name, value in (("fields", fields), ("config", config)):
+            if value is not None:
+                raise ValueError(f"{name} is for a source; got {value!r} without one")
+        return None
+    key = None
+    if isinstance(source, str | Path):
+        file = Path(source)
+        state = (file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else None
+        key = repr((str(source), state, names, fields, split, config, bad_rows, make.__module__, make.__qualname__))
+    if key is None or key not in _opened:
+        items = open_rows(
+            source,
+            names,
+            fields,
+            make=make,
+            optional=optional,
+            values=values,
+            split=split,
+            config=config,
+            bad_rows=bad_rows,
+        )
+        if key is None:
+            return items
+        while len(_opened) >= MOST:
+            del _opened[next(iter(_opened))]
+        _opened[key] = items
+    return _opened[key]
