@@ -18,7 +18,7 @@ ALARMS = {
     "unscored": "unscored_rate",
     "invalid": "invalid_rate",
     "illegal": "illegal_rate",
-    "idle": "updates",
+    "idle": "zero_advantages",
     "live": "live_share",
     "entropy": "entropy",
     "length": "tokens_per_turn",
