@@ -61,12 +61,16 @@ FACTS = {
     "train": Facts(
         reads="the TOML file of `--config`; a model directory or the hub; with `--resume` the newest whole checkpoint",
         writes="`runs/NAME/`, or `--run-dir`: `config.toml` (all settings), `metrics.jsonl` (a line per step), "
-        "`rollouts.jsonl` (sampled episodes), `checkpoints/`, `adapter/` (the result), `last/`, `best/`, "
+        "`rollouts.jsonl` (sampled episodes), `checkpoints/`, `adapter/` (the result), `last/`, `average/`, `best/`, "
         "`start.json` and `result.json` (what was measured before and after), `report.html` and `figures/`",
         guides="[Training](../../training.md), [every algorithm](../algorithms/index.md), "
         "[the league](../../league.md), [curriculum](../../curriculum.md)",
         variables=(*MODELS, *ENDPOINTS, "WANDB_MODE", "WANDB_API_KEY", "MLX_HOSTFILE"),
-        codes={130: "ended by Ctrl-C; a checkpoint is kept, and `--resume` continues from it", **TERM},
+        codes={
+            3: "no step made an update: nothing was learned, and the last lines say what to change",
+            130: "ended by Ctrl-C; a checkpoint is kept, and `--resume` continues from it",
+            **TERM,
+        },
     ),
     "eval": Facts(
         reads="model directories, adapters and runs that `-m` names; with `--out` the games that are there",

@@ -47,11 +47,12 @@ def row_text(row: Mapping[str, Any], exact: bool = True) -> Iterator[str]:
 
 def outcome_text(row: Mapping[str, Any]) -> Iterator[str]:
     """`win 52.5% (47.1 .. 58.0)` for each outcome that occurred."""
+    names = {} if row["alone"] or row["competitive"] else {"win": "success", "loss": "failure"}
     for kind in OUTCOMES:
         if row[kind]:
             low, high = (100 * end for end in row["outcomes_ci95"][kind])
             ends = f" ({low:.1f} .. {high:.1f})" if low < high else ""  # one seed, or always the same: it says nothing
-            yield f"{kind.replace('_', ' ')} {row[kind]:.1%}{ends}"
+            yield f"{names.get(kind, kind).replace('_', ' ')} {row[kind]:.1%}{ends}"
 
 
 def exact_text(exact: Mapping[str, Any]) -> Iterator[str]:

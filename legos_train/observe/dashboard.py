@@ -141,9 +141,10 @@ class Progress:
         reward = " ".join(f"{role} {value:+.3f}" for role, value in (record.get("reward") or {}).items())
         evaluation = {k: v for k, v in (record.get("eval") or {}).items() if isinstance(v, float)}
         numbers = " ".join(f"{k} {evaluation[k]:.3f}" for k in results(evaluation))
+        void = f"unscored {record['unscored_rate']:.0%}  " if record.get("unscored_rate") else ""
         return (
             f"step {record['step']}/{self.steps}  reward {reward}  invalid {number(record, 'invalid_rate', '.1%')}  "
-            f"entropy {number(record, 'entropy', '.3f')}  kl {number(record, 'kl', '.3f')}  "
+            f"{void}entropy {number(record, 'entropy', '.3f')}  kl {number(record, 'kl', '.3f')}  "
             f"{number(record, 'seconds', '.2f')} s/step  left {self.left()}"
             + (f"  | {numbers}" if numbers else "")
             + (f"  | {self._alarms[-1]}" if record.get("alarms") else "")
@@ -160,7 +161,7 @@ class Progress:
         wide = width >= NARROW
         parts: list[Any] = [self._bar(record, width), *(Text(alarm, style="bold red") for alarm in self._alarms)]
         roles = list((record.get("reward") or {}).items())
-        wins = record.get("win_rate") or {}
+        wins = {**(record.get("win_rate") or {}), **(record.get("success_rate") or {})}
         facts = self._facts(record, wide)
         measured = [(k.removeprefix("eval/"), v) for k, v in self._history.items() if k.startswith("eval/")]
         alarm_lines = sum(-(-len(alarm) // max(1, width - 4)) for alarm in self._alarms)
@@ -226,7 +227,7 @@ class Progress:
         from rich.table import Table
 
         facts = [
-            ("invalid", number(record, "invalid_rate", ".2%")),
+            ("invalid games", number(record, "invalid_rate", ".2%")),
             ("speed", f"{number(record, 'tokens_per_second', ',.0f')} tok/s"),
             ("entropy", f"{number(record, 'entropy', '.3f')} nats"),
             ("step", f"{number(record, 'seconds', '.2f')} s"),

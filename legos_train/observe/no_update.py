@@ -1,4 +1,4 @@
-"""Why a run has learned nothing, from the rows of its metrics: how many updates it made, and what to change."""
+"""Why a run has made no update, from the rows of its metrics, and what to change."""
 
 from __future__ import annotations
 
@@ -10,15 +10,6 @@ MOSTLY = 0.9
 """Share of episodes from which on what happened to them is the reason."""
 
 Record = Mapping[str, Any]
-
-
-def learned_from(record: Record) -> int:
-    """The optimiser updates of a step that something was learned from: an advantage that is not 0, or with `sft` an
-    answer to imitate. An update by the KL penalty alone does not count.
-    """
-    zero = record.get("zero_advantages")
-    taught = (zero is not None and zero < 1) or (record.get("live_share") or 0) > 0
-    return int(record.get("updates") or 0) if taught else 0
 
 
 def what_to_change(records: Sequence[Record]) -> str:

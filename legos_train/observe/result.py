@@ -59,11 +59,12 @@ class Result:
         """The result with its verdict, from the rows of a run, and from what was measured before it and `after`, of the
         `weights` that the verdict is about.
         """
-        updates = sum(no_update.learned_from(record) for record in records)
+        updates = sum(record.get("learning_updates", 0) for record in records)
+        known = updates if not records or "learning_updates" in records[-1] else None
         advice = "" if updates else no_update.what_to_change(records)
-        told = verdict(start, after, updates=updates, advice=advice, weights=weights)
+        told = verdict(start, after, updates=known, advice=advice, weights=weights)
         seconds = math.fsum(record["seconds"] for record in records)
-        return cls(path, records[-1]["step"] if records else 0, seconds, dict(start), updates=updates, verdict=told)
+        return cls(path, records[-1]["step"] if records else 0, seconds, dict(start), updates=known, verdict=told)
 
     @classmethod
     def so_far(
@@ -76,7 +77,7 @@ class Result:
         last, average = by_weights(evaluation)
         result = cls.from_rows(path, records, start, last, "last")
         result.last, result.average, result.published, result.stopped = last, average, "nothing yet", stopped
-        if not result.updates:
+        if result.updates == 0:
             result.verdict = f"No update yet after {result.steps} of {steps} steps."
         elif not last:
             result.verdict = f"Not measured yet after {result.steps} of {steps} steps."

@@ -13,6 +13,7 @@ from inference.text import Renderer
 from legos_envs import Episode
 from legos_train.config import sections
 from legos_train.disk import MetricsFile
+from legos_train.evaluation import outcomes
 
 if TYPE_CHECKING:
     from legos_train.run.trainer import Trainer
@@ -45,6 +46,7 @@ class RolloutLog:
             }
             if id(episode) not in kept:
                 why |= {a: "draw filtered" for a, t in episode.trajectories.items() if t.trainable}
+            apart = episode.env_id in trainer.parts.measurer.own_scales  # then a win is a success
             line = rollout_line(
                 episode,
                 step=step,
@@ -52,6 +54,7 @@ class RolloutLog:
                 env=episode.env_id,
                 advantages=advantages,
                 why_not=why,
+                outcome={a: outcomes.outcome_of(episode, a, (a,)) for a in advantages} if apart else None,
                 exact=self._exact(trainer, episode),
                 order=episode.order,
                 players={a: t.info.get("player", "policy") for a, t in episode.trajectories.items()},

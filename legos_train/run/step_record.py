@@ -48,6 +48,7 @@ def step_record(
         "distinct_rows": counters.distinct_rows,
         "action_tokens": counters.action_tokens,
         "zero_advantages": counters.zero_advantage_share,
+        "learning_updates": _learning_updates(numbers, counters.zero_advantage_share),
         "dropped": {**counters.dropped, **dropped},
         "left_out": dict(fresh.left_out),
         "tokens_per_second": counters.action_tokens / clock.generate if clock.generate > 1e-6 else 0.0,
@@ -58,3 +59,11 @@ def step_record(
     if parts.league is not None and parts.league.members:
         record["league"] = parts.league.metrics()
     return record
+
+
+def _learning_updates(numbers: Mapping[str, Any], zero: float | None) -> int:
+    """The updates of a step that something was learned from: an advantage that is not 0, or with `sft` an answer to
+    imitate. An update by the KL penalty alone, whose gradient at the reference is rounding, does not count.
+    """
+    taught = (zero is not None and zero < 1) or numbers.get("live_share", 0) > 0
+    return int(numbers["updates"]) if taught else 0

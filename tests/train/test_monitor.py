@@ -16,8 +16,13 @@ GOOD = {
     "tokens_per_turn": 10.0,
     "zero_advantages": 0.2,
     "kl": 0.01,
+    "unscored_rate": 0.0,
+    "illegal_rate": 0.02,
+    "live_share": 0.7,
+    "learning_updates": 2,
 }
 ALL = {"role_gap": 0.8, "invalid": 0.3, "entropy": 0.1, "length": (0.5, 2.0), "zero_advantages": 0.9, "kl": 1.0}
+ALL |= {"unscored": 0.4, "illegal": 0.3, "live": 0.1, "idle": 0.5}
 BAD = {
     "role_gap": {"reward": {"attacker": 0.9, "defender": -0.9}},
     "invalid": {"invalid_rate": 0.6},
@@ -25,6 +30,10 @@ BAD = {
     "length": {"tokens_per_turn": 50.0},
     "zero_advantages": {"zero_advantages": 1.0},
     "kl": {"kl": 3.0},
+    "unscored": {"unscored_rate": 1.0},
+    "illegal": {"illegal_rate": 0.9},
+    "live": {"live_share": 0.0},
+    "idle": {"learning_updates": 0},
 }
 
 
@@ -43,7 +52,7 @@ def test_each_limit_alone(name):
     assert [alarm.name for _, alarm in found] == [name]
     step, alarm = found[0]
     assert step in (6, 7) and alarm.action == "raise_kl"
-    value = {"role_gap": 1.8, "length": 5.0}.get(name, next(iter(BAD[name].values())))
+    value = {"role_gap": 1.8, "length": 5.0, "idle": 1.0}.get(name, next(iter(BAD[name].values())))
     assert alarm.value == pytest.approx(value)
     assert alarm.limit == (2.0 if name == "length" else ALL[name])
     assert f"step {step}" in alarm.text and name in alarm.text and "3 steps in a row" in alarm.text
@@ -133,3 +142,37 @@ def _through(records: list[dict]) -> CollapseMonitor:
 def test_a_state_of_other_numbers_is_refused():
     with pytest.raises(ValueError, match=r"state is of \['kl'\]; this version watches"):
         monitor().load_state_dict({"kl": {}})
+
+
+START = {"vs_random": 0.0, "vs_random_low": -0.1, "vs_random_high": 0.1}
+
+
+def measured(mean: float, width: float = 0.1) -> dict[str, float]:
+    return {"vs_random": mean, "vs_random_low": mean - width, "vs_random_high": mean + width}
+
+
+@pytest.mark.parametrize(
+    ("last", "average", "expected"),
+    [
+        (measured(-0.5), {}, "worse"),
+        (measured(-0.5), measured(0.2), "none"),  # one of both is worth something
+        (measured(-0.1), {}, "none"),  # chance: the interval of the difference is +-0.14
+        (measured(0.5), measured(0.1), "average_lag"),
+        (measured(0.5), measured(0.3), "none"),  # it lacks 0.4 of the gain
+        (measured(0.1), measured(0.0), "none"),  # chance again
+    ],
+)
+def test_what_is_measured_is_compared_with_the_start(last: dict, average: dict, expected: str) -> None:
+    watch = monitor()
+    found = watch.check_measured(10, START, last, average)
+    assert [alarm.name for alarm in found] == ([] if expected == "none" else [expected])
+    assert not watch.check_measured(20, START, last, average), "it is said once"
+    off = monitor(worse=None, average_lag=None)
+    assert off.check_measured(10, START, last, average) == []
+
+
+def test_exact_numbers_may_move_by_a_hundredth() -> None:
+    start = {"nash_conv": 0.9}
+    assert not monitor().check_measured(10, start, {"nash_conv": 0.905}, {})
+    (alarm,) = monitor().check_measured(10, start, {"nash_conv": 1.0}, {"nash_conv": 0.95})
+    assert alarm.name == "worse" and alarm.value == pytest.approx(0.05 - 0.009)

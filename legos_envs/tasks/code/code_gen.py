@@ -43,10 +43,10 @@ A program that breaks off, or takes more than `seconds` or 64 MiB for all calls 
 
 ## End
 
-After both have answered. `info["item"]` is the name of the function, and `info["index"]` the number of a generated
-exercise. The coder's info has `passed` (0 to 1) and `error` (why the
-program did not run, or None), the tester's `tests`, `right` and `caught`. `info["outcome"]` is `"solved"` when the
-coder's function is right on all hidden calls, else `"failed"`.
+After both have answered. `info["item"]` is the name of the function, `info["index"]` the number of a generated
+exercise; the coder's info has `passed` (0 to 1), `correct` (whether that is 1) and `error` (why the program did not
+run, or None), the tester's `tests`, `right` and `caught`. `info["outcome"]` is `"solved"` when the coder's function is
+right on all hidden calls, else `"failed"`.
 
 ## Arguments
 
@@ -175,7 +175,7 @@ class CodeGen(TextEnv):
             table.reward("coder_0", self._by_tests(code, item, tests or []) if by_tests else passed)
             if by_tests and tests is None:  # a zero for what nobody has tested: nothing is to be learned from it
                 table.note("coder_0", trainable=False)
-            table.note("coder_0", passed=passed, error=error)
+            table.note("coder_0", passed=passed, correct=passed == 1, error=error)
         if tests is not None:
             wrong = item.wrong or mutants(item, self.sandbox)
             right, caught = self._worth(item, tests, wrong)

@@ -15,7 +15,11 @@ Record = Mapping[str, Any]
 WEIGHTS = (("last weights", ""), ("weight average", AVERAGE))
 ALARMS = {
     "role_gap": "reward",
+    "unscored": "unscored_rate",
     "invalid": "invalid_rate",
+    "illegal": "illegal_rate",
+    "idle": "zero_advantages",
+    "live": "live_share",
     "entropy": "entropy",
     "length": "tokens_per_turn",
     "zero_advantages": "zero_advantages",
@@ -24,7 +28,10 @@ ALARMS = {
 """Which figure an alarm of the collapse monitor is marked in."""
 
 SINGLE = (
-    ("invalid_rate", "Invalid actions", "share of actions that were not legal", "Health", (0.0, None)),
+    ("invalid_rate", "Invalid games", "share of games with a last invalid move", "Health", (0.0, None)),
+    ("illegal_rate", "Illegal actions", "share of actions that were not among the legal ones", "Health", (0.0, None)),
+    ("unscored_rate", "Unscored episodes", "share of episodes", "Health", (0.0, 1.0)),
+    ("live_share", "Tokens with a gradient", "share of tokens", "Health", (0.0, 1.0)),
     ("entropy", "Entropy", "nats per token", "Health", (0.0, None)),
     ("kl", "KL to the reference", "nats per token", "Health", (0.0, None)),
     ("tokens_per_turn", "Length of an action", "tokens", "Health", (0.0, None)),
@@ -135,6 +142,7 @@ def _by_role(records: Sequence[Record], window: int) -> list[Figure]:
     for key, title, unit, bounds in (
         ("reward", "Reward by role", "mean return per game", (None, None)),
         ("win_rate", "Win rate by role", "share of trained games won, a draw counts half", (0.0, 1.0)),
+        ("success_rate", "Success rate by role", "share of seats with a right answer or a return above 0", (0.0, 1.0)),
     ):
         roles = sorted({role for record in records for role in record.get(key) or ()})
         envs = sorted({role.rpartition("/")[0] for role in roles})

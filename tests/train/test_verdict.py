@@ -1,0 +1,103 @@
+"""The sentence at the end of a run: of numbers with and without intervals, and of a run without updates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from legos_train.observe.no_update import what_to_change
+from legos_train.observe.verdict import better_weights, gain, verdict
+
+
+def played(mean: float, low: float, high: float, name: str = "vs_random") -> dict[str, float]:
+    return {name: mean, f"{name}_low": low, f"{name}_high": high}
+
+
+def test_the_interval_of_a_gain_by_hand() -> None:
+    """Each side takes the ends that face each other: 0.4 below the later number, 0.1 above the earlier one."""
+    before, after = played(0.0, -0.3, 0.1), played(1.0, 0.6, 1.2)
+    change, low, high = gain(before, after, "vs_random")
+    assert change == 1.0
+    assert low == pytest.approx(1 - (0.4**2 + 0.1**2) ** 0.5) and high == pytest.approx(1 + (0.2**2 + 0.3**2) ** 0.5)
+
+
+def test_less_is_better_for_some_numbers() -> None:
+    change, low, high = gain(played(1.0, 0.8, 1.1, "nash_conv"), played(0.4, 0.3, 0.6, "nash_conv"), "nash_conv")
+    assert low < change < high and change == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "begins", "says"),
+    [
+        (played(0.0, -0.1, 0.1), played(0.5, 0.4, 0.6), "Learned: ", "95 % interval of the gain +0.359 to +0.641"),
+        (played(0.0, -0.1, 0.1), played(0.1, 0.0, 0.2), "Not shown", "interval of the gain -0.041 to +0.241"),
+        (played(0.0, -0.1, 0.1), played(-0.5, -0.6, -0.4), "Worse than at the start: ", "-0.641 to -0.359"),
+        (
+            {"nash_conv": 0.9},
+            {"nash_conv": 0.1},
+            "Learned: NashConv",
+            "from 0.900 to 0.100 (last weights), computed ex",
+        ),
+        ({"nash_conv": 0.9}, {"nash_conv": 0.899}, "Not shown to have learned: NashConv", "computed exactly"),
+        ({}, played(0.7, 0.6, 0.8, "wins_vs_base"), "Learned: the last", "70% of their games against the base"),
+        ({}, played(0.55, 0.45, 0.65, "wins_vs_base"), "Not shown", "interval 45% to 65%; equals win 50 %"),
+        ({}, played(0.3, 0.2, 0.4, "wins_vs_base"), "Worse than at the start", "30%"),
+        ({}, {"unscored": 1.0, "win": 0.0}, "Whether it learned is not known", "no game of the evaluation"),
+    ],
+)
+def test_what_is_said(before: dict[str, float], after: dict[str, float], begins: str, says: str) -> None:
+    said = verdict(before, after, updates=5)
+    assert said.startswith(begins) and says in said
+
+
+def test_a_contest_is_judged_by_wins_against_the_base_and_every_env_has_its_sentence() -> None:
+    after = {**played(0.9, 0.8, 1.0), **played(0.5, 0.4, 0.6, "wins_vs_base")}
+    assert verdict(played(0.0, -0.1, 0.1), after, updates=1).startswith("Not shown to have learned: the last weights")
+    two = {f"{env}/{name}": value for env in ("a", "b") for name, value in after.items()}
+    assert verdict({}, two, updates=1).count("weights win 50%") == 2
+
+
+def test_without_an_update_nothing_was_learned_whatever_the_numbers_say() -> None:
+    said = verdict({"nash_conv": 0.9}, {"nash_conv": 0.1}, updates=0, advice="use a judge")
+    assert said == "Learned nothing: no step made an update. Use a judge."
+
+
+@pytest.mark.parametrize(
+    ("average", "last", "key", "expected"),
+    [
+        (-0.44, 0.13, ("vs_random", 1), "last"),
+        (2.68, 1.93, ("nash_conv", -1), "last"),
+        (0.05, 0.26, ("nash_conv", -1), "average"),
+        (0.5, 0.5, ("vs_random", 1), "average"),
+    ],
+)
+def test_the_better_weights_are_published(average: float, last: float, key: tuple[str, int], expected: str) -> None:
+    chosen, why = better_weights({"average": {key[0]: average}, "last": {key[0]: last}}, key)
+    assert chosen == expected and f"average {average:.3f}, last {last:.3f}" in why
+
+
+def test_the_average_is_published_where_nothing_tells() -> None:
+    assert better_weights({"average": {}, "last": {}}, None)[0] == "average"
+    assert better_weights({"last": {}}, None) == ("last", "there are no others")
+
+
+STEP: dict[str, Any] = {"step": 1, "episodes": 10, "turns": 20, "outcomes": {"ended": 10}, "reward": {"a": 0.0}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"outcomes": {"unscored": 10}}, "--actor judge=MODEL"),
+        ({"invalid_rate": 1.0}, "in 100% of the games the policy made an invalid move"),
+        ({"dropped": {"too_long": 20}}, "20 of 20 prompts and actions did not fit: raise --context"),
+        ({"dropped": {"cut": 20}}, "--sampling.max-tokens"),
+        ({"left_out": {"filtered": 20}}, "filter.keep left out every trajectory"),
+        ({"left_out": {"not_finite": 10}}, "mend the reward"),
+        ({"skipped": 1, "zero_advantages": 0.1}, "smaller --optim.lr"),
+        ({"zero_advantages": 1.0}, "every advantage was 0"),
+        ({"episodes": 0}, "no episode was played"),
+    ],
+)
+def test_a_run_without_updates_is_told_what_to_change(changes: dict[str, Any], says: str) -> None:
+    assert says in what_to_change([{**STEP, **changes}])
