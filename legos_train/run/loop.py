@@ -22,7 +22,7 @@ from types import NoneType
 from typing import Any
 
 from legos_train.arena import Arena
-from legos_train.config import TrainConfig, load_toml, sections, to_toml
+from legos_train.config import TrainConfig, sections, to_toml
 from legos_train.disk import MetricsFile, RunDirectory, checkpoint, crashpoint, fsops, new_run_directory
 from legos_train.errors import ConfigError, RunError, Stopped
 from legos_train.model import World, joined
@@ -99,7 +99,7 @@ def _begin(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Res
         if run.started and not options.resume:
             raise RunError(f"{str(path)!r} already holds a run; --resume goes on with it, or give another --run-dir")
         if run.started:
-            _check_same(config, load_toml(path / "config.toml"))
+            _check_same(config, TrainConfig.load(path / "config.toml"))
         finished = _finished(run, config)
         if options.world is not None:
             options.world.share(json.dumps({"path": str(path), "finished": finished}).encode())
