@@ -1,4 +1,4 @@
-"""`--size`: every preset has settings for every size, and a dry run tells what they need from the model's shape alone."""
+"""`--size`: every preset has settings for every size; a dry run tells what they need from the shape alone."""
 
 from __future__ import annotations
 
