@@ -16,6 +16,18 @@ from legos_train.config import sizes
 from legos_train.config.assignments import merged
 from legos_train.errors import ConfigError
 
+SMOKE: dict[str, Any] = {
+    "model": "tiny",
+    "steps": 2,
+    "context": 4096,
+    "max_batch_tokens": 4096,
+    "sampling": {"max_tokens": 16},
+    "lora": {"rank": 8, "scale": 8.0},
+    "eval": {"games": 4},
+    "reply": "env",
+}
+"""What `--smoke` changes in a preset for a real model, before the preset's own table `[smoke]`."""
+
 
 def preset_names() -> list[str]:
     """All presets, sorted."""
@@ -45,4 +57,6 @@ def preset(name: str, *, smoke: bool = False, size: str | None = None) -> dict[s
         fitting = sizes.size(size or sizes.DEFAULT).over(data)
         caps = {key: fitting[key] for key in ("model", "batch_size", "context", "sampling")}
         data = merged(merged(fitting, data), caps) if real else merged(data, fitting)
+    if smoke and real:
+        data = merged(data, SMOKE)
     return merged(data, small) if smoke else data
