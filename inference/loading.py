@@ -146,6 +146,16 @@ def find_model(name_or_path: str | Path) -> Path:
         raise ModelNotFound(_no_such_model(name, why)) from error
 
 
+def is_here(name_or_path: str | Path) -> bool:
+    """Whether `find_model` needs no download."""
+    name = str(name_or_path)
+    if name in BUNDLED or Path(name).expanduser().exists() or not _HUB_NAME.fullmatch(name):
+        return True
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(name, "config.json"), str)
+
+
 def _hub_is_unknown() -> bool:
     """Whether the hub cannot be looked up: without a network its client would only give up after 20 seconds."""
     from huggingface_hub import constants

@@ -318,6 +318,6 @@ def test_the_first_command_in_full(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.toml")), ids=lambda file: file.name)
 def test_example_settings_are_valid(file: Path) -> None:
-    from legos_train.config import load_toml
+    from legos_train.config import TrainConfig
 
-    load_toml(file)
+    TrainConfig.load(file)

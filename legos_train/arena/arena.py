@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pettingzoo import AECEnv
 
+from inference import BUNDLED
 from legos_envs import Episode
 from legos_envs.table import keyed_generator
-from legos_train.arena.request import EnvSlot, EpisodeRequest, TaskSampler, make_slot
+from legos_train.arena.request import JUDGE, EnvSlot, EpisodeRequest, TaskSampler, make_slot
 from legos_train.players import Actor, actors
 from legos_train.rollout import Job
 
@@ -214,11 +215,15 @@ class Arena:
         return self.envs[name]
 
     def players(self, slot: EnvSlot) -> dict[str, Actor]:
-        """Who plays in an env, by role: its actors, the policy elsewhere, the base at temperature 0 for judges."""
+        """Who plays in an env, by role: its actors, the policy elsewhere, the base at temperature 0 for judges.
+
+        A bundled model cannot judge: code does where the env has `JUDGE`.
+        """
         actor = self.default
+        judge = JUDGE if slot.can_judge and self.model in BUNDLED else actors.BASE
         out = {
             actors.ANYBODY: actor,
-            actors.UNTRAINED: replace(actor, model=actors.BASE, temperature=0.0, trainable=False),
+            actors.UNTRAINED: replace(actor, model=judge, temperature=0.0, trainable=False),
         }
         for role, given in self.actors.items():
             env, slash, name = role.rpartition("/")
@@ -229,6 +234,17 @@ class Arena:
             if slash and env == slot.name:
                 out[name] = given
         return {k: a if a.max_tokens else replace(a, max_tokens=self.default.max_tokens) for k, a in out.items()}
+
+    @property
+    def judged_by_code(self) -> list[str]:
+        """The names of the envs whose judge is `JUDGE` because nobody else was named."""
+        out = []
+        for slot in self.envs.values():
+            players = self.players(slot)
+            seats = [(a, role) for a, (role, trained) in slot.seats.items() if not trained]
+            if any(actors.lookup(players, a, role, False) == players[actors.UNTRAINED] for a, role in seats):
+                out += [slot.name] if players[actors.UNTRAINED].model == JUDGE else []
+        return out
 
     def opponent(self, slot: EnvSlot, agent: str, member: str) -> Actor:
         """The actor of a league member at a seat: a snapshot's adapter, or whatever its word means."""

@@ -39,6 +39,10 @@ class EpisodeRequest:
     group: int | str | None = None
 
 
+JUDGE = "scripted:on_topic"
+"""Who judges where the model is a bundled one, which cannot: it counts the keywords of the subject in each answer."""
+
+
 @dataclass(slots=True)
 class EnvSlot:
     """An env of the arena: what makes it, how often it is drawn, and its seats as they were declared."""
@@ -54,6 +58,8 @@ class EnvSlot:
     id: str | None = None
     """What `legos_envs.make` knows it by; None for an env that was given as an object."""
     args: dict[str, Any] = field(default_factory=dict)
+    can_judge: bool = False
+    """Whether it has seats that are not trained, and `JUDGE` among its scripted players."""
 
     def entry(self) -> sections.EnvEntry:
         """The env as a config says it; an env that was given as an object has its name for an id."""
@@ -104,7 +110,9 @@ def make_slot(
     probe = make()
     probe.reset(seed=0, options=options)
     seats = {agent: (info.get("role", agent), info.get("trainable", True)) for agent, info in probe.infos.items()}
-    return EnvSlot(name, make, weight, options, train_roles, seats)
+    scripted = JUDGE.removeprefix("scripted:") in getattr(probe.unwrapped, "scripted_players", {})
+    can_judge = scripted and not all(trained for _, trained in seats.values())
+    return EnvSlot(name, make, weight, options, train_roles, seats, can_judge=can_judge)
 
 
 def _maker(env: str | AECEnv | Callable[..., AECEnv], args: dict[str, Any]) -> Callable[..., AECEnv]:

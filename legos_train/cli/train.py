@@ -17,6 +17,7 @@ from legos_train.config import (
     preset,
     preset_names,
     read_toml,
+    sizes,
     to_toml,
 )
 from legos_train.errors import ConfigError, NothingToLearn
@@ -29,6 +30,7 @@ legos train --env Nim-v0 --steps 40                    # another game
 legos train --env KuhnPoker-v0 --credit.name rae       # another credit method
 legos train --eval-env Nim-v0 --eval-env gsm8k=GSM8K-v0 --eval-arg gsm8k:source=test.jsonl   # measured, not trained
 legos train --preset proposer_solver --smoke           # a task's settings, small; without --smoke for a real model
+legos train --preset debate --size 4b --dry-run        # what a real model of that size would need
 legos train --resume --run-dir runs/kuhn               # continue a run
 """
 SETTINGS = """Below are all settings, by section. Each is also a key of a TOML file for --config: --optim.lr 1e-4
@@ -63,6 +65,12 @@ def make_parser() -> Parser:
     )
     p.repeated("--preset", metavar="NAME", help="settings for a task, see the list of presets")
     p.add_argument("--smoke", action="store_true", help="with --preset: a small run of `tiny`, to see that all works")
+    p.value(
+        "--size",
+        metavar="SIZE",
+        help=f"the model, and batch, LoRA, learning rate and token limits that fit it: {', '.join(sizes.SIZES)} "
+        f"(default: {sizes.DEFAULT} in presets for real models)",
+    )
     p.repeated("--config", metavar="FILE.toml", help="settings from a file, on top of the preset")
     p.value("--server", metavar="URL", help="generate on `legos serve`; separate several by commas (--server.urls)")
     p.value("--wandb", metavar="PROJECT", help="also log to Weights & Biases (--logs.wandb)")
@@ -111,9 +119,13 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
     """The settings of presets, files, a resumed run and the options above, as plain values."""
     if options.smoke and not options.preset:
         raise ConfigError("--smoke is a small run of a preset: give --preset NAME too")
+    if options.smoke and options.size:
+        raise ConfigError("--smoke is a small run of a bundled model: leave --size out")
     data: dict[str, Any] = {}
     for name in options.preset:
-        data = merged(data, preset(name, smoke=options.smoke))
+        data = merged(data, preset(name, smoke=options.smoke, size=options.size))
+    if options.size and not options.preset:
+        data = sizes.size(options.size).over({})
     for file in options.config:
         data = merged(data, read_toml(Path(file)))
     if options.resume and not data and options.run_dir and (file := Path(options.run_dir) / "config.toml").exists():

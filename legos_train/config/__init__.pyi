@@ -1,10 +1,10 @@
 from . import sections as sections
+from . import sizes as sizes
 from .assignments import merged as merged
 from .assignments import parse_assignments as parse_assignments
 from .presets import preset as preset
 from .presets import preset_names as preset_names
 from .train_config import TrainConfig as TrainConfig
 from .train_config import from_dict as from_dict
-from .train_config import load_toml as load_toml
 from .train_config import read_toml as read_toml
 from .train_config import to_toml as to_toml

@@ -151,6 +151,15 @@ class TrainConfig(Section):
             raise ValueError(f"batch_size ({self.batch_size}) must be a multiple of group_size ({self.grouped})")
         return self
 
+    @classmethod
+    def load(cls, path: Path) -> TrainConfig:
+        """The settings in a TOML file.
+
+        Raises:
+            ConfigError: the file is missing, is not TOML, or a key is unknown or wrong.
+        """
+        return from_dict(read_toml(path), str(path))
+
     @property
     def credit_names(self) -> set[str]:
         """All credit methods that the run uses."""
@@ -223,15 +232,6 @@ class TrainConfig(Section):
 
 def _small(entry: EnvEntry) -> dict[str, Any]:
     return {key: value for key, value in entry.plain().items() if value not in ("", {}, None)}
-
-
-def load_toml(path: Path) -> TrainConfig:
-    """Reads a TOML file.
-
-    Raises:
-        ConfigError: the file is missing, is not TOML, or a key is unknown or wrong.
-    """
-    return from_dict(read_toml(path), str(path))
 
 
 def read_toml(path: Path) -> dict[str, Any]:

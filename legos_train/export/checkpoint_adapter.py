@@ -53,6 +53,6 @@ def unpack(spec: str, folder: Path) -> tuple[str, Path]:
 
 
 def _title(spec: str) -> str:
-    from legos_train.config import load_toml
+    from legos_train.config import TrainConfig
 
-    return load_toml(Path(spec.partition("@")[0]) / "config.toml").title
+    return TrainConfig.load(Path(spec.partition("@")[0]) / "config.toml").title

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from legos_train.arena import Arena
-from legos_train.config import TrainConfig, load_toml, sections, to_toml
+from legos_train.arena import JUDGE, Arena
+from legos_train.config import TrainConfig, sections, to_toml
 from legos_train.disk import MetricsFile, RunDirectory, checkpoint, crashpoint, fsops, new_run_directory
 from legos_train.errors import ConfigError, RunError, Stopped
 from legos_train.model import World, joined
@@ -99,7 +99,7 @@ def _begin(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Res
         if run.started and not options.resume:
             raise RunError(f"{str(path)!r} already holds a run; --resume goes on with it, or give another --run-dir")
         if run.started:
-            _check_same(config, load_toml(path / "config.toml"))
+            _check_same(config, TrainConfig.load(path / "config.toml"))
         finished = _finished(run, config)
         if options.world is not None:
             options.world.share(json.dumps({"path": str(path), "finished": finished}).encode())
@@ -160,6 +160,9 @@ def _run(
         try:
             with Progress(title, config.steps, start, quiet=options.quiet, mode=config.logs.progress) as progress:
                 progress.note(f"{title}; run directory {run.path}")
+                if judged := parts.arena.judged_by_code:
+                    said = f"{JUDGE} judges, since {config.model} cannot; another: --actor judge=MODEL"
+                    progress.note(f"{', '.join(judged)}: {said}")
                 if options.resume and not start:
                     progress.note("no checkpoint to resume from: the run begins at step 0")
                 first = _first_numbers(trainer, run, start, progress)

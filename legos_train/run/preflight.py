@@ -9,10 +9,12 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
+from inference.loading import is_here
 from legos_train.batch import pack
-from legos_train.config import TrainConfig
+from legos_train.config import TrainConfig, sizes
 from legos_train.model import MLXBackend
-from legos_train.run.build import build
+from legos_train.run.build import arena_of, build, make_credit
+from legos_train.run.memory import needs
 from legos_train.run.trainer import Trainer
 
 SAMPLE = 64
@@ -21,8 +23,17 @@ SAMPLE = 64
 def estimate(config: TrainConfig) -> str:
     """Loads the model, plays and trains on a small batch (the weights are thrown away), and scales up.
 
-    Small games repeat their prompts, and what is equal is computed once, so the estimate is an upper bound.
+    Small games repeat their prompts, and what is equal is computed once, so the estimate is an upper bound. Of a model
+    in `config.sizes` that would have to be downloaded, its shape tells what it needs.
+
+    Raises:
+        ConfigError: the settings do not fit the envs or each other.
     """
+    known = sizes.shape_of(config.model)
+    if known is not None and not is_here(config.model):
+        arena = arena_of(config)
+        make_credit(config, arena)
+        return needs(config, known)
     size = min(config.batch_size, max(SAMPLE, config.grouped))
     size -= size % config.grouped
     small = config.model_copy(update={"batch_size": size})

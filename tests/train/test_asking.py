@@ -1,4 +1,4 @@
-"""How a run asks for answers: the reply template, the thinking switch, and what is learned of a thought that was cut."""
+"""How a run asks for answers: the reply template, the thinking switch, and what is learned of a cut thought."""
 
 from __future__ import annotations
 
@@ -53,9 +53,8 @@ def test_what_a_rule_wrote_is_in_the_context_and_not_in_the_loss() -> None:
     assert batch.target.tolist() == [3, 4] and batch.old_logprobs.tolist() == [-0.5, -0.25]
     assert batch.tokens[0].tolist() == [1, 2, 3, 9] and batch.cols[batch.position].tolist() == [1, 3]
     assert batch.counters.forced_tokens == 1 and batch.sequence_length.tolist() == [3, 3]
-    assert episode_from_json(json.loads(json.dumps(episode_to_json(episode)))).trajectories["a"].turns[0].written == (
-        1,
-    )
+    again = episode_from_json(json.loads(json.dumps(episode_to_json(episode))))
+    assert again.trajectories["a"].turns[0].written == (1,)
 
 
 def test_reply_templates() -> None:

@@ -11,6 +11,7 @@ import pytest
 from legos_train import ConfigError, train
 from legos_train.config import from_dict, preset, preset_names
 from legos_train.disk import MetricsFile
+from legos_train.run.build import arena_of
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("train_*.py"))
 GAMES = {"kuhn", "nim", "tictactoe", "biased_rps"}
@@ -54,10 +55,22 @@ def test_every_preset_is_a_config() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", preset_names())
-def test_a_preset_runs_small(name: str, tmp_path: Path) -> None:
+def test_a_preset_runs_small_and_has_something_to_learn_from(name: str, tmp_path: Path) -> None:
     config = from_dict({**preset(name, smoke=True), "run_dir": tmp_path / "run"}, name)
     result = train(config=config, quiet=True)
     assert result.steps == 2 and (tmp_path / "run" / "report.html").exists()
+    records = MetricsFile.read(tmp_path / "run" / "metrics.jsonl")
+    assert any(r["updates"] and r.get("live_share", 0.0) > 0 for r in records), records
+
+
+def test_with_a_bundled_model_code_judges_and_the_output_says_so(tmp_path: Path, capsys) -> None:
+    settings = {"env": "Debate-v0", "batch_size": 2, "steps": 1, "eval": {"every": 0, "games": 2}, "lora": {"rank": 2}}
+    train(config=from_dict({**settings, "run_dir": tmp_path / "a", "logs": {"progress": "plain"}}))
+    assert "Debate-v0: scripted:on_topic judges, since tiny cannot" in capsys.readouterr().out
+    arena = arena_of(from_dict({**settings, "actors": {"judge": {"model": "scripted:longer"}}}))
+    assert arena.judged_by_code == [] and arena_of(from_dict(settings)).judged_by_code == ["Debate-v0"]
+    assert arena_of(from_dict({**settings, "model": "org/other"})).judged_by_code == []  # the base model judges
+    assert arena_of(from_dict({"env": "KuhnPoker-v0"})).judged_by_code == []
 
 
 def test_spirals_constants_are_the_papers() -> None:

@@ -11,7 +11,7 @@ import pytest
 from legos_train import Actor, Arena, ConfigError, train
 from legos_train.cli.main import main
 from legos_train.cli.train import make_parser, settings
-from legos_train.config import from_dict, load_toml, merged, preset, read_toml
+from legos_train.config import TrainConfig, from_dict, merged, preset, read_toml
 from legos_train.disk import MetricsFile
 from legos_train.observe.trackers import flatten
 from legos_train.run import build
@@ -48,7 +48,7 @@ def test_numbers_of_held_out_envs_come_when_they_are_due_and_best_follows_one(
     page = (tmp_path / "run/report.html").read_text()
     assert "math: share of right answers" in page and "math: share of problems solved in 2 tries" in page
     assert "Nim-v0: mean return against random play" in page and "What the policy does" in page
-    assert load_toml(tmp_path / "run/config.toml").eval == config.eval
+    assert TrainConfig.load(tmp_path / "run/config.toml").eval == config.eval
 
     sampling = ["--max-tokens", "12", "--no-exact", "--json", "-m", f"{tmp_path / 'run'}@last"]
     assert main(["eval", "Nim-v0", "--opponent", "random", "-n", "8", *sampling]) == 0

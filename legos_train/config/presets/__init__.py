@@ -1,7 +1,8 @@
 """Settings of whole tasks, one TOML file each: `legos train --preset NAME`.
 
-A file holds the settings meant for a real instruct model. Its table `[smoke]` holds what is different in a small run of
-the bundled model (`--smoke`), which shows that everything fits together; it does not learn the task.
+A file with `real = true` holds what the task needs of a real model; the model and what fits it come from `sizes.py`.
+One without is for the bundled model. The table `[smoke]` holds what is different in a small run of a bundled model
+(`--smoke`), which shows that everything fits together; it does not learn the task.
 """
 
 from __future__ import annotations
@@ -11,8 +12,21 @@ import tomllib
 from importlib import resources
 from typing import Any
 
+from legos_train.config import sizes
 from legos_train.config.assignments import merged
 from legos_train.errors import ConfigError
+
+SMOKE: dict[str, Any] = {
+    "model": "tiny",
+    "steps": 2,
+    "context": 4096,
+    "max_batch_tokens": 4096,
+    "sampling": {"max_tokens": 16},
+    "lora": {"rank": 8, "scale": 8.0},
+    "eval": {"games": 4},
+    "reply": "env",
+}
+"""What `--smoke` changes in a preset for a real model, before the preset's own table `[smoke]`."""
 
 
 def preset_names() -> list[str]:
@@ -20,11 +34,17 @@ def preset_names() -> list[str]:
     return sorted(f.name.removesuffix(".toml") for f in resources.files(__name__).iterdir() if f.name.endswith(".toml"))
 
 
-def preset(name: str, *, smoke: bool = False) -> dict[str, Any]:
+def preset(name: str, *, smoke: bool = False, size: str | None = None) -> dict[str, Any]:
     """The settings of a preset as plain values.
 
+    Args:
+        name: of the preset.
+        smoke: with what its table `[smoke]` says.
+        size: of the model, a key of `SIZES`; by default that of the preset. What a preset for a real model says itself
+            counts more than the size; what one for the bundled model says of optimiser and LoRA does not.
+
     Raises:
-        ConfigError: there is no such preset; the message names the nearest.
+        ConfigError: there is no such preset or size; the message names the nearest.
     """
     names = preset_names()
     if name not in names:
@@ -32,7 +52,11 @@ def preset(name: str, *, smoke: bool = False) -> dict[str, Any]:
         hint = f", did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
         raise ConfigError(f"unknown preset {name!r}{hint}")
     data = tomllib.loads((resources.files(__name__) / f"{name}.toml").read_text(encoding="utf-8"))
-    small = data.pop("smoke", {})
-    if not smoke:
-        return data
-    return merged(data, small)
+    small, real = data.pop("smoke", {}), data.pop("real", False)
+    if size is not None or real:
+        fitting = sizes.size(size or sizes.DEFAULT).over(data)
+        caps = {key: fitting[key] for key in ("model", "batch_size", "context", "sampling")}
+        data = merged(merged(fitting, data), caps) if real else merged(data, fitting)
+    if smoke and real:
+        data = merged(data, SMOKE)
+    return merged(data, small) if smoke else data

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from legos_train.config import TrainConfig, load_toml, to_toml
+from legos_train.config import TrainConfig, to_toml
 from legos_train.disk import fsops
 from legos_train.observe.report.changed_settings import changed
 from legos_train.observe.report.figures import figures
@@ -91,7 +91,7 @@ def report_again(path: Path) -> Path:
         ConfigError: its config.toml is not one of this version.
     """
     records, start, finished = read_run(path)
-    config = load_toml(path / "config.toml")
+    config = TrainConfig.load(path / "config.toml")
     if finished:
         result = Result.from_kept(path, finished)
     else:

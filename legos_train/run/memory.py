@@ -1,0 +1,79 @@
+"""What a run will need of memory, from the shape of its model alone: no weights, no download."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
+
+from inference.adapters import linear_shapes
+from legos_train.config import TrainConfig, sizes
+
+GROUP = 64
+"""Weights that share a scale in the 4-bit layout."""
+KV_LIMIT = 4 << 30
+"""`Engine.max_kv_bytes`: rows wait where keys and values would take more."""
+HALF, FULL = 2, 4
+LOGIT_ARRAYS = 3
+"""Logits, their gradient and one intermediate result, at every trained token."""
+KEPT, INSIDE = 1, 16
+"""What the backward pass keeps of a token, in hidden vectors: of every block, and of the one that is recomputed."""
+
+
+def outline(size: sizes.Size) -> nn.Module:
+    """The model of a size with weights that are never computed: MLX evaluates what is asked for only."""
+    module = importlib.import_module(f"mlx_lm.models.{size.shape['model_type']}")
+    model: nn.Module = module.Model(module.ModelArgs.from_dict(size.shape))
+    if size.bits < 16:
+        nn.quantize(model, GROUP, size.bits)
+    return model
+
+
+def needs(config: TrainConfig, size: sizes.Size) -> str:
+    """Lines for people: each part of the memory that a run of this model takes."""
+    base, sides = _counted(size.model)
+    trained = config.lora.rank * sides
+    copies = 3 + (config.average.kind != "none")  # the weights, Adam's two moments, the average
+    shape = size.shape.get("text_config", size.shape)
+    layers = shape["num_hidden_layers"]
+    with_keys = layers // shape.get("full_attention_interval", 1)
+    a_token = 2 * with_keys * shape["num_key_value_heads"] * shape["head_dim"] * HALF
+    cache = min(KV_LIMIT, config.max_rows * config.context * a_token)
+    part = max(config.max_batch_tokens, config.context)  # a longer row is a part of its own
+    logits = LOGIT_ARRAYS * part * shape["vocab_size"] * FULL
+    hidden = part * shape["hidden_size"] * HALF
+    kept = hidden * (layers * (KEPT if config.optim.checkpoint_layers else INSIDE) + INSIDE)
+    total = base + copies * trained * FULL + cache + logits + kept
+    return "\n".join(
+        [
+            f"{config.model} is not on this machine: from its shape, without measuring time",
+            f"base model      {_gib(base)}",
+            f"LoRA, optimiser, average  {_gib(copies * trained * FULL)} ({trained:,} weights trained)",
+            f"keys and values  at most {_gib(cache)}: {config.max_rows} rows of {config.context} tokens, {a_token:,} "
+            "bytes a token",
+            f"a backward pass  at most {_gib(logits + kept)}: {part} tokens, logits {_gib(logits)} if all were trained",
+            f"together        at most {_gib(total)}",
+        ]
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _counted(model: str) -> tuple[int, int]:
+    """The bytes of a model in the list of sizes, and how many weights LoRA of rank 1 has in its blocks."""
+    size = sizes.shape_of(model)
+    assert size is not None
+    whole = outline(size)
+    base = sum(_bytes(array) for _, array in tree_flatten(whole.parameters()))
+    return base, sum(sum(shape) for path, shape in linear_shapes(whole).items() if "layers." in path)
+
+
+def _bytes(array: mx.array) -> int:
+    """Half precision but for packed weights."""
+    return array.nbytes if array.dtype == mx.uint32 else array.size * HALF
+
+
+def _gib(count: float) -> str:
+    return f"{count / 2**30:,.2f} GiB"
