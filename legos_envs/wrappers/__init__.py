@@ -8,6 +8,7 @@
 | `FirstAndLast` | shows the first message and the last, as one |
 | `BoardOnly` | shows the last user message |
 | `TextObservation` | shows one string |
+| `RubricReward` | adds rewards of your own, or puts them in the place of the env's |
 | `RecordTranscript` | keeps a transcript of the episode |
 | `ParallelView` | all ready agents at once: a PettingZoo `ParallelEnv` |
 | `SingleAgent` | one seat: a Gymnasium `Env` |
@@ -18,6 +19,7 @@ from legos_envs.wrappers.fill_seats import FillSeats
 from legos_envs.wrappers.observations import BoardOnly, ShownMessages, TextObservation
 from legos_envs.wrappers.parallel import ParallelView
 from legos_envs.wrappers.record import RecordTranscript
+from legos_envs.wrappers.rubric_reward import RubricReward
 from legos_envs.wrappers.single_agent import SingleAgent
 from legos_envs.wrappers.turn_limit import TurnLimit
 
@@ -28,6 +30,7 @@ __all__ = [
     "FirstAndLast",
     "ParallelView",
     "RecordTranscript",
+    "RubricReward",
     "ShownMessages",
     "SingleAgent",
     "TextObservation",

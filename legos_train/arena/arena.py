@@ -79,6 +79,7 @@ class Arena:
         options: Mapping[str, Any] | None = None,
         train_roles: tuple[str, ...] | None = None,
         credit: str | None = None,
+        league: bool | None = None,
     ) -> None:
         """Adds an environment.
 
@@ -91,6 +92,7 @@ class Arena:
             options: passed to every `reset`.
             train_roles: roles to train on, instead of the arena's.
             credit: a credit method for this env's episodes, instead of the run's.
+            league: whether members of the league play here; None: where the policy trains two seats or more.
 
         Raises:
             ValueError: the weight is not positive, or the name is taken.
@@ -101,7 +103,8 @@ class Arena:
             raise ValueError(f"the arena already has an env called {name!r}; give this one another name")
         source = name if env_or_id is None else env_or_id
         self.envs[name] = slot = make_slot(name, source, weight, dict(args or {}), dict(options or {}), train_roles)
-        slot.credit, slot.id, slot.args = credit, source if isinstance(source, str) else None, dict(args or {})
+        slot.credit, slot.league, slot.args = credit, league, dict(args or {})
+        slot.id = source if isinstance(source, str) else None
 
     def add_store(self, name: str, store: ArtifactStore) -> None:
         """Adds an artifact store; its content becomes part of every checkpoint."""
@@ -185,7 +188,7 @@ class Arena:
             players = self.players(slot)
             if self.league is not None and roles != ():
                 agents = self.live(slot, roles)
-                plan = self.league.plan(self.step, number, agents, {a: slot.seats[a][0] for a in agents})
+                plan = self.league.plan(self.step, number, agents, {a: slot.seats[a][0] for a in agents}, slot.name)
                 for agent, member in plan.items():
                     players[agent] = self.opponent(slot, agent, member)
             out.append(Job(slot.name, seed, players, dict(request.kwargs), options, group, place, roles))
@@ -201,6 +204,18 @@ class Arena:
             if actor.model == actors.POLICY and actor.trainable and (roles is None or role in roles):
                 out.append(agent)
         return out
+
+    def league_envs(self) -> dict[str, bool]:
+        """The envs in which members of a league play, and whether all seats that are trained there have one role."""
+        found = {}
+        for slot in self.envs.values():
+            if slot.league is not False and len(live := self.live(slot, self.trained_roles(slot))) > 1:
+                found[slot.name] = len({slot.seats[agent][0] for agent in live}) == 1
+        return found
+
+    def trained_roles(self, slot: EnvSlot) -> tuple[str, ...] | None:
+        """The roles that are trained in an env: its own setting, else the arena's; None: all."""
+        return slot.train_roles if slot.train_roles is not None else (self.train_roles or None)
 
     def slot(self, name: str) -> EnvSlot:
         """The env of that name; an id that was not added is added with weight 1 but drawn by nobody.

@@ -55,6 +55,7 @@ class EnvSlot:
     seats: dict[str, tuple[str, bool]] = field(default_factory=dict)
     """agent -> (role, declared trainable)."""
     credit: str | None = None
+    league: bool | None = None
     id: str | None = None
     """What `legos_envs.make` knows it by; None for an env that was given as an object."""
     args: dict[str, Any] = field(default_factory=dict)
@@ -71,6 +72,7 @@ class EnvSlot:
             options=self.options,
             train_roles=self.train_roles,
             credit=self.credit,
+            league=self.league,
         )
 
     @property

@@ -28,6 +28,8 @@ class EnvEntry(Section):
     """Roles that are trained on; none: every seat that the environment declares trainable."""
     credit: str | None = None
     """A credit method for this env's episodes, instead of `credit.name`."""
+    league: bool | None = None
+    """Whether members of the league play here; none: where the policy trains two seats or more."""
 
     @property
     def label(self) -> str:

@@ -12,12 +12,14 @@ from typing import Any
 from legos_envs.records import Episode
 from legos_envs.scoring import Skill, openskill_ratings
 from legos_train.league.league_settings import LeagueSettings
-from legos_train.league.modes import Mixture, mixtures
+from legos_train.league.modes import Mixture
 from legos_train.league.nash import require_scipy
-from legos_train.league.payoffs import Against, Pairs
 from legos_train.league.seating import check_seats, draw, seat, sides_of
+from legos_train.league.standing import Standing
 from legos_train.rollout import filters
 
+ANY = ""
+"""The env of a league that makes no difference between envs."""
 LEARNER = "learner"
 """What the learner is called in ratings."""
 
@@ -29,9 +31,11 @@ class League:
         settings: the section `[league]`.
         seed: the run's seed; all draws are keyed by it, the step and the number of the episode.
         symmetric: all seats play the same game (one role), so that `psro` needs one mixture for both seats. False:
-            a mixture for each of two sides, from the payoffs by seat.
+            a mixture for each of two sides, from the payoffs by seat. With several envs by the name of the env: pool
+            and ratings are of all, who beats whom is known for each, and members play in no other env.
 
     Attributes:
+        standings: what is known of the members, by env.
         pool: names of the snapshots, oldest first.
         weights: references to their weights by name. Not part of `state_dict`; the run saves and restores them.
         ratings: OpenSkill (mu, sigma) by name, the learner's under `LEARNER`. Empty when openskill is not installed.
@@ -41,8 +45,10 @@ class League:
         ImportError: `psro` without scipy.
     """
 
-    def __init__(self, settings: LeagueSettings, seed: int, symmetric: bool = False):
-        self.settings, self.seed, self.symmetric = settings, seed, symmetric
+    def __init__(self, settings: LeagueSettings, seed: int, symmetric: bool | Mapping[str, bool] = False):
+        self.settings, self.seed = settings, seed
+        by_env = symmetric if isinstance(symmetric, Mapping) else {ANY: symmetric}
+        self.standings = {env: Standing(same) for env, same in by_env.items()}
         opponents = settings.opponents
         if settings.mode == "fixed" and not opponents:
             raise ValueError('league.mode = "fixed" plays against league.opponents only; name one, such as "random"')
@@ -53,11 +59,16 @@ class League:
         self.pool: list[str] = []
         self.weights: dict[str, Any] = {}
         self.ratings: dict[str, Skill] = {}
-        self.against, self.pairs = Against(), Pairs()
-        self._mixtures: tuple[Mixture, Mixture] | None = None
         self._rated = importlib.util.find_spec("openskill") is not None
         if settings.mode != "mirror" and not self._rated:
             warnings.warn('the league goes without ratings: pip install "legos[tasks]" for openskill', stacklevel=2)
+
+    def standing(self, env: str | None = None) -> Standing:
+        """What is known in an env; None: in the first one."""
+        return self.standings[env] if env in self.standings else next(iter(self.standings.values()))
+
+    def _plays_in(self, env: str | None) -> bool:
+        return env is None or env in self.standings or ANY in self.standings
 
     @property
     def members(self) -> list[str]:
@@ -94,23 +105,31 @@ class League:
         self.weights[name] = weights
         if LEARNER in self.ratings:
             self.ratings[name] = self.ratings[LEARNER]
-        self._mixtures = None
+        self._changed()
         return evicted
 
     def join(self, opponent: str) -> None:
         """Adds a fixed opponent while the run goes on."""
         self.settings = self.settings.model_copy(update={"opponents": (*self.settings.opponents, opponent)})
-        self._mixtures = None
+        self._changed()
+
+    def _changed(self) -> None:
+        for standing in self.standings.values():
+            standing.changed()
 
     def _remove(self, name: str) -> None:
         self.pool.remove(name)
         self.weights.pop(name, None)
-        self.against.scores.pop(name, None)
-        self.pairs.drop(name)
-        self._mixtures = None
+        for standing in self.standings.values():
+            standing.drop(name)
 
     def plan(
-        self, step: int, number: int, seats: Sequence[str], roles: Mapping[str, str] | None = None
+        self,
+        step: int,
+        number: int,
+        seats: Sequence[str],
+        roles: Mapping[str, str] | None = None,
+        env: str | None = None,
     ) -> dict[str, str]:
         """Who plays the seats that are not the learner's: agent -> member. Empty is mirror play: all seats live.
 
@@ -123,9 +142,10 @@ class League:
             number: of the group (all its episodes share the plan) among those of this env in this step, from 0.
             seats: the agents that are trained, in the env's order.
             roles: the role of each; by default every agent has its own.
+            env: which env; one that the league does not know has mirror play.
         """
         sides = sides_of(seats, roles)
-        if len(sides) < 2 or not self.members or step < self.settings.start_from:
+        if not self._plays_in(env) or len(sides) < 2 or not self.members or step < self.settings.start_from:
             return {}
         latest = 0.0 if self.settings.mode == "fixed" else self.settings.latest
         seating = seat(self.seed, step, number, len(sides), latest)
@@ -133,7 +153,7 @@ class League:
             return {}
         plan: dict[str, str] = {}
         for side, at in seating.opponents.items():
-            plan |= dict.fromkeys(sides[side], draw(self.mixture(side if len(sides) == 2 else None), at))
+            plan |= dict.fromkeys(sides[side], draw(self.mixture(side if len(sides) == 2 else None, env), at))
         return plan
 
     def observe(self, episodes: Sequence[Episode], plans: Sequence[Mapping[str, str]]) -> None:
@@ -149,8 +169,9 @@ class League:
             raise ValueError(f"observe takes one plan per episode; got {len(episodes)} episodes, {len(plans)} plans")
         games = []
         played = [(e, plan) for e, plan in zip(episodes, plans) if plan and e.outcome != "unscored"]
-        if played:
-            self.against.forget()
+        played = [(episode, plan) for episode, plan in played if self._plays_in(episode.env_id)]
+        for standing in {id(s): s for s in (self.standing(e.env_id) for e, _ in played)}.values():
+            standing.against.forget()
         for episode, plan in played:
             check_seats(episode, plan)
             mine = [t for t in filters.competing(episode) if t.agent not in plan]
@@ -161,30 +182,30 @@ class League:
                 if member in self.members:  # may have left the pool since it was planned
                     by_member.setdefault(member, []).append(episode.trajectories[agent].total)
             got = {LEARNER: fmean([t.total for t in mine])} | {m: fmean(r) for m, r in by_member.items()}
+            against = self.standing(episode.env_id).against
             for member in by_member:
-                self.against.add(member, mine[0].role, got[LEARNER], got[member], episode.outcome == "invalid")
+                against.add(member, mine[0].role, got[LEARNER], got[member], episode.outcome == "invalid")
             if by_member:
                 games.append(got)
         if games and self._rated:
             self.ratings |= openskill_ratings(games, self.ratings)
         if self.settings.mode == "pfsp":
-            self._mixtures = None
+            self._changed()
 
     @property
     def pair_games(self) -> int:
         """How many games each pair of `missing_pairs` stands for."""
         return math.ceil(self.settings.payoff_games / 2)
 
-    def missing_pairs(self) -> list[tuple[str, str]]:
+    def missing_pairs(self, env: str | None = None) -> list[tuple[str, str]]:
         """Pairs whose payoff `psro` still needs: `(first side, second side)`, both orders; a member against itself
         too, unless the game is symmetric.
         """
         if self.settings.mode != "psro":
             return []
-        every = [(a, b) for a in self.members for b in self.members if a != b or not self.symmetric]
-        return [pair for pair in every if self.pairs.games.get(pair, 0) < self.pair_games]
+        return self.standing(env).missing_pairs(self.members, self.pair_games)
 
-    def record_pair(self, first: str, second: str, returns: Iterable[Sequence[float]]) -> None:
+    def record_pair(self, first: str, second: str, returns: Iterable[Sequence[float]], env: str | None = None) -> None:
         """Takes in games between members: `(return of the first side, return of the second side)` of each.
 
         Raises:
@@ -193,29 +214,26 @@ class League:
         for name in (first, second):
             if name not in self.members:
                 raise ValueError(f"{name!r} is no member of the league; members are {self.members}")
-        self.pairs.add(first, second, returns)
-        self._mixtures = None
+        self.standing(env).pairs.add(first, second, returns)
+        self.standing(env).changed()
 
-    def mixture(self, side: int | None = None) -> Mixture:
+    def mixture(self, side: int | None = None, env: str | None = None) -> Mixture:
         """How likely each member is to be the opponent. Empty without members.
 
         `psro`: the equilibrium over the members whose payoffs among each other are known (one that has just joined
         has weight 0 until its games are recorded); for side 0 or 1, or by default the mean of both.
         """
-        if self._mixtures is None:
-            self._mixtures = mixtures(
-                self.settings.mode, self.settings.pfsp_power, self.members, self.against, self.pairs, self.symmetric
-            )
-        first, second = self._mixtures
-        if side is not None:
-            return dict(self._mixtures[side])
-        return {name: (first[name] + second[name]) / 2 for name in first}
+        return self.standing(env).mixture(self.settings, self.members, side)
+
+    def win_rate(self, member: str) -> float:
+        """The learner's recent share of points against a member, the mean over the envs."""
+        return fmean(standing.against.win_rate(member) for standing in self.standings.values())
 
     def metrics(self) -> dict[str, float]:
         """For the log: members, recent win rates (mean and least), the learner's rating (mu, sigma) if it has one."""
         if not self.members:
             return {}
-        rates = [self.against.win_rate(name) for name in self.members]
+        rates = [self.win_rate(name) for name in self.members]
         out = {"members": float(len(rates)), "win_rate": fmean(rates), "least_win_rate": min(rates)}
         if LEARNER in self.ratings:
             out["rating"], out["rating_sigma"] = self.ratings[LEARNER]
@@ -225,8 +243,7 @@ class League:
         """Everything but the weights, as JSON values."""
         return {
             "pool": list(self.pool),
-            "against": self.against.to_json(),
-            "pairs": self.pairs.to_json(),
+            "standings": {env: standing.state_dict() for env, standing in self.standings.items()},
             "ratings": {name: list(skill) for name, skill in self.ratings.items()},
         }
 
@@ -242,7 +259,6 @@ class League:
                 raise ValueError(f"the checkpoint has no weights of the snapshots {missing}; it has {sorted(weights)}")
             self.weights = {name: weights[name] for name in pool}
         self.pool = pool
-        self.against.load(state["against"])
-        self.pairs.load(state["pairs"])
+        for env, standing in self.standings.items():
+            standing.load_state_dict(state["standings"][env])
         self.ratings = {name: Skill(*skill) for name, skill in state["ratings"].items()}
-        self._mixtures = None

@@ -12,7 +12,7 @@ from legos_train.config import TrainConfig
 from legos_train.credit import CreditAssigner, PerEnv, PerRole
 from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer, courses_of, followed
-from legos_train.league import League
+from legos_train.league import League, sides_of
 from legos_train.model import Capabilities, Learner, MLXBackend, TrainerBackend, World
 from legos_train.players import Actor, RemoteEngine, actors
 from legos_train.rollout import Generator, LocalGenerator
@@ -123,6 +123,7 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
                 options=entry.options,
                 train_roles=entry.train_roles,
                 credit=entry.credit,
+                league=entry.league,
             )
     for role, given in config.actors.items():
         if role not in arena.actors and not _held_out(role, config):
@@ -153,8 +154,7 @@ def _check_roles(config: TrainConfig, arena: Arena) -> None:
         own = {role for role, _ in slot.seats.values()}
         if unknown := set(slot.train_roles or ()) - own:
             raise ConfigError(f"train_roles of {slot.name} names {sorted(unknown)}; it has the roles {sorted(own)}")
-        asked = slot.train_roles if slot.train_roles is not None else (arena.train_roles or None)
-        live += [(slot, agent) for agent in arena.live(slot, asked)]
+        live += [(slot, agent) for agent in arena.live(slot, arena.trained_roles(slot))]
     if not live:
         raise ConfigError(
             f"there is nothing to train in {config.title}: no seat is declared trainable by the environment, played by "
@@ -197,21 +197,29 @@ def make_league(config: TrainConfig, arena: Arena, backend: TrainerBackend, *, f
         fill: put the snapshots of `league.pool_from` into the pool; off where the pool will come from a checkpoint.
 
     Raises:
-        ConfigError: an env has fewer than two seats that are trained.
+        ConfigError: no env has two seats that are trained, or one does not that is said to; `psro` on other than two
+            sides.
         ValueError: `league.pool_from` has nothing that fits.
     """
     if config.league.mode == "mirror":
         return None
-    slots = list(arena.envs.values())
-    for slot in slots:
-        asked = slot.train_roles if slot.train_roles is not None else (arena.train_roles or None)
-        if len(arena.live(slot, asked)) < 2:
-            raise ConfigError(
-                f"league.mode = {config.league.mode!r} needs two seats that are trained in {slot.name}; for a fixed "
-                "opponent use an actor instead, such as --actor ROLE=random"
-            )
-    symmetric = all(len({slot.seats[agent][0] for agent in slot.trained}) == 1 for slot in slots)
-    league = League(config.league, config.seed, symmetric)
+    envs = arena.league_envs()
+    asked = [slot.name for slot in arena.envs.values() if slot.league]
+    if wrong := [name for name in asked if name not in envs] or ([] if envs else list(arena.envs)):
+        raise ConfigError(
+            f"league.mode = {config.league.mode!r} needs two seats that are trained in {', '.join(wrong)}; for a fixed "
+            "opponent use an actor instead, such as --actor ROLE=random"
+        )
+    if config.league.mode == "psro":
+        for name in envs:
+            slot = arena.envs[name]
+            live = arena.live(slot, arena.trained_roles(slot))
+            if (count := len(sides_of(live, {a: slot.seats[a][0] for a in live}))) != 2:
+                raise ConfigError(
+                    f"league.mode = 'psro' fills a payoff matrix of two sides; {name} has {count}. Use 'fsp' or "
+                    "'pfsp', or league = false in its table [[env]]"
+                )
+    league = League(config.league, config.seed, envs)
     if fill and config.league.pool_from is not None:
         for name, weights in backend.read_run(config.league.pool_from, config.league.pool).items():
             league.add(name, replace(weights, version=member_version(name)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from legos_train.league import League
+from legos_train.league import League, Score
 from legos_train.run.parts import Parts
 
 MANY_ROWS = 60
@@ -43,22 +43,26 @@ def _league(league: League | None) -> dict[str, Any]:
     """Members with games, win rates by seat and ratings; the payoffs between members where they were played."""
     if league is None or not league.members:
         return {}
-    members = [name for name in league.members if name in league.against.scores]
-    seats = sorted({seat for name in members for seat in league.against.scores[name]})
+    many = len(league.standings) > 1
+    scores: dict[str, dict[str, Score]] = {}  # by member, then by seat
+    for env, standing in league.standings.items():
+        for name, by_seat in standing.against.scores.items():
+            scores.setdefault(name, {}).update({f"{env}/{seat}" if many else seat: s for seat, s in by_seat.items()})
+    members = [name for name in league.members if name in scores]
+    seats = sorted({seat for name in members for seat in scores[name]})
     rates: list[list[float | None]] = []
     for name in members:
-        row: list[float | None] = []
-        for seat in seats:
-            score = league.against.scores[name].get(seat)
-            row.append((score.wins + score.draws / 2) / score.games if score and score.games else None)
-        rates.append(row)
-    games = [sum(score.games for score in league.against.scores[name].values()) for name in members]
-    out: dict[str, Any] = {"members": members, "seats": seats, "win_rates": rates, "games": games}
-    names = league.pairs.known(league.members) if league.pairs.games else []
-    if len(names) > 1:
-        out["payoffs"] = {"names": names, "matrix": league.pairs.matrix(names).tolist()}
-        mixture = league.mixture()
-        out["mixture"] = {name: float(mixture.get(name, 0.0)) for name in names}
+        found = [scores[name].get(seat) for seat in seats]
+        rates.append([(s.wins + s.draws / 2) / s.games if s and s.games else None for s in found])
+    games = [sum(score.games for score in scores[name].values()) for name in members]
+    out: dict[str, Any] = {"members": members, "seats": seats, "win_rates": rates, "games": games, "payoffs": []}
+    for env, standing in league.standings.items():
+        names = standing.pairs.known(league.members) if standing.pairs.games else []
+        if len(names) > 1:
+            mixture = league.mixture(env=env)
+            shares = {name: float(mixture.get(name, 0.0)) for name in names}
+            matrix = standing.pairs.matrix(names).tolist()
+            out["payoffs"].append({"env": env if many else "", "names": names, "matrix": matrix, "mixture": shares})
     out["ratings"] = {
         name: [float(skill.mu), float(skill.sigma)] for name, skill in league.ratings.items() if math.isfinite(skill.mu)
     }

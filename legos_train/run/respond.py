@@ -48,16 +48,16 @@ def alarms_of(parts: Parts, record: Mapping[str, Any], start: Mapping[str, float
 
 
 def _inject(parts: Parts) -> str:
-    slots = [slot for slot in parts.arena.envs.values() if len(parts.arena.live(slot)) < 2]
-    if slots:
-        return f"{slots[0].name} has fewer than two trained seats: there is no seat for an opponent"
+    envs = parts.arena.league_envs()
+    if not envs:
+        return f"{parts.config.title} has fewer than two trained seats: there is no seat for an opponent"
     if parts.league is None:
         never = 10**9  # no snapshots: only random play is wanted
         start = parts.learner.step
         settings = LeagueSettings(
             mode="fsp", opponents=("random",), latest=0.5, snapshot_every=never, start_from=start, pool=1
         )
-        parts.use_league(League(settings, parts.config.seed))
+        parts.use_league(League(settings, parts.config.seed, envs))
         return "half of the episodes are now against random play"
     if "random" not in parts.league.members:
         parts.league.join("random")

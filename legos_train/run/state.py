@@ -86,7 +86,7 @@ def restore(parts: Parts, root: Path) -> int:
     if state["league"] is not None:
         league = parts.league
         if league is None:  # the monitor had put it in
-            league = League(parts.config.league, parts.config.seed)
+            league = League(parts.config.league, parts.config.seed, parts.arena.league_envs())
             parts.use_league(league)
         league.settings = LeagueSettings(**state["league_settings"])
         names = {key.removeprefix(LEAGUE): key for key in tensors if key.startswith(LEAGUE)}

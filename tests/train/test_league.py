@@ -133,7 +133,7 @@ def test_psro_plays_the_meta_nash_and_drops_who_has_no_part_in_it(symmetric: boo
     assert met["step_2"] == 0 and met["step_1"] / 2000 == pytest.approx(0.5, abs=0.07)
     weights = {"layer.lora_a": mx.zeros((2, 1)), "layer.lora_b": mx.zeros((1, 2))}
     assert made.add("step_4", weights) == ["step_2"]
-    assert not any("step_2" in pair for pair in made.pairs.games)
+    assert not any("step_2" in pair for pair in made.standing().pairs.games)
     assert made.mixture()["step_4"] == 0 and made.mixture()["step_1"] == pytest.approx(0.5)
     assert len(made.missing_pairs()) == (6 if symmetric else 7)
     assert all("step_4" in pair for pair in made.missing_pairs())
@@ -158,7 +158,7 @@ def test_psro_mixes_each_role_apart() -> None:
 def test_payoffs_where_the_sum_is_not_zero_are_relative() -> None:
     made = league("psro", members=2)
     made.record_pair("step_0", "step_1", [(3.0, 1.0), (2.0, 4.0), (5.0, 1.0)])
-    assert made.pairs.matrix(made.members)[0, 1] == pytest.approx((1 - 1 + 2) / 3)
+    assert made.standing().pairs.matrix(made.members)[0, 1] == pytest.approx((1 - 1 + 2) / 3)
     with pytest.raises(ValueError, match="step_7"):
         made.record_pair("step_0", "step_7", [])
 
@@ -170,12 +170,12 @@ def test_pfsp_prefers_who_is_hard_to_beat() -> None:
     losses = [episode({"player_0": -1, "player_1": 1})] * 9
     made.observe(wins + losses, [{"player_1": "step_0"}] * 9 + [{"player_1": "step_1"}] * 9)
     # Rates 9.5 / 10 and 0.5 / 10 with the imagined draw; squares of 1/20 and 19/20.
-    assert made.against.win_rate("step_0") == pytest.approx(0.95)
+    assert made.standing().against.win_rate("step_0") == pytest.approx(0.95)
     assert made.mixture()["step_1"] == pytest.approx(0.95**2 / (0.95**2 + 0.05**2))
     # Results about a learner of long ago fade: after many batches of losses the old wins weigh little.
     for _ in range(40):
         made.observe(losses[:1], [{"player_1": "step_0"}])
-    assert made.against.win_rate("step_0") < 0.2
+    assert made.standing().against.win_rate("step_0") < 0.2
 
 
 def test_observe_counts_each_game_once_by_seat() -> None:
@@ -191,12 +191,12 @@ def test_observe_counts_each_game_once_by_seat() -> None:
     for game, plan in zip(games, plans):
         mark(game, plan)
     made.observe(games, plans)
-    first, second = (made.against.scores["step_0"][seat] for seat in SEATS)
+    first, second = (made.standing().against.scores["step_0"][seat] for seat in SEATS)
     assert (first.wins, first.draws, first.losses, first.invalid, first.mean_return) == (1, 0, 0, 0, 1.0)
     # A peer counts an invalid move twice. And a draw is a draw although 0.1 + 0.2 is not 0.3.
     assert (second.wins, second.draws, second.losses, second.invalid) == (0, 1, 1, 1)
     assert second.total == pytest.approx(-1.2)
-    assert set(made.against.scores) == {"step_0"}
+    assert set(made.standing().against.scores) == {"step_0"}
     assert set(made.ratings) == {LEARNER, "step_0"}
     with pytest.raises(ValueError, match="one plan per episode"):
         made.observe(games, plans[:2])
@@ -271,7 +271,7 @@ def test_without_openskill_the_league_goes_on_and_says_so(monkeypatch: pytest.Mo
     with pytest.warns(UserWarning, match=r"legos\[tasks\]"):
         made = league()
     made.observe([episode({"player_0": 1, "player_1": -1})], [{"player_1": "step_0"}])
-    assert made.ratings == {} and made.against.scores["step_0"]["player_0"].wins == 1
+    assert made.ratings == {} and made.standing().against.scores["step_0"]["player_0"].wins == 1
 
 
 def test_draw_never_picks_who_has_no_weight() -> None:

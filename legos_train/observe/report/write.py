@@ -125,12 +125,14 @@ def duration(seconds: float) -> str:
 def _heat_maps(league: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """(file name, svg, note) of the league's matrices."""
     out = []
-    if payoffs := league.get("payoffs"):
+    for number, payoffs in enumerate(league.get("payoffs") or ()):
         names = payoffs["names"]
-        shares = [f"{name} {league['mixture'][name]:.0%}" for name in names]
+        shares = [f"{name} {payoffs['mixture'][name]:.0%}" for name in names]
         unit = "row in the first seat; half the difference of both returns"
-        svg = heat_map("Payoffs between members", unit, shares, names, payoffs["matrix"])
-        out.append(("payoffs", svg, "Per cent: the member's weight in the meta-Nash mixture of both seats."))
+        title = "Payoffs between members" + (f", {payoffs['env']}" if payoffs["env"] else "")
+        svg = heat_map(title, unit, shares, names, payoffs["matrix"])
+        note = "Per cent: the member's weight in the meta-Nash mixture of both seats."
+        out.append((f"payoffs_{number}" if number else "payoffs", svg, note))
     if league.get("win_rates"):
         members = [f"{name} ({games})" for name, games in zip(league["members"], league["games"])]
         unit, seats, rates = "win rate over the whole run, a draw counts half", league["seats"], league["win_rates"]

@@ -1,0 +1,135 @@
+"""A reward of your own on any env: a rubric over what a seat wrote and how its episode ended."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pettingzoo import AECEnv
+from pettingzoo.utils.wrappers import BaseWrapper
+
+from legos_envs import arguments
+from legos_envs.scoring import Rubric
+from legos_envs.table import Unscored
+
+MODES = ("add", "replace")
+KEPT = ("invalid", "unscored")
+"""Outcomes that a rubric is not asked about: the env has settled them."""
+
+
+class RubricReward(BaseWrapper):
+    """Scores every trained seat by a rubric at the end of the episode, beside the env's rewards or in their place.
+
+    The functions of the rubric take, by name, those they ask for of: `agent`; `role`; `text`, the seat's last action;
+    `texts`, all of them; `messages`, its conversation; `reward`, what the env has paid it; `info`, its final info; and
+    the entries of that info, such as `answer` and `truth`. What each function gave stands in the final info as
+    `rubric`. An episode that an invalid move or a failed judge ended is not scored: it keeps the env's rewards.
+
+    Args:
+        env: any AEC text env whose agents all end together.
+        rubric: the reward functions with their weights. One that raises `Unscored` leaves the episode without a score.
+        mode: `"add"`: on top of the env's rewards; `"replace"`: instead of them.
+        roles: the roles or agents that are scored; None: all seats that the env trains.
+
+    Raises:
+        ValueError: the mode is unknown, or the rubric is none.
+    """
+
+    zero_sum = False
+
+    def __init__(self, env: AECEnv, rubric: Rubric, *, mode: str = "add", roles: Sequence[str] | None = None):
+        super().__init__(env)
+        if not isinstance(rubric, Rubric):
+            raise ValueError(f"rubric must be a legos_envs.Rubric, such as Rubric([function]); got {rubric!r}")
+        self.rubric, self.mode = rubric, arguments.one_of("mode", mode, MODES)
+        self.roles = None if roles is None else tuple(roles)
+        self.infos: dict[str, Any]
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        self.env.reset(seed=seed, options=options)
+        if self.roles is not None:
+            known = {name for agent, info in self.env.infos.items() for name in (agent, info.get("role", agent))}
+            for role in self.roles:
+                if role not in known:
+                    raise ValueError(arguments.unknown("role", role, sorted(known)))
+        self._start({}, {})
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Comes back to a `state()`."""
+        self.env.restore(state)  # type: ignore[attr-defined]
+        texts: dict[str, list[str]] = {}
+        for agent, action in state["log"]:
+            texts.setdefault(agent, []).append(action)
+        self._start(texts, getattr(self.env.unwrapped, "_returns", {}))
+
+    def _start(self, texts: dict[str, list[str]], paid: Mapping[str, float]) -> None:
+        env = self.env
+        self._texts, self._paid = texts, dict(paid)
+        facts = {agent: (info.get("role", agent), info.get("trainable", True)) for agent, info in env.infos.items()}
+        self._scored = {a for a, (role, t) in facts.items() if (t if self.roles is None else {a, role} & {*self.roles})}
+        self._cumulative_rewards = {agent: self._share(agent) * env._cumulative_rewards[agent] for agent in env.agents}
+        self._show()
+
+    def step(self, action: Any) -> None:
+        env = self.env
+        agent = env.agent_selection
+        dead = bool(env.terminations[agent] or env.truncations[agent])
+        env.step(action)
+        if dead:
+            self.rewards = dict.fromkeys(env.agents, 0.0)
+            self.infos = {agent: self.infos[agent] for agent in env.agents}
+            self._cumulative_rewards = {agent: self._cumulative_rewards[agent] for agent in env.agents}
+            return
+        self._texts.setdefault(agent, []).append(action)
+        self._cumulative_rewards[agent] = 0.0
+        for other in env.agents:
+            self._paid[other] = self._paid.get(other, 0.0) + float(env.rewards[other])
+            self._cumulative_rewards[other] += self._share(other) * float(env.rewards[other])
+        self._show()
+
+    def _share(self, agent: str) -> float:
+        """What of the env's rewards the agent is paid as they come."""
+        return float(self.mode == "add" or agent not in self._scored)
+
+    def _show(self) -> None:
+        """What AEC shows after a step; at the end with the rubric's rewards."""
+        env = self.env
+        self.rewards = {agent: self._share(agent) * float(env.rewards[agent]) for agent in env.agents}
+        self.infos = env.infos
+        if not env.agents or not all(env.terminations[agent] or env.truncations[agent] for agent in env.agents):
+            return
+        self.infos = {agent: dict(env.infos[agent]) for agent in env.agents}
+        try:
+            owed = {agent: self._score(agent) for agent in env.agents if agent in self._scored}
+        except Unscored as failed:
+            owed = {}
+            for info in self.infos.values():
+                info |= {"outcome": "unscored", "reason": str(failed)}
+        for agent, value in owed.items():
+            self.rewards[agent] += value
+            self._cumulative_rewards[agent] += value
+
+    def _score(self, agent: str) -> float:
+        """What is still owed to a seat at the end."""
+        info, paid = self.infos[agent], self._paid.get(agent, 0.0)
+        if info.get("outcome") in KEPT:
+            return (1.0 - self._share(agent)) * paid
+        texts = self._texts.get(agent, [])
+        facts = {
+            **info,
+            "agent": agent,
+            "role": info.get("role", agent),
+            "text": texts[-1] if texts else "",
+            "texts": tuple(texts),
+            "messages": self.env.observe(agent)["messages"],  # type: ignore[index]
+            "reward": paid,
+            "info": dict(info),
+        }
+        for function in self.rubric.functions.values():
+            for name, wanted in inspect.signature(function).parameters.items():
+                if wanted.default is wanted.empty and wanted.kind is not wanted.VAR_KEYWORD and name not in facts:
+                    raise ValueError(arguments.unknown(f"fact of {function.__name__}()", name, sorted(facts)))
+        scores = self.rubric(**facts)
+        info["rubric"] = dict(scores.parts)
+        return scores.total
