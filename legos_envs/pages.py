@@ -49,11 +49,14 @@ class Claim:
         players: policy names by agent or role; `*` is everybody else.
         returns: expected return by agent or role (the mean over its agents).
         arguments: constructor arguments of the env.
+        floors: by agent or role, what no degenerate player (`legos_envs.testing`) at its seats may earn on average
+            beside the other players of the row. Under `NAME:PLAYER`: what one of them may earn there all the same.
     """
 
     players: dict[str, str]
     returns: dict[str, float]
     arguments: dict[str, Any]
+    floors: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Page:
 
     @property
     def claims(self) -> list[Claim]:
-        """The rows `| players | expected return | arguments |` of the scripted players, the last column optional."""
+        """The rows `| players | expected return | arguments | floor |` of the scripted players, the last two optional."""
         return [_claim(row) for row in _rows(self.sections.get("Scripted players", ""))[1:]]
 
 
@@ -175,9 +178,14 @@ def _rows(text: str) -> list[list[str]]:
 
 
 def _claim(row: list[str]) -> Claim:
-    players = dict(item.split("=", 1) for item in row[0].strip("`").split())
-    returns = [item.rsplit(" ", 1) for item in row[1].strip("`").split(", ")]
-    call = ast.parse(f"f({row[2].strip('`') if len(row) > 2 else ''})", mode="eval").body
+    players, returns, given, floors = (cell.strip("`") for cell in (row + ["", ""])[:4])
+    call = ast.parse(f"f({given})", mode="eval").body
     assert isinstance(call, ast.Call)
     arguments = {keyword.arg or "": ast.literal_eval(keyword.value) for keyword in call.keywords}
-    return Claim(players, {name: float(value) for name, value in returns}, arguments)
+    return Claim(dict(item.split("=", 1) for item in players.split()), _numbers(returns), arguments, _numbers(floors))
+
+
+def _numbers(cell: str) -> dict[str, float]:
+    """A cell such as `coder +1, tester 0`."""
+    items = [item.rsplit(" ", 1) for item in cell.split(", ") if item]
+    return {name: float(value) for name, value in items}

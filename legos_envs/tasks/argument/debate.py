@@ -53,12 +53,12 @@ where no model judges. It counts each different word of at least four letters of
 response) once, takes a point for every such word said again within a speech, and does not count a speech that copies
 the motion; length does not help.
 
-| players | expected return | arguments |
-|---|---|---|
+| players | expected return | arguments | floor |
+|---|---|---|---|
 | `pro=scripted:long con=scripted:short judge=scripted:longer` | `pro +1, con -1` | |
 | `pro=scripted:short con=scripted:long judge=scripted:longer` | `pro -1, con +1` | `turns="alternate"` |
 | `pro=scripted:long con=scripted:long judge=scripted:longer` | `pro 0, con 0` | |
-| `pro=scripted:on_topic con=scripted:long judge=scripted:on_topic` | `pro +1, con -1` | |
+| `pro=scripted:on_topic con=scripted:long judge=scripted:on_topic` | `pro +1, con -1` | | `pro 0` |
 | `judge=scripted:first *=random` | `pro 0, con 0` | |
 | `judge=scripted:oracle *=random` | `pro 0, con 0` | `about="principle"` |
 

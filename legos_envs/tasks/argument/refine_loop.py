@@ -56,14 +56,14 @@ they say more or less, and `on_topic` names the keywords of the task. Judges: `l
 words, at most 10; `on_topic` grades the share of the task's keywords that the text names, less what it says twice;
 `kind` always gives 10. `random` plays all seats.
 
-| players | expected return | arguments |
-|---|---|---|
-| `generator=scripted:good critic=random` | `generator +1, critic +1` | |
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `generator=scripted:good critic=random` | `generator +1, critic +1` | | `generator 0, together 0` |
 | `generator=scripted:poor critic=random` | `generator 0, critic 0` | `demands=8` |
 | `generator=scripted:improver critic=random` | `generator +1, critic +1.5` | |
 | `generator=scripted:improver critic=random` | `generator +1.5, critic +1.5` | `share_improvement=True` |
 | `judge=scripted:kind *=random` | `generator +1, critic +1` | `domain="open"` |
-| `generator=scripted:on_topic critic=random judge=scripted:on_topic` | `generator +1, critic +1` | `domain="open"` |
+| `generator=scripted:on_topic critic=random judge=scripted:on_topic` | `generator +1, critic +1` | `domain="open"` | `generator 0, together 0` |
 | `generator=scripted:improver critic=random judge=scripted:longer` | `generator +1, critic +1.5` | `domain="open"` |
 
 ## Source

@@ -51,10 +51,10 @@ Answers: `long` and `short`, whose judge is `longer` (A when level); `on_topic` 
 judges: it prefers the answer that names more keywords of the prompt, as in `Debate-v0`. Another match brings its own.
 The last row is the value of Kuhn poker for each seat.
 
-| players | expected return | arguments |
-|---|---|---|
+| players | expected return | arguments | floor |
+|---|---|---|---|
 | `match_0/answer_0=scripted:long *=scripted:short` | `match_0/answer_0 +1, match_0/answer_1 -1` | |
-| `match_0/answer_0=scripted:on_topic judge=scripted:on_topic *=scripted:short` | `match_0/answer_0 +1` | |
+| `match_0/answer_0=scripted:on_topic judge=scripted:on_topic *=scripted:short` | `match_0/answer_0 +1` | | `match_0/answer_0 0` |
 | `judge=scripted:first *=random` | `match_0/answer_0 0, match_0/answer_1 0` | |
 | `*=random` | `match_0/answer_0 0, match_0/answer_1 0` | |
 | `match_0/answer_2=scripted:short *=scripted:long` | `match_0/answer_0 +0.5, answer 0` | `num_entrants=3` |

@@ -50,9 +50,9 @@ A fifth of all tasks, chosen by a hash of the list and its steps in their order,
 order of the letters, returns the list as it got it and finds nothing wrong. `random` is `good` three times in four,
 else `poor`.
 
-| players | expected return | arguments |
-|---|---|---|
-| `*=scripted:good` | `planner +1, executor +1, critic +1, reviser +1` | |
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `*=scripted:good` | `planner +1, executor +1, critic +1, reviser +1` | | `reviser 0, together 0` |
 | `*=scripted:good executor=scripted:lost` | `planner +1, executor +1, critic +1.5, reviser +1.5` | |
 | `*=scripted:good reviser=scripted:lost` | `planner 0, executor 0, critic -0.5, reviser -0.5` | |
 | `*=scripted:good executor=scripted:lost critic=scripted:lost` | `planner 0, executor 0, critic 0, reviser 0` | |
