@@ -52,7 +52,8 @@ exact.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
-| `player_0=scripted:careful player_1=random` | `player_0 +1.0, player_1 -1.0` | | `player_0 0` |
+| `*=scripted:careful` | `player_0 0, player_1 0` | | `player_0 -0.5, player_1 -0.5` |
+| `player_0=scripted:careful player_1=random` | `player_0 +1.0, player_1 -1.0` | |
 | `player_0=scripted:careful player_1=scripted:raiser` | `player_0 +0.981, player_1 -0.981` | |
 | `player_0=scripted:careful player_1=random` | `player_0 +0.883, player_1 -0.883` | `one_round=True, dice=1` |
 | `player_0=scripted:raiser *=scripted:caller` | `player_0 -0.3889, player_1 +0.3889` | `one_round=True, dice=1` |

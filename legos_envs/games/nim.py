@@ -31,7 +31,7 @@ When nothing is left.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
-| `*=optimal` | `player_0 +0.5000, player_1 -0.5000` | | `player_0 0, player_1 -0.5` |
+| `*=optimal` | `player_0 +0.5000, player_1 -0.5000` | | `player_0 +0.5, player_1 -0.5` |
 | `*=random` | `player_0 +0.0217, player_1 -0.0217` | |
 | `player_0=optimal player_1=random` | `player_0 +0.9321, player_1 -0.9321` | |
 | `player_0=scripted:last player_1=optimal` | `player_0 -0.6667, player_1 +0.6667` | |

@@ -43,7 +43,7 @@ begins.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
-| `*=optimal` | `player_0 +0.0923, player_1 -0.0923` | | `player_0 0.0923, player_1 -0.0923` |
+| `*=optimal` | `player_0 +0.0923, player_1 -0.0923` | | `player_0 +0.0923, player_1 -0.0923` |
 | `*=random` | `player_0 +0.0886, player_1 -0.0886` | |
 | `*=scripted:hold_at_20` | `player_0 +0.1111, player_1 -0.1111` | |
 | `player_0=optimal player_1=scripted:hold_at_20` | `player_0 +0.2267, player_1 -0.2267` | |

@@ -15,6 +15,8 @@ from legos_envs.play import Decision
 
 MARK = "ORDER-7731"
 """Stands in what `injection` says, so that it is found where it must not be."""
+MARKED = r"(Answer: |#### |\\boxed\{(?:\w+: )?|\[(?:\w+: )?)[^\]}\n]*"
+"""An answer, with what marks it in front."""
 
 
 @dataclass
@@ -91,8 +93,9 @@ def echo(sight: Sight) -> str:
 
 @player
 def words(sight: Sight) -> str:
-    """Lists the different words of the prompt."""
-    found = dict.fromkeys(re.findall(r"[^\W\d_]{3,}", sight.prompt.casefold()))
+    """Lists the different words of all that it was told."""
+    told = " ".join(message["content"] for message in sight.decision.messages if message["role"] == "user")
+    found = dict.fromkeys(re.findall(r"[^\W\d_]{3,}", told.casefold()))
     return sight.legally(f"{', '.join(found)}.")
 
 
@@ -101,6 +104,13 @@ def number(sight: Sight) -> str:
     """Answers as in another episode, with the last number of the prompt for every number."""
     found = re.findall(r"\d+", sight.prompt) or ["1"]
     return sight.legally(re.sub(r"\d+", found[-1], sight.at(sight.decision.turn)))
+
+
+@player
+def hedge(sight: Sight) -> str:
+    """Gives many answers at once where one is asked for, in the form of a right one."""
+    many = ", ".join(map(str, range(40)))
+    return sight.legally(re.sub(MARKED, lambda found: found[1] + many, sight.at(sight.decision.turn)))
 
 
 @player

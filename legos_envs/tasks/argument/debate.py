@@ -58,7 +58,8 @@ the motion; length does not help.
 | `pro=scripted:long con=scripted:short judge=scripted:longer` | `pro +1, con -1` | |
 | `pro=scripted:short con=scripted:long judge=scripted:longer` | `pro -1, con +1` | `turns="alternate"` |
 | `pro=scripted:long con=scripted:long judge=scripted:longer` | `pro 0, con 0` | |
-| `pro=scripted:on_topic con=scripted:long judge=scripted:on_topic` | `pro +1, con -1` | | `pro 0` |
+| `pro=scripted:on_topic con=scripted:long judge=scripted:on_topic` | `pro +1, con -1` | |
+| `*=scripted:on_topic` | `pro 0, con 0` | | `pro -1, con -1` |
 | `judge=scripted:first *=random` | `pro 0, con 0` | |
 | `judge=scripted:oracle *=random` | `pro 0, con 0` | `about="principle"` |
 

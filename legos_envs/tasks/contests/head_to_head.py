@@ -54,7 +54,8 @@ The last row is the value of Kuhn poker for each seat.
 | players | expected return | arguments | floor |
 |---|---|---|---|
 | `match_0/answer_0=scripted:long *=scripted:short` | `match_0/answer_0 +1, match_0/answer_1 -1` | |
-| `match_0/answer_0=scripted:on_topic judge=scripted:on_topic *=scripted:short` | `match_0/answer_0 +1` | | `match_0/answer_0 0` |
+| `match_0/answer_0=scripted:on_topic judge=scripted:on_topic *=scripted:short` | `match_0/answer_0 +1` | |
+| `*=scripted:on_topic` | `match_0/answer_0 0` | | `match_0/answer_0 -1` |
 | `judge=scripted:first *=random` | `match_0/answer_0 0, match_0/answer_1 0` | |
 | `*=random` | `match_0/answer_0 0, match_0/answer_1 0` | |
 | `match_0/answer_2=scripted:short *=scripted:long` | `match_0/answer_0 +0.5, answer 0` | `num_entrants=3` |

@@ -52,7 +52,7 @@ else `poor`.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
-| `*=scripted:good` | `planner +1, executor +1, critic +1, reviser +1` | | `reviser 0, together 0` |
+| `*=scripted:good` | `planner +1, executor +1, critic +1, reviser +1` | | `reviser -0.45, together 0.02` |
 | `*=scripted:good executor=scripted:lost` | `planner +1, executor +1, critic +1.5, reviser +1.5` | |
 | `*=scripted:good reviser=scripted:lost` | `planner 0, executor 0, critic -0.5, reviser -0.5` | |
 | `*=scripted:good executor=scripted:lost critic=scripted:lost` | `planner 0, executor 0, critic 0, reviser 0` | |
