@@ -43,8 +43,8 @@ player, and 0.943 +- 0.033 as the second (95 % intervals).
 | `player_0=random player_1=scripted:depth_2` | `player_0 -0.875, player_1 +0.875` | |
 | `player_0=optimal player_1=random` | `player_0 +1.0, player_1 -1.0` | `rows=3, columns=4, connect=3` |
 | `player_0=random player_1=optimal` | `player_0 -0.4441, player_1 +0.4441` | `rows=3, columns=4, connect=3` |
-| `player_0=scripted:depth_4 *=scripted:depth_2` | `player_0 +0.6908` | `rows=3, columns=4, connect=3` | `player_0 +0.2` |
-| `*=optimal` | `player_0 +0.0, player_1 -0.0` | `rows=3, columns=3, connect=3` | `player_0 0, player_1 0` |
+| `player_0=scripted:depth_4 *=scripted:depth_2` | `player_0 +0.6908` | `rows=3, columns=4, connect=3` | `player_0 0` |
+| `*=optimal` | `player_0 +0.0, player_1 -0.0` | `rows=3, columns=3, connect=3` | `0` |
 
 ## Source
 

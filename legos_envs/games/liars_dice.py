@@ -52,7 +52,7 @@ exact.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
-| `*=scripted:careful` | `player_0 0, player_1 0` | | `player_0 -0.5, player_1 -0.5` |
+| `*=scripted:careful` | `player_0 0, player_1 0` | | `-0.9` |
 | `player_0=scripted:careful player_1=random` | `player_0 +1.0, player_1 -1.0` | |
 | `player_0=scripted:careful player_1=scripted:raiser` | `player_0 +0.981, player_1 -0.981` | |
 | `player_0=scripted:careful player_1=random` | `player_0 +0.883, player_1 -0.883` | `one_round=True, dice=1` |

@@ -69,7 +69,7 @@ what it is offered. Over 6,000 episodes the 95 % intervals are +-0.006 or less (
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
-| `*=scripted:trader` | `player_0 +0.145, player_1 +0.134` | | `player_0 0, player_1 0, together 0` |
+| `*=scripted:trader` | `player_0 +0.145, player_1 +0.134` | | `0` |
 | `*=scripted:greedy` | `player_0 +0.044, player_1 +0.040` | |
 | `player_0=scripted:trader player_1=random` | `player_0 +0.231, player_1 -0.030` | |
 | `player_0=scripted:trader player_1=random` | `player_0 +0.66, player_1 -0.66` | `outcome="win_lose"` |

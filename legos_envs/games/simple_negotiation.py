@@ -50,7 +50,7 @@ seat, 95 % interval +-0.003).
 | `player_0=scripted:shrewd player_1=random` | `player_0 +0.985, player_1 -0.985` | |
 | `player_0=random player_1=scripted:shrewd` | `player_0 -0.985, player_1 +0.985` | |
 | `player_0=scripted:shrewd player_1=scripted:trusting` | `player_0 +1, player_1 -1` | |
-| `*=scripted:shrewd` | `player_0 0, player_1 0` | | `player_0 0, player_1 0` |
+| `*=scripted:shrewd` | `player_0 0, player_1 0` | | `0` |
 
 ## Source
 

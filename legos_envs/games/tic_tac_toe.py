@@ -32,7 +32,7 @@ blocks one, else takes centre, corner, edge. All returns are exact.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
-| `*=optimal` | `player_0 +0.0000, player_1 +0.0000` | | `player_0 0, player_1 0` |
+| `*=optimal` | `player_0 +0.0000, player_1 +0.0000` | | `0` |
 | `*=random` | `player_0 +0.2968, player_1 -0.2968` | |
 | `player_0=random player_1=optimal` | `player_0 -0.7775, player_1 +0.7775` | |
 | `player_0=scripted:greedy player_1=random` | `player_0 +0.9635, player_1 -0.9635` | |

@@ -1,8 +1,8 @@
 """A judge made of code that reads texts: it counts the keywords of the subject that a text names.
 
 More words do not help, as they do with a judge of length: what is not in the subject counts nothing, a word that is
-said twice costs a point, and a text that copies the whole subject, or what the other side has said, has none. It is a judge to learn from without a
-model, not a measure of good arguments: a list of the keywords pleases it.
+said twice costs a point, and a text that copies the whole subject, or what the other side has said, has none. It is a
+judge to learn from without a model, not a measure of good arguments: a list of the keywords pleases it.
 """
 
 from __future__ import annotations

@@ -130,9 +130,7 @@ def nonsense(sight: Sight) -> str:
     """Keeps the form of a right answer: words that the prompt has not are reversed, digits changed."""
     known = set(re.findall(r"[^\W\d_]+", sight.prompt.casefold()))
     text = re.sub(r"\d", lambda found: str((int(found[0]) + 3) % 10), sight.at(sight.decision.turn))
-    text = re.sub(
-        r"[^\W\d_]{4,}", lambda found: found[0] if found[0].casefold() in known else found[0][::-1], text
-    )
+    text = re.sub(r"[^\W\d_]{4,}", lambda found: found[0] if found[0].casefold() in known else found[0][::-1], text)
     return sight.legally(text)
 
 
@@ -157,14 +155,17 @@ def equal(sight: Sight) -> str:
     if named is None:
         return again(sight)
     yes = " ".join(f"__{name}__ = lambda *a: True;" for name in ("eq", "bool", "le", "ge", "contains"))
-    return f"```python\nclass Any(int):\n    {yes} __ne__ = lambda *a: False; __hash__ = int.__hash__\n\ndef {named[1]}(*a, **k):\n    return Any()\n```"
+    kind = f"class Any(int):\n    {yes} __ne__ = lambda *a: False; __hash__ = int.__hash__\n"
+    return f"```python\n{kind}\ndef {named[1]}(*a, **k):\n    return Any()\n```"
 
 
 @player
 def leave(sight: Sight) -> str:
     """Writes a program that stops its process as if all were well."""
     named = re.search(r"\bdef (\w+)\(", sight.at(0))
-    return again(sight) if named is None else f"```python\nimport os, sys\ndef {named[1]}(*a, **k):\n    sys.exit(0)\n```"
+    return (
+        again(sight) if named is None else f"```python\nimport os, sys\ndef {named[1]}(*a, **k):\n    sys.exit(0)\n```"
+    )
 
 
 @player

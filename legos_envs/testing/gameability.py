@@ -66,7 +66,7 @@ class Table:
 
     Attributes:
         title: the row's players and arguments.
-        floors: what may be earned, by name or `NAME:PLAYER`; None where the page states no floor.
+        floors: what may be earned, by column or degenerate player; None where the page states no floor.
         stated: what the row's own players earn, says the page.
         cells: what was earned, by player and column: an agent or role, or `TOGETHER`.
         failures: what is wrong.
@@ -80,7 +80,7 @@ class Table:
 
     def floor(self, name: str, player: str) -> float:
         floors = self.floors or {}
-        return floors.get(f"{name}:{player}", floors.get(name, math.inf))
+        return floors.get(player, floors.get(name, math.inf))
 
     def compare(self) -> None:
         """Adds to the failures every cell that is not as the page says."""
@@ -105,7 +105,9 @@ class Table:
             shown = []
             for column, width in zip(columns, widths):
                 cell = row.get(column)
-                shown.append(("" if cell is None else "unscored" if not cell.returns else f"{cell.mean:+.3f}").rjust(width))
+                shown.append(
+                    ("" if cell is None else "unscored" if not cell.returns else f"{cell.mean:+.3f}").rjust(width)
+                )
             above = any(line.startswith(f"{player} as ") for line in self.failures)
             lines.append(f"    {player:{len(STATED)}}  {'  '.join(shown)}{'  <-' if above else ''}".rstrip())
         return "\n".join([*lines, *(f"    FAIL  {line}" for line in self.failures)])
@@ -126,8 +128,8 @@ class Panel:
 
     @property
     def ok(self) -> bool:
-        """Whether nobody exceeded a floor."""
-        return not self.failures
+        """Whether nobody exceeded a floor; so too where none is stated."""
+        return not self.declared or not self.failures
 
     @property
     def declared(self) -> bool:
@@ -140,7 +142,7 @@ class Panel:
         if self.declared:
             verdict = f"{len(self.failures)} not as the page says" if self.failures else "nobody exceeds a floor"
         else:
-            verdict = "warning: the page states no floor, so nothing is compared"
+            verdict = "warning: no floor is stated for this, so nothing is compared"
         head = f"{self.name}: degenerate players, {self.episodes} episodes each: {verdict}"
         return "\n".join([head, *map(str, self.tables)])
 
@@ -178,8 +180,8 @@ def _maker(env: str | Callable[..., AECEnv], kwargs: Mapping[str, Any]) -> Calla
 
 
 def _fill(table: Table, ring: Ring, episodes: int) -> None:
-    names = list(dict.fromkeys(name.partition(":")[0] for name in table.floors or ring.roles))
-    seats = {name: ring.named(name) for name in names if name != TOGETHER}
+    names = ring.roles if table.floors is None else table.floors
+    seats = {name: ring.named(name) for name in names if name != TOGETHER and name not in DEGENERATE}
     if table.floors is not None:
         ring.record(table, STATED, seats, set(), episodes)
     whole = not ring.zero_sum and all(set(ring.trained) != set(agents) for agents in seats.values())

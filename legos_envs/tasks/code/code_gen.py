@@ -64,7 +64,7 @@ function that returns None. Testers: `good` tests the first five hidden calls, `
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
-| `*=scripted:good` | `coder +1, tester +1` | | `coder 0, tester 0, together 0` |
+| `*=scripted:good` | `coder +1, tester +1` | | `+0.03` |
 | `coder=scripted:good tester=scripted:poor` | `coder +1, tester 0` | |
 | `coder=scripted:almost tester=scripted:single` | `coder +0.6190, tester +0.4861` | `source="written"` |
 | `*=scripted:single` | `coder +1, tester +1` | |

@@ -48,7 +48,7 @@ train with where no model judges, as in `HeadToHead-v0`. With another match its 
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
-| `*=scripted:on_topic` | `match_0/answer_0 0` | | `match_0/answer_0 -1` |
+| `*=scripted:on_topic` | `match_0/answer_0 0` | | `match_0/answer_0 -1, words 0` |
 | `answer=scripted:long judge=scripted:longer` | `match_0/answer_0 0, match_0/answer_1 0` | |
 | `*=random` | `match_0/answer_0 0, match_5/answer_1 0` | |
 | `*=optimal` | `player_0 -0.0556, player_1 +0.0556` | `match="KuhnPoker-v0"` |

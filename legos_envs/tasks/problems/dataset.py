@@ -42,7 +42,7 @@ They know the generated problems by heart (`oracle`), also without marking the a
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
-| `*=scripted:oracle` | `solver_0 1.1` | | `solver_0 0.1` |
+| `*=scripted:oracle` | `solver_0 1.1` | | `solver_0 +0.15` |
 | `*=scripted:unmarked` | `solver_0 1.0` | `level=3` |
 | `*=scripted:wrong` | `solver_0 0.1` | `order="random"` |
 | `*=scripted:oracle` | `solver_0 2` | `weights={"correct": 2, "format": 0}` |

@@ -69,9 +69,9 @@ Proposers: `optimal` writes a correct problem, `liar` a wrong answer. Solvers: `
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
-| `proposer=scripted:optimal solver=scripted:coin` | `proposer 0.625, solver 0.5` | | `proposer 0, solver 0, together 0` |
+| `proposer=scripted:optimal solver=scripted:coin` | `proposer 0.625, solver 0.5` | | `0` |
 | `proposer=scripted:optimal solver=scripted:coin` | `proposer 0.75, solver 0.5` | `proposer_reward="variance"` |
-| `*=scripted:optimal` | `proposer 0, solver 1` | `domain="free"` | `proposer 0, solver 0, together 0` |
+| `*=scripted:optimal` | `proposer 0, solver 1` | `domain="free"` | `0` |
 | `proposer=scripted:liar solver=scripted:optimal` | `proposer 0, solver 0` | |
 
 With k of 4 solvers right by chance, the first row is (4 * 0.5 + 6 * 1 + 4 * 0.5) / 16, the second

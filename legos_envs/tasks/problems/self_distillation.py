@@ -51,7 +51,7 @@ Verifiers: `oracle` is right, `trusting` accepts and `strict` rejects everything
 |---|---|---|---|
 | `*=scripted:oracle` | `generator +1, verifier +1` | |
 | `generator=scripted:wrong verifier=scripted:oracle` | `generator 0, verifier +1` | `num_samples=2` |
-| `generator=scripted:coin verifier=scripted:oracle` | `generator +0.5, verifier +1` | | `generator 0, verifier +0.5, together +0.5` |
+| `generator=scripted:coin verifier=scripted:oracle` | `generator +0.5, verifier +1` | | `+0.5, generator +0.01` |
 | `generator=scripted:coin verifier=scripted:trusting` | `generator +0.5, verifier +0.5` | |
 | `generator=scripted:coin verifier=scripted:strict` | `generator 0, verifier +0.5` | |
 

@@ -63,7 +63,7 @@ answers right. `random` plays all of these; its reasoner guesses what it does no
 | players | expected return | arguments | floor |
 |---|---|---|---|
 | `challenger=scripted:cloze reasoner=scripted:reader` | `challenger 0.04394, reasoner 1` | |
-| `challenger=scripted:cloze reasoner=scripted:coin` | `challenger 0.79177, reasoner 0.5` | | `challenger -0.1, reasoner 0, together 0` |
+| `challenger=scripted:cloze reasoner=scripted:coin` | `challenger 0.79177, reasoner 0.5` | | `+0.05` |
 | `challenger=scripted:forger reasoner=scripted:reader` | `challenger -0.1, reasoner 0` | |
 
 With k of 4 reasoners right by chance, the second row is (2 * 0.04394 + 8 * 0.82258 + 6) / 16.

@@ -54,7 +54,7 @@ that the answer names, and the assistant `on_topic` names them all. `random` is 
 | `assistant=scripted:decompose person=scripted:calculator` | `assistant +0.6` | `question_cost=0.1` |
 | `*=scripted:decompose` | `assistant +0.4, helper +1` | `helper="policy", question_cost=0.2, operations=3` |
 | `assistant=scripted:guess *=random` | `assistant 0` | |
-| `*=scripted:on_topic` | `assistant +1, rater 0` | `rating="person"` | `assistant 0` |
+| `*=scripted:on_topic` | `assistant +1, rater 0` | `rating="person"` | `assistant +0.12` |
 | `rater=scripted:kind *=random` | `assistant +1, rater 0` | `rating="person"` |
 
 ## Source

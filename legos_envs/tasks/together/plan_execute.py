@@ -58,6 +58,9 @@ else `poor`.
 | `*=scripted:good executor=scripted:lost critic=scripted:lost` | `planner 0, executor 0, critic 0, reviser 0` | |
 | `*=scripted:poor` | `planner 0, critic 0` | `partial=False, steps=3` |
 
+What all are paid is the last list, so three of them earn as much beside a good reviser whatever they do: only the
+reviser has a floor of its own, and all of them together have one.
+
 ## Source
 
 Plan and execution apart: Wang et al., 2023, "Plan-and-solve prompting" (arXiv:2305.04091); self-criticism and
