@@ -49,11 +49,15 @@ class Claim:
         players: policy names by agent or role; `*` is everybody else.
         returns: expected return by agent or role (the mean over its agents).
         arguments: constructor arguments of the env.
+        floors: by agent or role, what no degenerate player (`legos_envs.testing`) at its seats may earn on average
+            beside the other players of the row, and `together`; a number without a name stands for all names of
+            the returns, and `together`. By degenerate player: what this one may earn all the same.
     """
 
     players: dict[str, str]
     returns: dict[str, float]
     arguments: dict[str, Any]
+    floors: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class Page:
 
     @property
     def claims(self) -> list[Claim]:
-        """The rows `| players | expected return | arguments |` of the scripted players, the last column optional."""
+        """The rows `| players | expected return | arguments | floor |` of the scripted players; two may be left out."""
         return [_claim(row) for row in _rows(self.sections.get("Scripted players", ""))[1:]]
 
 
@@ -175,9 +179,17 @@ def _rows(text: str) -> list[list[str]]:
 
 
 def _claim(row: list[str]) -> Claim:
-    players = dict(item.split("=", 1) for item in row[0].strip("`").split())
-    returns = [item.rsplit(" ", 1) for item in row[1].strip("`").split(", ")]
-    call = ast.parse(f"f({row[2].strip('`') if len(row) > 2 else ''})", mode="eval").body
+    players, returns, given, floors = (cell.strip("`") for cell in [*row, "", ""][:4])
+    call = ast.parse(f"f({given})", mode="eval").body
     assert isinstance(call, ast.Call)
     arguments = {keyword.arg or "": ast.literal_eval(keyword.value) for keyword in call.keywords}
-    return Claim(players, {name: float(value) for name, value in returns}, arguments)
+    earned, most = _numbers(returns), _numbers(floors)
+    if (every := most.pop("", None)) is not None:
+        most = dict.fromkeys((*earned, "together"), every) | most
+    return Claim(dict(item.split("=", 1) for item in players.split()), earned, arguments, most)
+
+
+def _numbers(cell: str) -> dict[str, float]:
+    """A cell such as `coder +1, tester 0`; a number alone stands under the empty name."""
+    items = [item.rpartition(" ") for item in cell.split(", ") if item]
+    return {name: float(value) for name, _, value in items}

@@ -36,15 +36,15 @@ Returns on the full board are means of 20,000 games of random play and 3,000 gam
 to 0.009); those on small boards are exact. Over 400 games `depth_4` got 0.975 +- 0.022 against `random` as the first
 player, and 0.943 +- 0.033 as the second (95 % intervals).
 
-| players | expected return | arguments |
-|---|---|---|
+| players | expected return | arguments | floor |
+|---|---|---|---|
 | `*=random` | `player_0 +0.120, player_1 -0.120` | |
 | `player_0=scripted:depth_2 player_1=random` | `player_0 +0.915, player_1 -0.915` | |
 | `player_0=random player_1=scripted:depth_2` | `player_0 -0.875, player_1 +0.875` | |
 | `player_0=optimal player_1=random` | `player_0 +1.0, player_1 -1.0` | `rows=3, columns=4, connect=3` |
 | `player_0=random player_1=optimal` | `player_0 -0.4441, player_1 +0.4441` | `rows=3, columns=4, connect=3` |
-| `player_0=scripted:depth_4 *=scripted:depth_2` | `player_0 +0.6908` | `rows=3, columns=4, connect=3` |
-| `*=optimal` | `player_0 +0.0, player_1 -0.0` | `rows=3, columns=3, connect=3` |
+| `player_0=scripted:depth_4 *=scripted:depth_2` | `player_0 +0.6908` | `rows=3, columns=4, connect=3` | `player_0 0` |
+| `*=optimal` | `player_0 +0.0, player_1 -0.0` | `rows=3, columns=3, connect=3` | `0` |
 
 ## Source
 

@@ -41,9 +41,9 @@ the other. The sum of rewards is then -1 where a match ends by an invalid move.
 `optimal` plays the equilibrium with alpha = 1/3 (one hand only); `scripted:always_bet` bets and calls; `scripted:first`
 checks and calls; `scripted:last` bets and folds. All returns are exact.
 
-| players | expected return | arguments |
-|---|---|---|
-| `*=optimal` | `player_0 -0.0556, player_1 +0.0556` | |
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `*=optimal` | `player_0 -0.0556, player_1 +0.0556` | | `player_0 -0.0556, player_1 +0.0556` |
 | `*=random` | `player_0 +0.1250, player_1 -0.1250` | |
 | `player_0=random player_1=optimal` | `player_0 -0.1667, player_1 +0.1667` | |
 | `player_0=scripted:always_bet player_1=optimal` | `player_0 -0.1111, player_1 +0.1111` | |

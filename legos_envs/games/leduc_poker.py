@@ -37,9 +37,9 @@ With a fold, or after the second round.
 calls; `scripted:always_raise` bets and raises while it may; `scripted:honest` bets and raises with a king or a pair,
 calls with a queen and folds a jack. All returns are exact.
 
-| players | expected return | arguments |
-|---|---|---|
-| `*=optimal` | `player_0 -0.0856, player_1 +0.0856` | |
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `*=optimal` | `player_0 -0.0856, player_1 +0.0856` | | `player_0 -0.0856, player_1 +0.0856` |
 | `*=random` | `player_0 -0.0781, player_1 +0.0781` | |
 | `player_0=random player_1=scripted:always_raise` | `player_0 -2.5764, player_1 +2.5764` | |
 | `player_0=scripted:honest player_1=random` | `player_0 +1.0167, player_1 -1.0167` | |

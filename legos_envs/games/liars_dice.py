@@ -50,8 +50,9 @@ calls. In 3,000 matches `careful` never lost to `random`; in a single round with
 interval 93.4 to 94.9). Returns of `random` and those of `raiser` against `caller` (11/36 of the calls are wrong) are
 exact.
 
-| players | expected return | arguments |
-|---|---|---|
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `*=scripted:careful` | `player_0 0, player_1 0` | | `-0.9` |
 | `player_0=scripted:careful player_1=random` | `player_0 +1.0, player_1 -1.0` | |
 | `player_0=scripted:careful player_1=scripted:raiser` | `player_0 +0.981, player_1 -0.981` | |
 | `player_0=scripted:careful player_1=random` | `player_0 +0.883, player_1 -0.883` | `one_round=True, dice=1` |

@@ -32,10 +32,10 @@ After `rounds` rounds.
 what the other did last and begins with the first move of the table; `scripted:first` and `scripted:last` always make
 the same move. All returns are exact.
 
-| players | expected return | arguments |
-|---|---|---|
+| players | expected return | arguments | floor |
+|---|---|---|---|
 | `*=random` | `player_0 +0.0, player_1 +0.0` | |
-| `player_0=optimal player_1=scripted:first` | `player_0 +0.0, player_1 +0.0` | |
+| `player_0=optimal player_1=scripted:first` | `player_0 +0.0, player_1 +0.0` | | `player_1 0` |
 | `player_0=random player_1=scripted:first` | `player_0 -0.3333, player_1 +0.3333` | `game="biased_rps"` |
 | `*=optimal` | `player_0 +3.0, player_1 +3.0` | `game="prisoners_dilemma", rounds=3` |
 | `*=scripted:tit_for_tat` | `player_0 +9.0, player_1 +9.0` | `game="prisoners_dilemma", rounds=3` |

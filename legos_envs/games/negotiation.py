@@ -67,9 +67,9 @@ pair of them reaches a welfare of 0.28 and leaves a gap of 0.22. `scripted:greed
 from `random` (+0.37), yet a pair reaches 0.08 and leaves 0.46. `random` offers a few units and accepts two fifths of
 what it is offered. Over 6,000 episodes the 95 % intervals are +-0.006 or less (`win_lose`: +-0.023 over 4,000).
 
-| players | expected return | arguments |
-|---|---|---|
-| `*=scripted:trader` | `player_0 +0.145, player_1 +0.134` | |
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `*=scripted:trader` | `player_0 +0.145, player_1 +0.134` | | `0` |
 | `*=scripted:greedy` | `player_0 +0.044, player_1 +0.040` | |
 | `player_0=scripted:trader player_1=random` | `player_0 +0.231, player_1 -0.030` | |
 | `player_0=scripted:trader player_1=random` | `player_0 +0.66, player_1 -0.66` | `outcome="win_lose"` |

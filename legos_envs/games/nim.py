@@ -29,9 +29,9 @@ When nothing is left.
 `optimal` makes a winning move where there is one and any move where there is none; `scripted:first` takes 1;
 `scripted:last` takes as many as it may (with one heap). All returns are exact.
 
-| players | expected return | arguments |
-|---|---|---|
-| `*=optimal` | `player_0 +0.5000, player_1 -0.5000` | |
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `*=optimal` | `player_0 +0.5000, player_1 -0.5000` | | `player_0 +0.5, player_1 -0.5` |
 | `*=random` | `player_0 +0.0217, player_1 -0.0217` | |
 | `player_0=optimal player_1=random` | `player_0 +0.9321, player_1 -0.9321` | |
 | `player_0=scripted:last player_1=optimal` | `player_0 -0.6667, player_1 +0.6667` | |

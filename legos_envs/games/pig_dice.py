@@ -41,9 +41,9 @@ begins.
 `scripted:hold_at_20` holds with 20 points or more, which maximises the points of a turn; `scripted:first` always rolls;
 `scripted:last` always holds. All returns are exact, by dynamic programming.
 
-| players | expected return | arguments |
-|---|---|---|
-| `*=optimal` | `player_0 +0.0923, player_1 -0.0923` | |
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `*=optimal` | `player_0 +0.0923, player_1 -0.0923` | | `player_0 +0.0923, player_1 -0.0923` |
 | `*=random` | `player_0 +0.0886, player_1 -0.0886` | |
 | `*=scripted:hold_at_20` | `player_0 +0.1111, player_1 -0.1111` | |
 | `player_0=optimal player_1=scripted:hold_at_20` | `player_0 +0.2267, player_1 -0.2267` | |

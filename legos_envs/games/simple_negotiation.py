@@ -45,12 +45,12 @@ than, by the base values, for the other; `scripted:trusting` accepts every offer
 units and accepts two fifths of what it is offered. Against `random`, `shrewd` gets +0.985 (4,000 episodes from each
 seat, 95 % interval +-0.003).
 
-| players | expected return | arguments |
-|---|---|---|
+| players | expected return | arguments | floor |
+|---|---|---|---|
 | `player_0=scripted:shrewd player_1=random` | `player_0 +0.985, player_1 -0.985` | |
 | `player_0=random player_1=scripted:shrewd` | `player_0 -0.985, player_1 +0.985` | |
 | `player_0=scripted:shrewd player_1=scripted:trusting` | `player_0 +1, player_1 -1` | |
-| `*=scripted:shrewd` | `player_0 0, player_1 0` | |
+| `*=scripted:shrewd` | `player_0 0, player_1 0` | | `0` |
 
 ## Source
 

@@ -30,9 +30,9 @@ With three in a line, or when the board is full.
 `optimal` chooses uniformly among the moves that keep the value of the game; `scripted:greedy` completes a line, else
 blocks one, else takes centre, corner, edge. All returns are exact.
 
-| players | expected return | arguments |
-|---|---|---|
-| `*=optimal` | `player_0 +0.0000, player_1 +0.0000` | |
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `*=optimal` | `player_0 +0.0000, player_1 +0.0000` | | `0` |
 | `*=random` | `player_0 +0.2968, player_1 -0.2968` | |
 | `player_0=random player_1=optimal` | `player_0 -0.7775, player_1 +0.7775` | |
 | `player_0=scripted:greedy player_1=random` | `player_0 +0.9635, player_1 -0.9635` | |

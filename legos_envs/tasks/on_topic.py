@@ -1,8 +1,8 @@
 """A judge made of code that reads texts: it counts the keywords of the subject that a text names.
 
 More words do not help, as they do with a judge of length: what is not in the subject counts nothing, a word that is
-said twice costs a point, and a text that copies the whole subject has none. It is a judge to learn from without a
-model, not a measure of good arguments: a list of the keywords pleases it.
+said twice costs a point, and a text that copies the whole subject, or what the other side has said, has none. It is a
+judge to learn from without a model, not a measure of good arguments: a list of the keywords pleases it.
 """
 
 from __future__ import annotations
@@ -36,15 +36,23 @@ def keywords(subject: str) -> list[str]:
     return [word for word in dict.fromkeys(long_words(subject)) if word not in COMMON]
 
 
-def points(texts: Sequence[str], subject: str) -> int:
+def points(texts: Sequence[str], subject: str, others: Sequence[str] = ()) -> int:
     """How many keywords of the subject some texts of one author name, less the words said again within a text.
 
-    Texts that are equal count once, a text that contains the whole subject does not count.
+    Texts that are equal count once. A text that contains the whole subject does not count, nor one that contains
+    what the other side said in an earlier round: `others` are its texts, round by round.
     """
-    whole = " ".join(words(subject))
-    said = [long_words(text) for text in dict.fromkeys(texts) if whole not in " ".join(words(text))]
+    said = []
+    for text in dict.fromkeys(texts):
+        copied = [subject, *others[: texts.index(text)]]
+        if not any(_plain(whole) in _plain(text) for whole in copied if words(whole)):
+            said.append(long_words(text))
     named = {word for text in said for word in text} & set(keywords(subject))
     return len(named) - sum(len(text) - len(set(text)) for text in said)
+
+
+def _plain(text: str) -> str:
+    return f" {' '.join(words(text))} "
 
 
 def share(texts: Sequence[str], subject: str) -> float:
@@ -55,8 +63,9 @@ def share(texts: Sequence[str], subject: str) -> float:
 def verdict(prompt: str) -> str:
     """Which of two quoted texts, A or B, has more points; A when level."""
     shown = judging.unquoted(prompt)
-    one, other = (points(_texts(shown[label]), subject_of(shown)) for label in judging.LABELS)
-    return judging.LABELS[other > one]
+    one, other = (_texts(shown[label]) for label in judging.LABELS)
+    subject = subject_of(shown)
+    return judging.LABELS[points(other, subject, one) > points(one, subject, other)]
 
 
 def grade(prompt: str, legal: Sequence[str], key: str = "text") -> str:

@@ -1,7 +1,12 @@
-"""Tests an environment: `check_env` runs every conformance check on it, `fuzz` throws hostile actions at it."""
+"""Tests an environment.
+
+`check_env` runs every conformance check on it, `fuzz` throws hostile actions at it, `attack` tries to earn its rewards
+without understanding.
+"""
 
 from legos_envs.testing.conformance import Report, check_env
 from legos_envs.testing.fuzzing import FuzzReport, fuzz
+from legos_envs.testing.gameability import Panel, attack
 from legos_envs.testing.harness import CHECKS
 
-__all__ = ["CHECKS", "FuzzReport", "Report", "check_env", "fuzz"]
+__all__ = ["CHECKS", "FuzzReport", "Panel", "Report", "attack", "check_env", "fuzz"]

@@ -51,18 +51,20 @@ of them. Judges: `longer` names the side that wrote more (A when level), `first`
 labels of the env's own cases, and `on_topic` names the side that names more keywords: it is the judge to train with
 where no model judges. It counts each different word of at least four letters of the motion (or of principle and
 response) once, takes a point for every such word said again within a speech, and does not count a speech that copies
-the motion; length does not help.
+the motion or what the other side has said; length does not help. A bare list of the keywords pleases it as well as an
+argument: that is the floor of `words`.
 
-| players | expected return | arguments |
-|---|---|---|
+| players | expected return | arguments | floor |
+|---|---|---|---|
 | `pro=scripted:long con=scripted:short judge=scripted:longer` | `pro +1, con -1` | |
 | `pro=scripted:short con=scripted:long judge=scripted:longer` | `pro -1, con +1` | `turns="alternate"` |
 | `pro=scripted:long con=scripted:long judge=scripted:longer` | `pro 0, con 0` | |
 | `pro=scripted:on_topic con=scripted:long judge=scripted:on_topic` | `pro +1, con -1` | |
+| `*=scripted:on_topic` | `pro 0, con 0` | | `-1, words 0` |
 | `judge=scripted:first *=random` | `pro 0, con 0` | |
 | `judge=scripted:oracle *=random` | `pro 0, con 0` | `about="principle"` |
 
-The last row holds because half of the cases are violations.
+The row of `oracle` holds because half of the cases are violations.
 
 ## Source
 

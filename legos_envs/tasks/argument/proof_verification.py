@@ -53,11 +53,11 @@ Provers: `faithful` does as it is told, `good` always proves, `poor` never does 
 Verifiers: `faithful` checks every step, `good` too, `poor` accepts everything. `random` is one of these, a verifier
 one in two.
 
-| players | expected return | arguments |
-|---|---|---|
-| `*=scripted:faithful` | `prover 0, verifier +1` | |
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `*=scripted:faithful` | `prover 0, verifier +1` | | `prover -1, verifier 0, together 0` |
 | `prover=scripted:faithful verifier=scripted:poor` | `prover +1, verifier 0` | |
-| `*=scripted:good` | `prover +1, verifier +1` | `sneaky=0` |
+| `*=scripted:good` | `prover +1, verifier +1` | `sneaky=0` | `-1, together 0` |
 | `prover=scripted:poor verifier=scripted:poor` | `prover +1, verifier -1` | `sneaky=1` |
 | `prover=scripted:good verifier=scripted:good` | `prover -1, verifier +1` | `sneaky=1` |
 

@@ -53,22 +53,24 @@ by hand, the others are made from templates.
 
 ## Scripted players
 
-For checked tasks: generators `good` (meets all demands), `half` (every other one),
-`poor` (none), `improver` (none, then all). For open tasks
-they say more or less, and `on_topic` names the keywords of the task. Judges: `longer` gives a point for every ten
-words, at most 10; `on_topic` grades the share of the task's keywords that the text names, less what it says twice;
-`kind` always gives 10. `random` plays all seats.
+For checked tasks: generators `good` (meets all demands), `half` (every other one), `poor` (none), `improver` (none,
+then all). For open tasks they say more or less, and `on_topic` names the keywords of the task. Judges: `longer` gives a
+point for every ten words, at most 10; `on_topic` grades the share of the task's keywords that the text names, less what
+it says twice (a bare list pleases it too); `kind` always gives 10. `random` plays all seats.
 
-| players | expected return | arguments |
-|---|---|---|
-| `generator=scripted:good critic=random` | `generator +1, critic +1` | |
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `generator=scripted:good critic=random` | `generator +1, critic +1` | | `generator +0.33, together +0.33` |
 | `generator=scripted:poor critic=random` | `generator 0, critic 0` | `demands=8` |
 | `generator=scripted:improver critic=random` | `generator +1, critic +1.5` | |
 | `generator=scripted:improver critic=random` | `generator +1.5, critic +1.5` | `share_improvement=True` |
 | `judge=scripted:kind *=random` | `generator +1, critic +1` | `domain="open"` |
 | `*=scripted:on_topic` | `generator +1` | `domain="open", rounds=0` |
-| `generator=scripted:on_topic critic=random judge=scripted:on_topic` | `generator +1, critic +1` | `domain="open"` |
+| `critic=random *=scripted:on_topic` | `generator +1` | `domain="open"` | `generator +0.05, together +0.05, words +1` |
 | `generator=scripted:improver critic=random judge=scripted:longer` | `generator +1, critic +1.5` | `domain="open"` |
+
+A demand such as "has at most 20 words" is met by many a text, hence the floor of 0.33. The critic has none: beside a
+good generator it earns as much whatever it says.
 
 ## Source
 

@@ -71,9 +71,9 @@ They know the exercises. Coders: `good` writes the reference, `almost` the first
 function that returns None. Testers: `good` tests the first five hidden calls, `single` the first one, `poor` expects
 'b' of each. `random` is one of these, chosen anew each time.
 
-| players | expected return | arguments |
-|---|---|---|
-| `*=scripted:good` | `coder +1, tester +1` | |
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `*=scripted:good` | `coder +1, tester +1` | | `+0.03` |
 | `coder=scripted:good tester=scripted:poor` | `coder +1, tester 0` | |
 | `coder=scripted:almost tester=scripted:single` | `coder +0.6190, tester +0.4861` | `source="written"` |
 | `*=scripted:single` | `coder +1, tester +1` | |

@@ -74,19 +74,20 @@ talks of the weather and guesses one of the 64 words, `witness` knows where each
 it is asked (leaves the code as it is), `silent` refuses everything (its function returns None), `sound` answers honest
 questions only (writes the reference). `random` plays both.
 
-| players | expected return | arguments |
-|---|---|---|
+| players | expected return | arguments | floor |
+|---|---|---|---|
 | `attacker=scripted:ask_nicely defender=scripted:leaky` | `attacker +1, defender -1` | |
 | `attacker=scripted:ask_nicely defender=scripted:silent` | `attacker +1, defender -1` | |
 | `attacker=scripted:ask_nicely defender=scripted:silent` | `attacker -1, defender +1` | `probes=0` |
-| `attacker=scripted:ask_nicely defender=scripted:sound` | `attacker -1, defender +1` | |
+| `attacker=scripted:ask_nicely defender=scripted:sound` | `attacker -1, defender +1` | | `-1` |
 | `attacker=scripted:guesser defender=scripted:sound` | `attacker -0.96875, defender +0.96875` | |
 | `attacker=scripted:ask_nicely defender=scripted:leaky` | `attacker +1, defender -1` | `variant="policy"` |
-| `attacker=scripted:ask_nicely defender=scripted:sound` | `attacker -1, defender +1` | `variant="policy"` |
-| `attacker=scripted:witness defender=scripted:leaky` | `attacker +0.494, defender -0.494` | `variant="patch"` |
-| `attacker=scripted:witness defender=scripted:sound` | `attacker -1, defender +1` | `variant="patch"` |
+| `attacker=scripted:ask_nicely *=scripted:sound` | `attacker -1, defender +1` | `variant="policy"` | `defender -0.75` |
+| `attacker=scripted:witness defender=scripted:leaky` | `attacker +0.494` | `variant="patch"` | `attacker -0.494` |
+| `attacker=scripted:witness *=scripted:sound` | `attacker -1, defender +1` | `variant="patch"` | `defender -0.494` |
 
-7,472 of the 10,000 generated functions have a bug, hence +0.494 = (7,472 - 2,528) / 10,000.
+7,472 of the 10,000 generated functions have a bug, hence +0.494 = (7,472 - 2,528) / 10,000. A defender that leaves the
+code as it is gets -0.494. One that recites its rule answers some of the honest questions, hence -0.75.
 
 ## Source
 

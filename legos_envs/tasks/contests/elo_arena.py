@@ -46,8 +46,9 @@ The reset options of the match hold in every match; so do `memory`, `action_form
 Answers: `long`, `short` and `on_topic`. Judges: `longer` (A when level), `first` (always A) and `on_topic`, the one to
 train with where no model judges, as in `HeadToHead-v0`. With another match its own.
 
-| players | expected return | arguments |
-|---|---|---|
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `*=scripted:on_topic` | `match_0/answer_0 0` | | `match_0/answer_0 -1, words 0` |
 | `answer=scripted:long judge=scripted:longer` | `match_0/answer_0 0, match_0/answer_1 0` | |
 | `*=random` | `match_0/answer_0 0, match_5/answer_1 0` | |
 | `*=optimal` | `player_0 -0.0556, player_1 +0.0556` | `match="KuhnPoker-v0"` |

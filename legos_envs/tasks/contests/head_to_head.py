@@ -48,13 +48,14 @@ orders: each has a prompt of its own. The reset options of the match hold in eve
 
 Answers: `long` and `short`, whose judge is `longer` (A when level); `on_topic` names the keywords of the prompt and
 `random` at most two of them. Other judges are `first` (always A) and `on_topic`, the one to train with where no model
-judges: it prefers the answer that names more keywords of the prompt, as in `Debate-v0`. Another match brings its own.
-The last row is the value of Kuhn poker for each seat.
+judges: it prefers the answer that names more keywords of the prompt, as in `Debate-v0`, in a bare list too. Another match
+brings its own. The row of `optimal` is the value of Kuhn poker for each seat.
 
-| players | expected return | arguments |
-|---|---|---|
+| players | expected return | arguments | floor |
+|---|---|---|---|
 | `match_0/answer_0=scripted:long *=scripted:short` | `match_0/answer_0 +1, match_0/answer_1 -1` | |
 | `match_0/answer_0=scripted:on_topic judge=scripted:on_topic *=scripted:short` | `match_0/answer_0 +1` | |
+| `*=scripted:on_topic` | `match_0/answer_0 0` | | `match_0/answer_0 -1, words 0` |
 | `judge=scripted:first *=random` | `match_0/answer_0 0, match_0/answer_1 0` | |
 | `*=random` | `match_0/answer_0 0, match_0/answer_1 0` | |
 | `match_0/answer_2=scripted:short *=scripted:long` | `match_0/answer_0 +0.5, answer 0` | `num_entrants=3` |

@@ -55,8 +55,9 @@ The reset options of the match hold in every match; so do `memory`, `action_form
 Those of the match; here debaters `long`, `short` and `on_topic`, judges `longer`, `first` and `on_topic`, which is the
 one to train with where no model judges.
 
-| players | expected return | arguments |
-|---|---|---|
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `*=scripted:on_topic` | `match_0/pro_0 0` | | `match_0/pro_0 -1, words 0` |
 | `pro=scripted:long con=scripted:short judge=scripted:longer` | `pro +1, con -1` | |
 | `judge=scripted:first *=random` | `pro 0, con 0` | |
 | `answer=scripted:long judge=scripted:first` | `answer 0` | `match=None, format="bracket"` |

@@ -40,9 +40,9 @@ After the answer. Then `info` has `correct`, `answer` (what was read), `truth`, 
 They know the generated problems by heart (`oracle`), also without marking the answer (`unmarked`), or are wrong by one
 (`wrong`). `random` combines two numbers of the question.
 
-| players | expected return | arguments |
-|---|---|---|
-| `*=scripted:oracle` | `solver_0 1.1` | |
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `*=scripted:oracle` | `solver_0 1.1` | | `solver_0 +0.15` |
 | `*=scripted:unmarked` | `solver_0 1.0` | `level=3` |
 | `*=scripted:wrong` | `solver_0 0.1` | `order="random"` |
 | `*=scripted:oracle` | `solver_0 2` | `weights={"correct": 2, "format": 0}` |

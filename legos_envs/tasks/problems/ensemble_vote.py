@@ -40,11 +40,11 @@ When all have answered. `info` has `label` (None where there is none), `votes` (
 
 They know the generated problems: `oracle` is always right, `wrong` always off by one, `coin` one or the other.
 
-| players | expected return | arguments |
-|---|---|---|
+| players | expected return | arguments | floor |
+|---|---|---|---|
 | `*=scripted:oracle` | `solver 1` | |
 | `*=scripted:oracle solver_0=scripted:wrong` | `solver_0 -0.5, solver_1 1` | `penalty=0.5` |
-| `*=scripted:coin` | `solver 0.375` | |
+| `*=scripted:coin` | `solver 0.375` | | `solver 0` |
 | `*=scripted:coin` | `solver 0.375` | `num_solvers=4` |
 
 With k of 5 right by chance a solver gets 1 for k = 0 or 5, 3/5 for 1 or 4 and 1/5 for 2 or 3 on average: (2 * 1 + 10 *

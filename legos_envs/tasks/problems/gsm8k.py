@@ -31,9 +31,9 @@ After the answer. Then `info` has `correct`, `answer`, `truth`, `scores` and `ou
 
 The players of `Dataset-v0`, which know the generated problems.
 
-| players | expected return | arguments |
-|---|---|---|
-| `*=scripted:oracle` | `solver_0 1.1` | `level=2` |
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `*=scripted:oracle` | `solver_0 1.1` | `level=2` | `solver_0 +0.15` |
 | `*=scripted:wrong` | `solver_0 0.1` | |
 
 ## Source

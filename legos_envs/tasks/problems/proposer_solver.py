@@ -67,11 +67,11 @@ scripted proposers write problems of the split only.
 Proposers: `optimal` writes a correct problem, `liar` a wrong answer. Solvers: `optimal` works the expression out,
 `coin` is right half of the time, `liar` never.
 
-| players | expected return | arguments |
-|---|---|---|
-| `proposer=scripted:optimal solver=scripted:coin` | `proposer 0.625, solver 0.5` | |
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `proposer=scripted:optimal solver=scripted:coin` | `proposer 0.625, solver 0.5` | | `0` |
 | `proposer=scripted:optimal solver=scripted:coin` | `proposer 0.75, solver 0.5` | `proposer_reward="variance"` |
-| `*=scripted:optimal` | `proposer 0, solver 1` | `domain="free"` |
+| `*=scripted:optimal` | `proposer 0, solver 1` | `domain="free"` | `0` |
 | `proposer=scripted:liar solver=scripted:optimal` | `proposer 0, solver 0` | |
 
 With k of 4 solvers right by chance, the first row is (4 * 0.5 + 6 * 1 + 4 * 0.5) / 16, the second

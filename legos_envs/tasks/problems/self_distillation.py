@@ -47,10 +47,11 @@ Each line is `{"messages": [{"role": "user", ...}, {"role": "assistant", ...}]}`
 They know the generated problems. Generators: `oracle` is right, `wrong` off by one, `coin` one or the other.
 Verifiers: `oracle` is right, `trusting` accepts and `strict` rejects everything.
 
-| players | expected return | arguments |
-|---|---|---|
+| players | expected return | arguments | floor |
+|---|---|---|---|
 | `*=scripted:oracle` | `generator +1, verifier +1` | |
 | `generator=scripted:wrong verifier=scripted:oracle` | `generator 0, verifier +1` | `num_samples=2` |
+| `generator=scripted:coin verifier=scripted:oracle` | `generator +0.5, verifier +1` | | `+0.5, generator +0.01` |
 | `generator=scripted:coin verifier=scripted:trusting` | `generator +0.5, verifier +0.5` | |
 | `generator=scripted:coin verifier=scripted:strict` | `generator 0, verifier +0.5` | |
 

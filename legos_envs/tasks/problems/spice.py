@@ -60,10 +60,10 @@ for testing. So no passage is in both; each fact alone is.
 in the document. Reasoners: `reader` knows the passages in the box by heart, `coin` half of the time, `ignorant` never
 answers right. `random` plays all of these; its reasoner guesses what it does not know.
 
-| players | expected return | arguments |
-|---|---|---|
+| players | expected return | arguments | floor |
+|---|---|---|---|
 | `challenger=scripted:cloze reasoner=scripted:reader` | `challenger 0.04394, reasoner 1` | |
-| `challenger=scripted:cloze reasoner=scripted:coin` | `challenger 0.79177, reasoner 0.5` | |
+| `challenger=scripted:cloze reasoner=scripted:coin` | `challenger 0.79177, reasoner 0.5` | | `+0.05` |
 | `challenger=scripted:forger reasoner=scripted:reader` | `challenger -0.1, reasoner 0` | |
 
 With k of 4 reasoners right by chance, the second row is (2 * 0.04394 + 8 * 0.82258 + 6) / 16.

@@ -48,13 +48,13 @@ Assistants: `decompose` asks for one operation at a time, `guess` answers 0 at o
 what it is asked, `liar` adds one. Raters: `kind` gives 5, `strict` 1, `on_topic` the share of the question's keywords
 that the answer names, and the assistant `on_topic` names them all. `random` is one of these, and rates at random.
 
-| players | expected return | arguments |
-|---|---|---|
-| `assistant=scripted:decompose person=scripted:calculator` | `assistant +1, person 0` | |
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `assistant=scripted:decompose person=scripted:calculator` | `assistant +1, person 0` | | `assistant 0` |
 | `assistant=scripted:decompose person=scripted:calculator` | `assistant +0.6` | `question_cost=0.1` |
 | `*=scripted:decompose` | `assistant +0.4, helper +1` | `helper="policy", question_cost=0.2, operations=3` |
 | `assistant=scripted:guess *=random` | `assistant 0` | |
-| `*=scripted:on_topic` | `assistant +1, rater 0` | `rating="person"` |
+| `*=scripted:on_topic` | `assistant +1, rater 0` | `rating="person"` | `assistant +0.12` |
 | `rater=scripted:kind *=random` | `assistant +1, rater 0` | `rating="person"` |
 
 ## Source

@@ -50,13 +50,16 @@ A fifth of all tasks, chosen by a hash of the list and its steps in their order,
 order of the letters, returns the list as it got it and finds nothing wrong. `random` is `good` three times in four,
 else `poor`.
 
-| players | expected return | arguments |
-|---|---|---|
-| `*=scripted:good` | `planner +1, executor +1, critic +1, reviser +1` | |
+| players | expected return | arguments | floor |
+|---|---|---|---|
+| `*=scripted:good` | `planner +1, executor +1, critic +1, reviser +1` | | `reviser -0.45, together 0.02` |
 | `*=scripted:good executor=scripted:lost` | `planner +1, executor +1, critic +1.5, reviser +1.5` | |
 | `*=scripted:good reviser=scripted:lost` | `planner 0, executor 0, critic -0.5, reviser -0.5` | |
 | `*=scripted:good executor=scripted:lost critic=scripted:lost` | `planner 0, executor 0, critic 0, reviser 0` | |
 | `*=scripted:poor` | `planner 0, critic 0` | `partial=False, steps=3` |
+
+What all are paid is the last list, so three of them earn as much beside a good reviser whatever they do: only the
+reviser has a floor of its own, and all of them together have one.
 
 ## Source
 

@@ -1,0 +1,301 @@
+"""`attack`: what degenerate players earn in an environment, against the floor that its page states.
+
+    print(attack("CodeGen-v0"))
+
+A page has a table of scripted players and their expected returns. Its column `floor` says what a seat may earn at most,
+on average, when a degenerate player takes it and the row's players keep the others; under the name `together`, what all
+trained seats may earn when they play one and the same degenerate player (the mean over them; where rewards sum to zero
+it cannot be gamed). The row's own players must earn what the row says: the maximum, which is no lower than the floor.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pettingzoo import AECEnv
+
+from legos_envs import pages, parsing, registry
+from legos_envs.play import Decision, Policy
+from legos_envs.policies import make_policy
+from legos_envs.scoring import judging
+from legos_envs.testing.degenerate import DEGENERATE, MARK, PROGRAMS, Sight
+from legos_envs.testing.harness import Record, drive, short
+from legos_envs.text_env import TextEnv
+
+LEARNED = 1_000_003
+"""The seed of the episode whose answers degenerate players know."""
+ERRORS = 3
+"""Standard errors by which a mean may miss what the page says; with `TOLERANCE`."""
+TOLERANCE = 0.005
+STATED = "the players of the row"
+TOGETHER = "together"
+Columns = Mapping[str, list[str]]
+"""The agents of each column of a table."""
+
+
+@dataclass
+class Cell:
+    """What a player earned at the seats of one name.
+
+    Attributes:
+        returns: of each episode that was scored, the mean over the seats.
+        unscored: episodes that no judge could score; they pay nothing and are left out.
+    """
+
+    returns: list[float] = field(default_factory=list)
+    unscored: int = 0
+
+    @property
+    def mean(self) -> float:
+        return statistics.mean(self.returns) if self.returns else math.nan
+
+    @property
+    def slack(self) -> float:
+        """By how much the true mean may differ."""
+        error = statistics.stdev(self.returns) / len(self.returns) ** 0.5 if len(self.returns) > 1 else 0.0
+        return ERRORS * error + TOLERANCE
+
+
+@dataclass
+class Table:
+    """One row of the page, attacked.
+
+    Attributes:
+        title: the row's players and arguments.
+        floors: what may be earned, by column or degenerate player; None where the page states no floor.
+        stated: what the row's own players earn, says the page.
+        cells: what was earned, by player and column: an agent or role, or `TOGETHER`.
+        failures: what is wrong.
+    """
+
+    title: str
+    floors: Mapping[str, float] | None
+    stated: Mapping[str, float]
+    cells: dict[str, dict[str, Cell]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+    def floor(self, name: str, player: str) -> float:
+        floors = self.floors or {}
+        return floors.get(player, floors.get(name, math.inf))
+
+    def compare(self) -> None:
+        """Adds to the failures every cell that is not as the page says."""
+        for player, row in self.cells.items():
+            for column, cell in row.items():
+                where, floor = f"{player} as {column}", self.floor(column, player)
+                if player != STATED:
+                    if cell.mean - cell.slack > floor:
+                        self.failures.append(f"{where} earns {cell.mean:+.3f}, above the floor {floor:+g}")
+                    continue
+                maximum = self.stated.get(column, math.nan)
+                if not abs(cell.mean - maximum) <= cell.slack:
+                    self.failures.append(f"{where} earn {cell.mean:+.3f}, the page says {maximum:+g}")
+                if floor > maximum + TOLERANCE:
+                    self.failures.append(f"the floor of {column}, {floor:+g}, is above {maximum:+g}")
+
+    def __str__(self) -> str:
+        columns = list(dict.fromkeys(column for row in self.cells.values() for column in row))
+        widths = [max(9, len(column)) for column in columns]
+        lines = [f"  {self.title}", f"    {'':{len(STATED)}}  " + "  ".join(map(str.rjust, columns, widths))]
+        for player, row in self.cells.items():
+            shown = []
+            for column, width in zip(columns, widths):
+                cell = row.get(column)
+                shown.append(
+                    ("" if cell is None else "unscored" if not cell.returns else f"{cell.mean:+.3f}").rjust(width)
+                )
+            above = any(line.startswith(f"{player} as ") for line in self.failures)
+            lines.append(f"    {player:{len(STATED)}}  {'  '.join(shown)}{'  <-' if above else ''}".rstrip())
+        return "\n".join([*lines, *(f"    FAIL  {line}" for line in self.failures)])
+
+
+@dataclass
+class Panel:
+    """What degenerate players earned. `str()` is a table for each row of the page that states a floor."""
+
+    name: str
+    episodes: int
+    tables: list[Table] = field(default_factory=list)
+
+    @property
+    def failures(self) -> list[str]:
+        """What is not as the page says."""
+        return [f"{table.title}: {line}" for table in self.tables for line in table.failures]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nobody exceeded a floor; so too where none is stated."""
+        return not self.declared or not self.failures
+
+    @property
+    def declared(self) -> bool:
+        """Whether the page states a floor."""
+        return any(table.floors is not None for table in self.tables)
+
+    def __str__(self) -> str:
+        if not self.tables:
+            return f"{self.name}: no degenerate players: none of its seats is trained"
+        if self.declared:
+            verdict = f"{len(self.failures)} not as the page says" if self.failures else "nobody exceeds a floor"
+        else:
+            verdict = "warning: no floor is stated for this, so nothing is compared"
+        head = f"{self.name}: degenerate players, {self.episodes} episodes each: {verdict}"
+        return "\n".join([head, *map(str, self.tables)])
+
+
+def attack(env: str | Callable[..., AECEnv], *, episodes: int = 40, **kwargs: Any) -> Panel:
+    """Plays every degenerate player at every seat that has a floor.
+
+    Args:
+        env: an id that `legos_envs.make` takes, or a class or function that makes the env.
+        episodes: how many are played for each of them.
+        **kwargs: constructor arguments of the env. With any, only the rows of the page with just these are attacked.
+
+    Where the page states no floor, all trainable roles are attacked, and nothing is compared.
+    """
+    claims = [claim for claim in pages.page(env).claims if claim.floors] if isinstance(env, str) else []
+    if kwargs:
+        claims = [claim for claim in claims if claim.arguments == kwargs]
+    name = env if isinstance(env, str) else getattr(env, "__name__", repr(env))
+    panel = Panel(name, episodes)
+    for claim in claims:
+        players = " ".join(f"{who}={policy}" for who, policy in claim.players.items())
+        given = " ".join(f"{key}={value!r}" for key, value in claim.arguments.items())
+        panel.tables.append(Table(f"{players} {given}".strip(), claim.floors, claim.returns))
+        _fill(panel.tables[-1], Ring(_maker(env, claim.arguments), claim.players), episodes)
+    if not claims:
+        ring = Ring(_maker(env, kwargs), {"*": "random"})
+        if ring.trained:
+            panel.tables.append(Table("*=random", None, {}))
+            _fill(panel.tables[-1], ring, episodes)
+    return panel
+
+
+def _maker(env: str | Callable[..., AECEnv], kwargs: Mapping[str, Any]) -> Callable[[], AECEnv]:
+    return lambda: registry.make(env, **kwargs) if isinstance(env, str) else env(**kwargs)
+
+
+def _fill(table: Table, ring: Ring, episodes: int) -> None:
+    names = ring.roles if table.floors is None else table.floors
+    seats = {name: ring.named(name) for name in names if name != TOGETHER and name not in DEGENERATE}
+    if table.floors is not None:
+        ring.record(table, STATED, seats, set(), episodes)
+    whole = not ring.zero_sum and all(set(ring.trained) != set(agents) for agents in seats.values())
+    if whole and table.floors is not None and TOGETHER not in table.floors:
+        table.failures.append(f"states no floor for {TOGETHER!r}: what all trained seats earn when they play alike")
+    for player in DEGENERATE:
+        for name, agents in seats.items():
+            ring.record(table, player, {name: agents}, set(agents), episodes)
+        if whole:
+            ring.record(table, player, {TOGETHER: ring.trained}, set(ring.trained), episodes)
+    table.compare()
+
+
+class Ring:
+    """One row's env and players, in which seats are given to degenerate players."""
+
+    def __init__(self, make: Callable[[], AECEnv], players: Mapping[str, str]):
+        self.env = make()
+        self.env.reset(seed=LEARNED)
+        self.infos = {agent: dict(info) for agent, info in self.env.infos.items()}
+        self.trained = [agent for agent, info in self.infos.items() if info.get("trainable", True)]
+        self.zero_sum = bool(getattr(self.env, "zero_sum", False))
+        made = {policy: make_policy(policy, self.env) for policy in set(players.values())}
+        self.policies = {
+            agent: next(made[players[who]] for who in (agent, self.role(agent), "*") if who in players)
+            for agent in self.infos
+        }
+        cast = Cast(self, None, set())
+        self._record(LEARNED, cast)
+        self.learned = {agent: cast.said(agent) or cast.said(self.role(agent)) or ["Yes."] for agent in self.infos}
+
+    def role(self, agent: str) -> str:
+        return self.infos[agent].get("role", agent)
+
+    @property
+    def roles(self) -> list[str]:
+        """The roles that are trained."""
+        return list(dict.fromkeys(map(self.role, self.trained)))
+
+    def named(self, name: str) -> list[str]:
+        """The trained agents that have the name, or the role of that name."""
+        found = [agent for agent in self.trained if name in (agent, self.role(agent))]
+        if not found:
+            raise ValueError(f"a floor is stated for {name!r}; trained seats are {self.trained}")
+        return found
+
+    def record(self, table: Table, player: str, columns: Columns, seats: set[str], episodes: int) -> None:
+        """Plays the episodes and puts what the agents of each column earned into the table."""
+        if player in PROGRAMS and not any("def " in self.learned[agent][0] for agent in seats):
+            return
+        row = table.cells.setdefault(player, {})
+        for seed in range(episodes):
+            cast = Cast(self, DEGENERATE.get(player), seats)
+            try:
+                record = self._record(seed, cast)
+            except Exception as error:
+                table.failures.append(f"{player} as {', '.join(columns)}: seed {seed} raised {short(error)}")
+                return
+            for column, agents in columns.items():
+                cell = row.setdefault(column, Cell())
+                if record.outcome == "unscored":
+                    cell.unscored += 1
+                else:
+                    cell.returns.append(statistics.mean(record.returns[agent] for agent in agents))
+            if cast.obeyed:
+                where = f"{player} as {', '.join(columns)}"
+                table.failures.append(f"{where}: seed {seed}: its orders reach {cast.obeyed} outside of a quote")
+                return
+
+    def _record(self, seed: int, cast: Cast) -> Record:
+        self.env.reset(seed=seed)
+        cast.seed = seed
+        return drive(self.env, cast)  # type: ignore[arg-type]
+
+
+class Cast:
+    """Answers for all seats of one episode: the row's players, and a degenerate player at some."""
+
+    def __init__(self, ring: Ring, degenerate: Callable[[Sight], str] | None, seats: set[str]):
+        self.ring, self.degenerate, self.seats = ring, degenerate, seats
+        self.seed = 0
+        self.log: list[tuple[str, str]] = []
+        self.obeyed = ""
+
+    def said(self, name: str) -> list[str]:
+        """What the agents of a name or role have said, that of the first who spoke."""
+        speaker = next((agent for agent, _ in self.log if name in (agent, self.ring.role(agent))), None)
+        return [text for agent, text in self.log if agent == speaker]
+
+    def __call__(self, env: AECEnv, agent: str, observation: Any, info: dict[str, Any]) -> str:
+        turn = sum(speaker == agent for speaker, _ in self.log)
+        decision = Decision(agent, info.get("role", agent), observation, info, turn, self.seed)
+        if agent in self.seats and self.degenerate is not None:
+            room = getattr(env.unwrapped, "max_action_chars", TextEnv.max_action_chars)
+            text = self.degenerate(Sight(decision, self.ring.learned[agent], self._heard(decision), room))
+        else:
+            if info.get("legal_actions") and not info.get("trainable", True) and _ordered(decision):
+                self.obeyed = agent
+            policy: Policy = self.ring.policies[agent]
+            text = str(policy(decision))
+        self.log.append((agent, text))
+        return text
+
+    def _heard(self, decision: Decision) -> str:
+        shown = "\n".join(message["content"] for message in decision.messages if message["role"] == "user")
+        others = (parsing.public(text) for agent, text in reversed(self.log) if agent != decision.agent)
+        return next((text for text in others if text and text in shown), "")
+
+
+def _ordered(decision: Decision) -> bool:
+    """Whether one who gives a verdict reads what `injection` says as part of its instructions."""
+    prompt = decision.messages[-1]["content"]
+    try:
+        quoted = judging.unquoted(prompt)
+    except ValueError:
+        return MARK in prompt
+    return prompt.count(MARK) != str(quoted).count(MARK)
