@@ -7,6 +7,7 @@ import math
 import pytest
 
 import legos_envs
+from legos_envs.tasks import raw_rows
 from legos_envs.tasks.problems import SPICE
 from legos_envs.tasks.problems.corpus import SAMPLE, open_corpus, passages
 from legos_envs.tasks.problems.spice import variance_reward
@@ -45,6 +46,26 @@ def test_files_and_directories(tmp_path):
     assert [d.text for d in open_corpus(str(tmp_path / "sub" / "a.jsonl"))] == ["Four.", "Five."]
 
 
+def test_rows_of_any_source(tmp_path, monkeypatch):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow as pa
+
+    rows = [{"body": "Lima is in Peru.", "name": "Lima"}, {"body": "Rome is in Italy.", "name": None}]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    fields = {"text": "body", "title": "name"}
+    for source in (tmp_path / "rows.parquet", str(tmp_path / "rows.json")):
+        assert SPICE(source, fields=fields).documents == (("Lima", "Lima is in Peru."), ("rows", "Rome is in Italy."))
+    assert SPICE(rows, fields=fields).documents[1] == ("document", "Rome is in Italy.")
+    monkeypatch.setattr(raw_rows, "_hub", lambda name, config, split: rows if split == "test" else [])
+    hub = SPICE("hf:some/name", fields=fields, split="test")  # its own split: no fifth of it is held out
+    assert hub.documents == (("Lima", "Lima is in Peru."), ("some/name", "Rome is in Italy."))
+    with pytest.raises(ValueError, match=r"2 of 2 rows do not fit: .*field 'text' must be text.*`fields` says what"):
+        SPICE(rows)
+    with pytest.warns(UserWarning, match="skipped: 1 of 3 rows do not fit: source, row 2"):
+        assert len(SPICE([*rows, {"body": ""}], fields=fields, bad_rows="skip").documents) == 2
+
+
 def test_passages_keep_every_word():
     text = "alpha beta gamma delta\n\n" + "x" * 25 + " omega"
     assert passages(text, 10) == ["alpha beta", "gamma", "delta", "x" * 10, "x" * 10, "xxxxx", "omega"] or "".join(
@@ -56,12 +77,12 @@ def test_passages_keep_every_word():
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"x", "a file must end in .txt or .jsonl"),
+        ("a.csv", b"x", "a file must end in .txt, .jsonl, .json, .parquet; got"),
         ("a.txt", b"\xff\xfe\xff", "this is not UTF-8"),
         ("a.txt", b"  \n", "holds no text"),
         ("a.jsonl", b'{"text": "x"}\n{', "a.jsonl, line 2: this is no JSON"),
-        ("a.jsonl", b'{"body": "x"}', "a.jsonl, line 1: field 'text' must be text; got None"),
-        ("a.jsonl", b"[1]", "field 'text' must be text"),
+        ("a.jsonl", b'{"body": "x"}', "a.jsonl, line 1: field 'text' must be text or a number; the row has 'body'"),
+        ("a.jsonl", b"[1]", "line 1: a row must be an object with fields; got list"),
     ],
 )
 def test_bad_corpora(tmp_path, name, content, message):
@@ -73,7 +94,7 @@ def test_bad_corpora(tmp_path, name, content, message):
 def test_a_corpus_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file or directory"):
         SPICE(tmp_path / "none")
-    with pytest.raises(ValueError, match="source must be 'facts', 'sample', a path or a list of paths; got 7"):
+    with pytest.raises(ValueError, match="source must be 'facts', 'sample', a path or a list of"):
         SPICE(7)
 
 

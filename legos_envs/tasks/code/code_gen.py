@@ -69,7 +69,8 @@ Needs `pip install "legos[tasks]"`.
 
 They know the exercises. Coders: `good` writes the reference, `almost` the first of the wrong programs, `poor` a
 function that returns None. Testers: `good` tests the first five hidden calls, `single` the first one, `poor` expects
-'b' of each. `random` is one of these, chosen anew each time.
+'b' of each. `random` is one of these, chosen anew each time; on a source of
+your own it is the only one: a function that returns its first argument, and a guess.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|

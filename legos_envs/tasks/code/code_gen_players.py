@@ -10,13 +10,20 @@ from legos_envs.tasks.code.code_items import ITEMS, Item
 from legos_envs.tasks.code.running import reference_results
 
 
-def _item_of(decision: Decision) -> Item:
+def _find(decision: Decision) -> Item | None:
     prompt, index = decision.messages[0]["content"], decision.info.get("index")
     known = ITEMS.values() if index is None else [generated.exercise(index).item]
     for item in known:
         if f"\n{item.signature}\n{item.spec}" in prompt:
             return item
-    raise ValueError(f"the scripted players know the exercises of the box only; got {prompt[:200]!r}")
+    return None
+
+
+def _item_of(decision: Decision) -> Item:
+    item = _find(decision)
+    if item is None:
+        raise ValueError("of the scripted players only 'random' plays on a source of your own; the others know the box")
+    return item
 
 
 def _asserts(item: Item, count: int, right: bool) -> str:
@@ -45,6 +52,12 @@ def _poor(decision: Decision) -> str:
 
 
 def _random(decision: Decision) -> str:
+    if _find(decision) is None:
+        (signature,) = [line for line in decision.messages[0]["content"].splitlines()[:2] if line.startswith("def ")]
+        name, _, rest = signature.removeprefix("def ").partition("(")
+        first = rest.replace(")", ",").replace(":", ",").partition(",")[0]
+        coder = decision.role == "coder"
+        return f"{signature}\n    return {first or None}" if coder else f"assert {name}(1) == {decision.seed % 3}"
     return (_good, _almost, _single, _poor)[decision.seed % 4](decision)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from legos_envs import arguments
 from legos_envs.tasks.code.code_items import Item
-from legos_envs.tasks.code.running import results_of, same
+from legos_envs.tasks.code.running import FAILED, results_of, same
 from legos_envs.tasks.code.unit_tests import UnitTest, read_test
 from legos_envs.tasks.rows import open_rows
 
@@ -89,7 +89,8 @@ def read_item(row: Mapping[str, Any], kind: str = "monty") -> Item:
     for case, result in zip(cases, results):
         if not same(result, case.result):
             told = f"{name}({json.dumps(case.call)[1:-1]}) == {json.dumps(case.result)}"
-            raise ValueError(f"its own program fails {told}{f': {error}' if error else ''}")
+            why = error or ("it raises an error" if result is FAILED else f"it gives {json.dumps(result)}")
+            raise ValueError(f"its own program fails {told}: {why}")
     return item
 
 

@@ -1,16 +1,21 @@
-"""Documents to ask questions about: text files, JSON lines, directories of both, or a sample in the box."""
+"""Documents to ask questions about: text files, rows of any source, directories of both, or a sample in the box."""
 
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from legos_envs.tasks.raw_rows import HUB, SUFFIXES
+from legos_envs.tasks.rows import open_rows
+
 SAMPLE = Path(__file__).with_name("data") / "corpus.jsonl"
 """24 short passages, each with its title and source: 21 written for this project, 3 openings of works before 1900."""
-SUFFIXES = (".txt", ".jsonl")
+TEXT = ".txt"
+NAMES = {"text": "text", "title": "title"}
+BUILT_IN = ("facts", "sample")
+"""What `SPICE` takes for a source besides."""
 
 
 class Document(NamedTuple):
@@ -20,68 +25,88 @@ class Document(NamedTuple):
     text: str
 
 
-def open_corpus(source: Any = None, max_chars: int = 4000) -> tuple[Document, ...]:
+def open_corpus(
+    source: Any = None,
+    max_chars: int = 4000,
+    *,
+    fields: Mapping[str, str] | None = None,
+    split: str = "all",
+    config: str | None = None,
+    bad_rows: str = "refuse",
+) -> tuple[Document, ...]:
     """The documents of a corpus.
 
     Args:
-        source: a path or several: a `.txt` file, which is cut between paragraphs into passages; a `.jsonl` file, each
-            line with `text` and, if it likes, `title`; a directory, of which all such files are read in the order of
-            their names. None is the sample in the box.
+        source: a path or several: a `.txt` file, which is cut between paragraphs into passages; a `.jsonl`, `.json` or
+            `.parquet` file, each row with `text` and, if it likes, `title`; a directory, of which all such files are
+            read in the order of their names. Or `"hf:NAME"`, or a sequence of mappings. None is the sample in the box.
         max_chars: the longest passage. Longer texts are cut.
+        fields: what rows call these fields.
+        split: of a Hugging Face data set.
+        config: of a Hugging Face data set.
+        bad_rows: `"refuse"` or `"skip"`.
 
     Raises:
         FileNotFoundError: there is no such path.
         ValueError: a file is of another kind, cannot be read, or nothing is in it; the message names file and line.
+        ImportError: a package that the source needs is missing.
+        RuntimeError: a Hugging Face data set cannot be loaded.
     """
     if source is None:
         source = SAMPLE
-    if not isinstance(source, str | Path) and not (
-        isinstance(source, Iterable) and all(isinstance(path, str | Path) for path in source)
-    ):
-        raise ValueError(f"source must be 'facts', 'sample', a path or a list of paths; got {source!r}")
-    files: list[Path] = []
-    for path in [source] if isinstance(source, str | Path) else source:
-        files += _files(Path(path))
-    stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
-    documents = tuple(document for stamp in stamps for document in _read(*stamp, max_chars))
+    paths = [source] if isinstance(source, str | Path) else source
+    of_paths = isinstance(paths, Sequence) and all(isinstance(path, str | Path) for path in paths)
+    if of_paths and not str(paths[0] if paths else "").startswith(HUB):
+        files = [file for path in paths for file in _files(Path(path))]
+        stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+        named = tuple(sorted((fields or {}).items()))
+        documents = tuple(document for stamp in stamps for document in _read(*stamp, max_chars, named, bad_rows))
+    elif isinstance(source, str) or hasattr(source, "__getitem__"):
+        rows = open_rows(
+            source, NAMES, fields, optional=["title"], split=split, config=config, bad_rows=bad_rows, built_in=BUILT_IN
+        )
+        title = source.removeprefix(HUB) if isinstance(source, str) else "document"
+        documents = _documents(rows, title, max_chars)
+    else:
+        raise ValueError(
+            f"source must be {', '.join(map(repr, BUILT_IN))}, a path or a list of paths, 'hf:NAME' or a sequence of "
+            f"mappings; got {source!r}"
+        )
     if not documents:
-        raise ValueError(f"source {str(source)!r} holds no text ({' and '.join(SUFFIXES)} files are read)")
+        raise ValueError(f"source {str(source)!r} holds no text ({TEXT}, {', '.join(SUFFIXES)} files are read)")
     return documents
 
 
 def _files(path: Path) -> list[Path]:
+    accepted = (TEXT, *SUFFIXES)
     if path.is_dir():
-        return sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+        return sorted(file for file in path.rglob("*") if file.suffix in accepted and file.is_file())
     if not path.is_file():
         raise FileNotFoundError(f"source: there is no file or directory {str(path)!r} (looked in {Path.cwd()})")
-    if path.suffix not in SUFFIXES:
-        raise ValueError(f"source: a file must end in {' or '.join(SUFFIXES)}; got {str(path)!r}")
+    if path.suffix not in accepted:
+        raise ValueError(f"source: a file must end in {', '.join(accepted)}; got {str(path)!r}")
     return [path]
 
 
 @functools.lru_cache(256)
-def _read(path: Path, changed: int, size: int, max_chars: int) -> tuple[Document, ...]:
+def _read(
+    path: Path, changed: int, size: int, max_chars: int, fields: tuple[tuple[str, str], ...], bad_rows: str
+) -> tuple[Document, ...]:
     """The documents of a file; kept while the file is unchanged, so that many envs share them."""
+    if path.suffix != TEXT:
+        rows = open_rows(path, NAMES, dict(fields), optional=["title"], bad_rows=bad_rows)
+        return _documents(rows, path.stem, max_chars)
     try:
         text = path.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: this is not UTF-8: {error}") from None
-    if path.suffix == ".txt":
-        return tuple(Document(path.stem, passage) for passage in passages(text, max_chars))
-    documents = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}, line {number}: this is no JSON: {error}") from None
-        body = row.get("text") if isinstance(row, dict) else None
-        if not isinstance(body, str) or not body.strip():
-            raise ValueError(f"{path}, line {number}: field 'text' must be text; got {body!r}")
-        title = str(row.get("title") or path.stem)
-        documents += [Document(title, passage) for passage in passages(body, max_chars)]
-    return tuple(documents)
+    return _documents([{"text": text}] if text.strip() else [], path.stem, max_chars)
+
+
+def _documents(rows: Sequence[Mapping[str, Any]], title: str, max_chars: int) -> tuple[Document, ...]:
+    return tuple(
+        [Document(row.get("title", title), passage) for row in rows for passage in passages(row["text"], max_chars)]
+    )
 
 
 def passages(text: str, max_chars: int) -> list[str]:

@@ -78,6 +78,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from functools import partial
 from random import Random
 from typing import Any
@@ -87,7 +88,8 @@ from legos_envs.play import Decision
 from legos_envs.scoring import answers
 from legos_envs.table import Rules, Seat, Table
 from legos_envs.tasks.problems import facts, proposals, sources
-from legos_envs.tasks.problems.corpus import Document, open_corpus
+from legos_envs.tasks.problems.corpus import BUILT_IN, Document, open_corpus
+from legos_envs.tasks.raw_rows import HUB
 from legos_envs.tasks.splits import of_split
 from legos_envs.text_env import TextEnv
 
@@ -106,7 +108,6 @@ ANSWER = {
 GAP = "____"
 WINDOW = 10
 """How many words of a sentence come before the gap."""
-FACTS, SAMPLE = "facts", "sample"
 
 
 def variance_reward(rate: float) -> float:
@@ -168,13 +169,16 @@ class SPICE(TextEnv):
     """A challenger asks about a document, reasoners answer without it; paid for questions that half of them can answer.
 
     Args:
-        source: `"facts"`, `"sample"`, or a path or several: `.txt`, `.jsonl` with a field `text`, or a directory of
-            them.
-        split: `"all"`, `"train"` or `"test"`.
+        source: `"facts"`, `"sample"`; a path or several: `.txt`, or `.jsonl`, `.json` and `.parquet` with a field
+            `text` and perhaps a `title`, or a directory of such files; `"hf:NAME"`; or a list of mappings.
+        split: `"all"`, `"train"` or `"test"`; of a Hugging Face data set, its own split.
         num_reasoners: how many answer the question, at once.
         bad_question_reward: what the challenger gets for a question without support, or with its answer in it.
         order: which document a seed gets, as for `Dataset`.
         max_chars: the longest passage; longer documents are cut into several.
+        fields: what your source calls `text` and `title`, such as `{"text": "body"}`.
+        config: of a Hugging Face data set.
+        bad_rows: `"refuse"` or `"skip"`.
 
     Raises:
         ValueError: an argument or reset option is out of its range, or the corpus cannot be read.
@@ -196,24 +200,29 @@ class SPICE(TextEnv):
 
     def __init__(
         self,
-        source: Any = FACTS,
+        source: Any = BUILT_IN[0],
         split: str = "all",
         num_reasoners: int = 4,
         bad_question_reward: float = -0.1,
         order: str = "seed",
         max_chars: int = 4000,
+        fields: Mapping[str, str] | None = None,
+        config: str | None = None,
+        bad_rows: str = "refuse",
         **kwargs: Any,
     ):
         self.reasoners = [f"reasoner_{i}" for i in range(arguments.whole("num_reasoners", num_reasoners, 1, 64))]
         self.bad_question_reward = arguments.real("bad_question_reward", bad_question_reward)
         self.order = arguments.one_of("order", order, sources.ORDERS)
         max_chars = arguments.whole("max_chars", max_chars, 100)
-        if isinstance(source, str) and source == FACTS:
+        built_in = isinstance(source, str) and source in BUILT_IN
+        if built_in and source == "facts":
             documents = facts.all_passages()
         else:
-            sample = isinstance(source, str) and source == SAMPLE
-            documents = open_corpus(None if sample else source, max_chars)
-        self.documents = of_split(documents, split, lambda document: document.text)
+            opened = None if built_in else source
+            documents = open_corpus(opened, max_chars, fields=fields, split=split, config=config, bad_rows=bad_rows)
+        hub = isinstance(source, str) and source.startswith(HUB)
+        self.documents = documents if hub else of_split(documents, split, lambda document: document.text)
         self.seats = {"challenger_0": Seat("challenger")} | {
             f"question_0/{reasoner}": Seat("reasoner") for reasoner in self.reasoners
         }
