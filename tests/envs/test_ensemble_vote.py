@@ -13,8 +13,8 @@ from legos_envs.testing import check_env
 ROWS = [{"question": "What is one half?", "answer": "0.5"}]
 
 
-def play(said, rows=ROWS, **arguments):
-    env = EnsembleVote(rows, num_solvers=len(said), **arguments)
+def play(said, rows=ROWS, paid_by="majority", **arguments):
+    env = EnsembleVote(rows, num_solvers=len(said), paid_by=paid_by, **arguments)
     return asyncio.run(legos_envs.play(env, lambda d: said[int(d.agent[7:])], 0))
 
 
@@ -40,7 +40,7 @@ def test_every_vote_of_four_on_three_answers():
         assert episode.info["agreement"] == counts[-1][0] / 4
 
 
-def test_the_truth_is_a_metric_and_no_reward():
+def test_the_majority_is_paid_whatever_the_truth_is():
     episode = play(["Answer: 7", "7", "\\boxed{1/2}"])
     assert returns(episode) == [1, 1, -1]
     assert episode.info["truth"] == "0.5" and episode.info["label_correct"] is False
@@ -48,8 +48,19 @@ def test_the_truth_is_a_metric_and_no_reward():
     assert play(["1/2", "0.5", "2"]).info["label_correct"] is True
 
 
+def test_where_the_truth_is_known_it_is_what_is_paid():
+    """Solvers that all say the same wrong thing agree, and lose."""
+    assert EnsembleVote(ROWS).paid_by == EnsembleVote().paid_by == "truth"
+    assert returns(play(["0", "0", "0"], paid_by=None)) == [-1, -1, -1]
+    episode = play(["7", "7", "1/2", "no idea", ""], paid_by=None, penalty=0.5, invalid_reward=-2)
+    assert returns(episode) == [-0.5, -0.5, 1, -0.5, -2]
+    assert episode.info["label"] == "7" and episode.info["paid_by"] == "truth"
+    assert returns(play(["7", "8", "1/2"], paid_by="truth")) == [-1, -1, 1]  # no label is needed
+
+
 def test_without_a_truth():
-    episode = play(["Answer: 7", "7", "8"], rows=[{"question": "?"}], answer=None)
+    episode = play(["Answer: 7", "7", "8"], rows=[{"question": "?"}], paid_by=None, answer=None)
+    assert episode.info["paid_by"] == "majority"
     assert returns(episode) == [1, 1, -1] and not {"truth", "label_correct", "correct"} & set(episode.info)
 
 
@@ -81,6 +92,8 @@ def test_solvers_see_the_question_alone():
         ({"num_solvers": 1}, "num_solvers must be a whole number from 2 to 64"),
         ({"penalty": -1}, "penalty must be a finite number from 0"),
         ({"order": "x"}, "order must be one of"),
+        ({"paid_by": "label"}, "paid_by must be one of 'truth', 'majority'; got 'label'"),
+        ({"source": [{"question": "?"}], "answer": None, "paid_by": "truth"}, "needs true answers, but answer is None"),
         ({"prompt": "x"}, "prompt must contain"),
         ({"source": "x"}, "source must be 'words'"),
     ],
@@ -90,6 +103,8 @@ def test_bad_arguments(arguments, message):
         EnsembleVote(**arguments)
 
 
-@pytest.mark.parametrize("arguments", [{"num_solvers": 2}, {"penalty": 0, "order": "random", "level": 1}])
+@pytest.mark.parametrize(
+    "arguments", [{"num_solvers": 2, "paid_by": "majority"}, {"penalty": 0, "order": "random", "level": 1}]
+)
 def test_variants_pass_every_check(arguments):
     check_env("EnsembleVote-v0", episodes=30, skip=("seed.process",), raise_on_failure=True, **arguments)

@@ -1,6 +1,6 @@
-r"""Several solvers answer one problem, and what most of them say is the label: those who agree are rewarded, the others
-are punished. No true answer is needed, so a model can learn on problems that nobody has solved. Where the truth is
-known it is reported as a metric and never rewarded.
+r"""Several solvers answer one problem, and what most of them say is the label. Where the true answer is known, it is
+what solvers are paid for, and the label a metric: how much better is the vote than one solver? Where it is not known, they
+are paid for agreeing with the label, so a model can learn on problems that nobody has solved.
 
 | | |
 |---|---|
@@ -23,12 +23,14 @@ last number.
 Answers that are equal (`0.5` and `1/2`) form one camp. The largest camp is the label, if it is the only one of its size
 and has at least two members.
 
-- 1 for each solver of that camp.
-- `-penalty` (-1 by default) for every other solver, also for one whose text has no answer.
-- 0 for all where there is no label.
+- `paid_by="truth"`, the default where the truth is known: 1 for each solver with the true answer, `-penalty` (-1 by
+  default) for every other one.
+- `paid_by="majority"`, the only way where it is not: 1 for each solver of that camp, `-penalty` for every other one,
+  also for one whose text has no answer, and 0 for all where there is no label. **This can be gamed**: solvers that all
+  say 0 get 1 each. Watch `votes` and `agreement`, and `label_correct` on problems whose answer you know.
 - A solver that says nothing gets `invalid_reward` (-1 by default) and has no vote.
 
-Rewards reach from -1 to 1. Agreement can be had without skill, by always saying the same: watch `label_correct`.
+Rewards reach from -1 to 1. `info["paid_by"]` says which rule it was.
 
 ## End
 
@@ -44,16 +46,19 @@ They know the generated problems: `oracle` is always right, `wrong` always off b
 |---|---|---|---|
 | `*=scripted:oracle` | `solver 1` | |
 | `*=scripted:oracle solver_0=scripted:wrong` | `solver_0 -0.5, solver_1 1` | `penalty=0.5` |
-| `*=scripted:coin` | `solver 0.375` | | `solver 0` |
-| `*=scripted:coin` | `solver 0.375` | `num_solvers=4` |
+| `*=scripted:wrong` | `solver -1` | |
+| `*=scripted:coin` | `solver 0` | | `solver 0` |
+| `*=scripted:wrong` | `solver 1` | `paid_by="majority"` |
+| `*=scripted:coin` | `solver 0.375` | `paid_by="majority"` |
+| `*=scripted:coin` | `solver 0.375` | `paid_by="majority", num_solvers=4` |
 
-With k of 5 right by chance a solver gets 1 for k = 0 or 5, 3/5 for 1 or 4 and 1/5 for 2 or 3 on average: (2 * 1 + 10 *
-0.6 + 20 * 0.2) / 32. With 4 solvers k = 2 is a tie: (2 * 1 + 8 * 0.5) / 16.
+Paid by the majority, with k of 5 right by chance a solver gets 1 for k = 0 or 5, 3/5 for 1 or 4 and 1/5 for 2 or 3 on
+average: (2 * 1 + 10 * 0.6 + 20 * 0.2) / 32. With 4 solvers k = 2 is a tie: (2 * 1 + 8 * 0.5) / 16.
 
 ## Source
 
 Zuo et al. 2025, "TTRL: Test-Time Reinforcement Learning", arXiv 2504.16084, which rewards agreement with the majority
-and does not punish; `penalty=0` is that.
+and does not punish; `paid_by="majority", penalty=0` is that.
 """
 
 from __future__ import annotations
@@ -67,6 +72,8 @@ from legos_envs.play import Decision
 from legos_envs.scoring import answers
 from legos_envs.table import Rules, Seat, Table
 from legos_envs.tasks.problems import dataset, sources
+
+PAID_BY = ("truth", "majority")
 
 
 def camps(given: Sequence[str | None]) -> list[list[int]]:
@@ -95,12 +102,13 @@ def varied(decision: Decision) -> str:
 
 
 class EnsembleVote(dataset.ProblemEnv):
-    """Several solvers, the majority's answer as the label, outliers punished.
+    """Several solvers, the majority's answer as the label; paid by the truth where it is known, else by the label.
 
     Args:
         source: where problems come from, as for `Dataset`.
         num_solvers: how many answer, at once; at least 2.
-        penalty: what a solver outside the largest camp loses, at least 0.
+        penalty: what a wrong solver, or one outside the largest camp, loses; at least 0.
+        paid_by: `"truth"` or `"majority"`; None is the truth where it is known (`answer` is not None).
         **kwargs: the others of `Dataset` but for its rubric; `answer` may be None, for problems without a known answer.
     """
 
@@ -114,12 +122,18 @@ class EnsembleVote(dataset.ProblemEnv):
         *,
         num_solvers: int = 5,
         penalty: float = 1.0,
+        paid_by: str | None = None,
         **kwargs: Any,
     ):
         self.penalty = arguments.real("penalty", penalty, 0)
         self.seats = {f"solver_{i}": Seat("solver") for i in range(arguments.whole("num_solvers", num_solvers, 2, 64))}
         self.max_asks = len(self.seats)
         super().__init__(source, **kwargs)
+        self.paid_by = PAID_BY[not self.knows_truth]
+        if paid_by is not None:
+            self.paid_by = arguments.one_of("paid_by", paid_by, PAID_BY)
+            if paid_by == "truth" and not self.knows_truth:
+                raise ValueError("paid_by 'truth' needs true answers, but answer is None; use paid_by 'majority'")
 
     def play(self, table: Table) -> Rules[str | None]:
         _, truth, asked = self.problem(table)
@@ -130,12 +144,15 @@ class EnsembleVote(dataset.ProblemEnv):
         clear = bool(sizes) and sizes[0] >= 2 and sizes[:2] != [sizes[0]] * 2
         label = given[voted[0][0]] if clear else None
         for i, (agent, text, answer) in enumerate(zip(self.seats, texts, given)):
-            if clear and text is not None:
-                table.reward(agent, 1.0 if i in voted[0] else -self.penalty)
+            right = truth is not None and answers.same_answer(answer, truth)
+            if text is not None and (clear or self.paid_by == "truth"):
+                paid = right if self.paid_by == "truth" else i in voted[0]
+                table.reward(agent, 1.0 if paid else -self.penalty)
             table.note(agent, answer=answer and answer[: answers.MAX_CHARS])
             if truth is not None:
-                table.note(agent, correct=answers.same_answer(answer, truth))
+                table.note(agent, correct=right)
         table.note(
+            paid_by=self.paid_by,
             label=label and label[: answers.MAX_CHARS],
             votes=sizes,
             agreement=(sizes[0] if sizes else 0) / len(given),
