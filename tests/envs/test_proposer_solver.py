@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from fractions import Fraction
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -193,8 +194,8 @@ def test_any_proposal_is_read_in_linear_time(text):
 
 
 def play(env, options=None, seed=0, **said):
-    """Plays fixed texts by agent or role; solvers say 27 where none is given."""
-    named = {"proposer": "Problem: 3 * (4 + 5)\nAnswer: 27", "solver": "Answer: 27"} | said
+    """Plays fixed texts by agent or role; solvers and checkers say 27 where none is given."""
+    named = {"proposer": "Problem: 3 * (4 + 5)\nAnswer: 27", "solver": "Answer: 27", "checker": "Answer: 27"} | said
     policy = lambda d: named.get(d.agent.replace("/", "_"), named[d.role])  # noqa: E731
     return asyncio.run(legos_envs.play(env, policy, seed, options))
 
@@ -299,6 +300,51 @@ def test_duplicates():
     assert play(env, proposer=said).outcome == "played"  # nothing is kept from the episode before
 
 
+WORDS = "Problem: What is nine times three?\nAnswer: 27"
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome", "paid"),
+    [
+        ({"problem_0_solver_0": "28", "problem_0_solver_1": "26"}, "played", 1.0),
+        ({"problem_0_solver_0": "no idea", "problem_0_solver_1": ""}, "played", 1.0),
+        ({"problem_0_solver_0": "28", "problem_0_solver_1": "28"}, "disputed", 0.0),  # two say 27, two say 28
+        ({"problem_0_checker_1": "28"}, "disputed", 0.0),
+        ({"problem_0_checker_1": ""}, "disputed", 0.0),
+        ({"solver": "51", "checker": "51", "proposer": "Problem: What is 17 times 3?\nAnswer: 52"}, "disputed", 0.0),
+        ({}, "played", 0.0),
+    ],
+)
+def test_a_key_in_words_counts_only_when_those_who_answer_bear_it_out(said, outcome, paid):
+    episode = play(ProposerSolver(domain="free"), **{"proposer": WORDS} | said)
+    assert episode.outcome == outcome and episode.returns["proposer_0"] == paid
+    for agent, trajectory in episode.trajectories.items():
+        silent = said.get(agent.replace("/", "_")) == ""
+        if outcome == "disputed" and agent != "proposer_0":
+            assert trajectory.total == (-1 if silent else 0) and trajectory.trainable == silent
+        else:
+            assert trajectory.trainable
+    if outcome == "played":
+        assert episode.returns["problem_0/checker_0"] == episode.returns["problem_0/solver_3"] == 1
+
+
+def test_a_question_that_can_only_be_guessed_pays_almost_nothing():
+    """All 64 ways to toss coins: both checkers say yes in 16; there 3 of 4 solvers say yes in 4, which pays 1/2."""
+    env = ProposerSolver(domain="free")
+    agents = [agent.replace("/", "_") for agent in env.possible_agents[1:]]
+    asked = "Problem: Did its face point up?\nAnswer: yes"
+    paid = [
+        play(env, proposer=asked, **dict(zip(agents, tosses))).returns["proposer_0"]
+        for tosses in product(("Answer: yes", "Answer: no"), repeat=6)
+    ]
+    assert sum(paid) / len(paid) == 0.03125
+    none = ProposerSolver(domain="free", num_checkers=0)
+    assert len(none.possible_agents) == 5
+    assert (
+        play(none, proposer=asked, solver="Answer: yes", problem_0_solver_0="Answer: no").returns["proposer_0"] == 0.5
+    )
+
+
 def test_problems_side_by_side():
     env = ProposerSolver(num_problems=3, num_solvers=2)
     said = {"proposer_1": "Problem: 20 + 7\nAnswer: 27", "proposer_2": "?", "problem_1_solver_0": "Answer: 0"}
@@ -346,6 +392,7 @@ def test_bad_options(domain, options, message):
     [
         ({"num_solvers": 0}, "num_solvers must be a whole number from 1 to 64"),
         ({"num_problems": 65}, "num_problems must be a whole number from 1 to 64"),
+        ({"num_checkers": -1, "domain": "free"}, "num_checkers must be a whole number from 0 to 64"),
         ({"domain": "maths"}, "domain must be one of 'arithmetic', 'free'"),
         ({"proposer_reward": "gold"}, "proposer_reward must be one of"),
         ({"seen": "1+1"}, "seen must be a list of problems"),

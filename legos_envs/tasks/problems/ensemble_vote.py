@@ -1,6 +1,6 @@
 r"""Several solvers answer one problem, and what most of them say is the label. Where the true answer is known, it is
-what solvers are paid for, and the label a metric: how much better is the vote than one solver? Where it is not known, they
-are paid for agreeing with the label, so a model can learn on problems that nobody has solved.
+what solvers are paid for, and the label a metric: how much better is the vote than one solver? Where it is not known,
+they are paid for agreeing with the label, so a model can learn on problems that nobody has solved.
 
 | | |
 |---|---|

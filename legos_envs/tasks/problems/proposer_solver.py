@@ -1,11 +1,11 @@
 r"""A proposer writes a problem, several solvers try it at once, and it is paid most when half of them succeed. So both
 learn: solvers to solve, the proposer to stay at the edge of what they can. In the domain `"arithmetic"` code works out
-every problem; in `"free"` the proposer's own answer is the key.
+every problem; in `"free"` the proposer's own answer is the key, if those who answer bear it out.
 
 | | |
 |---|---|
 | seats | `proposer_0`; `problem_0/solver_0` to `problem_0/solver_3` |
-| horizon | 5 turns: the proposer, then four solvers at once |
+| horizon | 5 turns: the proposer, then four solvers at once; in `"free"` two more |
 | sum of rewards | general-sum, from -4 to 4 |
 | sample action | `"Problem: 3 * (4 + 5)\nAnswer: 27" if agent == "proposer_0" else "Answer: 27"` |
 
@@ -16,8 +16,9 @@ problem, and nothing else that the proposer wrote: not its answer, not its reaso
 see one another.
 
 With `num_problems=M` there are `proposer_0` to `proposer_{M-1}`, who write at once, and the solvers of problem m are
-`problem_m/solver_0` and so on. Credit that groups by path (hierarchical GRPO) compares the solvers of one problem with
-one another, and proposers with proposers.
+`problem_m/solver_0` and so on. In `"free"` each problem has `problem_m/checker_0` and `problem_m/checker_1` too, who
+are told the same as solvers. Credit that groups by path (hierarchical GRPO) compares those at one problem with one
+another, and proposers with proposers.
 
 ## Actions
 
@@ -42,12 +43,16 @@ A solver writes any text; its answer is read as in `Dataset-v0` (`\boxed{}`, `##
   arithmetic), when it has no operation (`"trivial"`, arithmetic), when it contains its answer, if need be as another
   spelling of the number (`"leaked"`, free), or when it is in `seen` or another proposer of the episode wrote it too
   (`"duplicate"`), or when it is not of the split (`"off_split"`).
+- In `"free"` nobody knows whether a key is right. So a problem counts only when each checker gives the key too, and no
+  other answer of the solvers is as frequent as the key. Otherwise (`"disputed"`) its proposer earns 0, and so do those
+  who answered, with `info["trainable"]` False. A wrong key, or a question that can only be guessed ("Did its face point
+  up?"), seldom gets through; a checker is paid as a solver is.
 - A proposer that writes no readable problem (`"invalid"`, after the retries) gets `invalid_reward`, -1 by default; so
   does a solver that says nothing. Nobody else pays for it.
 
 ## End
 
-When all solvers have answered. `info["verdicts"]` says for each problem what became of it: `"played"` or one of the
+When all have answered. `info["verdicts"]` says for each problem what became of it: `"played"` or one of the
 words above. `info["outcome"]` is that word when all problems share it (`"invalid_problem"` for `"invalid"`), else
 `"mixed"`. For agents at a problem there are `problem`, `truth` and `solve_rate`, for a solver `correct`.
 
@@ -86,7 +91,7 @@ Zhao et al. 2025, "Absolute Zero: Reinforced Self-play Reasoning with Zero Data"
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache, partial
 from random import Random
@@ -97,6 +102,7 @@ from legos_envs.play import Decision
 from legos_envs.scoring import answers
 from legos_envs.table import InvalidMove, Rules, Seat, Table
 from legos_envs.tasks.problems import arithmetic, proposals
+from legos_envs.tasks.problems.ensemble_vote import camps
 from legos_envs.tasks.splits import SPLITS, part_of
 from legos_envs.text_env import TextEnv
 
@@ -228,6 +234,7 @@ class ProposerSolver(TextEnv):
         domain: `"arithmetic"` (expressions, worked out by code) or `"free"` (words; the proposer's answer is the key).
         proposer_reward: `"goldilocks"` or `"variance"`.
         seen: problems that earn 0 as duplicates.
+        num_checkers: how many give an answer of their own to check the key, in `"free"`; 0 leaves that to the solvers.
         split: `"all"`, `"train"` or `"test"`: which problems are played.
     """
 
@@ -254,6 +261,7 @@ class ProposerSolver(TextEnv):
         proposer_reward: str = "goldilocks",
         seen: Iterable[str] = (),
         split: str = "all",
+        num_checkers: int = 2,
         **kwargs: Any,
     ):
         solvers = arguments.whole("num_solvers", num_solvers, 1, 64)
@@ -265,6 +273,11 @@ class ProposerSolver(TextEnv):
         self.solvers = [f"solver_{i}" for i in range(solvers)]
         self.seats = {f"proposer_{m}": Seat("proposer") for m in range(self.num_problems)} | {
             f"problem_{m}/{solver}": Seat("solver") for m in range(self.num_problems) for solver in self.solvers
+        }
+        checkers = arguments.whole("num_checkers", num_checkers, 0, 64) if domain == "free" else 0
+        self.checkers = [f"checker_{i}" for i in range(checkers)]
+        self.seats |= {
+            f"problem_{m}/{checker}": Seat("checker") for m in range(self.num_problems) for checker in self.checkers
         }
         self.max_asks = len(self.seats)
         super().__init__(**kwargs)
@@ -305,13 +318,15 @@ class ProposerSolver(TextEnv):
             else:
                 verdicts.append(proposal.verdict)
         rates = yield from table.gather(
-            self._solve(table.sub(f"problem_{m}"), proposal)
+            self._solve(table.sub(f"problem_{m}"), proposal, given is None and self.domain == "free")
             for m, (proposal, verdict) in enumerate(zip(written, verdicts))
             if proposal is not None and verdict == "played"
         )
         paid = iter(rates)
-        for proposer, proposal, verdict in zip(proposers, written, verdicts):
-            rate = next(paid) if verdict == "played" else None
+        for m, (proposer, proposal) in enumerate(zip(proposers, written)):
+            rate = next(paid) if verdicts[m] == "played" else None
+            if verdicts[m] == "played" and rate is None:
+                verdicts[m] = "disputed"
             if rate is not None and given is None:
                 table.reward(proposer, self.pays(rate))
             if proposal is not None:
@@ -351,22 +366,37 @@ class ProposerSolver(TextEnv):
 
         return (yield from table.attempt(table.ask(proposer, ASKED[self.domain], parse=parse)))
 
-    def _solve(self, table: Table, proposal: Proposal) -> Rules[float]:
-        """Lets all solvers try a problem; returns the share that is right."""
-        right = yield from table.gather(self._attempt(table, solver, proposal) for solver in self.solvers)
-        rate = sum(right) / len(right)
+    def _solve(self, table: Table, proposal: Proposal, check: bool) -> Rules[float | None]:
+        """Lets all solvers try a problem; returns the share that is right, or None when its key is disputed."""
+        agents = self.solvers + (self.checkers if check else [])
+        given = yield from table.gather(self._attempt(table, agent, proposal) for agent in agents)
+        right = [answer is not None and self._right(answer, proposal) for answer in given]
+        solved, count = right[: len(self.solvers)], len(self.solvers)
+        if check and not (all(right[count:]) and _leads(given[:count], solved)):
+            for agent, answer in zip(agents, given):
+                if answer is not None:  # who has said nothing has lost by that alone
+                    table.note(agent, trainable=False)
+            table.note(problem=proposal.problem, truth=proposal.answer, solve_rate=None)
+            return None
+        for agent, answer, good in zip(agents, given, right):
+            if answer is not None:
+                table.reward(agent, float(good))
+                table.note(agent, correct=good)
+        rate = sum(solved) / count
         table.note(problem=proposal.problem, truth=proposal.answer, solve_rate=rate)
         return rate
 
-    def _attempt(self, table: Table, solver: str, proposal: Proposal) -> Rules[bool]:
-        text = yield from table.attempt(table.ask(solver, self.solve.replace("{problem}", proposal.problem)))
-        if text is None:
-            return False
-        answer = answers.final_answer(text)
-        if self.domain == "arithmetic":
-            right = answer is not None and answers.same_number(answer, proposal.answer)
-        else:
-            right = answers.same_answer(answer, proposal.answer)
-        table.reward(solver, float(right))
-        table.note(solver, correct=right)
-        return right
+    def _attempt(self, table: Table, agent: str, proposal: Proposal) -> Rules[str | None]:
+        """The answer of a solver or checker: empty where its text has none, None where it says nothing."""
+        text = yield from table.attempt(table.ask(agent, self.solve.replace("{problem}", proposal.problem)))
+        return None if text is None else answers.final_answer(text) or ""
+
+    def _right(self, answer: str, proposal: Proposal) -> bool:
+        same = answers.same_number if self.domain == "arithmetic" else answers.same_answer
+        return bool(answer) and same(answer, proposal.answer)
+
+
+def _leads(given: Sequence[str | None], right: Sequence[bool]) -> bool:
+    """Whether no wrong answer is as frequent as the right one."""
+    wrong = camps([answer or None for answer, good in zip(given, right) if not good])
+    return not wrong or sum(right) > len(wrong[0])
