@@ -18,7 +18,7 @@ from legos_envs.tasks.code.running import FAILED, reference_results, results_of,
 MOST = 3
 TRIES = 24
 """How many changed programs are run, at most, to find three."""
-OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
+OPERATORS: dict[Any, Any] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
     ast.Gt: ast.GtE,
@@ -92,10 +92,10 @@ def _change(node: Any) -> bool:
             node.ops = [OPERATORS[type(operator)](), *rest]
         case ast.BinOp() | ast.AugAssign() | ast.BoolOp() if type(node.op) in OPERATORS:
             node.op = OPERATORS[type(node.op)]()
-        case ast.Constant(value=bool()):
-            node.value = not node.value
-        case ast.Constant(value=int()):
-            node.value += 1
+        case ast.Constant(value=bool(value)):
+            node.value = not value
+        case ast.Constant(value=int(value)):
+            node.value = value + 1
         case ast.Name(id=name) if name in FUNCTIONS:
             node.id = FUNCTIONS[name]
         case ast.Attribute(attr=name) if name in FUNCTIONS:

@@ -62,7 +62,7 @@ def open_corpus(
         named = tuple(sorted((fields or {}).items()))
         documents = tuple(document for stamp in stamps for document in _read(*stamp, max_chars, named, bad_rows))
     elif isinstance(source, str) or hasattr(source, "__getitem__"):
-        rows = open_rows(
+        rows: Sequence[dict[str, Any]] = open_rows(
             source, NAMES, fields, optional=["title"], split=split, config=config, bad_rows=bad_rows, built_in=BUILT_IN
         )
         title = source.removeprefix(HUB) if isinstance(source, str) else "document"
@@ -94,7 +94,7 @@ def _read(
 ) -> tuple[Document, ...]:
     """The documents of a file; kept while the file is unchanged, so that many envs share them."""
     if path.suffix != TEXT:
-        rows = open_rows(path, NAMES, dict(fields), optional=["title"], bad_rows=bad_rows)
+        rows: Sequence[dict[str, Any]] = open_rows(path, NAMES, dict(fields), optional=["title"], bad_rows=bad_rows)
         return _documents(rows, path.stem, max_chars)
     try:
         text = path.read_text("utf-8")

@@ -74,13 +74,15 @@ Proposers: `optimal` writes a correct problem, `liar` a wrong answer. Solvers: `
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
-| `proposer=scripted:optimal solver=scripted:coin` | `proposer 0.625, solver 0.5` | | `0` |
+| `proposer=scripted:optimal solver=scripted:coin` | `proposer 0.625, solver 0.5` | | `0, echo 1, learned 1, again 1, longest 1` |
 | `proposer=scripted:optimal solver=scripted:coin` | `proposer 0.75, solver 0.5` | `proposer_reward="variance"` |
-| `*=scripted:optimal` | `proposer 0, solver 1` | `domain="free"` | `0` |
+| `*=scripted:optimal` | `proposer 0, solver 1` | `domain="free"` | `proposer 0, solver 0, together 0.86` |
 | `proposer=scripted:liar solver=scripted:optimal` | `proposer 0, solver 0` | |
 
 With k of 4 solvers right by chance, the first row is (4 * 0.5 + 6 * 1 + 4 * 0.5) / 16, the second
-(4 * 0.75 + 6 * 1 + 4 * 0.75) / 16.
+(4 * 0.75 + 6 * 1 + 4 * 0.75) / 16. A proposer that writes one good problem again and again, such as the example in its
+prompt, is paid for it each time unless it is in `seen`; hence the floors of 1. In words, seats that all say the same
+earn the solvers 1 and the proposer nothing.
 
 ## Source
 
