@@ -74,7 +74,7 @@ Proposers: `optimal` writes a correct problem, `liar` a wrong answer. Solvers: `
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
-| `proposer=scripted:optimal solver=scripted:coin` | `proposer 0.625, solver 0.5` | | `0, echo 1, learned 1, again 1, longest 1` |
+| `*=scripted:coin proposer=scripted:optimal` | `proposer 0.625, solver 0.5` | | `0, echo 1, learned 1, again 1, longest 1` |
 | `proposer=scripted:optimal solver=scripted:coin` | `proposer 0.75, solver 0.5` | `proposer_reward="variance"` |
 | `*=scripted:optimal` | `proposer 0, solver 1` | `domain="free"` | `proposer 0, solver 0, together 0.86` |
 | `proposer=scripted:liar solver=scripted:optimal` | `proposer 0, solver 0` | |
@@ -88,7 +88,7 @@ earn the solvers 1 and the proposer nothing.
 
 Zhao et al. 2025, "Absolute Zero: Reinforced Self-play Reasoning with Zero Data", arXiv 2505.03335; Huang et al. 2025,
 "R-Zero: Self-Evolving Reasoning LLM from Zero Data", arXiv 2508.05004 (the reward `1 - 2|p - 1/2|`).
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
