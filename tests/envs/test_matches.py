@@ -137,6 +137,19 @@ def test_contest_prompts_and_what_the_judge_reads():
     assert only.startswith("One?\nAnswer in at most 2000 characters.")
 
 
+def test_judges_of_a_contest_are_told_what_counts_outside_of_the_quote():
+    told = []
+
+    def judge(decision):
+        told.append(decision.messages[0]["content"])
+        return "[A]"
+
+    play(Contest(criteria=["Be kind.", "Be brief."]), {"judge": judge})
+    play(Contest(), {"judge": judge})
+    assert told[0].startswith("You compare two answers, A and B, to the same prompt. What counts: Be kind. Be brief.\n")
+    assert told[2].startswith("You compare two answers, A and B, to the same prompt.\n")
+
+
 def test_contest_whose_judge_fails_has_no_score():
     episode = play(Contest(), {"judge": "both"})
     assert episode.outcome == "unscored" and not any(episode.returns.values())

@@ -309,6 +309,7 @@ LOSS = {"stock": [[0, 4], [2, 0]], "values": [[1, 1], [1, 1]]}
         (OPPOSITE, ("[Offer: 2 Wood -> 1 Wheat]", "[Accept]"), (0.5, 2.5), 1, 0.5),
         (OPPOSITE, ("Hm.", "No."), (0, 0), 0, 0),
         (LOSS, ("[Offer: 2 Wood -> 1 Wheat]", "[Accept]"), (-0.25, 0.5), 1, -0.25),
+        (LOSS, ("[Offer: 1 Wood -> 2 Wheat]", "[Accept]"), (0.25, -0.5), 0, -0.5),
         (LOSS, ("Hm.", "No."), (0, 0), 1, 0),
     ],
 )

@@ -46,6 +46,9 @@ are the two qualities, `info["drafts"]` is how many there were; `info["outcome"]
 
 ## Arguments
 
+To train on prompts of your own whose answers a judge grades: `domain="open", rounds=0, source="prompts.jsonl",
+criteria=[...]`; rows may bring `criteria` of their own.
+
 A `check` takes, by name, `task` and `text` (or one of the two).
 
 A fifth of all tasks, chosen by a hash of their text, is the split `"test"`. Of the open tasks one in eight is written

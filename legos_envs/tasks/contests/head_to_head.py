@@ -41,8 +41,9 @@ entrant (1 for a won game, 0.5 for a draw; with more entrants, the share of the 
 
 One prompt in eight is written by hand, the others are made from templates; a fifth of all, chosen by a hash of their
 text, is the split `"test"`. Games of the contest are not swapped, since its seats are alike and judges hear both
-orders: each has a prompt of its own. The reset options of the match hold in every game; so do `memory`,
-`action_format`, `preset`, `invalid_retries`, `invalid_reward` and `invalid_opponent_reward`.
+orders: each has a prompt of its own. With `source=` they are about your prompts, with
+`match_kwargs={"criteria": "..."}` judges are told what counts. The reset options of the match hold in every game; so
+do `memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward` and `invalid_opponent_reward`.
 
 ## Scripted players
 
