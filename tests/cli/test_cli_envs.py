@@ -103,7 +103,7 @@ def test_check_fails_where_hostile_actions_break_it(tmp_path: Path, capsys: pyte
 def test_check_fails_where_a_degenerate_player_exceeds_the_floor(tmp_path: Path, capsys) -> None:
     table = "\n## Scripted players\n\n| players | return | arguments | floor |\n|---|---|---|---|\n"
     row = "| `*=random` | `player 0` | | `0` |\n"
-    for name, paid, code in (("Sound", "The answer", 0), ("Gamed", "agree", 1)):
+    for name, paid, code in (("Sound", "the first", 0), ("Gamed", "agree", 1)):
         file = tmp_path / f"{name.casefold()}.py"
         text = BROKEN.replace("at a word.", f"at a word.\n{table}{row}").replace("Broken", name)
         file.write_text(text.replace('1.0 / (0 if "you won" in said else len(said))', f"float({paid!r} in said)"))
