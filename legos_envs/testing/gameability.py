@@ -28,9 +28,11 @@ from legos_envs.text_env import TextEnv
 
 LEARNED = 1_000_003
 """The seed of the episode whose answers degenerate players know."""
-ERRORS = 3
+ERRORS = 4
 """Standard errors by which a mean may miss what the page says; with `TOLERANCE`."""
 TOLERANCE = 0.005
+FEWEST = 20
+"""Episodes of the row's own players, at least: their returns vary more than those of players without understanding."""
 STATED = "the players of the row"
 TOGETHER = "together"
 Columns = Mapping[str, list[str]]
@@ -183,7 +185,7 @@ def _fill(table: Table, ring: Ring, episodes: int) -> None:
     names = ring.roles if table.floors is None else table.floors
     seats = {name: ring.named(name) for name in names if name != TOGETHER and name not in DEGENERATE}
     if table.floors is not None:
-        ring.record(table, STATED, seats, set(), episodes)
+        ring.record(table, STATED, seats, set(), max(FEWEST, episodes))
     whole = not ring.zero_sum and all(set(ring.trained) != set(agents) for agents in seats.values())
     if whole and table.floors is not None and TOGETHER not in table.floors:
         table.failures.append(f"states no floor for {TOGETHER!r}: what all trained seats earn when they play alike")

@@ -69,6 +69,7 @@ def test_check_with_hostile_actions(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["envs", "check", "Nim-v0", "--episodes", "5", "--fuzz", "100", "--arg", "memory=chat"]) == 0
     out = capsys.readouterr().out
     assert "Nim-v0: 0 failed" in out and "Nim-v0: 0 failures in" in out
+    assert "Nim-v0: degenerate players, 20 episodes each: warning: no floor is stated" in out  # not with chat memory
 
 
 BROKEN = '''"""An environment that breaks at a word."""
@@ -96,7 +97,20 @@ def test_check_fails_where_hostile_actions_break_it(tmp_path: Path, capsys: pyte
     assert main(["envs", "check", f"{file}:Broken-v0", "--episodes", "20", "--fuzz", "300"]) == 1
     out = capsys.readouterr().out
     assert "Broken-v0: 0 failed" in out and "raised ZeroDivisionError" in out.partition("failures in")[2]
-    assert main(["envs", "check", f"{file}:Broken-v0", "--episodes", "20"]) == 0
+    assert main(["envs", "check", f"{file}:Broken-v0", "--episodes", "20", "--degenerate", "0"]) == 0
+
+
+def test_check_fails_where_a_degenerate_player_exceeds_the_floor(tmp_path: Path, capsys) -> None:
+    table = "\n## Scripted players\n\n| players | return | arguments | floor |\n|---|---|---|---|\n"
+    row = "| `*=random` | `player 0` | | `0` |\n"
+    for name, paid, code in (("Sound", "the first", 0), ("Gamed", "agree", 1)):
+        file = tmp_path / f"{name.casefold()}.py"
+        text = BROKEN.replace("at a word.", f"at a word.\n{table}{row}").replace("Broken", name)
+        file.write_text(text.replace('1.0 / (0 if "you won" in said else len(said))', f"float({paid!r} in said)"))
+        assert main(["envs", "check", f"{file}:{name}-v0", "--episodes", "20"]) == code
+        out = capsys.readouterr().out
+        assert f"{name}-v0: 0 failed" in out and "the players of the row" in out
+        assert ("FAIL  first as player earns +1.000, above the floor +0" in out) == bool(code)
 
 
 def test_check_all_ends_with_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
@@ -107,6 +121,7 @@ def test_check_all_ends_with_one_table(tmp_path: Path, capsys: pytest.CaptureFix
     told = capsys.readouterr()
     assert "2/3 Missing-v0: FAIL" in told.err and "3/3 MatrixGame-v0: ok" in told.err
     lines = told.out.splitlines()
+    assert lines[0].split()[-4:] == ["above", "floor", "hostile", "failed"] and lines[1].split()[-4:-2] == ["0", "0"]
     assert [line.split()[:2] for line in lines[1:4]] == [[ids[0], "ok"], [ids[1], "FAIL"], [ids[2], "ok"]]
     assert lines[-1] == "3 environments, 1 with failures" and "Missing-v0: make: FailedToImport" in told.out
     ids.remove("Missing-v0")

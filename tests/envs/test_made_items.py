@@ -153,6 +153,13 @@ def test_points_count_keywords_and_neither_length_nor_repetition(texts, points):
     assert on_topic.share(texts, MOTION) == pytest.approx(max(0, points) / 3)
 
 
+def test_what_the_other_side_said_before_earns_no_points():
+    first, second = "Think of museums and parks.", "Think of cities."
+    assert on_topic.points([second, f"You said: {first}"], MOTION, [first, second]) == 1
+    assert on_topic.points([first, second], MOTION, [first, second]) == 3  # both sides said so at once
+    assert on_topic.points([second, first], MOTION, [second, first]) == 3
+
+
 def test_every_subject_has_keywords_and_all_of_them_can_be_named():
     rng = np.random.default_rng(0)
     subjects = [*debate_cases.TOPICS, *(made.draw(rng) for made in (debate_cases.MOTIONS, MADE, QUESTIONS) * 100)]

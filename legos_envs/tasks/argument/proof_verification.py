@@ -57,7 +57,7 @@ one in two.
 |---|---|---|---|
 | `*=scripted:faithful` | `prover 0, verifier +1` | | `prover -1, verifier 0, together 0` |
 | `prover=scripted:faithful verifier=scripted:poor` | `prover +1, verifier 0` | |
-| `*=scripted:good` | `prover +1, verifier +1` | `sneaky=0` | `-1, together 0` |
+| `*=scripted:good` | `prover +1, verifier +1` | `sneaky=0` | `prover -1, together 0` |
 | `prover=scripted:poor verifier=scripted:poor` | `prover +1, verifier -1` | `sneaky=1` |
 | `prover=scripted:good verifier=scripted:good` | `prover -1, verifier +1` | `sneaky=1` |
 

@@ -49,8 +49,8 @@ do `memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward` and 
 
 Answers: `long` and `short`, whose judge is `longer` (A when level); `on_topic` names the keywords of the prompt and
 `random` at most two of them. Other judges are `first` (always A) and `on_topic`, the one to train with where no model
-judges: it prefers the answer that names more keywords of the prompt, as in `Debate-v0`, in a bare list too. Another match
-brings its own. The row of `optimal` is the value of Kuhn poker for each seat.
+judges: it prefers the answer that names more keywords of the prompt, as in `Debate-v0`, and a bare list of them pleases
+it. Another match brings its own. The row of `optimal` is the value of Kuhn poker for each seat.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
