@@ -67,6 +67,8 @@ def print_table(result: Result, progress: Mode = "auto") -> None:
 
 def as_dict(result: Result) -> dict[str, Any]:
     """Where things are, how long it took, and the measured numbers."""
-    places = {"run_dir": str(result.run_dir), "report": str(result.run_dir / "report.html")}
-    places["adapter"] = str(result.run_dir / "adapter")
+    places = {"run_dir": str(result.run_dir)}
+    for name, file in (("report", "report.html"), ("adapter", "adapter")):
+        if (result.run_dir / file).exists():  # an interrupted run has neither yet
+            places[name] = str(result.run_dir / file)
     return {**places, **result.kept(), "seconds": round(result.seconds, 3)}
