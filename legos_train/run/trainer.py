@@ -149,7 +149,8 @@ class Trainer:
             return self.learner.update(batch)
         self.empty += 1
         if self.empty > MAX_EMPTY:
-            raise NothingToLearn(
+            kind = NothingToLearn if self.empty > self.learner.step else TrainingError
+            raise kind(
                 f"step {self.learner.step + 1}: {self.empty} steps in a row had nothing to train on (see `dropped`, "
                 "`left_out` and `outcomes` in metrics.jsonl); nothing would be learned"
             )

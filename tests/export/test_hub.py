@@ -166,7 +166,7 @@ def test_what_is_no_finished_run_is_refused(run_dir: Path, tmp_path: Path, sent:
     cases = {
         str(unfinished): "has not finished",
         str(tmp_path): "no run directory",
-        f"{run_dir}@first": "RUN@last, RUN@best and RUN@step_N",
+        f"{run_dir}@first": "RUN@last, RUN@average, RUN@best and RUN@step_N",
     }
     for spec, message in cases.items():
         assert main(["export", "hub", spec, str(tmp_path / "hub"), "--push", "me/kuhn"]) == 1

@@ -11,6 +11,7 @@ import pytest
 from legos_train import Result, train
 from legos_train.cli.main import main
 from legos_train.run import Trainer, build
+from legos_train.run import trainer as trainer_module
 from tests.train.helpers import digest, small
 
 ENV = f"{Path(__file__).parent / 'honest_env.py'}:Honest-v0"
@@ -127,3 +128,13 @@ def test_a_run_that_gets_worse_says_so(tmp_path: Path) -> None:
     assert result.last["nash_conv"] > result.start["nash_conv"]
     assert result.verdict.startswith("Worse than at the start: NashConv")
     assert "worse" in {alarm["name"] for row in rows_of(run) for alarm in row.get("alarms", ())}
+
+
+def test_a_run_that_never_has_anything_to_train_on_ends_early_with_3_and_says_what_to_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(trainer_module, "MAX_EMPTY", 1)
+    flags = [*FLAGS, "--batch-size", "2", "--eval.games", "2"]
+    assert main(["train", "--env", "Debate-v0", *flags, "--run-dir", str(tmp_path / "run")]) == 3
+    said = capsys.readouterr().err
+    assert "steps in a row had nothing to train on" in said and "--actor judge=MODEL" in said

@@ -78,7 +78,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_the_report_is_one_file_with_everything_in_it(runs: tuple[Path, Path]) -> None:
     page = loads_nothing((runs[0] / "report.html").read_text())
     for wanted in (
-        "Before and after", "NashConv (0 is an equilibrium)", "Reward by role", "Win rate by role", "Invalid actions",
+        "Before and after", "NashConv (0 is an equilibrium)", "Reward by role", "Win rate by role", "Invalid games",
         "Entropy", "KL to the reference", "Staleness", "Generation speed", "Weight swap", "Payoffs between members",
         "The learner against members", "Sample games", "before (step 1)", "after (step 3)", "Alarms",
         "the policy is far", "What the policy does",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from legos_train.disk import as_json
 from legos_train.observe.dashboard import Mode, settled
@@ -43,30 +43,42 @@ def print_table(result: Result, progress: Mode = "auto") -> None:
         if progress == "json":
             return
     people = sys.stderr if lines else sys.stdout
-    from rich.console import Console
-    from rich.table import Table
-
     best = f"best (step {int(result.best['step'])})" if result.best else "best"
-    table = Table(title=f"{result.steps} steps in {result.seconds:.0f} s")
-    for i, name in enumerate(("", "before", "last", "weight average", best)):
-        table.add_column(name, justify="left" if i == 0 else "right")
-    for row in summary_rows(result):
-        table.add_row(*row)
-    console = Console(file=people, width=None if people.isatty() else PIPE_WIDTH)
-    console.print(table)
     place = result.run_dir
+    finished = (place / "result.json").exists()
+    _table(result, best, people) if finished or people.isatty() else _lines(result, best, people)
     done = [
         f"published adapter ({result.published}; {result.published_why}): {place / 'adapter'}",
         f"report: {place / 'report.html'}",
     ]
     missing = [f"not finished ({result.stopped}); report so far: legos report {place}"]
-    finished = (place / "result.json").exists()
     for text in (result.verdict, *(done if finished else missing), f"episodes: legos view {place}"):
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        print(text, file=people, flush=True)
+
+
+def _table(result: Result, best: str, people: TextIO) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{result.steps} steps in {result.seconds:.0f} s")
+    for i, name in enumerate(("", "before", "last", "weight average", best)):
+        table.add_column(name, justify="left" if i == 0 else "right")
+    for row in summary_rows(result):
+        table.add_row(*row)
+    Console(file=people, width=None if people.isatty() else PIPE_WIDTH).print(table)
+
+
+def _lines(result: Result, best: str, people: TextIO) -> None:
+    """What the table has, without its library: whoever has interrupted a run does not wait for that to load."""
+    for name, *cells in summary_rows(result):
+        named = zip(("before", "last", "weight average", best), cells)
+        print(f"{name}: " + ", ".join(f"{when} {cell}" for when, cell in named if cell), file=people)
 
 
 def as_dict(result: Result) -> dict[str, Any]:
     """Where things are, how long it took, and the measured numbers."""
-    places = {"run_dir": str(result.run_dir), "report": str(result.run_dir / "report.html")}
-    places["adapter"] = str(result.run_dir / "adapter")
+    places = {"run_dir": str(result.run_dir)}
+    for name, file in (("report", "report.html"), ("adapter", "adapter")):
+        if (result.run_dir / file).exists():  # an interrupted run has neither yet
+            places[name] = str(result.run_dir / file)
     return {**places, **result.kept(), "seconds": round(result.seconds, 3)}
