@@ -8,7 +8,8 @@ import pytest
 from legos_envs.scoring.judging import unquoted
 from legos_envs.scoring.ratings import Elo, openskill_ratings
 from legos_envs.tasks.contests import elo_arena
-from legos_envs.tasks.contests.elo_arena import EloArena, round_robin
+from legos_envs.tasks.contests.elo_arena import EloArena
+from legos_envs.tasks.contests.matches import round_robin
 from legos_envs.testing.harness import Player, drive
 from tests.envs.test_matches import play
 

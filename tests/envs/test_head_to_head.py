@@ -94,7 +94,7 @@ def test_three_entrants_answer_one_prompt():
         ({"num_entrants": 9}, "num_entrants must be a whole number from 2 to 8; got 9"),
         (
             {"num_entrants": 3, "match": "KuhnPoker-v0"},
-            r"above 2 is for the contest .*; got 3 with match 'KuhnPoker-v0'",
+            "exactly 3 trainable seats; KuhnPoker-v0 has 2",
         ),
         ({"games": 0}, "games must be a whole number from 1 to 64; got 0"),
         ({"swap": "no"}, "swap must be one of True, False; got 'no'"),

@@ -210,13 +210,6 @@ def test_what_is_no_match():
         make_match("KuhnPokr-v0", {})
 
 
-def test_a_match_has_two_trainable_seats():
-    with pytest.raises(
-        ValueError, match=r"exactly 2 trainable seats; Contest has 3: \['answer_0', 'answer_1', 'answer_2'"
-    ):
-        HeadToHead(Contest, {"num_answers": 3})
-
-
 def test_env_and_matches_agree_on_how_asks_are_read():
     env = HeadToHead(KuhnPoker, preset="spiral", action_format="boxed")
     for inner in env.matches.values():

@@ -36,7 +36,8 @@ the highest `mu`.
 ## Arguments
 
 A random schedule pairs shuffled entrants, again and again, so that nobody plays two matches more than another. Who of
-a pair sits first is drawn as well.
+a pair sits first is drawn as well. A match of more seats takes as many entrants at a time; for Elo it counts as a game
+of each of them against each other one, with `k` divided by the number of opponents.
 
 The reset options of the match hold in every match; so do `memory`, `action_format`, `preset`, `invalid_retries`,
 `invalid_reward` and `invalid_opponent_reward`.
@@ -68,11 +69,10 @@ from typing import Any
 from legos_envs import arguments
 from legos_envs.scoring import Elo, openskill_ratings
 from legos_envs.table import Rules, Table
-from legos_envs.tasks.contests.matches import Match, MatchEnv, Result, entrant_names
+from legos_envs.tasks.contests.matches import MOST_MATCHES, Match, MatchEnv, Result, Seating, entrant_names, round_robin
 
 SCHEDULES = ("random", "round_robin")
 RATINGS = ("elo", "openskill")
-Pair = tuple[str, str]
 
 
 class EloArena(MatchEnv):
@@ -80,9 +80,10 @@ class EloArena(MatchEnv):
 
     Args:
         num_entrants: how many meet, 2 to 16.
-        match: an env with two trainable seats (an id, a class or an env); None for the contest.
+        match: an env with two or more trainable seats (an id, a class or an env); None for the contest.
         match_kwargs: its constructor arguments.
-        schedule: `"random"`; or `"round_robin"`: everybody meets everybody once, who sits first alternates.
+        schedule: `"random"`; or `"round_robin"`: every group of as many as a match has seats meets once, and seats
+            come evenly.
         matches: how many matches to draw, up to 128; None for as many as a round robin has.
         ratings: `"elo"`; or `"openskill"`: Plackett-Luce of the package `openskill`.
         k: the most that a match moves an Elo rating, 0 to 1000.
@@ -91,7 +92,7 @@ class EloArena(MatchEnv):
         split: which items: `"all"`, `"train"` or `"test"`; for a match that has `split`.
 
     Raises:
-        ValueError: an argument is out of its range, or the match has not two trainable seats.
+        ValueError: an argument is out of its range, or entrants and seats of the match do not fit.
         ImportError: OpenSkill is asked for and not installed.
     """
 
@@ -114,21 +115,28 @@ class EloArena(MatchEnv):
         self.schedule = arguments.one_of("schedule", schedule, SCHEDULES)
         if matches is not None and schedule == "round_robin":
             raise ValueError(f"matches is for schedule 'random'; a round robin has its own number; got {matches!r}")
-        every = round_robin(self.entrants)
-        count = len(every) if matches is None else arguments.whole("matches", matches, 1, 128)
+        if matches is not None:
+            arguments.whole("matches", matches, 1, MOST_MATCHES)
         self.ratings = arguments.one_of("ratings", ratings, RATINGS)
         self.k = arguments.real("k", k, 0.0, 1000.0)
         if ratings == "openskill":
             openskill_ratings([])  # is it there? better asked now than after the matches
-        fixed: Sequence[Sequence[str | None]] = every if schedule == "round_robin" else [(None, None)] * count
+
+        def seated(seats: int) -> Seating:
+            every = round_robin(self.entrants, seats) if matches is None or schedule == "round_robin" else ()
+            if seats > num_entrants:
+                raise ValueError(f"num_entrants must be at least as many as a match has seats; got {num_entrants}")
+            return every if schedule == "round_robin" else [(None,) * seats] * (matches or len(every))
+
         options = {"start": "ratings to begin with, by entrant: a number, or [mu, sigma]"}
-        super().__init__(match, match_kwargs, fixed, options, source=source, split=split, **kwargs)
+        super().__init__(match, match_kwargs, seated, options, source=source, split=split, **kwargs)
 
     def play(self, table: Table) -> Rules[dict[str, Any]]:
         """Returns the ratings."""
         start = self._start(table.options.get("start", {}))
-        pairs = round_robin(self.entrants) if self.schedule == "round_robin" else self._draw(table)
-        results = yield from table.gather([self.run(table, name, pair) for name, pair in zip(self.matches, pairs)])
+        random = self.schedule == "random"
+        groups = self._draw(table) if random else round_robin(self.entrants, len(self.sides))
+        results = yield from table.gather([self.run(table, name, group) for name, group in zip(self.matches, groups)])
         ratings = self._rate(self.scored(results), start)
         value = {name: rating[0] if isinstance(rating, list) else rating for name, rating in ratings.items()}
         best = [name for name in self.entrants if value[name] == max(value.values())]
@@ -144,25 +152,25 @@ class EloArena(MatchEnv):
         )
         return ratings
 
-    def _draw(self, table: Table) -> list[Pair]:
-        """A random schedule: shuffled entrants, paired as they stand, shuffled anew when fewer than two are left."""
-        pairs: list[Pair] = []
+    def _draw(self, table: Table) -> list[tuple[str, ...]]:
+        """A random schedule: shuffled entrants, seated as they stand, shuffled anew when too few are left."""
+        groups: list[tuple[str, ...]] = []
         queue: list[str] = []
-        while len(pairs) < len(self.matches):
-            if len(queue) < 2:
+        while len(groups) < len(self.matches):
+            if len(queue) < len(self.sides):
                 queue += [self.entrants[i] for i in table.rng.permutation(len(self.entrants))]
-            first = queue.pop(0)
-            second = next(entrant for entrant in queue if entrant != first)
-            queue.remove(second)
-            pairs.append((first, second))
-        return pairs
+            group = list(dict.fromkeys(queue))[: len(self.sides)]
+            for entrant in group:
+                queue.remove(entrant)
+            groups.append(tuple(group))
+        return groups
 
     def _rate(self, results: Sequence[Result], start: Mapping[str, Any]) -> dict[str, Any]:
         """Ratings after the results that count, in the order of the schedule, as JSON values."""
         rated = [result for result in results if result.rated]
         if self.ratings == "elo":
-            elo = Elo(self.k, ratings=start)
-            return elo.rate((*result.entrants, result.scores[0]) for result in rated)  # type: ignore[misc]
+            elo = Elo(self.k / (len(self.sides) - 1), ratings=start)
+            return elo.rate(game for result in rated for game in _games(result))
         skills = openskill_ratings([dict(zip(result.entrants, result.scores)) for result in rated], start)
         return {name: list(skill) for name, skill in skills.items()}
 
@@ -182,9 +190,7 @@ class EloArena(MatchEnv):
         }
 
 
-def round_robin(entrants: Sequence[str]) -> list[Pair]:
-    """Every pair once; who sits first alternates: each entrant does so in half of its matches, or half a match off."""
-    return [
-        (entrants[j], entrants[i]) if (i + j) % 2 == 0 else (entrants[i], entrants[j])
-        for i, j in combinations(range(len(entrants)), 2)
-    ]
+def _games(result: Result) -> list[tuple[str, str, float]]:
+    """A match as games of two: every seat against every other, the higher score wins."""
+    seats = list(zip(result.entrants, result.scores))
+    return [(a, b, 0.5 if one == other else float(one > other)) for (a, one), (b, other) in combinations(seats, 2)]

@@ -1,6 +1,6 @@
 """Two entrants meet: they answer the same prompt and a judge decides, or they play any other env of two seats, twice,
-with seats swapped and the same deal. Three and more entrants can answer one prompt, too; then every two answers are
-compared.
+with seats swapped and the same deal; in an env of three seats three entrants meet, three times. Three and more entrants
+can answer one prompt, too; then every two answers are compared.
 
 | | |
 |---|---|
@@ -83,17 +83,18 @@ class HeadToHead(MatchEnv):
     """Games between two entrants, or one prompt for several.
 
     Args:
-        match: an env with two trainable seats (an id, a class or an env); None for the contest.
+        match: an env with `num_entrants` trainable seats (an id, a class or an env); None for the contest.
         match_kwargs: its constructor arguments, such as `{"criteria": "It is brief."}`.
-        games: how many games, at most 64; None for 1 contest, or 2 games of another match.
-        swap: games 1, 3, ... of a match have the deal of the game before with seats swapped; not for the contest.
-        num_entrants: how many answer in the contest, 2 to 8.
+        games: how many games, at most 64; None for 1 contest, or for a game of another match from each seat.
+        swap: as many games in a row as there are entrants have one deal, and each entrant takes every seat once: games
+            1, 3, ... of two have the deal of the game before with seats swapped; not for the contest.
+        num_entrants: how many meet, 2 to 8.
         source: what matches are about, for a match that has `source`: prompts of the contest, motions of debates. What
             goes with it (`fields`, `config`, `bad_rows`) goes into `match_kwargs`.
-        split: which items: `"all"`, `"train"` or `"test"`; for a match that has `split`.
+        split: which of the items of the match: `"all"`, `"train"` or `"test"`; for a match that has `split`.
 
     Raises:
-        ValueError: an argument is out of its range, or the match has not two trainable seats.
+        ValueError: an argument is out of its range, or the match has another number of trainable seats.
     """
 
     name = "HeadToHead-v0"
@@ -112,21 +113,17 @@ class HeadToHead(MatchEnv):
         self.entrants = entrant_names(num_entrants, most=MOST)
         if match is None:
             match_kwargs = {**(match_kwargs or {}), "num_answers": num_entrants}
-        elif num_entrants != 2:
-            raise ValueError(
-                f"num_entrants above 2 is for the contest (match=None); got {num_entrants!r} with match {match!r}. "
-                f"More entrants of another match meet in EloArena-v0 and Tournament-v0"
-            )
-        games = arguments.whole("games", (1 if match is None else 2) if games is None else games, 1, 64)
+        games = arguments.whole("games", (1 if match is None else num_entrants) if games is None else games, 1, 64)
         self.swap = arguments.one_of("swap", swap, (True, False)) and match is not None
-        self.sitting = [self.entrants[:: -1 if self.swap and k % 2 else 1] for k in range(games)]
+        turns = [k % num_entrants if self.swap else 0 for k in range(games)]
+        self.sitting = [[*self.entrants[turn:], *self.entrants[:turn]] for turn in turns]
         super().__init__(match, match_kwargs, self.sitting, source=source, split=split, **kwargs)
 
     def play(self, table: Table) -> Rules[dict[str, float]]:
         """Returns the points of each entrant."""
         results = yield from table.gather(
             [
-                self.run(table, name, who, f"match_{k // 2 * 2}" if self.swap else None)
+                self.run(table, name, who, f"match_{k - k % len(self.entrants)}" if self.swap else None)
                 for k, (name, who) in enumerate(zip(self.matches, self.sitting))
             ]
         )

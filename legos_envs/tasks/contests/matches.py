@@ -1,5 +1,5 @@
-"""What head-to-head, Elo arena and tournament share: another env with two trainable seats, played as one match of
-many.
+"""What head-to-head, Elo arena and tournament share: another env with two trainable seats or more, played as one match
+of many.
 
 A match is a function call in the rules, `yield from env.play(table.sub("match_3", options))`, and everything that goes
 wrong in it stays in it: a forfeit is settled at its table and counts as a loss, a match whose judge failed is void.
@@ -8,8 +8,11 @@ wrong in it stays in it: a forfeit is settled at its table and counts as a loss,
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from itertools import combinations
+from math import comb
 from typing import Any, NamedTuple
 
 from legos_envs import arguments, registry
@@ -21,6 +24,8 @@ from legos_envs.text_env import TextEnv
 
 Match = str | TextEnv | Callable[..., Any] | None
 """How a user names the env of a match: an id, a class or factory, or an env; None for the built-in contest."""
+Seating = Sequence[Sequence[str | None]]
+"""Match by match, who sits on each trainable seat."""
 SHARED = ("memory", "action_format", "invalid_retries", "invalid_reward", "invalid_opponent_reward")
 """Arguments in which a match and the env around it must agree: rules read those of the env that their table is in."""
 
@@ -62,7 +67,8 @@ class MatchEnv(TextEnv):
     Args:
         match: a registered id, a `TextEnv` class, factory or instance; None for the contest.
         match_kwargs: its constructor arguments.
-        entrants: who sits on its trainable seats, match by match; None where the rules decide that in play.
+        entrants: who sits on its trainable seats, match by match; None where the rules decide that in play. Or a
+            function that gives this for the number of seats.
         own_options: reset options of the env itself.
         source: the match's `source`, for a match that has one.
         split: the match's `split`.
@@ -70,7 +76,7 @@ class MatchEnv(TextEnv):
 
     Raises:
         TypeError: the match is nothing that can be played so.
-        ValueError: it has another number of trainable seats than a match has entrants, or an option with a name of
+        ValueError: the entrants cannot be seated on its trainable seats, or it has an option with a name of
             `own_options`.
     """
 
@@ -78,7 +84,7 @@ class MatchEnv(TextEnv):
         self,
         match: Match,
         match_kwargs: Mapping[str, Any] | None,
-        entrants: Sequence[Sequence[str | None]],
+        entrants: Seating | Callable[[int], Seating],
         own_options: Mapping[str, str] | None = None,
         source: Any = None,
         split: str = "all",
@@ -88,16 +94,19 @@ class MatchEnv(TextEnv):
         given |= {key: value for key, value in (("source", source), ("split", split)) if value not in (None, "all")}
         env = make_match(match, {**(match_kwargs or {}), **given})
         self.sides = [seat for seat, facts in env.seats.items() if facts.trainable]
-        if len(self.sides) != len(entrants[0]):
-            raise ValueError(
-                f"a match needs exactly {len(entrants[0])} trainable seats; "
-                f"{env.name} has {len(self.sides)}: {self.sides}"
-            )
+        if len(self.sides) < 2:
+            raise ValueError(f"a match needs two trainable seats or more; {env.name} has {self.sides}")
+        try:
+            seated = entrants(len(self.sides)) if callable(entrants) else entrants
+            if len(self.sides) != len(seated[0]):
+                raise ValueError(f"a match needs exactly {len(seated[0])} trainable seats")
+        except ValueError as error:
+            raise ValueError(f"{error}; {env.name} has {len(self.sides)}: {self.sides}") from None
         # Each match has an env of its own: rules may keep on `self` what a seat hides.
-        self.matches = {f"match_{k}": env if k == 0 else _again(env) for k in range(len(entrants))}
+        self.matches = {f"match_{k}": env if k == 0 else _again(env) for k in range(len(seated))}
         self.seats = {
             f"{name}/{seat}": Seat(facts.role, facts.trainable, dict(zip(self.sides, who)).get(seat, facts.entrant))
-            for name, who in zip(self.matches, entrants)
+            for name, who in zip(self.matches, seated)
             for seat, facts in env.seats.items()
         }
         own = dict(own_options or {})
@@ -113,7 +122,7 @@ class MatchEnv(TextEnv):
         if hasattr(env, "private_texts"):
             self.private_texts = self._private_texts
         self._begun: set[str] = set()
-        self.default_max_turns = len(entrants) * env.max_turns  # type: ignore[misc]
+        self.default_max_turns = len(seated) * env.max_turns  # type: ignore[misc]
         super().__init__(**{**kwargs, **{key: getattr(env, key) for key in SHARED}})
 
     def _private_texts(self, agent: str) -> list[str]:
@@ -186,6 +195,36 @@ class MatchEnv(TextEnv):
         if not left:
             raise Unscored(f"no match could be scored: {', '.join(result.match for result in results)}")
         return left
+
+
+MOST_MATCHES = 128
+"""Most matches of one episode."""
+
+
+def round_robin(entrants: Sequence[str], seats: int = 2) -> list[tuple[str, ...]]:
+    """Every group of as many entrants as a match has seats meets once. Of two, who sits first alternates: each entrant
+    does so in half of its matches, or half a match off; larger groups are moved on so that seats come evenly.
+
+    Raises:
+        ValueError: there are fewer entrants than seats, or more matches than `MOST_MATCHES`.
+    """
+    if seats > len(entrants):
+        raise ValueError(f"num_entrants must be at least as many as a match has seats; got {len(entrants)}")
+    if (count := comb(len(entrants), seats)) > MOST_MATCHES:
+        raise ValueError(f"a round robin of {len(entrants)} entrants has {count} matches, more than {MOST_MATCHES}")
+    if seats == 2:
+        return [
+            (entrants[j], entrants[i]) if (i + j) % 2 == 0 else (entrants[i], entrants[j])
+            for i, j in combinations(range(len(entrants)), 2)
+        ]
+    sat: Counter[tuple[str, int]] = Counter()
+    matches = []
+    for group in combinations(entrants, seats):
+        turns = [(*group[k:], *group[:k]) for k in range(seats)]
+        best = min(turns, key=lambda who: sum(sat[entrant, seat] for seat, entrant in enumerate(who)))
+        sat.update((entrant, seat) for seat, entrant in enumerate(best))
+        matches.append(best)
+    return matches
 
 
 def entrant_names(num_entrants: int, least: int = 2, most: int = 16) -> list[str]:

@@ -36,13 +36,15 @@ After the last match. Infos: `standings` (a list, best first: entrant, rank from
 entrants, returns, scores, how it ended). Each seat has `score` and `ending` of its match, and the `rank` of its
 entrant.
 
-A win is 1 point, a draw half. Round robin: by points; entrants of equal points share a rank. Bracket: by the round
-that was reached; those who went out in the same round share a rank. A drawn or void match of a bracket is won by the
-better seed.
+A win is 1 point, a draw half; in a match of more seats points are the share of the others that were beaten, and what is
+neither 1 nor 0 counts among `draws`. Round robin: by points; entrants of equal points share a rank. Bracket: by the
+round that was reached; those who went out in the same round share a rank. A drawn or void match of a bracket is won by
+the better seed.
 
 ## Arguments
 
-The contest is that of `HeadToHead-v0`. Round robin: everybody meets everybody once; who has the first seat alternates.
+The contest is that of `HeadToHead-v0`. Round robin: everybody meets everybody once; who has the first seat
+alternates. In a match of more seats every group of as many entrants meets once, and seats come evenly.
 Bracket: one match fewer than entrants; seeds are drawn by lot in every episode, the best seeds get the byes when
 entrants are no power of two, seeds 1 and 2 cannot meet before the final, and who of two has the first seat is drawn. A
 match begins as soon as both who play it are known.
@@ -76,8 +78,7 @@ from typing import Any
 
 from legos_envs import arguments
 from legos_envs.table import Rules, Table
-from legos_envs.tasks.contests.elo_arena import round_robin
-from legos_envs.tasks.contests.matches import Match, MatchEnv, Result, entrant_names
+from legos_envs.tasks.contests.matches import Match, MatchEnv, Result, Seating, entrant_names, round_robin
 
 FORMATS = ("round_robin", "bracket")
 Node = int | tuple[str, "Node", "Node"]
@@ -90,7 +91,8 @@ class Tournament(MatchEnv):
     Args:
         num_entrants: how many play, 2 to 16.
         format: `"round_robin"`; or `"bracket"`: single elimination.
-        match: an env with two trainable seats (an id, a class or an env); None for the contest.
+        match: an env with two or more trainable seats (an id, a class or an env), two for a bracket; None for the
+            contest.
         match_kwargs: its constructor arguments.
         prize: what the first place pays, 0 to 10; the last pays as much.
         source: what matches are about, for a match that has `source`: prompts of the contest, motions of debates. What
@@ -98,7 +100,7 @@ class Tournament(MatchEnv):
         split: which items: `"all"`, `"train"` or `"test"`; for a match that has `split`.
 
     Raises:
-        ValueError: an argument is out of its range, or the match has not two trainable seats.
+        ValueError: an argument is out of its range, or entrants and seats of the match do not fit.
     """
 
     name = "Tournament-v0"
@@ -117,13 +119,19 @@ class Tournament(MatchEnv):
         self.entrants = entrant_names(num_entrants)
         self.format = arguments.one_of("format", format, FORMATS)
         self.prize = arguments.real("prize", prize, 0.0, 10.0)
-        fixed: Sequence[Sequence[str | None]] = round_robin(self.entrants)
         options = {}
         if format == "bracket":
-            fixed = [(None, None)] * (num_entrants - 1)
             self.bracket = bracket(num_entrants)
             options = {"seeding": "all entrants, from the best seed to the worst, for a bracket"}
-        super().__init__(match, match_kwargs, fixed, options, source=source, split=split, **kwargs)
+
+        def seated(seats: int) -> Seating:
+            if format == "round_robin":
+                return round_robin(self.entrants, seats)
+            if seats != 2:
+                raise ValueError("a bracket is of matches with two trainable seats; use format='round_robin'")
+            return [(None, None)] * (num_entrants - 1)
+
+        super().__init__(match, match_kwargs, seated, options, source=source, split=split, **kwargs)
 
     def play(self, table: Table) -> Rules[list[dict[str, Any]]]:
         """Returns the standings."""
@@ -150,8 +158,8 @@ class Tournament(MatchEnv):
 
     def _round_robin(self, table: Table) -> Rules[tuple[list[Result], dict[str, float]]]:
         """All results, and what ranks go by: points."""
-        pairs = round_robin(self.entrants)
-        results = yield from table.gather([self.run(table, name, pair) for name, pair in zip(self.matches, pairs)])
+        groups = round_robin(self.entrants, len(self.sides))
+        results = yield from table.gather([self.run(table, name, group) for name, group in zip(self.matches, groups)])
         return results, points(self.entrants, results)
 
     def _bracket(self, table: Table) -> Rules[tuple[list[Result], dict[str, float]]]:
@@ -196,7 +204,7 @@ class Tournament(MatchEnv):
                     "rank": 1 + sum(other > reached[name] for other in reached.values()),
                     "points": got[name],
                     "wins": own.count(1.0),
-                    "draws": own.count(0.5),
+                    "draws": len(own) - own.count(1.0) - own.count(0.0),
                     "losses": own.count(0.0),
                 }
             )
