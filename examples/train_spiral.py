@@ -13,11 +13,11 @@ from legos_train.config import from_dict, preset
 def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> Result:
     settings = preset("spiral_fsp", smoke=model == "tiny")
     settings |= {"model": model, "steps": steps, "run_dir": run_dir}
-    games = settings.pop("env")
+    config = from_dict(settings)
     arena = Arena()
-    for game in games:
-        arena.add_env(game["id"], args=game["args"])
-    return train(arena, from_dict(settings))
+    for game in config.envs:
+        arena.add_env(game.id, args=game.args)
+    return train(arena, config)
 
 
 if __name__ == "__main__":

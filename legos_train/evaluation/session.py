@@ -24,6 +24,8 @@ from legos_train.players import actors, replies, words
 Played = list[tuple[Pairing, list[Record]]]
 """Pairings with the records of their games, in the order of the schedule."""
 ITSELF = "self"
+ASKED = {"thinking": "auto", "reply": "env"}
+"""Settings of a run that say how answers are asked for, with their defaults."""
 
 
 class Session:
@@ -193,6 +195,14 @@ class Session:
         values = {name: getattr(self.options, name) for name in names if hasattr(self.options, name)}
         return {"version": legos_envs.__version__, **values, "seats": self.fixed, "body": self.cast.body}
 
+    def _asked_otherwise(self, word: str) -> list[str]:
+        """What differs between how a run asked for answers and how these games do."""
+        return [
+            f"{word} was trained with {name} = {value!r}; here it is {getattr(self.options, name)!r} (--{name})."
+            for name, value in _asked(word).items()
+            if value != getattr(self.options, name)
+        ]
+
     def remarks(self, pairing: Pairing) -> list[str]:
         """What a reader of the numbers of a pairing should know about how they came about."""
         infos = self.env(pairing.title).infos
@@ -208,6 +218,7 @@ class Session:
                 remarks.append(
                     f"{word} was trained with the env arguments {trained}; these games have {pairing.args} (--arg)."
                 )
+            remarks += self._asked_otherwise(word)
             if self.options.system is None and (roles := prompted_roles(word)):
                 remarks.append(
                     f"{word} was trained with system prompts for {', '.join(roles)}; there is none here (--system)."
@@ -219,6 +230,12 @@ class Session:
         if {pairing.policy, pairing.opponent} & {"human"}:
             remarks.append("a person's games are few and not repeatable.")
         return remarks
+
+
+def _asked(word: str) -> dict[str, str]:
+    """How a run asked for answers while it was trained; nothing for other policies."""
+    settings = _run_of(word)
+    return {name: settings.get(name, default) for name, default in ASKED.items()} if settings else {}
 
 
 def trained_args(word: str, env: str) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer, courses_of, followed
 from legos_train.league import League, sides_of
 from legos_train.model import Capabilities, Learner, MLXBackend, TrainerBackend, World
-from legos_train.players import Actor, RemoteEngine, actors
+from legos_train.players import Actor, RemoteEngine, actors, replies
 from legos_train.rollout import Generator, LocalGenerator
 from legos_train.run.monitor import CollapseMonitor
 from legos_train.run.parts import Parts
@@ -125,6 +125,8 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
                 credit=entry.credit,
                 league=entry.league,
             )
+    else:
+        _check_format(config, arena)
     for role, given in config.actors.items():
         if role not in arena.actors and not _held_out(role, config):
             arena.add_actor(actor_of(role, given, arena.default, arena.envs.values()))
@@ -132,6 +134,18 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
     if config.curriculum.sampler and not arena.samplers:
         arena.add_sampler(make_sampler(config.curriculum, arena))
     return arena
+
+
+def _check_format(config: TrainConfig, arena: Arena) -> None:
+    """Envs that are made already must have the action format that `reply` asks for."""
+    wanted = replies.read_reply(config.reply).action_format
+    for slot in arena.envs.values():
+        own = getattr(slot.make().unwrapped, "action_format", wanted)
+        if wanted and own != wanted:
+            raise ConfigError(
+                f"reply = {config.reply!r} asks for {wanted!r} actions, but {slot.name} reads {own!r}: add it with "
+                f"args={{'action_format': {wanted!r}}}"
+            )
 
 
 def _held_out(role: str, config: TrainConfig) -> bool:

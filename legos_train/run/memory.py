@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from typing import Any
 
 import mlx.core as mx
 from mlx import nn
@@ -66,7 +67,8 @@ def _counted(model: str) -> tuple[int, int]:
     size = sizes.shape_of(model)
     assert size is not None
     whole = outline(size)
-    base = sum(_bytes(array) for _, array in tree_flatten(whole.parameters()))
+    leaves: Any = tree_flatten(whole.parameters())
+    base = sum(_bytes(array) for _, array in leaves)
     return base, sum(sum(shape) for path, shape in linear_shapes(whole).items() if "layers." in path)
 
 

@@ -203,6 +203,7 @@ CHANGED: dict[str, Any] = {
     "seed": 5,
     "stop_ids": frozenset(),
     "adapter": "a",
+    "thinking_token_budget": 7,
     "top_logprobs": 1,
     "stop": ("x",),
     "logit_bias": {1: 1.0},

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from legos_envs.records import Episode, Trajectory, Turn, episode_from_json, episode_to_json
+from legos_train.arena import Arena
 from legos_train.batch import pack
 from legos_train.config import TrainConfig, from_dict
 from legos_train.errors import ConfigError
 from legos_train.players import replies
 from legos_train.run import train
+from legos_train.run.build import arena_of
 
 SMALL = {"steps": 1, "batch_size": 4, "lora": {"rank": 4}, "eval": {"every": 0, "games": 2}, "logs": {"rollouts": 16}}
 
@@ -74,6 +76,16 @@ def test_the_format_reaches_the_envs() -> None:
     clash = from_dict({"reply": "boxed", "env_args": {"action_format": "bracket"}})
     with pytest.raises(ConfigError, match=r"needs action_format = 'boxed', but KuhnPoker-v0 has 'bracket'"):
         _ = clash.envs
+
+
+def test_envs_that_are_made_already_must_have_the_format() -> None:
+    arena = Arena()
+    arena.add_env("Nim-v0")
+    with pytest.raises(ConfigError, match=r"asks for 'boxed' actions, but Nim-v0 reads 'bracket': add it with args="):
+        arena_of(from_dict({"reply": "boxed"}), arena)
+    fitting = Arena()
+    fitting.add_env("Nim-v0", args={"action_format": "boxed"})
+    assert arena_of(from_dict({"reply": "boxed"}), fitting).envs.keys() == {"Nim-v0"}
 
 
 @pytest.mark.parametrize(

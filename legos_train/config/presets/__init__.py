@@ -23,6 +23,7 @@ SMOKE: dict[str, Any] = {
     "max_batch_tokens": 4096,
     "sampling": {"max_tokens": 16},
     "lora": {"rank": 8, "scale": 8.0},
+    "optim": {"checkpoint_layers": False},
     "eval": {"games": 4},
     "reply": "env",
 }
