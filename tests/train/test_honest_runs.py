@@ -65,7 +65,7 @@ def test_steps_without_anything_to_train_on_have_no_numbers_and_set_off_alarms(t
     """A judge that `tiny` cannot be: all episodes are void."""
     run = tmp_path / "run"
     settings = {"batch_size": 2, "eval": {"every": 0, "games": 2}, "monitor": {"patience": 1, "window": 1}}
-    result = train(small(run, env="Debate-v0", **settings), quiet=True)
+    result = train(small(run, env="Debate-v0", actors={"judge": {"model": "base"}}, **settings), quiet=True)
     first = rows_of(run)[0]
     assert first["zero_advantages"] is None and "entropy" not in first and "loss" not in first
     assert first["unscored_rate"] == 1.0
@@ -134,7 +134,7 @@ def test_a_run_that_never_has_anything_to_train_on_ends_early_with_3_and_says_wh
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(trainer_module, "MAX_EMPTY", 1)
-    flags = [*FLAGS, "--batch-size", "2", "--eval.games", "2"]
+    flags = [*FLAGS, "--batch-size", "2", "--eval.games", "2", "--actor", "judge=base"]
     assert main(["train", "--env", "Debate-v0", *flags, "--run-dir", str(tmp_path / "run")]) == 3
     said = capsys.readouterr().err
     assert "steps in a row had nothing to train on" in said and "--actor judge=MODEL" in said

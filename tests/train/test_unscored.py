@@ -16,7 +16,9 @@ from tests.train.helpers import small
 
 def test_training_goes_on_where_no_judge_was_understood(tmp_path: Path) -> None:
     """As at the start of a run of `tiny`, which cannot judge: there is no mean, and there are no best weights yet."""
-    result = train(small(tmp_path / "run", env="Debate-v0", batch_size=2, eval={"games": 4}), quiet=True)
+    judge = {"judge": {"model": "base"}}
+    config = small(tmp_path / "run", env="Debate-v0", actors=judge, batch_size=2, eval={"games": 4})
+    result = train(config, quiet=True)
     assert result.start["unscored"] == result.last["unscored"] == 1.0
     assert "return" not in result.last and not result.best
     assert (tmp_path / "run" / "adapter").exists() and (tmp_path / "run" / "report.html").exists()
