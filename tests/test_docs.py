@@ -21,7 +21,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pettingzoo
@@ -210,7 +210,8 @@ def test_commands_that_need_more_than_this_machine_are_understood(
     verb, *arguments = shlex.split(command)[1:]
     if verb == "train":
         seen: list[Any] = []
-        monkeypatch.setattr("legos_train.run.train", lambda **given: seen.append(given["config"]))
+        done = SimpleNamespace(updates=1)
+        monkeypatch.setattr("legos_train.run.train", lambda **given: seen.append(given["config"]) or done)
         arguments = [a for a in arguments if a != "--dry-run"]  # its estimate would load the model
         assert cli.main([verb, *arguments]) == 0 and len(seen) == 1
     else:

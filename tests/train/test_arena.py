@@ -80,15 +80,18 @@ def test_an_arena_alone_plays_with_the_base_model() -> None:
         arena.close()
 
 
-def test_a_judge_without_an_entry_is_the_base_at_temperature_0_and_never_trained() -> None:
+def test_a_judge_without_an_entry_is_the_base_or_code_at_temperature_0_and_never_trained() -> None:
     trainer = Trainer(build(small(env="Debate-v0", batch_size=2, sampling={"max_tokens": 8})))
     try:
         slot = trainer.parts.arena.slot("Debate-v0")
         actor = trainer.parts.arena.players(slot)["*untrained"]
-        assert (actor.model, actor.temperature, actor.trainable) == ("base", 0.0, False)
+        assert (actor.model, actor.temperature, actor.trainable) == ("scripted:on_topic", 0.0, False)
         (episode, _) = trainer.play(1)
         judges = [t for t in episode.trajectories.values() if t.role == "judge"]
-        assert judges and all(t.info["player"] == "base" and not t.trainable for t in judges)
+        assert judges and all(t.info["player"] == "scripted:on_topic" and not t.trainable for t in judges)
+        trainer.parts.arena.model = "org/a-real-model"
+        actor = trainer.parts.arena.players(slot)["*untrained"]
+        assert (actor.model, actor.temperature, actor.trainable) == ("base", 0.0, False)
     finally:
         trainer.parts.close()
 

@@ -69,7 +69,7 @@ def test_a_size_counts_less_than_what_a_preset_for_a_real_model_says() -> None:
     assert spiral["lora"] == {"rank": 64, "scale": 1.0} and debate["lora"] == {"rank": 16, "scale": 2.0}
     assert spiral["optim"]["epochs"] == 2 and spiral["optim"]["lr"] == debate["optim"]["lr"] == 2e-5
     assert spiral["sampling"]["max_tokens"] == 2048 and debate["sampling"]["max_tokens"] == 512
-    assert spiral["reply"] == "spiral" and preset("spiral", smoke=True)["reply"] == "env"
+    assert spiral["reply"] == "boxed_reasoning" and preset("spiral", smoke=True)["reply"] == "env"
     assert preset("debate")["model"] == sizes.SIZES[sizes.DEFAULT].model
     kuhn = preset("kuhn", size="0.6b")  # its optimiser was chosen for the bundled model
     assert kuhn["optim"]["lr"] == 1e-4 and kuhn["average"]["kind"] == "none" and kuhn["batch_size"] == 128
