@@ -78,7 +78,7 @@ def all_pairs(sizes: list[int]) -> list[list[int]]:
 
 
 ROWS = all_pairs([len(choices) for choices in CHOICES.values()])
-QUICK = 6
+QUICK = 4
 """How many of the rows the default tests try, evenly over all."""
 
 
