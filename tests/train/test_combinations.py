@@ -48,7 +48,6 @@ CHOICES: dict[str, list[tuple[str, dict[str, Any]]]] = {
 REFUSALS = (
     r"league\.mode = '\w+' needs two seats that are trained in GSM8K-v0",
     r"league\.mode = 'psro' fills a payoff matrix of two sides; three has 3",
-    r"league\.mode = 'psro' fills a payoff matrix of two sides; tree has",
     r"filter\.keep = 'winners' compares the seats of an episode",
 )
 """All reasons there are; another one is a combination that somebody has to think about."""
@@ -78,7 +77,7 @@ def all_pairs(sizes: list[int]) -> list[list[int]]:
 
 
 ROWS = all_pairs([len(choices) for choices in CHOICES.values()])
-QUICK = 6
+QUICK = 4
 """How many of the rows the default tests try, evenly over all."""
 
 
