@@ -118,6 +118,8 @@ class Record:
     endings: dict[str, tuple[bool, bool]] = field(default_factory=dict)
     last: dict[str, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
     """The final observation and info of each agent."""
+    choices: int = 0
+    """At how many steps more than one agent was ready."""
 
     @property
     def truncated(self) -> bool:
@@ -127,10 +129,14 @@ class Record:
     def outcome(self) -> Any:
         return next((info["outcome"] for _, info in self.last.values() if "outcome" in info), None)
 
-    def plain(self) -> list[Any]:
-        """All of it as JSON values, for comparison."""
+    @cached_property
+    def _values(self) -> list[Any]:
         steps = [[s.agent, s.observation, s.info, s.action] for s in self.steps]
         return json.loads(json.dumps([*steps, ["end", self.returns, self.endings, self.last]], default=repr))
+
+    def plain(self) -> list[Any]:
+        """All of it as JSON values, for comparison; asked of complete records only."""
+        return self._values
 
     def by_agent(self) -> dict[str, Any]:
         """What each agent saw, said and got, whatever happened at other seats in between."""
@@ -149,8 +155,10 @@ def stepping(
     """
     record = Record(returns=dict.fromkeys(env.agents, 0.0))
     while env.agents:
-        if order is not None and len(ready := ready_agents(env)) > 1:
-            env.select(order.choice(list(ready)))  # type: ignore[attr-defined]
+        if len(ready := ready_agents(env)) > 1:
+            record.choices += 1
+            if order is not None:
+                env.select(order.choice(list(ready)))  # type: ignore[attr-defined]
         agent = env.agent_selection
         observation, reward, terminated, truncated, info = env.last()
         record.returns[agent] += float(reward)
@@ -226,6 +234,7 @@ class Subject:
         policy: Callable[[Decision], Any] | None,
     ):
         self.target, self.kwargs, self.episodes = target, kwargs, episodes
+        self._plain: dict[int, Record] = {}
         self.policy = policy or self._own_player()
 
     def _own_player(self) -> Callable[[Decision], Any] | None:
@@ -264,6 +273,12 @@ class Subject:
     def play(self, seed: int, env: AECEnv | None = None, **options: Any) -> Record:
         """A whole episode, on a new env unless one is given."""
         return drive(self.begin(seed, env), self.player(seed), **options)
+
+    def plain(self, seed: int) -> Record:
+        """The episode of a seed on a new env, as it was played the first time: what others are compared with."""
+        if seed not in self._plain:
+            self._plain[seed] = self.play(seed)
+        return self._plain[seed]
 
     @cached_property
     def records(self) -> list[Record]:

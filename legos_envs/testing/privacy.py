@@ -44,7 +44,7 @@ def pure(s: Subject) -> None:
                 )
             require(env.last()[0] == step.observation, "last() gives another observation when called again")
 
-        same(drive(env, s.player(seed), each=look), s.play(seed), "with many more observations made")
+        same(drive(env, s.player(seed), each=look), s.plain(seed), "with many more observations made")
 
 
 @check("think.private")
