@@ -103,7 +103,8 @@ def make_base(
     """Makes a base model of `tiny`'s shape that has read nothing but `stream(seed, start)`; see `bootstrap`."""
     from legos_train.bootstrap import RECIPES, bootstrap
 
-    recipe = RECIPES["tiny"]._replace(stream=lambda number: stream(number, start), batch_size=16, pool=16 * 16)
+    stage = RECIPES["tiny"].stages[0]._replace(stream=lambda number: stream(number, start))
+    recipe = RECIPES["tiny"]._replace(stages=(stage,), batch_size=16, pool=16 * 16)
     return bootstrap(out_dir, steps, seed, progress, recipe=recipe)
 
 

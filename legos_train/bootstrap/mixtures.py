@@ -25,7 +25,7 @@ from legos_envs.policies import ScriptedPolicy
 from legos_envs.records import Trajectory
 from legos_train.bootstrap import texts
 from legos_train.bootstrap.sentences import WORDS, sentence
-from legos_train.bootstrap.texts import Dialogue, Exchange, made_up_choice, plain, signed
+from legos_train.bootstrap.texts import Dialogue, Exchange, made_up_choice, plain, signed, sums
 
 BEST_SHARE = 0.2
 READ_SHARE = 0.5
@@ -99,20 +99,45 @@ SHARES = {
 """How many rows come from a source; one that is not named has share 1."""
 
 
-def stream(seed: int | str) -> Iterator[Dialogue]:
+SUMS_SHARES = {
+    **SHARES,
+    "sums": 24.0,
+    "Dataset-v0": 2.0,
+    "EnsembleVote-v0": 2.0,
+    "GSM8K-v0": 3.0,
+    "ProposerSolver-v0": 3.0,
+    "SelfDistillation-v0": 2.0,
+    "RedBlue-v0": 2.0,
+    "Amplification-v0": 2.0,
+    "PlanExecute-v0": 2.0,
+}
+"""The same for the second stage, in which about four rows of ten are sums."""
+
+
+def stream_with_sums(seed: int | str) -> Iterator[Dialogue]:
+    """As `stream`, with sums and more of the tasks that need them: the second stage.
+
+    A model of this size does not learn to add from word problems alone, of which most answers are wrong.
+    """
+    return stream(seed, SUMS_SHARES)
+
+
+def stream(seed: int | str, shares: Mapping[str, float] = SHARES) -> Iterator[Dialogue]:
     """Dialogues without end, `BLOCK` of one source after each other: a function of seed and registered rules."""
     rng = Random(f"mixtures {seed}")
     sources: dict[str, Callable[[Random], list[Dialogue]]] = {
         "made-up choices": lambda r: [made_up_choice(r)],
         "sentences": lambda r: [plain(r)],
     }
+    if "sums" in shares:
+        sources["sums"] = lambda r: [sums(r)]
     for env_id in legos_envs.registered():
         sources[env_id] = lambda r, env_id=env_id: play(env_id, r)  # type: ignore[misc]
     names = sorted(sources)
     held: dict[str, list[Dialogue]] = {name: [] for name in names}
     given = {name: rng.random() for name in names}
     while True:
-        name = min(names, key=lambda n: given[n] / SHARES.get(n, 1.0))
+        name = min(names, key=lambda n: given[n] / shares.get(n, 1.0))
         given[name] += BLOCK
         rows = held[name]
         while len(rows) < HELD:

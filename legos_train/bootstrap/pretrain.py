@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -140,7 +140,7 @@ def batch_loss(model: qwen3.Model | Readers, batch: PretrainingBatch) -> tuple[m
     return mx.sum(mx.array(batch.weights) * (divergence - emphasis * legal)), divergence
 
 
-def learning_rate(step: int, steps: int, peak: float, warmup: int = 30, floor: float = 0.02) -> float:
+def learning_rate(step: int, steps: int, peak: float = 1.5e-3, warmup: int = 30, floor: float = 0.02) -> float:
     """Linear warm-up, then a cosine to `floor` times the peak."""
     warm = min(1.0, (step + 1) / warmup)
     return peak * warm * (floor + (1.0 - floor) * 0.5 * (1.0 + math.cos(math.pi * step / steps)))
@@ -151,19 +151,31 @@ class Pretraining:
 
     Args:
         model: is trained in place.
-        steps: of the whole run.
+        stages: the steps of each stage; the learning rate falls within a stage and rises again at the next.
         readers: how many facts are read off the hidden states; see `training_rows.READ_BEST`.
         seed: of the readers.
-        peak: the highest learning rate.
         buckets: see `training_rows.collate`.
     """
 
-    def __init__(self, model: qwen3.Model, steps: int, readers: int, seed: int, peak: float = 1.5e-3, buckets: int = 2):
+    def __init__(self, model: qwen3.Model, stages: Sequence[int], readers: int, seed: int, buckets: int = 2):
         self.readers = Readers(model, readers, seed)
-        self.steps, self.peak, self.buckets, self.step = steps, peak, buckets, 0
-        self.optimizer = AdamW(learning_rate=peak, betas=[0.9, 0.98], weight_decay=0.01)
+        self.stages, self.buckets, self.step = tuple(stages), buckets, 0
+        self.optimizer = AdamW(learning_rate=learning_rate(0, 1), betas=[0.9, 0.98], weight_decay=0.01)
         self.optimizer.init(self.readers.trainable_parameters())
         self._loss = nn.value_and_grad(self.readers, batch_loss)
+
+    @property
+    def steps(self) -> int:
+        """Of all stages."""
+        return sum(self.stages)
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """The stage, the step within it, and the steps that it has."""
+        at, stage = self.step, 0
+        while at >= self.stages[stage] and stage < len(self.stages) - 1:
+            at, stage = at - self.stages[stage], stage + 1
+        return stage, at, self.stages[stage]
 
     def train(self, rows: Iterator[Row], batch_size: int, until: int, report: Report | None = None) -> None:
         """Trains on `rows` up to step `until`.
@@ -173,9 +185,10 @@ class Pretraining:
         """
         while self.step < until:
             batch = collate(list(islice(rows, batch_size)), self.buckets)
-            # What is read off early stays; towards the end what is said comes first.
-            batch.weights[batch.readers >= 0] *= 1.0 - 0.9 * self.step / self.steps
-            self.optimizer.learning_rate = learning_rate(self.step, self.steps, self.peak)
+            # What is read off early stays; towards the end of a stage what is said comes first.
+            _, at, steps = self.place
+            batch.weights[batch.readers >= 0] *= 1.0 - 0.9 * at / steps
+            self.optimizer.learning_rate = learning_rate(at, steps)
             (loss, divergence), gradients = self._loss(self.readers, batch)
             gradients, _ = clip_grad_norm(gradients, 1.0)
             self.optimizer.update(self.readers, gradients)

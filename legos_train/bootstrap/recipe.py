@@ -36,23 +36,34 @@ UNFINISHED = "unfinished.safetensors"
 """The file in the folder of a model from which an interrupted run goes on."""
 
 
+class Stage(NamedTuple):
+    """A part of the training with texts of its own.
+
+    Attributes:
+        stream: what is read, by seed.
+        steps: optimiser steps.
+    """
+
+    stream: Callable[[int | str], Iterator[texts.Dialogue]]
+    steps: int
+
+
 class Recipe(NamedTuple):
     """What makes a bundled model, but for the seed.
 
     Attributes:
         shape: of the model.
-        stream: what it reads, by seed.
-        steps: optimiser steps.
+        stages: what it reads, one after the other.
         batch_size: rows a step.
         readers: facts read off its hidden states; see `training_rows.READ_BEST`.
         pool: how many dialogues are held back to mix those of an episode among others; 0 takes them as they come.
         buckets: see `training_rows.collate`.
-        part: after so many steps the stream begins anew with another seed, and an interrupted run can go on from there.
+        part: after so many steps the stream begins anew with another seed, and an interrupted run can go on from there;
+            stages are made of whole parts.
     """
 
     shape: pretrain.Shape
-    stream: Callable[[int | str], Iterator[texts.Dialogue]]
-    steps: int
+    stages: tuple[Stage, ...]
     batch_size: int
     readers: int
     pool: int = 0
@@ -61,8 +72,17 @@ class Recipe(NamedTuple):
 
 
 RECIPES = {
-    "tiny": Recipe(pretrain.TINY, texts.stream, 1500, 28, max(texts.RECALLED.values()), pool=16 * 28),
-    "small": Recipe(pretrain.SMALL, mixtures.stream, 1800, 48, max(texts.RECALLED.values()) + 1, buckets=4, part=200),
+    "tiny": Recipe(
+        pretrain.TINY, (Stage(texts.stream, 1500),), batch_size=28, readers=max(texts.RECALLED.values()), pool=16 * 28
+    ),
+    "small": Recipe(
+        pretrain.SMALL,
+        (Stage(mixtures.stream, 1800), Stage(mixtures.stream_with_sums, 700)),
+        batch_size=48,
+        readers=max(texts.RECALLED.values()) + 1,
+        buckets=4,
+        part=200,
+    ),
 }
 
 
@@ -102,7 +122,7 @@ def bootstrap(
     from inference.loading import prepare_mlx
 
     made = RECIPES[arguments.one_of("recipe", recipe, list(RECIPES))] if isinstance(recipe, str) else recipe
-    steps = made.steps if steps is None else arguments.whole("steps", steps, 1)
+    stages = _stages(made, steps)
     folder = Path(out_dir)
     if (folder / "config.json").exists():
         raise FileExistsError(f"{folder} holds a model already (config.json); name an empty or new folder")
@@ -112,19 +132,20 @@ def bootstrap(
     line = ProgressLine("steps")
     report = progress if callable(progress) else _averages(line) if progress else None
     if not (folder / "tokenizer.json").exists():
-        sample = islice(made.stream(seed + 1_000_000), TOKENIZER_DIALOGUES)
+        sample = islice(made.stages[0].stream(seed + 1_000_000), TOKENIZER_DIALOGUES)
         trained = tokenizer.train_tokenizer(text for dialogue in sample for text in dialogue.texts())
         tokenizer.save_tokenizer(trained, folder)
     trained = Tokenizer.from_file(str(folder / "tokenizer.json"))
     encoder = tokenizer.ChatEncoder(trained)
     config = pretrain.model_config(trained.get_vocab_size(), made.shape)
     model = pretrain.new_model(config, seed)
-    training = pretrain.Pretraining(model, steps, made.readers, seed, buckets=made.buckets)
+    training = pretrain.Pretraining(model, stages, made.readers, seed, buckets=made.buckets)
     if (folder / UNFINISHED).exists():
         training.resume(folder / UNFINISHED)
-    while training.step < steps:
-        rows = _rows(made, encoder, seed if training.step == 0 else f"{seed}.{training.step}")
-        training.train(rows, made.batch_size, min(steps, training.step + made.part), report)
+    while training.step < training.steps:
+        stage, at, length = training.place
+        rows = _rows(made, stage, encoder, seed if training.step == 0 else f"{seed}.{training.step}")
+        training.train(rows, made.batch_size, training.step + min(made.part, length - at), report)
         training.save(folder / UNFINISHED)
     line.close()
     end, pad = encoder.end, trained.token_to_id(tokenizer.END_OF_TEXT)
@@ -137,10 +158,20 @@ def bootstrap(
     return folder
 
 
-def _rows(recipe: Recipe, encoder: tokenizer.ChatEncoder, seed: int | str) -> Iterator[Row]:
+def _stages(recipe: Recipe, steps: int | None) -> list[int]:
+    """The steps of each stage; fewer or more than the recipe's in proportion."""
+    wanted = [stage.steps for stage in recipe.stages]
+    if steps is None:
+        return wanted
+    whole = arguments.whole("steps", steps, 1)
+    first = [round(whole * one / sum(wanted)) for one in wanted[:-1]]
+    return [*first, whole - sum(first)]
+
+
+def _rows(recipe: Recipe, stage: int, encoder: tokenizer.ChatEncoder, seed: int | str) -> Iterator[Row]:
     """The rows of a part of the training, a function of the arguments."""
     rng = Random(f"rows {seed}")
-    dialogues = recipe.stream(seed)
+    dialogues = recipe.stages[stage].stream(seed)
     for dialogue in texts.shuffled(dialogues, recipe.pool, rng) if recipe.pool else dialogues:
         yield make_row(dialogue, encoder, rng)
 

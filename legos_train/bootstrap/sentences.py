@@ -183,6 +183,21 @@ def sentence(rng: Random) -> str:
     return " ".join(fill(rng.choice(topic), rng) for _ in range(1 if topic is CODE else rng.randrange(1, 4)))
 
 
+def small_sum(rng: Random) -> tuple[str, int]:
+    """Two whole numbers joined by `+ - * /` and the result, also a whole number; small numbers come most often."""
+    most = rng.choice((10, 10, 20, 40, 70, 100))
+    a, b = rng.randrange(most), rng.randrange(most)
+    kind = rng.randrange(8)
+    if kind < 3:
+        return f"{a} + {b}", a + b
+    if kind < 6:
+        return (f"{a} - {b}", a - b) if rng.random() < 0.15 else (f"{max(a, b)} - {min(a, b)}", abs(a - b))
+    a, b = rng.randrange(13), rng.randrange(1, 13)
+    if kind == 6:
+        return (f"{a} * {b}", a * b) if rng.random() < 0.8 else (f"{10 * a} * {b}", 10 * a * b)
+    return f"{a * b} / {b}", a
+
+
 def word_problem(rng: Random) -> tuple[str, str]:
     """An arithmetic word problem and its answer, computed."""
     who, other = rng.sample(WORDS["person"], 2)

@@ -18,7 +18,7 @@ from legos_envs.games import MATRIX_GAMES
 from legos_envs.parsing import write_action
 from legos_envs.play import Runner
 from legos_envs.records import Turn
-from legos_train.bootstrap.sentences import WORDS, exchange, sentence
+from legos_train.bootstrap.sentences import WORDS, exchange, sentence, small_sum
 
 
 class Exchange(NamedTuple):
@@ -193,6 +193,20 @@ def made_up_choice(rng: Random) -> Dialogue:
     legal = tuple(dict.fromkeys(write_action(move, style) for move in moves))
     text = f"{sentence(rng)}\nReply with one legal action: {' '.join(legal)}"
     return Dialogue("made-up choices", (Exchange(text, rng.choice(legal), legal),))
+
+
+SUMS = 8  # of a row of them
+
+
+def sums(rng: Random) -> Dialogue:
+    """Sums one after the other, each with its answer, which the model learns to say."""
+    exchanges = []
+    for _ in range(SUMS):
+        asked, answer = small_sum(rng)
+        before = rng.choice(("Work out: {}", "What is {}?", "Compute {}.", "{} = ?"))
+        after = rng.choice(("{}", "Answer: {}", "[{}]", "\\boxed{{{}}}"))
+        exchanges.append(Exchange(before.format(asked), after.format(answer), share=0.5))
+    return Dialogue("sums", tuple(exchanges))
 
 
 def plain(rng: Random) -> Dialogue:

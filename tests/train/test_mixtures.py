@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 
 import legos_envs
-from legos_train.bootstrap import RECIPES, bootstrap, mixtures, pretrain
+from legos_train.bootstrap import RECIPES, bootstrap, mixtures, pretrain, texts
 from legos_train.bootstrap import training_rows as rows
+from legos_train.bootstrap.recipe import Stage
 from legos_train.bootstrap.texts import Dialogue, Exchange
 from legos_train.bootstrap.tokenizer import ChatEncoder, train_tokenizer
 
@@ -116,13 +118,38 @@ def test_the_reader_of_the_best_reply_is_the_last_matrix(encoder: ChatEncoder, d
     assert got == pytest.approx(wanted, rel=1e-4)
 
 
+def test_the_second_stage_reads_sums_with_right_answers() -> None:
+    read = list(islice(mixtures.stream_with_sums(0), 400))
+    asked = [one for dialogue in read if dialogue.source == "sums" for one in dialogue.exchanges]
+    assert len(asked) > 400
+    for one in asked:
+        ((left, sign, right),) = re.findall(r"(\d+) ([-+*/]) (\d+)", one.prompt)
+        a, b = int(left), int(right)
+        result = {"+": a + b, "-": a - b, "*": a * b, "/": a // b if sign == "/" else 0}[sign]
+        assert re.findall(r"-?\d+", one.reply) == [str(result)]
+        assert sign != "/" or a % b == 0
+    assert not any(dialogue.source == "sums" for dialogue in islice(mixtures.stream(0), 400))
+
+
+def test_the_rate_and_the_readers_begin_anew_with_each_stage() -> None:
+    model = pretrain.new_model(pretrain.model_config(300), 0)
+    training = pretrain.Pretraining(model, (40, 10), readers=1, seed=0)
+    places = []
+    for step in (0, 39, 40, 49):
+        training.step = step
+        places.append(training.place)
+    assert places == [(0, 0, 40), (0, 39, 40), (1, 0, 10), (1, 9, 10)] and training.steps == 50
+    assert pretrain.learning_rate(39, 40) < 0.1e-3 < pretrain.learning_rate(35, 80)
+
+
 class _Stopped(Exception):
     pass
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("legos_train.bootstrap.recipe.TOKENIZER_DIALOGUES", 300)
-    recipe = RECIPES["tiny"]._replace(part=2, batch_size=4, pool=0)
+    stages = (Stage(texts.stream, 3), Stage(mixtures.stream_with_sums, 2))
+    recipe = RECIPES["tiny"]._replace(part=2, batch_size=4, pool=0, stages=stages, readers=16)
 
     def stop(step: int, steps: int, losses: dict[str, float]) -> None:
         if step == 3:
