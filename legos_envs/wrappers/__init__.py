@@ -16,7 +16,7 @@
 
 from legos_envs.wrappers.context_limit import ContextLimit, FirstAndLast
 from legos_envs.wrappers.fill_seats import FillSeats
-from legos_envs.wrappers.observations import BoardOnly, ShownMessages, TextObservation
+from legos_envs.wrappers.observations import BoardOnly, TextObservation
 from legos_envs.wrappers.parallel import ParallelView
 from legos_envs.wrappers.record import RecordTranscript
 from legos_envs.wrappers.rubric_reward import RubricReward
@@ -31,7 +31,6 @@ __all__ = [
     "ParallelView",
     "RecordTranscript",
     "RubricReward",
-    "ShownMessages",
     "SingleAgent",
     "TextObservation",
     "TurnLimit",

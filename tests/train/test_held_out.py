@@ -175,7 +175,7 @@ def test_the_transfer_example_trains_on_games_and_measures_problems(tmp_path: Pa
     config = from_dict(merged(data, {"run_dir": tmp_path / "run", "batch_size": 2, "eval": {"games": 2}}))
     gsm8k, *games = config.eval.env
     assert (gsm8k.id, gsm8k.source, gsm8k.args["split"], gsm8k.games) == ("GSM8K-v0", "hf", "test", 200)
-    entries = [replace_entry(gsm8k, source=str(problems), games=3, max_tokens=16)]
+    entries = [replace_entry(gsm8k, source=str(problems), args={**gsm8k.args, "split": "all"}, games=3, max_tokens=16)]
     entries += [replace_entry(game, games=2, max_tokens=16) for game in games]
     config = config.model_copy(update={"eval": config.eval.model_copy(update={"env": tuple(entries)})})
     result = train(config, quiet=True)
