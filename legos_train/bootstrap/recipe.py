@@ -36,7 +36,7 @@ UNFINISHED = "unfinished.safetensors"
 """The file in the folder of a model from which an interrupted run goes on."""
 
 
-class Stage(NamedTuple):
+class TextStage(NamedTuple):
     """A part of the training with texts of its own.
 
     Attributes:
@@ -63,7 +63,7 @@ class Recipe(NamedTuple):
     """
 
     shape: pretrain.Shape
-    stages: tuple[Stage, ...]
+    stages: tuple[TextStage, ...]
     batch_size: int
     readers: int
     pool: int = 0
@@ -73,11 +73,11 @@ class Recipe(NamedTuple):
 
 RECIPES = {
     "tiny": Recipe(
-        pretrain.TINY, (Stage(texts.stream, 1500),), batch_size=28, readers=max(texts.RECALLED.values()), pool=16 * 28
+        pretrain.TINY, (TextStage(texts.stream, 1500),), batch_size=28, readers=max(texts.RECALLED.values()), pool=16 * 28
     ),
     "small": Recipe(
         pretrain.SMALL,
-        (Stage(mixtures.stream, 1800), Stage(mixtures.stream_with_sums, 700)),
+        (TextStage(mixtures.stream, 1800), TextStage(mixtures.stream_with_sums, 700)),
         batch_size=48,
         readers=max(texts.RECALLED.values()) + 1,
         buckets=4,

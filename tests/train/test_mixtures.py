@@ -15,7 +15,7 @@ import pytest
 import legos_envs
 from legos_train.bootstrap import RECIPES, bootstrap, mixtures, pretrain, texts
 from legos_train.bootstrap import training_rows as rows
-from legos_train.bootstrap.recipe import Stage
+from legos_train.bootstrap.recipe import TextStage
 from legos_train.bootstrap.texts import Dialogue, Exchange
 from legos_train.bootstrap.tokenizer import ChatEncoder, train_tokenizer
 
@@ -54,7 +54,8 @@ def test_in_games_there_are_no_expert_moves(dialogues: list[Dialogue]) -> None:
 
 def test_the_best_player_is_said_with_its_share_and_can_be_read_everywhere() -> None:
     """In GSM8K the replies of `oracle` carry `BEST_SHARE` of the weight, however often they are read."""
-    rng, said = Random(0), []
+    rng = Random(0)
+    said: list[Exchange] = []
     while len(said) < 1500:
         said += [one for dialogue in mixtures.play("GSM8K-v0", rng) for one in dialogue.exchanges]
     best = [one for one in said if one.reply == one.best]
@@ -148,7 +149,7 @@ class _Stopped(Exception):
 
 def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("legos_train.bootstrap.recipe.TOKENIZER_DIALOGUES", 300)
-    stages = (Stage(texts.stream, 3), Stage(mixtures.stream_with_sums, 2))
+    stages = (TextStage(texts.stream, 3), TextStage(mixtures.stream_with_sums, 2))
     recipe = RECIPES["tiny"]._replace(part=2, batch_size=4, pool=0, stages=stages, readers=16)
 
     def stop(step: int, steps: int, losses: dict[str, float]) -> None:
