@@ -6,7 +6,8 @@ without understanding.
 
 from legos_envs.testing.conformance import Report, check_env
 from legos_envs.testing.fuzzing import FuzzReport, fuzz
-from legos_envs.testing.gameability import Panel, attack
+from legos_envs.testing.gameability import attack
 from legos_envs.testing.harness import CHECKS
+from legos_envs.testing.panel import Panel
 
 __all__ = ["CHECKS", "FuzzReport", "Panel", "Report", "attack", "check_env", "fuzz"]

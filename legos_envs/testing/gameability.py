@@ -10,10 +10,8 @@ it cannot be gamed). The row's own players must earn what the row says: the maxi
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from pettingzoo import AECEnv
@@ -24,129 +22,15 @@ from legos_envs.policies import make_policy
 from legos_envs.scoring import judging
 from legos_envs.testing.degenerate import DEGENERATE, MARK, PROGRAMS, Sight
 from legos_envs.testing.harness import Record, drive, short
+from legos_envs.testing.panel import STATED, TOGETHER, Attempts, Cell, Panel
 from legos_envs.text_env import TextEnv
 
 LEARNED = 1_000_003
 """The seed of the episode whose answers degenerate players know."""
-ERRORS = 4
-"""Standard errors by which a mean may miss what the page says; with `TOLERANCE`."""
-TOLERANCE = 0.005
 FEWEST = 20
 """Episodes of the row's own players, at least: their returns vary more than those of players without understanding."""
-STATED = "the players of the row"
-TOGETHER = "together"
 Columns = Mapping[str, list[str]]
 """The agents of each column of a table."""
-
-
-@dataclass
-class Cell:
-    """What a player earned at the seats of one name.
-
-    Attributes:
-        returns: of each episode that was scored, the mean over the seats.
-        unscored: episodes that no judge could score; they pay nothing and are left out.
-    """
-
-    returns: list[float] = field(default_factory=list)
-    unscored: int = 0
-
-    @property
-    def mean(self) -> float:
-        return statistics.mean(self.returns) if self.returns else math.nan
-
-    @property
-    def slack(self) -> float:
-        """By how much the true mean may differ."""
-        error = statistics.stdev(self.returns) / len(self.returns) ** 0.5 if len(self.returns) > 1 else 0.0
-        return ERRORS * error + TOLERANCE
-
-
-@dataclass
-class Table:
-    """One row of the page, attacked.
-
-    Attributes:
-        title: the row's players and arguments.
-        floors: what may be earned, by column or degenerate player; None where the page states no floor.
-        stated: what the row's own players earn, says the page.
-        cells: what was earned, by player and column: an agent or role, or `TOGETHER`.
-        failures: what is wrong.
-    """
-
-    title: str
-    floors: Mapping[str, float] | None
-    stated: Mapping[str, float]
-    cells: dict[str, dict[str, Cell]] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
-
-    def floor(self, name: str, player: str) -> float:
-        floors = self.floors or {}
-        return floors.get(player, floors.get(name, math.inf))
-
-    def compare(self) -> None:
-        """Adds to the failures every cell that is not as the page says."""
-        for player, row in self.cells.items():
-            for column, cell in row.items():
-                where, floor = f"{player} as {column}", self.floor(column, player)
-                if player != STATED:
-                    if cell.mean - cell.slack > floor:
-                        self.failures.append(f"{where} earns {cell.mean:+.3f}, above the floor {floor:+g}")
-                    continue
-                maximum = self.stated.get(column, math.nan)
-                if not abs(cell.mean - maximum) <= cell.slack:
-                    self.failures.append(f"{where} earn {cell.mean:+.3f}, the page says {maximum:+g}")
-                if floor > maximum + TOLERANCE:
-                    self.failures.append(f"the floor of {column}, {floor:+g}, is above {maximum:+g}")
-
-    def __str__(self) -> str:
-        columns = list(dict.fromkeys(column for row in self.cells.values() for column in row))
-        widths = [max(9, len(column)) for column in columns]
-        lines = [f"  {self.title}", f"    {'':{len(STATED)}}  " + "  ".join(map(str.rjust, columns, widths))]
-        for player, row in self.cells.items():
-            shown = []
-            for column, width in zip(columns, widths):
-                cell = row.get(column)
-                shown.append(
-                    ("" if cell is None else "unscored" if not cell.returns else f"{cell.mean:+.3f}").rjust(width)
-                )
-            above = any(line.startswith(f"{player} as ") for line in self.failures)
-            lines.append(f"    {player:{len(STATED)}}  {'  '.join(shown)}{'  <-' if above else ''}".rstrip())
-        return "\n".join([*lines, *(f"    FAIL  {line}" for line in self.failures)])
-
-
-@dataclass
-class Panel:
-    """What degenerate players earned. `str()` is a table for each row of the page that states a floor."""
-
-    name: str
-    episodes: int
-    tables: list[Table] = field(default_factory=list)
-
-    @property
-    def failures(self) -> list[str]:
-        """What is not as the page says."""
-        return [f"{table.title}: {line}" for table in self.tables for line in table.failures]
-
-    @property
-    def ok(self) -> bool:
-        """Whether nobody exceeded a floor; so too where none is stated."""
-        return not self.declared or not self.failures
-
-    @property
-    def declared(self) -> bool:
-        """Whether the page states a floor."""
-        return any(table.floors is not None for table in self.tables)
-
-    def __str__(self) -> str:
-        if not self.tables:
-            return f"{self.name}: no degenerate players: none of its seats is trained"
-        if self.declared:
-            verdict = f"{len(self.failures)} not as the page says" if self.failures else "nobody exceeds a floor"
-        else:
-            verdict = "warning: no floor is stated for this, so nothing is compared"
-        head = f"{self.name}: degenerate players, {self.episodes} episodes each: {verdict}"
-        return "\n".join([head, *map(str, self.tables)])
 
 
 def attack(env: str | Callable[..., AECEnv], *, episodes: int = 40, **kwargs: Any) -> Panel:
@@ -167,12 +51,12 @@ def attack(env: str | Callable[..., AECEnv], *, episodes: int = 40, **kwargs: An
     for claim in claims:
         players = " ".join(f"{who}={policy}" for who, policy in claim.players.items())
         given = " ".join(f"{key}={value!r}" for key, value in claim.arguments.items())
-        panel.tables.append(Table(f"{players} {given}".strip(), claim.floors, claim.returns))
+        panel.tables.append(Attempts(f"{players} {given}".strip(), claim.floors, claim.returns))
         _fill(panel.tables[-1], Ring(_maker(env, claim.arguments), claim.players), episodes)
     if not claims:
         ring = Ring(_maker(env, kwargs), {"*": "random"})
         if ring.trained:
-            panel.tables.append(Table("*=random", None, {}))
+            panel.tables.append(Attempts("*=random", None, {}))
             _fill(panel.tables[-1], ring, episodes)
     return panel
 
@@ -181,9 +65,12 @@ def _maker(env: str | Callable[..., AECEnv], kwargs: Mapping[str, Any]) -> Calla
     return lambda: registry.make(env, **kwargs) if isinstance(env, str) else env(**kwargs)
 
 
-def _fill(table: Table, ring: Ring, episodes: int) -> None:
-    names = ring.roles if table.floors is None else table.floors
-    seats = {name: ring.named(name) for name in names if name != TOGETHER and name not in DEGENERATE}
+def _fill(table: Attempts, ring: Ring, episodes: int) -> None:
+    if table.floors is None:  # one seat of each role
+        seats = {agent: [agent] for agent in (ring.named(role)[0] for role in ring.roles)}
+    else:
+        names = (name for name in table.floors if name != TOGETHER and name not in DEGENERATE)
+        seats = {name: ring.named(name) for name in names}
     if table.floors is not None:
         ring.record(table, STATED, seats, set(), max(FEWEST, episodes))
     whole = not ring.zero_sum and all(set(ring.trained) != set(agents) for agents in seats.values())
@@ -230,7 +117,7 @@ class Ring:
             raise ValueError(f"a floor is stated for {name!r}; trained seats are {self.trained}")
         return found
 
-    def record(self, table: Table, player: str, columns: Columns, seats: set[str], episodes: int) -> None:
+    def record(self, table: Attempts, player: str, columns: Columns, seats: set[str], episodes: int) -> None:
         """Plays the episodes and puts what the agents of each column earned into the table."""
         if player in PROGRAMS and not any("def " in self.learned[agent][0] for agent in seats):
             return
