@@ -73,7 +73,11 @@ class Recipe(NamedTuple):
 
 RECIPES = {
     "tiny": Recipe(
-        pretrain.TINY, (TextStage(texts.stream, 1500),), batch_size=28, readers=max(texts.RECALLED.values()), pool=16 * 28
+        pretrain.TINY,
+        (TextStage(texts.stream, 1500),),
+        batch_size=28,
+        readers=max(texts.RECALLED.values()),
+        pool=16 * 28,
     ),
     "small": Recipe(
         pretrain.SMALL,
