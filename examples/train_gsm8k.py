@@ -9,13 +9,13 @@ from pathlib import Path
 from legos_train import Arena, Result, TrainConfig, train
 
 
-def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny", source: str = "words") -> Result:
+def main(steps: int = 200, run_dir: Path | None = None, model: str = "small", source: str = "words") -> Result:
     arena = Arena()
     arena.add_env("train", "GSM8K-v0", args={"source": source})
     config = TrainConfig(
         model=model,
         steps=steps,
-        batch_size=64 if model != "tiny" else 16,
+        batch_size=64 if model != "small" else 16,
         group_size=8,
         run_dir=run_dir,
         credit={"name": "grpo", "singleton": "zero"},
@@ -29,7 +29,7 @@ def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny", sou
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--model", default="small")
     parser.add_argument("--source", default="words", help="words, hf, or a file with GSM8K's fields")
     given = parser.parse_args()
     main(given.steps, model=given.model, source=given.source)

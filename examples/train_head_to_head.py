@@ -11,8 +11,8 @@ from legos_envs.policies import make_policy
 from legos_train import Actor, Arena, Result, TrainConfig, train
 
 
-def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> Result:
-    small = model == "tiny"
+def main(steps: int = 200, run_dir: Path | None = None, model: str = "small") -> Result:
+    small = model == "small"
     longer = make_policy("scripted:longer", make("HeadToHead-v0"))
 
     def judge(decision: Decision) -> str:
@@ -36,6 +36,6 @@ def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--model", default="small")
     given = parser.parse_args()
     main(given.steps, model=given.model)

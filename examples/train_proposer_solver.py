@@ -10,7 +10,7 @@ from legos_train import Arena, ArtifactStore, Result, TrainConfig, train
 from legos_train.arena import SAMPLERS
 
 
-def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> Result:
+def main(steps: int = 200, run_dir: Path | None = None, model: str = "small") -> Result:
     arena = Arena()
     arena.add_env("problems", "ProposerSolver-v0", args={"num_solvers": 8, "proposer_reward": "goldilocks"})
     store = ArtifactStore(":memory:")  # part of every checkpoint
@@ -18,7 +18,7 @@ def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> 
     config = TrainConfig(
         model=model,
         steps=steps,
-        batch_size=4 if model == "tiny" else 32,
+        batch_size=4 if model == "small" else 32,
         run_dir=run_dir,
         # Solvers are compared with their siblings, proposers with the other proposers of the batch.
         credit={"name": "hierarchical_grpo", "root_peers": "batch"},
@@ -35,6 +35,6 @@ def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--model", default="small")
     given = parser.parse_args()
     main(given.steps, model=given.model)

@@ -9,8 +9,8 @@ from pathlib import Path
 from legos_train import Actor, Arena, Result, TrainConfig, train
 
 
-def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> Result:
-    small = model == "tiny"
+def main(steps: int = 200, run_dir: Path | None = None, model: str = "small") -> Result:
+    small = model == "small"
     arena = Arena()
     arena.add_env("guard", "RedBlue-v0", args={"exchanges": 2, "probes": 1})
     words = 16 if small else 256
@@ -34,6 +34,6 @@ def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--model", default="small")
     given = parser.parse_args()
     main(given.steps, model=given.model)

@@ -9,8 +9,8 @@ from pathlib import Path
 from legos_train import Arena, Result, TrainConfig, train
 
 
-def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny", source: str = "facts") -> Result:
-    small = model == "tiny"
+def main(steps: int = 200, run_dir: Path | None = None, model: str = "small", source: str = "facts") -> Result:
+    small = model == "small"
     arena = Arena()
     arena.add_env("spice", "SPICE-v0", args={"num_reasoners": 4, "source": source})
     config = TrainConfig(
@@ -28,6 +28,6 @@ def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny", sou
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--model", default="small")
     given = parser.parse_args()
     main(given.steps, model=given.model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import legos_envs
 from legos_envs.policies import RandomPolicy, ScriptedPolicy
 from legos_envs.records import Episode, Trajectory
 from legos_train.bootstrap import measure, mixtures
-from legos_train.players import ModelPlayer, Player
+from legos_train.players import ModelPlayer, Player, actors
 from legos_train.rollout import Job, Rollouts
 
 SETTINGS: dict[str, dict[str, str]] = {
@@ -22,6 +23,8 @@ SETTINGS: dict[str, dict[str, str]] = {
     "chat, boxed": {"memory": "chat", "action_format": "boxed"},
 }
 """In which ways every environment is played."""
+LONG = ("ConnectFour", "EloArena", "LiarsDice", "Negotiation", "PigDice", "SimpleNegotiation", "Tournament")
+"""Environments of many turns, of which a quarter of the games is played."""
 SEED = 1_000_000
 """The first seed: the recipe draws its seeds below 2^31 at random."""
 
@@ -57,11 +60,13 @@ def illegal_actions(trajectory: Trajectory, episode: Episode) -> int:
 
 
 def measure_all(
-    player: ModelPlayer, env_ids: Sequence[str] | None = None, games: int = 64, batch: int = 64
+    player: ModelPlayer, env_ids: Sequence[str] | None = None, games: int = 32, batch: int = 64
 ) -> Iterator[Played]:
-    """Plays all registered environments, or some, for `games` games in each setting."""
+    """Plays all registered environments, or some, for `games` games in each setting, those of `LONG` for fewer."""
     rollouts = Rollouts(legos_envs.make, concurrency=batch)
+    most = games
     for env_id in legos_envs.registered() if env_ids is None else env_ids:
+        games = max(1, most // 4) if env_id.removesuffix("-v0") in LONG else most
         others = _best_players(env_id)
         illegal: dict[str, float] = {}
         itself: list[float] = []
@@ -119,9 +124,9 @@ def _beside_others(
     return None if alone or not kept else float(np.mean(kept)), float(np.nanmean(scripted))
 
 
-def report_played(folder: str | Path, env_ids: Sequence[str] | None = None, games: int = 64) -> Iterator[str]:
+def report_played(folder: str | Path, env_ids: Sequence[str] | None = None, games: int = 32) -> Iterator[str]:
     """Lines of a markdown table of `measure_all`, as they come."""
-    player = measure.load(folder)
+    player = replace(measure.load(folder), max_tokens=actors.default_tokens("small"))
     yield f"| environment | {' | '.join(f'illegal, {name}' for name in SETTINGS)} | return | beside best | best |"
     yield f"|{'---|' * (len(SETTINGS) + 4)}"
     for one in measure_all(player, env_ids, games):

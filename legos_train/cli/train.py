@@ -64,11 +64,13 @@ def make_parser() -> Parser:
         help="who plays a role: policy, base, random, a run directory, an endpoint",
     )
     p.repeated("--preset", metavar="NAME", help="settings for a task, see the list of presets")
-    p.add_argument("--smoke", action="store_true", help="with --preset: a small run of `tiny`, to see that all works")
+    p.add_argument(
+        "--smoke", action="store_true", help="with --preset: a small run of a bundled model, to see that all works"
+    )
     p.value(
         "--size",
         metavar="SIZE",
-        help=f"the model, and batch, LoRA, learning rate and token limits that fit it: {', '.join(sizes.SIZES)} "
+        help=f"the model, and batch, LoRA, learning rate and token limits that fit it: {', '.join(sizes.names())} "
         f"(default: {sizes.DEFAULT} in presets for real models)",
     )
     p.repeated("--config", metavar="FILE.toml", help="settings from a file, on top of the preset")

@@ -128,20 +128,30 @@ SIZES = {
     "qwen3.5-4b": Size(f"{_HUB}Qwen3.5-4B-4bit", *_ROWS["qwen3.5-4b"]),
     "qwen3.5-9b": Size(f"{_HUB}Qwen3.5-9B-4bit", *_ROWS["qwen3.5-9b"]),
 }
-"""What `--size` takes. Qwen3 and Qwen3.5 have a thinking switch; `4b-instruct` never thinks, base models may."""
+"""Real models. Qwen3 and Qwen3.5 have a thinking switch; `4b-instruct` never thinks, base models may."""
+
+
+BUNDLED = {"small": Size("small", {}, 4e-3, 16, 64, 64, 2048, 8192, 256, bits=32)}
+"""The bundled model that reads every environment: runs of it learn in minutes on a CPU, without a download."""
+
+
+def names() -> list[str]:
+    """What `--size` takes."""
+    return [*BUNDLED, *SIZES]
 
 
 def size(name: str) -> Size:
-    """A row of `SIZES`.
+    """A row of `SIZES` or `BUNDLED`.
 
     Raises:
         ConfigError: there is no such size; the message names the nearest.
     """
-    if name in SIZES:
-        return SIZES[name]
-    near = difflib.get_close_matches(name.casefold(), SIZES, 1, cutoff=0.5)
+    every = BUNDLED | SIZES
+    if name in every:
+        return every[name]
+    near = difflib.get_close_matches(name.casefold(), every, 1, cutoff=0.5)
     hint = f", did you mean {near[0]!r}?" if near else "."
-    raise ConfigError(f"unknown size {name!r}{hint} There are {', '.join(SIZES)}; for another model give --model")
+    raise ConfigError(f"unknown size {name!r}{hint} There are {', '.join(every)}; for another model give --model")
 
 
 def shape_of(model: str) -> Size | None:

@@ -88,7 +88,7 @@ for words in {list(commands)!r}:
             code = main(words)
         except SystemExit as end:
             code = end.code
-    assert not code, (words, out.getvalue())
+    assert code in (None, 0, 3), (words, out.getvalue())  # 3: two steps may learn nothing
     said.append(out.getvalue())
 {page}
 print(json.dumps(said))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from itertools import count, islice
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ from legos_envs import arguments
 from legos_envs.table import Table, keyed_generator
 from legos_envs.tasks.problems.word_problems import LEVELS, word_problem
 from legos_envs.tasks.raw_rows import HUB, RawRows, mapping, raw_rows, text_field
-from legos_envs.tasks.splits import of_split
+from legos_envs.tasks.splits import SPLITS, of_split, part_of
 
 ORDERS = ("seed", "sequential", "random")
 WORDS = "words"
@@ -40,11 +41,12 @@ class Problems(Protocol):
 
 
 class Words:
-    """The generated word problems of seeds 0 to `size` - 1."""
+    """The generated word problems by their seeds; `seeds` are those of the first `size` of a split."""
 
-    def __init__(self, size: int = 10_000, level: int | None = None):
+    def __init__(self, size: int = 10_000, level: int | None = None, split: str = "all"):
         self.size = arguments.whole("size", size, 1)
         self.level = level if level is None else arguments.one_of("level", level, LEVELS)
+        self.seeds = _words_of(self.size, self.level, arguments.one_of("split", split, SPLITS))
 
     def __len__(self) -> int:
         return self.size
@@ -112,7 +114,7 @@ def open_source(
         RuntimeError: a Hugging Face data set cannot be loaded.
     """
     if isinstance(source, str) and source == WORDS:
-        return Words(size, level)
+        return Words(size, level, split or "train")
     columns = [name for name in (question, answer) if name]
     return Rows(raw_rows(source, columns, config, split, (WORDS,)), question, answer, answer_pattern)
 
@@ -123,13 +125,13 @@ def open_source(
 def drawn(problems: Problems, source: Any, split: str | None) -> Sequence[int]:
     """The indices of the problems that episodes are about: all, or those of a split of `legos_envs.tasks.splits`.
 
-    A Hugging Face data set has splits of its own. Without a split, generated problems are those for training.
+    A Hugging Face data set has splits of its own. Generated problems are made for theirs.
 
     Raises:
         ValueError: the split is unknown or holds no problem.
     """
     if isinstance(problems, Words):
-        return _words_of(problems.size, problems.level, split or "train")
+        return problems.seeds
     if split is None or (isinstance(source, str) and source.startswith(HUB)):
         return range(len(problems))
     return of_split(range(len(problems)), split, lambda index: problems[index].question)
@@ -137,7 +139,10 @@ def drawn(problems: Problems, source: Any, split: str | None) -> Sequence[int]:
 
 @functools.lru_cache(8)
 def _words_of(size: int, level: int | None, split: str) -> Sequence[int]:
-    return of_split(range(size), split, lambda index: word_problem(index, level).question)
+    """The seeds of the first `size` word problems of a split."""
+    if split == "all":
+        return range(size)
+    return list(islice((n for n in count() if part_of(word_problem(n, level).question) == split), size))
 
 
 def choose(table: Table, size: int, order: str, drawn: Sequence[int] | None = None) -> int:
@@ -148,17 +153,17 @@ def choose(table: Table, size: int, order: str, drawn: Sequence[int] | None = No
 
     Args:
         table: the episode's.
-        size: how many problems there are, which option `index` counts.
+        size: how many problems there are.
         order: one of `ORDERS`.
         drawn: the indices to choose from without the option; None for all.
 
     Raises:
-        ValueError: option `index` is not from 0 to `size` - 1.
+        ValueError: option `index` is not from 0 to `size` - 1, nor among those drawn.
     """
+    some = range(size) if drawn is None else drawn
     given = table.options.get("index")
     if given is not None:
-        return arguments.whole("option index", given, 0, size - 1)
-    some = range(size) if drawn is None else drawn
+        return arguments.whole("option index", given, 0, max(size - 1, some[-1]))
     if order == "random" or table.path:
         return some[int(table.rng.integers(len(some)))]
     epoch, place = divmod(table.env.seed or 0, len(some))

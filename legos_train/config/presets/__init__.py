@@ -17,11 +17,11 @@ from legos_train.config.assignments import merged
 from legos_train.errors import ConfigError
 
 SMOKE: dict[str, Any] = {
-    "model": "tiny",
+    "model": "small",
     "steps": 2,
     "context": 4096,
     "max_batch_tokens": 4096,
-    "sampling": {"max_tokens": 16},
+    "sampling": {"max_tokens": 96},
     "lora": {"rank": 8, "scale": 8.0},
     "optim": {"checkpoint_layers": False},
     "eval": {"games": 4},

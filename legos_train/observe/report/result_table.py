@@ -45,7 +45,7 @@ def print_table(result: Result, progress: Mode = "auto") -> None:
     people = sys.stderr if lines else sys.stdout
     best = f"best (step {int(result.best['step'])})" if result.best else "best"
     place = result.run_dir
-    finished = (place / "result.json").exists()
+    finished = (place / "result.json").exists() and result.stopped != "interrupted"
     _table(result, best, people) if finished or people.isatty() else _lines(result, best, people)
     done = [
         f"published adapter ({result.published}; {result.published_why}): {place / 'adapter'}",
