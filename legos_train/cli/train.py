@@ -65,7 +65,7 @@ def make_parser() -> Parser:
     )
     p.repeated("--preset", metavar="NAME", help="settings for a task, see the list of presets")
     p.add_argument(
-        "--smoke", action="store_true", help="with --preset: a small run of a bundled model, to see that all works"
+        "--smoke", action="store_true", help="with --preset: a small run of a bundled model"
     )
     p.value(
         "--size",
