@@ -37,6 +37,11 @@ def card() -> dict[str, list[str]]:
     return {cells[0]: cells[1:] for cells in rows}
 
 
+def own() -> list[str]:
+    """The ids that Legos registers; other tests register some of their own."""
+    return [one for one in legos_envs.registered() if str(legos_envs.spec(one).entry_point).startswith("legos_envs.")]
+
+
 def percent(cell: str) -> float:
     return float(cell.rstrip("%")) / 100
 
@@ -50,7 +55,7 @@ def small() -> ModelPlayer:
 
 def test_the_card_has_a_row_within_the_bars_for_every_registered_env() -> None:
     table = card()
-    assert set(table) == set(legos_envs.registered())
+    assert set(table) == set(own())
     for env_id, cells in table.items():
         bar = MISSED.get(env_id, MOST_EXACT if env_id in EXACT else MOST)
         assert max(map(percent, cells[: len(played.SETTINGS)])) <= bar, env_id
