@@ -64,9 +64,7 @@ def make_parser() -> Parser:
         help="who plays a role: policy, base, random, a run directory, an endpoint",
     )
     p.repeated("--preset", metavar="NAME", help="settings for a task, see the list of presets")
-    p.add_argument(
-        "--smoke", action="store_true", help="with --preset: a small run of a bundled model"
-    )
+    p.add_argument("--smoke", action="store_true", help="with --preset: a small run of a bundled model")
     p.value(
         "--size",
         metavar="SIZE",

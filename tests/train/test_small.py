@@ -27,7 +27,7 @@ MISSED = {
 }
 """Environments above the bar in some setting, and what they are held to instead; the card names them."""
 EXACT = ("KuhnPoker-v0", "LeducPoker-v0", "MatrixGame-v0", "Nim-v0", "TicTacToe-v0")
-SAMPLE = ("KuhnPoker-v0", "Debate-v0", "GSM8K-v0", "PlanExecute-v0", "RedBlue-v0")
+SAMPLE = ("KuhnPoker-v0", "Debate-v0", "GSM8K-v0", "RedBlue-v0")
 
 
 def card() -> dict[str, list[str]]:
@@ -69,7 +69,7 @@ def test_both_bundled_models_are_small_and_have_heads_for_vllm() -> None:
 
 def test_a_sample_of_the_card_holds(small: ModelPlayer) -> None:
     table = card()
-    for one in played.measure_all(small, SAMPLE, games=12):
+    for one in played.measure_all(small, SAMPLE, games=6):
         shares = [percent(cell) for cell in table[one.env_id][: len(played.SETTINGS)]]
         assert max(one.illegal.values()) <= max(shares) + 0.1, one.env_id
 
