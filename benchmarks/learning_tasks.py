@@ -19,6 +19,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from legos_train.observe import verdict
+
 EVAL_SEED = 5_000_000
 
 
@@ -122,17 +124,29 @@ def measure(env_id: str, task: Task, folder: Path, base: str, games: int) -> dic
     flags += ["--seat", f"judge={task.judge}"] if task.judge else []
     said = json.loads(_legos("eval", env_id, *flags))
     after, before, best = said["results"]
-    pair = next(c for c in said["comparisons"] if c["second"] == before["policy"] and c["first"] == after["policy"])
+    gain, ends = _gain(said["comparisons"], before, after)
     return {
         "metric": f"return against {task.opponent}",
         "before": before["mean"],
         "after": after["mean"],
-        "gain": pair["difference"],
-        "gain_ci95": pair["ci95"],
+        "gain": gain,
+        "gain_ci95": ends,
         "best": best["mean"],
         "illegal": after["invalid"],
         "unscored": after["unscored"],
     }
+
+
+def _gain(
+    comparisons: list[dict[str, Any]], before: dict[str, Any], after: dict[str, Any]
+) -> tuple[float, list[float]]:
+    """The gain with its interval: by pairs of games where both met one opponent, else from both intervals, wider."""
+    for pair in comparisons:
+        if (pair["first"], pair["second"]) == (after["policy"], before["policy"]):
+            return pair["difference"], pair["ci95"]
+    tables = [{"return": r["mean"], "return_low": r["ci95"][0], "return_high": r["ci95"][1]} for r in (before, after)]
+    change, low, high = verdict.gain(tables[0], tables[1], "return")
+    return change, [low, high]
 
 
 def cell(env_id: str, seed: int, options: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
