@@ -36,7 +36,8 @@ class Played(NamedTuple):
         env_id: the environment.
         illegal: by name of the setting, the share of its actions that were illegal.
         itself: its mean return when it takes all seats that are trained.
-        best: its mean return when the best scripted players take the other seats; None where it has all seats.
+        best: its mean return in one seat, one role after the other, when the best scripted players take all other
+            seats; None where there is one seat.
         scripted: the mean return of the best scripted players in the same seats; None where there are none.
     """
 
@@ -64,19 +65,19 @@ def measure_all(
 ) -> Iterator[Played]:
     """Plays all registered environments, or some, for `games` games in each setting, those of `LONG` for fewer."""
     rollouts = Rollouts(legos_envs.make, concurrency=batch)
-    most = games
     for env_id in legos_envs.registered() if env_ids is None else env_ids:
-        games = max(1, most // 4) if env_id.removesuffix("-v0") in LONG else most
-        others = _best_players(env_id)
+        count = max(1, games // 4) if env_id.removesuffix("-v0") in LONG else games
+        others, trained = _best_players(env_id)
+        untrained = {role: best for role, best in others.items() if role not in trained}
         illegal: dict[str, float] = {}
         itself: list[float] = []
         for name, args in SETTINGS.items():
-            episodes = _play(rollouts, env_id, games, {"*": player} | _untrained(others), args)
+            episodes = _play(rollouts, env_id, count, {"*": player} | untrained, args)
             seats = [(t, episode) for episode in episodes for t in episode.trajectories.values() if t.trainable]
             actions = sum(len(t.turns) for t, _ in seats)
             illegal[name] = sum(illegal_actions(t, episode) for t, episode in seats) / max(actions, 1)
             itself += [t.total for t, _ in seats]
-        best, scripted = _beside_others(rollouts, env_id, games, player, others)
+        best, scripted = _beside_others(rollouts, env_id, count, player, others, trained)
         yield Played(env_id, illegal, float(np.mean(itself)), best, scripted)
 
 
@@ -87,41 +88,41 @@ def _play(
     return rollouts.run(jobs)
 
 
-def _best_players(env_id: str) -> dict[str, Player]:
-    """By role, the best scripted player that `mixtures` knows; in its games the one that plays at random."""
+def _best_players(env_id: str) -> tuple[dict[str, Player], dict[str, str]]:
+    """The best scripted players that `mixtures` knows, in its games random ones, and one seat of each trained role."""
     env = legos_envs.make(env_id)
     scripted = dict(env.unwrapped.scripted_players)
     env.reset(seed=0)
     seating = mixtures.SEATINGS.get(env_id, {})
     best: dict[str, Player] = {}
-    for agent in env.possible_agents:
-        role = env.infos[agent].get("role", agent) if agent in env.infos else agent
+    trained: dict[str, str] = {}
+    for agent, info in env.infos.items():
+        role = info.get("role", agent)
         names = seating.get(role, seating.get("*", ()))
         best[role] = ScriptedPolicy(scripted[names[0]]) if names else RandomPolicy()
-    return best
-
-
-def _untrained(others: Mapping[str, Player]) -> dict[str, Player]:
-    return {f"{role}": player for role, player in others.items() if role == "judge"}
+        if info.get("trainable", True):
+            trained.setdefault(role, agent)
+    return best, trained
 
 
 def _beside_others(
-    rollouts: Rollouts, env_id: str, games: int, player: ModelPlayer, others: Mapping[str, Player]
-) -> tuple[float | None, float | None]:
-    """Mean returns by role, averaged over roles: of the model beside the best players, and of those."""
-    model, scripted = [], []
-    roles = [role for role in others if role != "judge"]
-    for role in roles:
-        got = _play(rollouts, env_id, max(games // len(roles), 8), {**others, role: player}, {})
-        model += [np.mean([t.total for e in got for t in e.trajectories.values() if t.role == role and t.trainable])]
-    episodes = _play(rollouts, env_id, games, others, {})
-    for role in roles:
-        scripted += [
-            np.mean([t.total for e in episodes for t in e.trajectories.values() if t.role == role and t.trainable])
-        ]
-    alone = len(roles) == 1 and all(len(e.trajectories) == 1 for e in episodes)
-    kept = [value for value in model if np.isfinite(value)]
-    return None if alone or not kept else float(np.mean(kept)), float(np.nanmean(scripted))
+    rollouts: Rollouts,
+    env_id: str,
+    games: int,
+    player: ModelPlayer,
+    others: Mapping[str, Player],
+    trained: Mapping[str, str],
+) -> tuple[float | None, float]:
+    """Mean returns by role, averaged over roles: of the model in one seat beside the best players, and of those."""
+    played = _play(rollouts, env_id, games, others, {})
+    best = [np.mean([t.total for e in played for t in e.trajectories.values() if t.role == role]) for role in trained]
+    if all(len(e.trajectories) == 1 for e in played):
+        return None, float(np.mean(best))
+    model = []
+    for agent in trained.values():
+        beside = _play(rollouts, env_id, max(games // len(trained), 8), {**others, agent: player}, {})
+        model.append(np.mean([e.trajectories[agent].total for e in beside]))
+    return float(np.mean(model)), float(np.mean(best))
 
 
 def report_played(folder: str | Path, env_ids: Sequence[str] | None = None, games: int = 32) -> Iterator[str]:
