@@ -26,8 +26,8 @@ training saw. The model is one that comes with Legos: `tiny` in games with exact
 *Before* is the base, *after* the trained policy, both by the number in the second column: an exact number, or the mean
 return in the same games, against the base or with all seats taken by the policy itself. *Gain* has its 95 % interval
 over seeds. *Illegal* is the share of seats that lost their game by an illegal move; for exact numbers the probability
-of an illegal answer. *Best scripted* is the best scripted player in the place of the policy. *Items* says whether the measured
-problems, passages or exercises come from a test split of which neither the base nor the training saw any.
+of an illegal answer. *Best scripted* is the best scripted player in the place of the policy. *Items* says whether the
+measured problems, passages or exercises come from a test split of which neither the base nor the training saw any.
 """
 COLUMNS = ("environment", "number", "seed", "before", "after", "gain", "best scripted", "items", "illegal", "CPU s")
 
