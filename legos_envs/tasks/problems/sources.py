@@ -46,7 +46,7 @@ class Words:
     def __init__(self, size: int = 10_000, level: int | None = None, split: str = "all"):
         self.size = arguments.whole("size", size, 1)
         self.level = level if level is None else arguments.one_of("level", level, LEVELS)
-        self.seeds = _words_of(self.size, self.level, arguments.one_of("split", split, SPLITS))
+        self.seeds = _Seeds(self.size, self.level, arguments.one_of("split", split, SPLITS))
 
     def __len__(self) -> int:
         return self.size
@@ -54,6 +54,19 @@ class Words:
     def __getitem__(self, index: int) -> Problem:
         made = word_problem(index, self.level)
         return Problem(made.question, str(made.answer))
+
+
+class _Seeds(Sequence[int]):
+    """The seeds of the first `size` word problems of a split; they are looked for when one is asked for."""
+
+    def __init__(self, size: int, level: int | None, split: str):
+        self.of = size, level, split
+
+    def __len__(self) -> int:
+        return self.of[0]
+
+    def __getitem__(self, place: Any) -> Any:
+        return _words_of(*self.of)[place]
 
 
 class Rows:
