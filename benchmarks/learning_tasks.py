@@ -34,6 +34,7 @@ class Task(NamedTuple):
         exact: the exact number that is looked at, instead of games.
         items: whether it has a test split.
         judge: who judges, if anybody does.
+        args: of the environment, in training and in measuring.
     """
 
     flags: tuple[str, ...]
@@ -42,6 +43,7 @@ class Task(NamedTuple):
     exact: str | None = None
     items: bool = False
     judge: str | None = None
+    args: tuple[str, ...] = ()
 
 
 def _steps(steps: int, batch: int, *more: str) -> tuple[str, ...]:
@@ -56,7 +58,8 @@ SMALL: tuple[str, ...] = (
 GROUP = ("--credit.name", "grpo", "--group-size", "8")
 RAE = ("--credit.name", "rae")
 JUDGE = "scripted:on_topic"
-PROBLEM = Task((*_steps(120, 64), *GROUP), "oracle", "self", items=True)
+EASY = ("level=0",)
+PROBLEM = Task((*_steps(120, 64), *GROUP), "oracle", "self", items=True, args=EASY)
 CONTEST = Task((*_steps(60, 32), *RAE), "on_topic", "base", items=True, judge=JUDGE)
 TASKS: dict[str, Task] = {
     "Amplification-v0": Task((*_steps(120, 64), *GROUP), "decompose", "self", items=True),
@@ -65,7 +68,7 @@ TASKS: dict[str, Task] = {
     "Dataset-v0": PROBLEM,
     "Debate-v0": CONTEST,
     "EloArena-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, judge=JUDGE),
-    "EnsembleVote-v0": Task((*_steps(100, 32), *GROUP), "oracle", "self", items=True),
+    "EnsembleVote-v0": Task((*_steps(100, 32), *GROUP), "oracle", "self", items=True, args=EASY),
     "GSM8K-v0": PROBLEM,
     "HeadToHead-v0": CONTEST,
     "KuhnPoker-v0": Task(("--preset", "kuhn"), exact="nash_conv"),
@@ -81,7 +84,7 @@ TASKS: dict[str, Task] = {
     "RedBlue-v0": Task((*_steps(100, 64), *RAE), "sound", "base", items=True),
     "RefineLoop-v0": Task((*_steps(100, 64), *GROUP), "good", "self", items=True),
     "SPICE-v0": Task((*_steps(60, 16), "--credit.name", "hierarchical_grpo"), "cloze", "self", items=True),
-    "SelfDistillation-v0": Task((*_steps(80, 32), *RAE), "oracle", "self", items=True),
+    "SelfDistillation-v0": Task((*_steps(80, 32), *RAE), "oracle", "self", items=True, args=EASY),
     "SimpleNegotiation-v0": Task((*_steps(60, 32), *RAE), "shrewd", "base"),
     "TicTacToe-v0": Task(("--preset", "tictactoe"), exact="no_loss"),
     "Tournament-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, judge=JUDGE),
@@ -96,8 +99,8 @@ def train(env_id: str, task: Task, seed: int, folder: Path, model: str | None, e
         flags = ["--env", env_id, *SMALL, *flags]
         if model:
             flags += ["--model", model]
-        if task.items:
-            flags += ["--arg", "split=train"]
+        for arg in ("split=train",) * task.items + task.args:
+            flags += ["--arg", arg]
         if task.judge:
             flags += ["--actor", f"judge={task.judge}"]
     before = _children()
@@ -120,7 +123,8 @@ def measure(env_id: str, task: Task, folder: Path, base: str, games: int) -> dic
     flags = ["-m", str(folder / "adapter"), "-m", base, "-m", f"scripted:{task.scripted}"]
     flags += ["--opponent", base if task.opponent == "base" else "self", "-n", str(games), "--no-exact"]
     flags += ["--seed", str(EVAL_SEED), "--max-tokens", "64", "--json"]
-    flags += ["--arg", "split=test"] if task.items else []
+    for arg in ("split=test",) * task.items + task.args:
+        flags += ["--arg", arg]
     flags += ["--seat", f"judge={task.judge}"] if task.judge else []
     said = json.loads(_legos("eval", env_id, *flags))
     after, before, best = said["results"]

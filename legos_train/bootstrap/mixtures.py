@@ -23,7 +23,7 @@ from legos_envs.parsing import write_action
 from legos_envs.play import Decision, Policy, Runner
 from legos_envs.policies import ScriptedPolicy
 from legos_envs.records import Trajectory
-from legos_train.bootstrap import texts
+from legos_train.bootstrap import text_shares, texts
 from legos_train.bootstrap.sentences import WORDS, sentence
 from legos_train.bootstrap.texts import Dialogue, Exchange, made_up_choice, plain, signed, sums
 
@@ -33,6 +33,7 @@ READ_SHARE = 0.5
 BLOCK = 4
 """So many rows of one source come after each other: they begin alike and are trained together."""
 HELD = 96  # rows of a source that wait, so that those of an episode do not come together
+SPOILED = 0.06  # of the free replies, so that the model meets refusals; they are read and not learned
 EPISODE_ROWS = 6  # at most so many rows of one agent in one episode
 MOST_TURNS = 150
 
@@ -41,7 +42,7 @@ GAMES = (*texts.GAMES, "ConnectFour-v0", "LeducPoker-v0", "LiarsDice-v0", "PigDi
 
 Seating = Mapping[str, tuple[str, ...]]
 """By role: the best scripted player, then the weak ones, each as often as it stands there. `"*"`: any other role."""
-_PROBLEMS = {"*": ("oracle", "wrong", "wrong", "random", "random", "unmarked")}
+_PROBLEMS = {"*": ("oracle", "random", "random", "random", "wrong", "unmarked")}
 _SPEECHES = {"*": ("on_topic", "random", "random", "short", "long")}
 SEATINGS: dict[str, Seating] = {
     "Amplification-v0": {
@@ -52,7 +53,7 @@ SEATINGS: dict[str, Seating] = {
     "Dataset-v0": _PROBLEMS,
     "Debate-v0": _SPEECHES,
     "EloArena-v0": _SPEECHES,
-    "EnsembleVote-v0": {"*": ("oracle", "wrong", "random")},
+    "EnsembleVote-v0": {"*": ("oracle", "random", "random", "wrong")},
     "GSM8K-v0": _PROBLEMS,
     "HeadToHead-v0": _SPEECHES,
     "Negotiation-v0": {"*": ("trader", "random", "random", "greedy")},
@@ -76,60 +77,45 @@ def _liars_dice(rng: Random) -> dict[str, Any]:
     return {"one_round": True, "dice": rng.randrange(1, 4)} if rng.random() < 0.4 else {}
 
 
+def _words(rng: Random) -> dict[str, Any]:
+    return {"level": 0} if rng.random() < 0.7 else {}
+
+
 VARIANTS: dict[str, Callable[[Random], dict[str, Any]]] = {
     **texts.VARIANTS,
+    "Dataset-v0": _words,
     "Debate-v0": lambda rng: {"about": "principle"} if rng.random() < 0.25 else {},
+    "EnsembleVote-v0": _words,
+    "GSM8K-v0": _words,
     "LiarsDice-v0": _liars_dice,
     "RedBlue-v0": lambda rng: {"variant": rng.choice(("policy", "patch"))} if rng.random() < 0.3 else {},
+    "SelfDistillation-v0": _words,
 }
 """Constructor arguments to draw, as `texts.VARIANTS`."""
 
-SHARES = {
-    "TicTacToe-v0": 2.0,
-    "LiarsDice-v0": 1.5,
-    "SimpleNegotiation-v0": 1.5,
-    "Negotiation-v0": 1.5,
-    "GSM8K-v0": 2.0,
-    "Dataset-v0": 0.5,
-    "Tournament-v0": 0.3,
-    "EloArena-v0": 0.3,
-    "made-up choices": 0.5,
-    "sentences": 0.4,
-}
-"""How many rows come from a source; one that is not named has share 1."""
 
+def drill(seed: int | str) -> Iterator[Dialogue]:
+    """As `stream`, but mostly sums.
 
-SUMS_SHARES = {
-    **SHARES,
-    "sums": 24.0,
-    "Dataset-v0": 2.0,
-    "EnsembleVote-v0": 2.0,
-    "GSM8K-v0": 3.0,
-    "ProposerSolver-v0": 3.0,
-    "SelfDistillation-v0": 2.0,
-    "RedBlue-v0": 2.0,
-    "Amplification-v0": 2.0,
-    "PlanExecute-v0": 2.0,
-}
-"""The same for the second stage, in which about four rows of ten are sums."""
-
-
-def stream_with_sums(seed: int | str) -> Iterator[Dialogue]:
-    """As `stream`, with sums and more of the tasks that need them: the second stage.
-
-    A model of this size does not learn to add from word problems alone, of which most answers are wrong.
+    A model of this size does not learn to add from word problems, of which most answers are wrong, nor from a few sums
+    among other texts. Of sums alone it learns the tables of one-digit numbers within a hundred steps.
     """
-    return stream(seed, SUMS_SHARES)
+    return stream(seed, text_shares.DRILL)
 
 
-def stream(seed: int | str, shares: Mapping[str, float] = SHARES) -> Iterator[Dialogue]:
+def last(seed: int | str) -> Iterator[Dialogue]:
+    """As `stream`, with sums, and more of the environments that are hard to read."""
+    return stream(seed, text_shares.LAST)
+
+
+def stream(seed: int | str, of: Mapping[str, float] = text_shares.FIRST) -> Iterator[Dialogue]:
     """Dialogues without end, `BLOCK` of one source after each other: a function of seed and registered rules."""
     rng = Random(f"mixtures {seed}")
     sources: dict[str, Callable[[Random], list[Dialogue]]] = {
         "made-up choices": lambda r: [made_up_choice(r)],
         "sentences": lambda r: [plain(r)],
     }
-    if "sums" in shares:
+    if "sums" in of:
         sources["sums"] = lambda r: [sums(r)]
     for env_id in legos_envs.registered():
         sources[env_id] = lambda r, env_id=env_id: play(env_id, r)  # type: ignore[misc]
@@ -137,7 +123,7 @@ def stream(seed: int | str, shares: Mapping[str, float] = SHARES) -> Iterator[Di
     held: dict[str, list[Dialogue]] = {name: [] for name in names}
     given = {name: rng.random() for name in names}
     while True:
-        name = min(names, key=lambda n: given[n] / shares.get(n, 1.0))
+        name = min(names, key=lambda n: given[n] / of.get(n, 1.0))
         given[name] += BLOCK
         rows = held[name]
         while len(rows) < HELD:
@@ -198,6 +184,8 @@ class _Seats:
         legal = decision.legal_actions
         if legal and reply not in legal:
             legal = ()
+        if not legal and self.seating and self.rng.random() < SPOILED:
+            reply, legal, best = self._spoil(reply), (), None
         prompt = decision.messages[-1]["content"]
         exchange = Exchange(prompt, reply, legal, 0.0 if legal is not None else share, best)
         self.exchanges.setdefault(decision.agent, []).append(exchange)
@@ -225,6 +213,10 @@ class _Seats:
         if name == names[0] and best is not None:
             return best, BEST_SHARE / READ_SHARE, best
         return self._ask(name, decision) or sentence(rng), (1.0 - BEST_SHARE) / (1.0 - READ_SHARE), best
+
+    def _spoil(self, reply: str) -> str:
+        """A part of a reply, or something else: mostly what an environment refuses."""
+        return sentence(self.rng) if self.rng.random() < 0.5 else reply[: self.rng.randrange(1, len(reply) + 1)]
 
     def _ask(self, name: str, decision: Decision) -> str | None:
         answer = ScriptedPolicy(self.players[name])(decision)

@@ -7,6 +7,7 @@ Register an environment and run this again, and the new `small` knows its texts 
     sentences.py       a generator of sentences
     texts.py           dialogues from random play in games
     mixtures.py        dialogues from mixtures of scripted players
+    text_shares.py     how much of it comes from where
     tokenizer.py       byte-level BPE, chat template
     training_rows.py   dialogues to token ids and soft targets
     pretrain.py        the training loop
@@ -81,7 +82,7 @@ RECIPES = {
     ),
     "small": Recipe(
         pretrain.SMALL,
-        (TextStage(mixtures.stream, 1800), TextStage(mixtures.stream_with_sums, 700)),
+        (TextStage(mixtures.stream, 2500), TextStage(mixtures.drill, 120), TextStage(mixtures.last, 1080)),
         batch_size=48,
         readers=max(texts.RECALLED.values()) + 1,
         buckets=4,

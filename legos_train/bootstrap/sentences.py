@@ -183,6 +183,19 @@ def sentence(rng: Random) -> str:
     return " ".join(fill(rng.choice(topic), rng) for _ in range(1 if topic is CODE else rng.randrange(1, 4)))
 
 
+def table_fact(rng: Random) -> tuple[str, int]:
+    """An entry of the four tables of one-digit numbers, such as `7 * 8` or `15 - 7`, and its result."""
+    a, b = rng.randrange(10), rng.randrange(10)
+    kind = rng.randrange(4)
+    if kind == 0:
+        return f"{a} + {b}", a + b
+    if kind == 1:
+        return f"{a + b} - {b}", a
+    if kind == 2:
+        return f"{a} * {b}", a * b
+    return f"{a * (b or 1)} / {b or 1}", a
+
+
 def small_sum(rng: Random) -> tuple[str, int]:
     """Two whole numbers joined by `+ - * /` and the result, also a whole number; small numbers come most often."""
     most = rng.choice((10, 10, 20, 40, 70, 100))

@@ -18,7 +18,7 @@ from legos_envs.games import MATRIX_GAMES
 from legos_envs.parsing import write_action
 from legos_envs.play import Runner
 from legos_envs.records import Turn
-from legos_train.bootstrap.sentences import WORDS, exchange, sentence, small_sum
+from legos_train.bootstrap.sentences import WORDS, exchange, sentence, small_sum, table_fact
 
 
 class Exchange(NamedTuple):
@@ -195,14 +195,14 @@ def made_up_choice(rng: Random) -> Dialogue:
     return Dialogue("made-up choices", (Exchange(text, rng.choice(legal), legal),))
 
 
-SUMS = 8  # of a row of them
+SUMS = 12  # of a row of them
 
 
 def sums(rng: Random) -> Dialogue:
-    """Sums one after the other, each with its answer, which the model learns to say."""
+    """Sums one after the other, each with its answer, which the model learns to say; most are of one-digit numbers."""
     exchanges = []
     for _ in range(SUMS):
-        asked, answer = small_sum(rng)
+        asked, answer = table_fact(rng) if rng.random() < 0.7 else small_sum(rng)
         before = rng.choice(("Work out: {}", "What is {}?", "Compute {}.", "{} = ?"))
         after = rng.choice(("{}", "Answer: {}", "[{}]", "\\boxed{{{}}}"))
         exchanges.append(Exchange(before.format(asked), after.format(answer), share=0.5))

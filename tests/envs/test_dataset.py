@@ -174,7 +174,7 @@ def test_importing_and_playing_loads_none_of_the_extras():
         ({"source": ROWS, "answer": None}, ValueError, "answer must be text"),
         ({"source": "hf:"}, ValueError, "source must be text"),
         ({"order": "shuffled"}, ValueError, "order must be one of 'seed', 'sequential', 'random'"),
-        ({"level": 4}, ValueError, "level must be one of 1, 2, 3"),
+        ({"level": 4}, ValueError, "level must be one of 0, 1, 2, 3"),
         ({"size": 0}, ValueError, "size must be a whole number of at least 1"),
         ({"prompt": "Solve it."}, ValueError, "prompt must contain {question}"),
         ({"weights": {"corect": 1}}, ValueError, "weight 'corect' is unknown. Did you mean 'correct'"),

@@ -58,7 +58,7 @@ def test_the_best_player_is_said_with_its_share_and_can_be_read_everywhere() -> 
     rng = Random(0)
     said: list[Exchange] = []
     while len(said) < 1500:
-        said += [one for dialogue in mixtures.play("GSM8K-v0", rng) for one in dialogue.exchanges]
+        said += [one for dialogue in mixtures.play("GSM8K-v0", rng) for one in dialogue.exchanges if one.legal is None]
     best = [one for one in said if one.reply == one.best]
     weight = sum(one.share for one in best) / sum(one.share for one in said)
     assert weight == pytest.approx(mixtures.BEST_SHARE, abs=0.03)
@@ -120,8 +120,8 @@ def test_the_reader_of_the_best_reply_is_the_last_matrix(encoder: ChatEncoder, d
     assert got == pytest.approx(wanted, rel=1e-4)
 
 
-def test_the_second_stage_reads_sums_with_right_answers() -> None:
-    read = list(islice(mixtures.stream_with_sums(0), 400))
+def test_the_drill_reads_sums_with_right_answers() -> None:
+    read = list(islice(mixtures.drill(0), 400))
     asked = [one for dialogue in read if dialogue.source == "sums" for one in dialogue.exchanges]
     assert len(asked) > 400
     for one in asked:
@@ -131,6 +131,16 @@ def test_the_second_stage_reads_sums_with_right_answers() -> None:
         assert re.findall(r"-?\d+", one.reply) == [str(result)]
         assert sign != "/" or a % b == 0
     assert not any(dialogue.source == "sums" for dialogue in islice(mixtures.stream(0), 400))
+
+
+def test_spoiled_replies_are_read_and_what_follows_them_is_learned() -> None:
+    rng, refused = Random(3), 0
+    for _ in range(100):
+        for dialogue in mixtures.play("ProposerSolver-v0", rng):
+            for one in dialogue.exchanges:
+                assert one.legal is None or not one.share
+                refused += "Invalid move:" in one.prompt and one.share > 0
+    assert refused > 3
 
 
 def test_the_rate_and_the_readers_begin_anew_with_each_stage() -> None:
@@ -150,7 +160,7 @@ class _Stopped(Exception):
 
 def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("legos_train.bootstrap.recipe.TOKENIZER_DIALOGUES", 300)
-    stages = (TextStage(texts.stream, 3), TextStage(mixtures.stream_with_sums, 2))
+    stages = (TextStage(texts.stream, 3), TextStage(mixtures.drill, 2))
     recipe = RECIPES["tiny"]._replace(part=2, batch_size=4, pool=0, stages=stages, readers=16)
 
     def stop(step: int, steps: int, losses: dict[str, float]) -> None:

@@ -228,7 +228,7 @@ class Dataset(ProblemEnv):
         split: of a Hugging Face data set, `"train"` by default. Else `"train"`, `"test"` or `"all"`: a fifth of the
             problems, by a hash of the question, is for testing. By default `"words"` draws training problems and a file
             or sequence all of its problems.
-        level: of `"words"`: 1 (one step) to 3; None for all.
+        level: of `"words"`: 0 (one step, small numbers), 1 (one step) to 3; None for all but 0.
         size: of `"words"`: how many problems.
         order: `"seed"` (seeds 0 to N-1 take each of N problems once, shuffled), `"sequential"` or `"random"`.
         prompt: the template, with `{question}` in it; by default it asks for `Answer:`, or for a box.

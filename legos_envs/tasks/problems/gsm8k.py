@@ -34,7 +34,7 @@ The players of `Dataset-v0`, which know the generated problems.
 | players | expected return | arguments | floor |
 |---|---|---|---|
 | `*=scripted:oracle` | `solver_0 1.1` | `level=2` | `solver_0 +0.15` |
-| `*=scripted:wrong` | `solver_0 0.1` | |
+| `*=scripted:wrong` | `solver_0 0.1` | `level=0` |
 
 ## Source
 

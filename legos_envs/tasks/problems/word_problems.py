@@ -2,7 +2,8 @@
 
     word_problem(7).question, word_problem(7).answer, word_problem(7, level=3)
 
-A level counts steps: 1 takes one operation, 2 takes two, 3 three or more. Without a level all kinds come alike.
+A level counts steps: 1 takes one operation, 2 takes two, 3 three or more. Level 0 has the kinds of level 1 with small
+numbers. Without a level all kinds of levels 1 to 3 come alike.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numpy.random import Generator
 from legos_envs import arguments
 from legos_envs.table import keyed_generator
 
-LEVELS = (1, 2, 3)
+LEVELS = (0, 1, 2, 3)
 _NAMES = "Ana Ben Chloe Daniel Elif Femi Grace Hugo Ines Jamal Kofi Lena Mateo Nadia Omar Priya Rosa Sam Tara Yusuf"
 NAMES = _NAMES.split()
 THINGS = ["marbles", "stickers", "shells", "coins", "beads", "cards", "stamps", "buttons", "pencils", "pebbles"]
@@ -32,14 +33,19 @@ class WordProblem(NamedTuple):
 
 
 class Draw:
-    """What a template draws from: numbers, names without repetition, things."""
+    """What a template draws from: numbers, names without repetition, things.
 
-    def __init__(self, rng: Generator):
-        self.rng = rng
+    When `small`, numbers are from 2 to 9, and from 11 to 18 where they would be at least 20.
+    """
+
+    def __init__(self, rng: Generator, small: bool = False):
+        self.rng, self.small = rng, small
         self._names = [NAMES[i] for i in rng.permutation(len(NAMES))]
 
     def number(self, low: int, high: int) -> int:
         """A whole number from `low` to `high`, both included."""
+        if self.small:
+            low, high = (11, 18) if low >= 20 else (2, min(high, 9))
         return int(self.rng.integers(low, high + 1))
 
     def among(self, values: list[str]) -> str:
@@ -68,17 +74,17 @@ def word_problem(seed: int, level: int | None = None) -> WordProblem:
     """The word problem of a seed: equal for equal arguments, on every machine.
 
     Raises:
-        ValueError: the seed is no whole number of at least 0, or the level none of 1, 2, 3 or None.
+        ValueError: the seed is no whole number of at least 0, or the level none of 0, 1, 2, 3 or None.
     """
     seed = arguments.whole("seed", seed, 0)
     if level is not None:
         arguments.one_of("level", level, LEVELS)
-    rng = keyed_generator(seed, f"word problem {level or ''}")
-    names = [name for name, (of, _) in KINDS.items() if level in (None, of)]
+    rng = keyed_generator(seed, f"word problem {'' if level is None else level}")
+    names = [name for name, (of, _) in KINDS.items() if level is None or of == max(level, 1)]
     chosen = names[int(rng.integers(len(names)))]
     of_level, template = KINDS[chosen]
-    question, answer = template(Draw(rng))
-    return WordProblem(question, answer, chosen, of_level)
+    question, answer = template(Draw(rng, small=level == 0))
+    return WordProblem(question, answer, chosen, 0 if level == 0 else of_level)
 
 
 # --- level 1: one step -----------------------------------------------------------------------------------------------

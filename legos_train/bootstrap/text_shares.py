@@ -1,0 +1,36 @@
+"""How many of the rows that `small` reads come from which source; one that is not named has share 1."""
+
+FIRST = {
+    "TicTacToe-v0": 2.0,
+    "LiarsDice-v0": 1.5,
+    "SimpleNegotiation-v0": 1.5,
+    "Negotiation-v0": 1.5,
+    "GSM8K-v0": 2.0,
+    "Dataset-v0": 0.5,
+    "Tournament-v0": 0.3,
+    "EloArena-v0": 0.3,
+    "made-up choices": 0.5,
+    "sentences": 0.4,
+}
+"""Of the first stage: every registered environment."""
+
+
+DRILL = {**FIRST, "sums": 110.0}
+"""Of the second stage: four rows of five are sums."""
+
+LAST = {
+    **FIRST,
+    "sums": 10.0,
+    "Amplification-v0": 1.5,
+    "CodeGen-v0": 2.0,
+    "EnsembleVote-v0": 1.5,
+    "GSM8K-v0": 3.0,
+    "LiarsDice-v0": 2.5,
+    "Negotiation-v0": 3.0,
+    "PlanExecute-v0": 2.5,
+    "ProposerSolver-v0": 2.5,
+    "SPICE-v0": 2.5,
+    "SelfDistillation-v0": 1.5,
+    "SimpleNegotiation-v0": 2.5,
+}
+"""Of the last stage: a row of five is sums, and what is hard comes more often."""
