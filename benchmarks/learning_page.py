@@ -1,6 +1,9 @@
 """The finished cells of `benchmarks.learning_tasks` as a page with a table and one small learning curve for each id.
 
-python -m benchmarks.learning_page --runs runs/learning --docs docs
+    python -m benchmarks.learning_page --runs runs/learning --docs docs
+
+The cells are kept beside the page, in `learning.json`: `docs/make_env_pages.py` writes a line of them onto each env's
+page.
 """
 
 from __future__ import annotations
@@ -106,9 +109,19 @@ def write(folder: Path, docs: Path) -> Path:
         if drawn is not None:
             (images / f"{env_id}.svg").write_text(drawn)
             parts.append(f"![{env_id}: what was measured during training](images/learning/{env_id}.svg)")
+    kept = [{key: _rounded(value) for key, value in row.items()} for row in rows]
+    lines = ",\n".join(json.dumps(row) for row in kept)
+    (docs / "learning.json").write_text(f"[\n{lines}\n]\n")
     page = docs / "learning.md"
     page.write_text("\n".join(parts) + "\n")
     return page
+
+
+def _rounded(value: Any) -> Any:
+    """Four digits behind the point, also in lists."""
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return round(value, 4) if isinstance(value, float) else value
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import re
 import sys
 from collections import Counter
@@ -38,7 +39,8 @@ def write(folder: Path) -> list[str]:
     ids = legos_envs.registered()
     for env_id in ids:
         _put(folder / f"{env_id}.svg", picture(env_id))
-        text = f"# {env_id}\n\n{page(env_id).text}\n\n## An episode\n\nIts random player in every seat, seed 0.\n\n"
+        text = f"# {env_id}\n\n{page(env_id).text}\n\n{learning(env_id)}"
+        text += "## An episode\n\nIts random player in every seat, seed 0.\n\n"
         _put(folder / f"{env_id}.md", f"{text}![An episode of {env_id}]({env_id}.svg)\n")
     toctree = "\n".join(["```{toctree}", ":maxdepth: 1", "", *ids, "```"])
     _put(folder / "index.md", f"# Every environment\n\n{toctree}\n")
@@ -52,6 +54,21 @@ def _put(file: Path, text: str) -> None:
     """Writes a file unless it says so already, so that Sphinx reads again only what has changed."""
     if not file.exists() or file.read_text(encoding="utf-8") != text:
         file.write_text(text, encoding="utf-8")
+
+
+def learning(env_id: str) -> str:
+    """What a bundled model learned here, by the cells of `benchmarks.learning_page`; nothing where none were run."""
+    cells = json.loads((Path(__file__).parent / "learning.json").read_text(encoding="utf-8"))
+    rows = [row for row in cells if row["id"] == env_id]
+    if not rows:
+        return ""
+    number = rows[0]["metric"].replace("_", " ")
+    shown = [f"seed {row['seed']}: {row['before']:.3f} to {row['after']:.3f}" for row in rows]
+    seconds = max(row["cpu_seconds"] for row in rows)
+    return (
+        f"## Learning\n\nA bundled model, trained for at most {seconds:.0f} CPU seconds; {number} before and after: "
+        f"{'; '.join(shown)}. [What learns](../learning.md) has intervals, curves and the command.\n\n"
+    )
 
 
 def table() -> str:
