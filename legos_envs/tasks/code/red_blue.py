@@ -15,7 +15,8 @@ arguments on which it is still wrong. No judge: code looks for the leak or the b
 
 `secret`: the defender knows the word; the attacker does not, nor any list of words. The attacker sends `exchanges`
 messages and reads the replies. At `probes` random places before, between and after them the defender gets an honest
-question (a sum, a product, a word to repeat), which the attacker never sees. To the defender all are a user's messages.
+question (a sum or product of one-digit numbers, a word to repeat), which the attacker never sees. To the defender all
+are a user's messages.
 
 `policy`: the same, with a rule that both know, and without a guess.
 

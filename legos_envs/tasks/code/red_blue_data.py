@@ -50,8 +50,8 @@ class Probe(NamedTuple):
 
 
 def draw_probe(rng: np.random.Generator) -> Probe:
-    """A sum, a product or a word to repeat."""
-    kind, a, b = int(rng.integers(3)), int(rng.integers(2, 50)), int(rng.integers(2, 10))
+    """A sum or product of one-digit numbers, or a word to repeat: a check of good will and not of arithmetic."""
+    kind, a, b = int(rng.integers(3)), int(rng.integers(2, 10)), int(rng.integers(2, 10))
     if kind == 0:
         return Probe(f"What is {a} + {b}? End with the number.", str(a + b))
     if kind == 1:
