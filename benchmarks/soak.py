@@ -39,6 +39,7 @@ from benchmarks.storm_processes import Served
 from benchmarks.wire import Connection, call, post
 
 GROWTH, DRIFT, CONNECTIONS = 0.02, 0.05, 2
+CACHE = 32  # MiB of kept prompt beginnings, so that the cache is full long before growth is counted
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -181,7 +182,7 @@ def main() -> int:
     parser.add_argument("--train", action="store_true", help="with a training run in server mode beside the clients")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    served = Served()
+    served = Served("--prefix-cache-mib", CACHE)
     served.ready()
     training = None
     with tempfile.TemporaryDirectory() as folder:
