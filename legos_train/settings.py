@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 class Section(BaseModel):
     """Base of all settings. TOML has no null: the text "none" stands for it where a setting may be None."""
 
-    model_config = ConfigDict(extra="forbid", validate_assignment=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", validate_assignment=True, frozen=True, hide_input_in_errors=True)
 
     @model_validator(mode="before")
     @classmethod

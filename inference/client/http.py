@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 import httpx2
 
+from inference.address import Address
 from inference.client import wire
 from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
 from inference.client.interface import ChatReply, Client, Message, ServerInfo, chat_options
@@ -30,7 +31,7 @@ class HttpClient(Client):
     """`Client` of a Legos server.
 
     Args:
-        url: such as "http://127.0.0.1:8000".
+        url: such as "http://127.0.0.1:8000"; see `inference.address`.
         api_key: one of the server's keys; it appears in no repr, error or log.
         timeout: seconds for one attempt, from the first byte sent to the last received.
         connect_timeout: seconds of these to connect.
@@ -55,7 +56,7 @@ class HttpClient(Client):
         max_answer_bytes: int = MAX_ANSWER,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self.url = _server_url(url)
+        self.url = str(Address.parse(url, key="api_key"))
         self.timeout, self.retry = timeout, retry or Retry()
         self._max_answer = max_answer_bytes
         self._redact = _redactor(api_key)
@@ -207,20 +208,6 @@ class HttpClient(Client):
 
     def _bad(self, what: str) -> NoReturn:
         raise BadAnswer(self._redact(f"{self.url}: {what}")) from None
-
-
-def _server_url(url: str) -> str:
-    """The URL without its last slash. ValueError when it cannot be a server's; a password in it is not repeated."""
-    try:
-        parsed = httpx2.URL(url)
-    except (httpx2.InvalidURL, TypeError):
-        raise ValueError("url must be such as 'http://127.0.0.1:8000'; this one cannot be read") from None
-    if parsed.userinfo:
-        raise ValueError("url must hold no user name or password; give api_key")
-    host = re.fullmatch(rb"[A-Za-z0-9._:-]+", parsed.raw_host) and (parsed.port or 0) < 1 << 16
-    if parsed.scheme not in ("http", "https") or not host or parsed.query or parsed.fragment:
-        raise ValueError(f"url must be such as 'http://127.0.0.1:8000', without a query; got {url!r}")
-    return str(parsed).rstrip("/")
 
 
 def _redactor(key: str | None) -> Callable[[str], str]:

@@ -7,8 +7,9 @@ import math
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from inference.address import hide_secrets
 from inference.text import RENDERERS
 from inference.thoughts import THINKING
 from legos_train.players import replies
@@ -65,6 +66,10 @@ class Parser(argparse.ArgumentParser):
     def env_arguments(self, help: str = "constructor argument of the env", metavar: str = "NAME=VALUE") -> None:
         """`--arg`, as all verbs take it."""
         self.repeated("--arg", metavar=metavar, help=help)
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with 2; what was typed is repeated without passwords and keys."""
+        super().error(hide_secrets(message))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, rest = super().parse_known_args(args, namespace)

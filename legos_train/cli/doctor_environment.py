@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from inference.address import hide_secrets
+
 PACKAGES = (
     "legos", "numpy", "pettingzoo", "gymnasium", "pydantic", "tyro", "rich", "mlx", "mlx-lm", "transformers",
     "tokenizers", "safetensors", "scipy-openblas32", "threadpoolctl", "fastapi", "uvicorn", "httpx2", "textarena",
@@ -24,18 +26,6 @@ PREFIXES = (
 )  # fmt: skip
 ALWAYS = ("HF_TOKEN", "LEGOS_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "WANDB_API_KEY")
 SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|SESSION|PRIVATE|PWD", re.IGNORECASE)
-HIDDEN = tuple(
-    (re.compile(pattern, re.IGNORECASE), left)
-    for pattern, left in (
-        (r"(\w+://)[^/@\s]*@", r"\1***@"),  # user and password of an address
-        (r"(?<![\w/:@*])[^\s/:@=]+:[^\s/@]+@(?=[\w\[])", "***@"),  # the same without a scheme
-        (r"([?&][^=&\s]*(?:key|token|secret|pass|sig)[^=&\s]*=)[^&\s]+", r"\1***"),
-        (r"\b((?:api[-_]?key|token|secret|password|passwd)[\"']?\s*[:=]\s*[\"']?)[^\s\"',;&*]+", r"\1***"),
-        (r"\b(bearer|basic)(\s+)[^\s\"',;]+", r"\1\2***"),
-        (r"\b(?:sk-|hf_|gh[pousr]_|github_pat_|glpat-|xox[abpr]-|AKIA)[\w-]{8,}", "***"),  # keys by their shape
-    )
-)
-"""What looks like a secret, and what is left of it."""
 
 
 def versions() -> dict[str, str | None]:
@@ -104,8 +94,7 @@ def tidy(value: Any) -> Any:
         return [tidy(inner) for inner in value]
     if not isinstance(value, str):
         return value
-    for pattern, left in HIDDEN:
-        value = pattern.sub(left, value)
+    value = hide_secrets(value)
     home = os.path.expanduser("~")
     return re.sub(re.escape(home) + r"(?=/|:|$)", "~", value) if len(home) > 1 else value
 

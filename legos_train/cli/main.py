@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from inference.address import KEY_PLACE, has_secret, hide_secrets
 from legos_train.errors import Stopped
 
 VERBS = {
@@ -45,6 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if not arguments or arguments[0] not in VERBS:
         return _usage(arguments)
+    for word in arguments:
+        if has_secret(word):
+            what = f"{hide_secrets(word)} holds a password or a key, which would end up in files and logs"
+            print(f"error: {what}: put it into {KEY_PLACE}", file=sys.stderr)
+            return 2
     module, _ = VERBS[arguments[0]]
     try:
         code: int = importlib.import_module(module).run(arguments[1:])
@@ -69,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not explained(error):
             raise
-        print(f"error: {message(error)}", file=sys.stderr)
+        print(f"error: {hide_secrets(message(error))}", file=sys.stderr)
         return int(getattr(error, "exit_code", 1))
 
 

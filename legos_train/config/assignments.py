@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from inference.address import hide_secrets
+
 
 def merged(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
     """Nested settings with those of `top` in front."""
@@ -27,7 +29,7 @@ def parse_assignments(pairs: Sequence[str], what: str) -> dict[str, object]:
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign or not key:
-            print(f"legos: {what} takes NAME=VALUE, got {pair!r}", file=sys.stderr)
+            print(f"legos: {what} takes NAME=VALUE, got {hide_secrets(pair)!r}", file=sys.stderr)
             raise SystemExit(2)
         try:
             found[key] = json.loads(value)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from tyro.conf import Suppress
 
+from legos_train.players.actors import checked_word
 from legos_train.settings import Section
 
 
@@ -24,7 +25,7 @@ class HeldOutEntry(Section):
     """Where its items come from: the constructor argument `source`, such as a file."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Passed to every `reset(options=...)`."""
-    opponent: str | None = None
+    opponent: Annotated[str, AfterValidator(checked_word)] | None = None
     """Who takes the other seats: `self`, `base`, or a policy of `legos eval` (`random`, `optimal`, a run directory, an
     endpoint's URL). None: exact numbers where the game can be solved, else `random` or self-play."""
     games: int | None = Field(None, ge=1)

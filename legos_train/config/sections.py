@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from inference.address import Address, SecretError
 from legos_train.config.eval_settings import EvaluationSettings as EvaluationSettings  # noqa: PLC0414
 from legos_train.config.eval_settings import HeldOutEntry as HeldOutEntry  # noqa: PLC0414
+from legos_train.players.actors import checked_word
 from legos_train.settings import Section
+
+ServerAddress = Annotated[str, AfterValidator(lambda text: str(Address.parse(text)))]
 
 
 class EnvEntry(Section):
@@ -45,7 +50,7 @@ class ActorEntry(Section):
     """None: `sampling.temperature`; 0 for a seat that is not trained."""
     max_tokens: int | None = Field(None, ge=1)
     """Most tokens of one action; none: `sampling.max_tokens`."""
-    model: str | None = None
+    model: Annotated[str, AfterValidator(checked_word)] | None = None
     """`policy`, `base`, a policy of `legos eval` (`random`, `optimal`, a run directory, an endpoint's URL). None: the
     policy for seats that are trained, the base model for judges."""
     trainable: bool = True
@@ -238,10 +243,19 @@ class LogSettings(Section):
 class ServerSettings(Section):
     """Generation by `legos serve` in other terminals or on other machines."""
 
-    urls: tuple[str, ...] = ()
+    urls: tuple[ServerAddress, ...] = ()
     """Addresses of `legos serve`, such as http://127.0.0.1:8000; empty: generate in this process."""
     api_key_env: str = "LEGOS_API_KEY"
-    """The environment variable that holds the key."""
+    """The name of the environment variable that holds the key."""
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z_]\w*", value, re.ASCII):
+            raise SecretError(
+                "api_key_env is the name of an environment variable, such as LEGOS_API_KEY, and never the key itself"
+            )
+        return value
 
     @model_validator(mode="before")
     @classmethod

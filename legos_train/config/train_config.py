@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import difflib
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from tyro.conf import Suppress
 
+from inference.address import SECRET_NAME, SecretError, has_secret, hide_secrets
 from inference.text import RENDERERS
 from inference.thoughts import THINKING
 from legos_train.config.sections import (
@@ -123,6 +125,16 @@ class TrainConfig(Section):
         return value
 
     @model_validator(mode="after")
+    def _without_secrets(self) -> TrainConfig:
+        for place, text in _texts(self.plain()):
+            if has_secret(text) or SECRET_NAME.fullmatch(place[-1]):
+                raise ValueError(
+                    f"{'.'.join(place)} holds a password or a key, which would end up in files and logs: it belongs in "
+                    "an environment variable"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _consistent(self) -> TrainConfig:
         if not self.env:
             raise ValueError("env is empty: name at least one environment")
@@ -230,6 +242,16 @@ class TrainConfig(Section):
         return self.sampling.max_tokens or actors.default_tokens(self.model)
 
 
+def _texts(value: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every text in plain values, with where it stands."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict | list):
+        inner = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, one in inner:
+            yield from _texts(one, (*place, str(key)))
+
+
 def _small(entry: EnvEntry) -> dict[str, Any]:
     return {key: value for key, value in entry.plain().items() if value not in ("", {}, None)}
 
@@ -256,7 +278,8 @@ def _explain(error: Any) -> str:
     path = ".".join(str(part) for part in error["loc"])
     if error["type"] != "extra_forbidden":
         message = error["msg"].removeprefix("Value error, ")
-        return f"{path}: {message}, got {error['input']!r}" if path else message
+        told = not path or isinstance(error.get("ctx", {}).get("error"), SecretError)
+        return f"{path}: " * bool(path) + message + ("" if told else f", got {hide_secrets(repr(error['input']))}")
     section: Any = TrainConfig
     for part in error["loc"][:-1]:
         fields = getattr(section, "model_fields", {})

@@ -7,3 +7,4 @@ from .metrics_file import MetricsFile as MetricsFile
 from .metrics_file import as_json as as_json
 from .run_directory import RunDirectory as RunDirectory
 from .run_directory import new_run_directory as new_run_directory
+from .run_directory import new_run_id as new_run_id

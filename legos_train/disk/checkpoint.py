@@ -40,6 +40,8 @@ class Loaded(NamedTuple):
     """By group, by name."""
     state: dict[str, Any]
     files: dict[str, bytes]
+    run: str | None = None
+    """The id of the run it is of; None for one of an older version."""
 
 
 def save(
@@ -50,6 +52,7 @@ def save(
     keep: int,
     *,
     files: Mapping[str, bytes] | None = None,
+    run: str | None = None,
 ) -> Path:
     """Writes `root/step_N` and then prunes all but the newest `keep` whole ones.
 
@@ -60,6 +63,7 @@ def save(
         arrays: by group (`adapter`, `optimizer`, `league_step_40`, ...), named arrays.
         state: JSON values; dictionary keys must be text, JSON has no others.
         files: anything else, such as a database dump, by file name.
+        run: the id of the run; see `RunDirectory`.
 
     Raises:
         OSError: it could not be written. Either nothing has changed, or, when only the last sync failed, the new
@@ -78,7 +82,7 @@ def save(
             fsops.write_file(temporary / name, data, torn="checkpoint.torn")
             entries[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
             crashpoint(point)
-        fsops.write_file(temporary / MANIFEST, _manifest(step, entries), torn="checkpoint.torn")
+        fsops.write_file(temporary / MANIFEST, _manifest(step, run, entries), torn="checkpoint.torn")
         crashpoint("checkpoint.manifest_written")
         fsops.sync_directory(temporary)
         crashpoint("checkpoint.directory_synced")
@@ -131,8 +135,8 @@ def _check_keys(value: Any, where: str) -> None:
             _check_keys(inner, f"{where}[]")
 
 
-def _manifest(step: int, entries: Mapping[str, Any]) -> bytes:
-    content = {"schema": SCHEMA, "step": step, "files": dict(sorted(entries.items()))}
+def _manifest(step: int, run: str | None, entries: Mapping[str, Any]) -> bytes:
+    content = {"schema": SCHEMA, "step": step, "run": run, "files": dict(sorted(entries.items()))}
     return _render({**content, "sha256": _seal(content)})
 
 
@@ -165,13 +169,17 @@ def _commit(root: Path, temporary: Path, final: Path, step: int) -> None:
         raise
 
 
-def load_newest(root: Path) -> Loaded | None:
+def load_newest(root: Path, run: str | None = None) -> Loaded | None:
     """The newest whole checkpoint, or None when there is none. Broken ones are set aside with a message.
 
     The caller holds the lock of the run directory: what a killed writer left is cleared away here.
 
+    Args:
+        root: the folder of the checkpoints.
+        run: the id of the run that goes on; None takes those of any run.
+
     Raises:
-        RunError: the newest one was written by a version with another format.
+        RunError: the newest one is of another run, or was written by a version with another format.
         OSError: the disk could not be read for a reason that is no damage (permissions, too many open files).
     """
     if not root.is_dir():
@@ -187,6 +195,11 @@ def load_newest(root: Path) -> Loaded | None:
             set_aside(directory, aside)
             print(f"checkpoint {directory} is damaged ({error}); set aside as {aside.name}", file=sys.stderr)
             continue
+        if None not in (run, found.run) and found.run != run:
+            raise RunError(
+                f"checkpoint {str(directory)!r} is of another run ({found.run}; this one is {run}): take it away and "
+                "resume, or begin a run from it with --init-adapter and a new --run-dir"
+            )
         crashpoint("load.read")
         return found
     return None
@@ -212,7 +225,8 @@ def read(directory: Path) -> Loaded:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Damaged(f"{type(error).__name__}: {error}") from None
-    return Loaded(arrays, state, {name: data for name, data in contents.items() if name not in groups})
+    files = {name: data for name, data in contents.items() if name not in groups}
+    return Loaded(arrays, state, files, manifest.get("run"))
 
 
 def _read_manifest(directory: Path) -> dict[str, Any]:

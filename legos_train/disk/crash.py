@@ -15,6 +15,7 @@ EXIT_CODE = 137
 STORAGE_POINTS = (
     # the run directory and its small files, each replaced in one step
     *("run.locked", "run.swept"),
+    *("identity.torn", "identity.written", "identity.renamed"),
     *("config.torn", "config.written", "config.renamed", "start.torn", "start.written", "start.renamed"),
     *("report.torn", "report.written", "report.renamed", "result.torn", "result.written", "result.renamed"),
     *("file.torn", "file.written", "file.renamed"),

@@ -219,7 +219,13 @@ def _exchange(one: str, other: str) -> bool:
     raise OSError(code, os.strerror(code), one)
 
 
-_POINTS = {"config.toml": "config", "start.json": "start", "report.html": "report", "result.json": "result"}
+_POINTS = {
+    "run.json": "identity",
+    "config.toml": "config",
+    "start.json": "start",
+    "report.html": "report",
+    "result.json": "result",
+}
 
 
 _REMEDIES = {

@@ -19,6 +19,7 @@ import numpy as np
 from legos_train.disk import fsops
 from legos_train.disk.crash import crashpoint
 from legos_train.disk.fsops import write_bytes
+from legos_train.errors import RunError
 
 
 class MetricsFile:
@@ -28,13 +29,16 @@ class MetricsFile:
         resumed_from: the step of the checkpoint that the run goes on from; rows of later steps are cut off, and the
             first row written says `resumed_from`. None for a run from the start: all rows are cut off.
         marks: off, no row says `resumed_from`.
+        run: the id of the run, which every row says.
 
     Raises:
+        RunError: a row is of another run.
         OSError: the file cannot be read or written; it is as it was.
     """
 
-    def __init__(self, path: Path, resumed_from: int | None, *, marks: bool = True):
+    def __init__(self, path: Path, resumed_from: int | None, *, marks: bool = True, run: str | None = None):
         self.path, self._resumed_from = path, resumed_from if marks else None
+        self._run = run
         if path.exists():
             self._cut(-1 if resumed_from is None else resumed_from)
         self._file = fsops.open_append(path)
@@ -48,6 +52,11 @@ class MetricsFile:
             row = _row(line)
             if row is None:
                 unreadable += line.endswith(b"\n")  # a last line without its end is what a crash leaves
+            elif None not in (self._run, row.get("run")) and row["run"] != self._run:
+                raise RunError(
+                    f"{self.path} has rows of another run ({row['run']}; this one is {self._run}): take the file away, "
+                    "or give another --run-dir"
+                )
             elif row["step"] <= step:
                 kept.append(line)
         if unreadable:
@@ -70,7 +79,7 @@ class MetricsFile:
         Raises:
             OSError: the row could not be written; the file ends with the one before it.
         """
-        row = dict(record)
+        row = dict(record) if self._run is None else {**record, "run": self._run}
         if self._resumed_from is not None:
             row["resumed_from"] = self._resumed_from
         data = (as_json(row) + "\n").encode()

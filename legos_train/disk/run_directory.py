@@ -1,10 +1,12 @@
-"""The run directory: who owns it, its small files, and what an error of the file system means for the user."""
+"""The run directory: who owns it, which run it holds, and its small files."""
 
 from __future__ import annotations
 
+import difflib
 import fcntl
 import json
 import re
+import secrets
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -14,27 +16,70 @@ from legos_train.disk import fsops
 from legos_train.disk.crash import crashpoint
 from legos_train.errors import RunError
 
+IDENTITY, CONFIG = "run.json", "config.toml"
 _LEFT_BEHIND = re.compile(r"\.tmp-\d+-.+")
+_OF_A_RUN = ("checkpoints", "metrics.jsonl", "rollouts.jsonl", "start.json", "result.json")
+_REMEDIES = {
+    IDENTITY: "The manifests of the run's checkpoints and the rows of its metrics.jsonl have the id as `run`",
+    "start.json": "Remove it: --resume goes on without what was measured before the first step",
+    "result.json": "Remove it: --resume then writes it again from the last checkpoint",
+}
+_ID = re.compile(r"[0-9a-f]{12}")
+
+
+def new_run_id() -> str:
+    """A name that no other run has: twelve hexadecimal digits. Manifests, metrics and adapters of a run carry it."""
+    return secrets.token_hex(6)
 
 
 class RunDirectory:
     """`runs/NAME`, owned by one process at a time.
 
-    Holds `config.toml`, `metrics.jsonl`, `checkpoints/step_N/`, `adapter/`, `last/`, `best/`, `report.html`.
+    Holds `run.json`, `config.toml`, `metrics.jsonl`, `checkpoints/step_N/`, `adapter/`, `last/`, `best/`,
+    `report.html`.
+
+    Args:
+        path: the directory.
+        run_id: of a run whose own directory is elsewhere, on another rank.
+
+    Attributes:
+        id: the id of the run, once the directory is entered: that of `run.json`, or a new one.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, run_id: str | None = None):
         self.path = path
+        self.id = run_id or new_run_id()
         self._lock: IO[str] | None = None
         self._made = False
 
     @property
     def started(self) -> bool:
-        return (self.path / "config.toml").exists()
+        return (self.path / CONFIG).exists()
+
+    @property
+    def left(self) -> list[str]:
+        """What is there of a run, config.toml aside."""
+        return [name for name in _OF_A_RUN if (self.path / name).exists()]
 
     @property
     def finished(self) -> bool:
         return (self.path / "result.json").exists()
+
+    def check_resumable(self) -> None:
+        """Makes sure that there is a run to go on with.
+
+        Raises:
+            RunError: there is none; the message names the nearest directory that has one.
+        """
+        if self.started:
+            return
+        if left := self.left:
+            raise RunError(f"cannot resume {str(self.path)!r}: it has {left[0]} but no {CONFIG}; put that back")
+        roots = {self.path.parent, Path("runs")}
+        runs = [str(found.parent) for root in sorted(roots) for found in root.glob(f"*/{CONFIG}")]
+        near = difflib.get_close_matches(str(self.path), runs, 1, cutoff=0.0)
+        hint = f"the nearest is --run-dir {near[0]}" if near else f"and {str(self.path.parent)!r} has none either"
+        raise RunError(f"cannot resume {str(self.path)!r}: it holds no run; {hint}. Without --resume a new run begins")
 
     def __enter__(self) -> RunDirectory:
         try:
@@ -54,7 +99,9 @@ class RunDirectory:
         crashpoint("run.locked")
         try:
             self._sweep()
-        except OSError:
+            if (self.path / IDENTITY).exists():
+                self.id = self._read_id()
+        except (OSError, RunError):
             self._lock.close()
             raise
         return self
@@ -66,6 +113,21 @@ class RunDirectory:
                 fsops.unlink(self.path / name)
         crashpoint("run.swept")
 
+    def _read_id(self) -> str:
+        found = self.read_json(IDENTITY).get("id")
+        if not isinstance(found, str) or not _ID.fullmatch(found):
+            raise RunError(
+                f"{str(self.path / IDENTITY)!r} must give the run's id, twelve hexadecimal digits; got {found!r}. "
+                f"{_REMEDIES[IDENTITY]}"
+            )
+        return found
+
+    def begin(self, config: str) -> None:
+        """From here on the directory holds a run, whose settings are the text `config`."""
+        if not (self.path / IDENTITY).exists():
+            self.write_json(IDENTITY, {"id": self.id})
+        fsops.write_text(self.path / CONFIG, config)
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if error is not None and self._made:
             with suppress(OSError):  # a run that never began leaves nothing behind; the first error says more
@@ -74,6 +136,20 @@ class RunDirectory:
                     self.path.rmdir()
         if self._lock is not None:
             self._lock.close()
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """One of the directory's small files.
+
+        Raises:
+            RunError: it is no JSON object.
+        """
+        try:
+            found = json.loads((self.path / name).read_text())
+            if not isinstance(found, dict):
+                raise ValueError(f"it holds a {type(found).__name__}, not an object")
+        except (ValueError, RecursionError) as error:
+            raise RunError(f"{str(self.path / name)!r} cannot be read: {error}. {_REMEDIES[name]}") from None
+        return found
 
     def write_json(self, name: str, value: Any) -> None:
         fsops.write_text(self.path / name, json.dumps(value, indent=2) + "\n")

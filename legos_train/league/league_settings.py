@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from legos_train.league.modes import MODES
+from legos_train.players.actors import checked_word
 from legos_train.settings import Section
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class LeagueSettings(Section):
     mode: LeagueMode = "mirror"
     """`mirror`: itself in all seats. `fsp`: uniform over snapshots of itself; `pfsp`: weighted by how hard they are;
     `psro`: the meta-Nash of the payoff matrix; `fixed`: only `opponents`."""
-    opponents: tuple[str, ...] = ()
+    opponents: tuple[Annotated[str, AfterValidator(checked_word)], ...] = ()
     """Players beside the snapshots: `random`, `optimal`, `scripted:NAME`, `base`, a run directory, an endpoint."""
     latest: float = Field(0.2, ge=0, le=1)
     """Share of episodes against the latest policy, by mirror play."""

@@ -91,5 +91,12 @@ class Result:
 
     @classmethod
     def from_kept(cls, path: Path, kept: Mapping[str, Any]) -> Result:
-        """The opposite of `kept`."""
-        return cls(path, **kept)
+        """The opposite of `kept`.
+
+        Raises:
+            TypeError: it is something else.
+        """
+        result = cls(path, **kept)
+        if not isinstance(result.steps, int):
+            raise TypeError(f"its steps are {result.steps!r}")
+        return result

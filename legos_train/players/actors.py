@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from legos_envs import Policy
+from legos_train.players.chat_api import checked_word
 
 POLICY, BASE, LEAGUE = "policy", "base", "league:"
 TOKENS = 1024
@@ -53,6 +54,9 @@ class Actor:
                 f"the model of actor {self.role!r} must be a word or a function from Decision to text, "
                 f"got {type(self.model).__name__}"
             )
+
+        if isinstance(self.model, str):
+            checked_word(self.model)
 
     @property
     def player(self) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from inference.address import OWN_KEY, Address, SecretError, has_secret
 from inference.client import BadAnswer
 
 LONG_PROMPT = re.compile(
@@ -22,7 +23,6 @@ ROOM = (
     ),
 )
 KEYS = {"api.openai.com": "OPENAI_API_KEY", "openrouter.ai": "OPENROUTER_API_KEY"}
-OWN_KEY = "LEGOS_API_KEY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +42,34 @@ class Reply(str):
 
 
 def split(spec: str) -> tuple[str, str]:
-    """URL without a last slash, and model. ValueError when the spec is none; a password in it is not repeated."""
+    """URL without a last slash, and model. SecretError when the spec is none."""
     url, mark, model = spec.partition("#")
-    example = "write it as http://127.0.0.1:8000/v1#MODEL"
-    try:
-        parts = urlsplit(url)
-        port_fine = parts.port is None or parts.port > 0
-    except ValueError:
-        port_fine = False
-    if not port_fine or parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-        raise ValueError(f"this endpoint's URL cannot be read; {example}")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError(f"an endpoint's URL holds no user name or password; set {OWN_KEY} instead")
+    example = "http://127.0.0.1:8000/v1#MODEL"
+    if has_secret(f"#{model}"):
+        raise SecretError(f"what follows the # of an endpoint is its model, and no key; set {OWN_KEY} instead")
+    address = Address.parse(url, example, f"the environment variable {key_name(url)}")
     if not mark or not model.strip():
-        raise ValueError(f"the endpoint {url} names no model; {example}")
-    return url.rstrip("/") + ("" if parts.path.strip("/") else "/v1"), model.strip()
+        raise ValueError(f"the endpoint {address} names no model; write it as {example}")
+    return str(address) + ("" if address.path else "/v1"), model.strip()
+
+
+def is_endpoint(word: str) -> bool:
+    """Whether a word names an endpoint, or means to."""
+    return "://" in word
+
+
+def checked_word(word: str) -> str:
+    """A word for a player, as it is.
+
+    Raises:
+        SecretError: a user name, a password or a key stands in it, or it is an address that cannot be read.
+        ValueError: it is the address of an endpoint and names no model.
+    """
+    if is_endpoint(word):
+        split(word)
+    elif has_secret(word):
+        raise SecretError(f"a key has no place in the name of a policy: set the environment variable {OWN_KEY}")
+    return word
 
 
 def too_long(said: str) -> int | None:
@@ -71,7 +84,8 @@ def too_long(said: str) -> int | None:
 
 def key_name(url: str) -> str:
     """The environment variable that holds the key of an endpoint."""
-    return KEYS.get(urlsplit(url).hostname or "", OWN_KEY)
+    host = re.match(r"https?://(?:[^/]*@)?([\w.-]+)", url, re.IGNORECASE)
+    return KEYS.get(host[1].lower(), OWN_KEY) if host else OWN_KEY
 
 
 def key_for(url: str) -> str | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pettingzoo import AECEnv
 
 from inference import BUNDLED
+from inference.address import KEY_PLACE, SECRET_NAME
 from inference.thoughts import THINKING
 from legos_envs import Policy, policies
 from legos_train.errors import PolicyError
@@ -20,6 +21,7 @@ from legos_train.errors import PolicyError
 if TYPE_CHECKING:
     from legos_train.players.endpoint import Endpoint
 from legos_train.players.actors import TOKENS, default_tokens
+from legos_train.players.chat_api import checked_word, is_endpoint
 from legos_train.players.player import ModelPlayer
 
 CODE_POLICIES = ("random", "optimal", "human", "scripted")
@@ -68,6 +70,8 @@ class Cast:
         connections: int = 32,
         body: Mapping[str, Any] | None = None,
     ):
+        if given := [name for name in body or () if SECRET_NAME.fullmatch(name)]:
+            raise PolicyError(f"the field {given[0]!r} would be kept with the results: a key goes into {KEY_PLACE}")
         self.env = env
         self.temperature, self.max_tokens, self.renderer, self.system = temperature, max_tokens, renderer, system
         self.thinking, self.thinking_tokens, self.ask = thinking, thinking_tokens, ask
@@ -89,6 +93,7 @@ class Cast:
         Raises:
             PolicyError: there is no such policy, or it does not fit the env.
         """
+        _check(spec)
         if is_code(spec):
             try:
                 return policies.make_policy(spec, self.env if env is None else env)
@@ -107,6 +112,7 @@ class Cast:
         Raises:
             PolicyError: there is no such policy.
         """
+        _check(spec)
         if is_code(spec):
             return {}
         warmth = self.temperature if temperature is None else temperature
@@ -193,14 +199,16 @@ class Cast:
         self._endpoints, self._engines, self._models = {}, {}, {}
 
 
+def _check(spec: str) -> None:
+    try:
+        checked_word(spec)
+    except ValueError as error:
+        raise PolicyError(str(error)) from None
+
+
 def is_code(spec: str) -> bool:
     """Whether a word names a policy without a model."""
     return spec.partition(":")[0] in CODE_POLICIES and (":" in spec) == spec.startswith("scripted:")
-
-
-def is_endpoint(spec: str) -> bool:
-    """Whether a word names an endpoint."""
-    return spec.startswith(("http://", "https://"))
 
 
 def locate(spec: str) -> tuple[str, Path | None]:

@@ -10,6 +10,7 @@ from inference.forward import fastblas
 from legos_train.arena import Arena, EnvSlot, actor_of, make_sampler
 from legos_train.config import TrainConfig
 from legos_train.credit import CreditAssigner, PerEnv, PerRole
+from legos_train.disk import new_run_id
 from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer, courses_of, followed
 from legos_train.league import League, sides_of
@@ -30,6 +31,7 @@ def build(
     *,
     backend: TrainerBackend | None = None,
     fresh: bool = True,
+    run_id: str | None = None,
 ) -> Parts:
     """All parts of a run.
 
@@ -39,6 +41,7 @@ def build(
         world: all ranks, when there are several.
         backend: holds the weights; by default MLX in this process.
         fresh: off where a checkpoint will be loaded: runs that this one began from are not looked for again.
+        run_id: the id of the run's directory; by default a new one.
 
     Raises:
         ConfigError: the settings do not fit the envs, the model, the backend or each other.
@@ -81,6 +84,7 @@ def build(
         sync.generator = arena.generator = generator(remote_engine(config, tokenizer, backend.vocabulary))
     parts = Parts(
         config=config,
+        run_id=run_id or new_run_id(),
         arena=arena,
         base=model,
         engine=engine,

@@ -28,7 +28,7 @@ def finish(trainer: Trainer, run: RunDirectory, first: Mapping[str, float], seco
     published, why = verdict.better_weights(tables, parts.measurer.key(last))
     against = _against_past(parts, published, tables[published])
     weights = {"last": backend.snapshot(step), **({"average": backend.average(step)} if average else {})}
-    facts = {"env": config.title, "base_model": config.model, "step": step}
+    facts = {"env": config.title, "base_model": config.model, "step": step, "run": run.id}
     for name, snapshot in weights.items():
         backend.write(snapshot, run.path / name, {**facts, "weights": name})
     best: dict[str, float] = {}

@@ -63,14 +63,14 @@ def train(
         arena: actors and envs of the run; without one, or without envs in it, those of the config. A config given here
             instead is taken as `config`.
         config: the run; without a `run_dir` a new directory below `runs/` is made.
-        resume: go on from the newest checkpoint of `run_dir`; from the start when there is none. A finished run goes on
-            when the config has more steps than it had; else there is nothing to do.
+        resume: go on from the newest checkpoint of the run in `run_dir`; from the start when it has none. A finished
+            run goes on when the config has more steps than it had; else there is nothing to do.
         quiet: print nothing.
         on_step: called with every metrics record.
         watch: a port of this machine (0: any) on which a browser sees the run's episodes as they are written.
 
     Raises:
-        RunError: the run directory is in use, or holds another run.
+        RunError: the run directory is in use, or holds another run, or none to go on with.
         TrainingError: training would have been for nothing; the message says why (NothingToLearn: and what to change).
         Stopped: SIGINT or SIGTERM came; the checkpoint of the last whole step is written, and the result so far told.
     """
@@ -95,14 +95,22 @@ def train(
 def _begin(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Result:
     """The run of a process on its own, or of rank 0, with its directory."""
     path = config.run_dir or new_run_directory(Path("runs"), config.title, config.model, config.seed)
-    with RunDirectory(path) as run:
+    directory = RunDirectory(path)
+    if options.resume:
+        directory.check_resumable()
+    with directory as run:
         if run.started and not options.resume:
             raise RunError(f"{str(path)!r} already holds a run; --resume goes on with it, or give another --run-dir")
+        if not run.started and run.left:
+            raise RunError(
+                f"{str(path)!r} has {' and '.join(run.left)} of a run whose config.toml is gone: give another "
+                "--run-dir, or put config.toml back and --resume"
+            )
         if run.started:
             _check_same(config, TrainConfig.load(path / "config.toml"))
         finished = _finished(run, config)
         if options.world is not None:
-            options.world.share(json.dumps({"path": str(path), "finished": finished}).encode())
+            options.world.share(json.dumps({"path": str(path), "finished": finished, "run": run.id}).encode())
             if not finished:
                 _agree(config, options.world)
         if finished:
@@ -131,7 +139,7 @@ def _follow(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Re
     _agree(config, options.world)
     config = config.model_copy(update={"logs": sections.LogSettings(rollouts=0)})
     with tempfile.TemporaryDirectory(prefix="legos-rank-") as folder, Stopping(quiet=True) as stopping:
-        with RunDirectory(Path(folder)) as run, stopping.cleared():
+        with RunDirectory(Path(folder), told["run"]) as run, stopping.cleared():
             result = _run(config, arena, run, replace(options, quiet=True, watch=None), stopping)
         return replace(result, run_dir=path)
 
@@ -149,7 +157,7 @@ def _run(
     parts = trainer.parts
     try:
         # A directory holds a run from here on: not before, so that a start with a wrong setting can be tried again.
-        fsops.write_text(run.path / "config.toml", to_toml(config.model_copy(update={"run_dir": None})))
+        run.begin(to_toml(config.model_copy(update={"run_dir": None})))
         if run.finished:  # and is asked for more steps
             fsops.unlink(run.path / "result.json")
         stopping.check()
@@ -199,7 +207,7 @@ def _trainer(config: TrainConfig, arena: Arena | None, run: RunDirectory, option
     """The trainer as it goes on, and how many steps it has done."""
     root = run.path / "checkpoints"
     if options.resume and root.is_dir() and checkpoint.steps(root):
-        trainer = Trainer(build(config, arena, options.world, fresh=False))
+        trainer = Trainer(build(config, arena, options.world, fresh=False, run_id=run.id))
         try:
             if start := state.restore(trainer.parts, root):
                 return trainer, start
@@ -207,8 +215,8 @@ def _trainer(config: TrainConfig, arena: Arena | None, run: RunDirectory, option
             trainer.parts.close()
             raise
         trainer.parts.close()  # every checkpoint is damaged: from the beginning, with what it began from
-        return Trainer(build(config, arena, options.world)), 0
-    trainer = Trainer(build(config, arena, options.world))
+        return Trainer(build(config, arena, options.world, run_id=run.id)), 0
+    trainer = Trainer(build(config, arena, options.world, run_id=run.id))
     return trainer, state.restore(trainer.parts, root) if options.resume else 0
 
 
@@ -216,7 +224,9 @@ def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Pr
     """What the policy was worth before the first step; measured once and kept in the run directory."""
     path = run.path / "start.json"
     if path.exists():
-        kept: dict[str, float] = json.loads(path.read_text())
+        kept = run.read_json("start.json")
+        if wrong := {name: value for name, value in kept.items() if not isinstance(value, int | float)}:
+            raise RunError(f"{str(path)!r} must hold numbers, got {wrong}. Remove it: --resume goes on without it")
         return kept
     if start:
         return {}
@@ -231,8 +241,13 @@ def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Pr
 
 
 def _read_result(path: Path) -> Result:
-    data = json.loads((path / "result.json").read_text())
-    return Result.from_kept(path, data)
+    kept = RunDirectory(path).read_json("result.json")
+    try:
+        return Result.from_kept(path, kept)
+    except TypeError as error:
+        raise RunError(
+            f"{str(path / 'result.json')!r} is no result of a run ({error}). Remove it: --resume writes it again"
+        ) from None
 
 
 def _check_same(new: TrainConfig, old: TrainConfig) -> None:

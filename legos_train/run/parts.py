@@ -41,6 +41,7 @@ class Parts:
     """One run in parts.
 
     Attributes:
+        run_id: the id of the run, that of its `RunDirectory`; adapters published elsewhere carry it.
         base: the base model, for engines beside `engine` over the same weights.
         engine: measures, and plays unless episodes come from elsewhere.
         sync: gives new weights to whatever plays.
@@ -53,6 +54,7 @@ class Parts:
     """
 
     config: TrainConfig
+    run_id: str
     arena: Arena
     base: Any
     engine: Engine

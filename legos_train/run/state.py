@@ -27,11 +27,12 @@ class Held:
     tensors: dict[str, Any]
     state: dict[str, Any]
     replay: ReplayBuffer
+    run_id: str
 
     def write(self, root: Path, keep: int) -> None:
         """Writes `root/step_N`, and leaves so many checkpoints there."""
         files = {"replay.jsonl": self.replay.dump()}
-        checkpoint.save(root, self.step, self.tensors, self.state, keep, files=files)
+        checkpoint.save(root, self.step, self.tensors, self.state, keep, files=files, run=self.run_id)
 
 
 def hold(parts: Parts) -> Held | None:
@@ -39,7 +40,7 @@ def hold(parts: Parts) -> Held | None:
     if parts.world is not None and parts.world.rank:
         return None
     tensors, state = _state(parts)
-    return Held(parts.learner.step, tensors, copy.deepcopy(state), parts.replay.held())
+    return Held(parts.learner.step, tensors, copy.deepcopy(state), parts.replay.held(), parts.run_id)
 
 
 def save(parts: Parts, root: Path) -> None:
@@ -71,7 +72,7 @@ def _state(parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def restore(parts: Parts, root: Path) -> int:
     """Comes back to the newest whole checkpoint, on all ranks; returns its step, 0 when there is none."""
-    loaded = None if parts.world is not None and parts.world.rank else checkpoint.load_newest(root)
+    loaded = None if parts.world is not None and parts.world.rank else checkpoint.load_newest(root, parts.run_id)
     if parts.world is not None:
         loaded = shared_checkpoint(parts.world, loaded)
     if loaded is None:

@@ -49,7 +49,7 @@ class Steps:
         self.stopping, self.progress, self.on_step = stopping, progress, on_step
         at, parts = start or None, trainer.parts
         self._rows, self._log = (
-            MetricsFile(run.path / "metrics.jsonl", at),
+            MetricsFile(run.path / "metrics.jsonl", at, run=run.id),
             RolloutLog(run.path, at, trainer.config.logs, parts.renderer),
         )
         self._past = past_steps(trainer.config.steps) if parts.measurer.contests else []

@@ -224,7 +224,8 @@ def test_keys_go_to_their_own_host_only_and_into_no_message(monkeypatch: pytest.
         ("http://user:pw@h/v1#m", "no user name"),
         ("ftp://h#m", "cannot be read"),
         ("http://h:99999/v1#m", "cannot be read"),
-        ("http://h/v1?key=1#m", "cannot be read"),
+        ("http://h/v1?key=1#m", "password or key"),
+        ("http://h/v1?q=1#m", "cannot be read"),
     ],
 )
 def test_wrong_specs_are_explained(spec: str, said: str) -> None:

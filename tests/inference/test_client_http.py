@@ -352,7 +352,7 @@ def test_keys_that_cannot_be_sent_are_refused_without_telling_them(key: Any) -> 
     ],
 )
 def test_addresses_that_are_none(url: Any) -> None:
-    with pytest.raises(ValueError, match="url must be such as"):
+    with pytest.raises(ValueError, match="this address cannot be read"):
         HttpClient(url)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from legos_train.disk import MetricsFile, RunDirectory, checkpoint, crash, fsops, save_adapter
+from legos_train.disk import MetricsFile, RunDirectory, checkpoint, crash, fsops, run_directory, save_adapter
 from legos_train.disk.fsops import write_text
 
 STEPS, EVERY = 6, 2
@@ -30,10 +30,10 @@ def weights(step: int) -> dict[str, mx.array]:
     return {"a": mx.arange(6).astype(mx.float32) * step, "b": mx.array([step]).astype(mx.bfloat16)}
 
 
-def keep(path: Path, step: int, draft: bool = False) -> None:
+def keep(path: Path, run: str, step: int, draft: bool = False) -> None:
     arrays = {"adapter": weights(step), f"league_step_{step}": weights(step - 1)}
     files = {"store.sqlite": b"rows" * step}
-    checkpoint.save(path / "checkpoints", step, arrays, {"step": step, "draft": draft}, 2, files=files)
+    checkpoint.save(path / "checkpoints", step, arrays, {"step": step, "draft": draft}, 2, files=files, run=run)
 
 
 def run(path: Path) -> None:
@@ -41,14 +41,14 @@ def run(path: Path) -> None:
     with RunDirectory(path) as directory:
         if directory.finished:
             return
-        write_text(path / "config.toml", "steps = 6\n")
-        found = checkpoint.load_newest(path / "checkpoints")
+        directory.begin("steps = 6\n")
+        found = checkpoint.load_newest(path / "checkpoints", directory.id)
         start = found.state["step"] if found else 0
         if found is None:
             directory.write_json("start.json", {"nash_conv": 1.0})
-        rows = MetricsFile(path / "metrics.jsonl", start or None)
+        rows = MetricsFile(path / "metrics.jsonl", start or None, run=directory.id)
         if found and found.state["draft"]:
-            keep(path, start)
+            keep(path, directory.id, start)
         for step in range(start + 1, STEPS + 1):
             rows.write({"step": step, "reward": step / 7})
             if step % EVERY:
@@ -56,8 +56,8 @@ def run(path: Path) -> None:
             save_adapter(path / "last", weights(step), {"step": step})
             rows.sync()
             if step == 4:
-                keep(path, step, draft=True)
-            keep(path, step)
+                keep(path, directory.id, step, draft=True)
+            keep(path, directory.id, step)
         rows.close()
         save_adapter(path / "adapter", weights(99), {"step": 99})
         write_text(path / "report.html", "<p>done</p>\n")
@@ -176,6 +176,7 @@ def case(folder: Path, point: str, number: int, reference: dict[str, str]) -> tu
 
 def main(folder: Path, passes: int) -> dict[str, Any]:
     fsops.gate = no_sync
+    run_directory.new_run_id = lambda: "0123456789ab"  # one for all, so that they leave the same bytes
     assert killed_at(folder / "reference", None) == 0
     reference = contents(folder / "reference")
     reached: dict[str, int] = {}

@@ -72,7 +72,7 @@ def config(**changes: Any) -> Any:
 
 
 def trainer_on(kind: type[MLXBackend], settings: Any) -> Trainer:
-    return Trainer(build(settings, backend=kind(load(settings.model)[0], settings)))
+    return Trainer(build(settings, backend=kind(load(settings.model)[0], settings), run_id="0123456789ab"))
 
 
 def test_references_are_all_that_leaves_a_backend(tmp_path: Path) -> None:

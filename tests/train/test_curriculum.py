@@ -370,7 +370,8 @@ def test_a_run_comes_back_to_its_store(tmp_path):
         weights = {name: np.asarray(w).tobytes() for name, w in trainer.parts.backend.policy.trainable().items()}
         return record["curriculum"], record["reward"], trainer.parts.arena.stores[STORE].dump(), weights
 
-    first, second = Trainer(build(config)), Trainer(build(config))
+    first = Trainer(build(config))
+    second = Trainer(build(config, run_id=first.parts.run_id))
     try:
         assert first.step()["curriculum"]["tried"] > 0
         first.step()

@@ -14,9 +14,10 @@ import mlx.core as mx
 import pytest
 
 from legos_train import train
+from legos_train.config import to_toml
 from legos_train.disk import RunDirectory, checkpoint
 from legos_train.errors import RunError
-from tests.train.helpers import digest, small
+from tests.train.helpers import digest, identify, small
 
 RUN = [
     sys.executable,
@@ -39,6 +40,8 @@ def lines(path: Path) -> list[dict]:
 
 def test_ten_steps_equal_three_and_a_kill_and_seven(tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
+    identify(whole)
+    identify(broken)
     subprocess.run([*RUN, "--run-dir", str(whole)], check=True, capture_output=True, timeout=200)
     process = subprocess.Popen([*RUN, "--run-dir", str(broken)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
@@ -71,6 +74,8 @@ def test_ten_steps_equal_three_and_a_kill_and_seven(tmp_path: Path) -> None:
 
 def test_resume_before_any_checkpoint_starts_at_zero_and_a_finished_run_stays_as_it_is(tmp_path: Path, capsys) -> None:
     config = small(tmp_path / "run")
+    with RunDirectory(tmp_path / "run") as run:
+        run.begin(to_toml(config))
     train(config, resume=True)
     assert "no checkpoint to resume from: the run begins at step 0" in capsys.readouterr().out
     seen = {path: digest(path) for path in (tmp_path / "run").rglob("*") if path.is_file()}

@@ -117,7 +117,7 @@ def test_an_injected_league_survives_a_resume(tmp_path: Path) -> None:
         after = trainer.step()
     finally:
         trainer.parts.close()
-    again = Trainer(build(config))
+    again = Trainer(build(config, run_id=trainer.parts.run_id))
     try:
         assert state.restore(again.parts, tmp_path / "checkpoints") == 1
         assert again.parts.league is not None and again.parts.league.settings == trainer.parts.league.settings

@@ -1,0 +1,86 @@
+"""Where an API is: one type for every place that takes an address. A secret in it is refused, and never repeated.
+
+Keys are given by the name of an environment variable only: whatever stands in a setting ends up in files and logs.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+OWN_KEY = "LEGOS_API_KEY"
+KEY_PLACE, EXAMPLE = f"the environment variable {OWN_KEY}", "http://127.0.0.1:8000"
+_NAMES = "key|token|secret|pass|pwd|sig|auth|credential"
+_IN_ADDRESSES = (
+    (r"(\w+://)[^\s\"']*@", r"\1***@"),  # user and password, which may hold a slash
+    (r"(?<![\w/:@*])[^\s/:@=]+:[^\s/@=]+@(?=[\w\[])", "***@"),  # the same without a scheme
+    (rf"([?&#;][^=&\s]*(?:{_NAMES})[^=&\s]*=)[^&\s]+", r"\1***"),
+)
+_IN_TEXTS = (
+    (r"\b((?:api[-_]?key|token|secret|password|passwd)[\"']?\s*[:=]\s*[\"']?)[^\s\"',;&*]+", r"\1***"),
+    (r"\b(bearer|basic)(\s+)[^\s\"',;]+", r"\1\2***"),
+    (r"\b(?:sk-|hf_|gh[pousr]_|github_pat_|glpat-|xox[abpr]-|AKIA)[\w-]{8,}", "***"),  # keys by their shape
+)
+HIDDEN = tuple((re.compile(pattern, re.IGNORECASE), left) for pattern, left in (*_IN_ADDRESSES, *_IN_TEXTS))
+"""What looks like a secret, and what is left of it."""
+SECRET_NAME = re.compile(r"(.*[_-])?(api[_-]?key|(access|auth)[_-]?token|password|passwd|credentials?)", re.IGNORECASE)
+"""What a field is called whose value is a secret."""
+_ADDRESS = re.compile(
+    r"(?P<origin>(?P<scheme>https?)://(?P<host>[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?)"
+    r"(?P<path>(?:/[\w.~%+=:,-]*)*)",
+    re.IGNORECASE | re.ASCII,
+)
+"""Narrow on purpose: what is read here in one way is read by no client in another."""
+
+
+class SecretError(ValueError):
+    """A value that holds a secret, or may hold one: the message says all of it that may be repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where an API is, such as http://127.0.0.1:8000/v1; as a text without a last slash."""
+
+    origin: str
+    scheme: str
+    host: str
+    path: str
+
+    @classmethod
+    def parse(cls, text: str, example: str = EXAMPLE, key: str = KEY_PLACE) -> Address:
+        """Reads an address.
+
+        Args:
+            text: the address, without query and fragment.
+            example: of such an address, for the message.
+            key: where a key belongs, for the message.
+
+        Raises:
+            SecretError: it is none, or holds a user name, a password or a key.
+        """
+        if isinstance(text, str) and has_secret(text):
+            raise SecretError(
+                "an address holds no user name, password or key, which would end up in files and logs: put it into "
+                f"{key}, and write the address as {example}"
+            )
+        found = _ADDRESS.fullmatch(text) if isinstance(text, str) else None
+        if found is None or not 0 < int(found["port"] or 1) < 1 << 16:
+            begins = re.match(r"(\w+://)?[\w.\[\]-]*(:\d+)?", text) if isinstance(text, str) else None
+            shown = repr(begins[0] if begins else text)  # what comes after may be a secret that looks like none
+            raise SecretError(f"this address cannot be read: {shown}...; write it as {example}, without a query")
+        return cls(found["origin"], found["scheme"].lower(), found["host"].lower(), found["path"].rstrip("/"))
+
+    def __str__(self) -> str:
+        return self.origin + self.path
+
+
+def has_secret(text: str) -> bool:
+    """Whether a word has a user name, a password or a key in it, as addresses have; prompts may speak of anything."""
+    return not re.search(r"\s", text) and any(pattern.search(text) for pattern, _ in HIDDEN[: len(_IN_ADDRESSES)])
+
+
+def hide_secrets(text: str) -> str:
+    """The text without what looks like a secret."""
+    for pattern, left in HIDDEN:
+        text = pattern.sub(left, text)
+    return text
