@@ -16,7 +16,7 @@ from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
 from inference.client.interface import ChatReply, Client, Message, ServerInfo, chat_options
 from inference.client.members import Endpoint, Members
 from inference.client.packing import PackedAdapter, check_name, pack
-from inference.client.publications import Publication
+from inference.client.publications import Mark, Publication
 from inference.client.retry import Retry
 from inference.types import Completion, InferenceError, PublishMode, Request
 
@@ -110,9 +110,12 @@ class Pool(Client):
 
         return await self.retry.run(attempt)
 
-    def _check_version(self, adapter: str | None, answer: Any, since: int) -> None:
-        if not self._published.plausible(adapter, answer.policy_version, since):
-            raise BadAnswer(f"version {answer.policy_version} of {adapter!r} answered, which is not current here")
+    def _check_version(self, adapter: str | None, answer: Any, since: Mark | None) -> None:
+        if not self._published.plausible(since, answer.policy_version, answer.adapter_digest):
+            raise BadAnswer(
+                f"version {answer.policy_version} of {adapter!r}, weights {answer.adapter_digest!r:.16}, answered, "
+                "which is not what was published here"
+            )
 
     async def _choose(self, session: str | None, tried: set[Endpoint]) -> Endpoint | None:
         """Who is asked next: the session's endpoint, else the least busy one. None when all were tried."""
@@ -182,12 +185,9 @@ class Pool(Client):
                     if error.status != 404:
                         raise
 
-            undo = self._published.drop(name)
-            try:
-                refusals = await self._members.everywhere(remove)
-            except BaseException:
-                undo()
-                raise
+            self._published.drop(name)  # and if nobody can be reached: who comes back lets go of it then
+            refusals = await self._members.everywhere(remove)
+            self._members.all_are_here()
         if refusals:
             raise RequestRefused(refusals[0].status, f"not all endpoints let go of {name!r}: {_joined(refusals)}")
         if not existed:
