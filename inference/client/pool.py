@@ -7,6 +7,7 @@ version that is current here, and an answer that does not gives a restarted serv
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -112,9 +113,10 @@ class Pool(Client):
 
     def _check_version(self, adapter: str | None, answer: Any, since: Mark | None) -> None:
         if not self._published.plausible(since, answer.policy_version, answer.adapter_digest):
+            weights = str(answer.adapter_digest)[:12]
             raise BadAnswer(
-                f"version {answer.policy_version} of {adapter!r}, weights {answer.adapter_digest!r:.16}, answered, "
-                "which is not what was published here"
+                f"version {answer.policy_version} of {adapter!r}, weights {weights}, answered, which is not what was "
+                "published here"
             )
 
     async def _choose(self, session: str | None, tried: set[Endpoint]) -> Endpoint | None:
@@ -192,6 +194,31 @@ class Pool(Client):
             raise RequestRefused(refusals[0].status, f"not all endpoints let go of {name!r}: {_joined(refusals)}")
         if not existed:
             raise RequestRefused(404, f"no adapter {name!r} is published")
+
+    async def expect(self, name: str, weights: Mapping[str, Any] | PackedAdapter, scale: float, version: int) -> str:
+        """As `publish`, for what another client publishes: answers under the name must come from these weights."""
+        new = Publication(pack(weights, scale), version)
+        self._published.put(check_name(name), new)
+        self._published.settle(name)
+        return new.packed.digest
+
+    async def forget(self, name: str) -> None:
+        """As `unpublish`, for what another client takes away."""
+        self._published.drop(name)
+        self._members.all_are_here()
+
+    async def clear(self, prefix: str) -> None:
+        """Take away every adapter whose name begins so, at every endpoint that answers; where that fails they stay."""
+
+        async def empty(client: Client) -> None:
+            with contextlib.suppress(InferenceError):
+                for name in (await client.info()).adapters:
+                    if name.startswith(prefix):
+                        await client.unpublish(name)
+
+        for name in [name for name, _ in self._published.items() if name.startswith(prefix)]:
+            self._published.drop(name)
+        await asyncio.gather(*(empty(endpoint.client) for endpoint in self._members.endpoints))
 
     async def info(self) -> ServerInfo:
         """What is served. Incompatible names the endpoint whose model differs, and in what."""
