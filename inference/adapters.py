@@ -165,6 +165,7 @@ class AdapterBank:
         self.max_rank = max_rank
         self.base = AdapterVersion(None, 0, "base", 0)
         self.shapes = linear_shapes(model)
+        self.dtype = narrowest(model)
         self.other = _other_layers(model)
         self._selection = _Selection(capacity=max(slots, 1))
         self._layers = {
@@ -181,23 +182,35 @@ class AdapterBank:
 
         Raises AdapterError when they do not fit or are not finite.
         """
-        pairs = check_adapter(self.shapes, weights, scale=scale, max_rank=self.max_rank, other=self.other)
+        pairs = check_adapter(
+            self.shapes, weights, scale=scale, max_rank=self.max_rank, other=self.other, dtype=self.dtype
+        )
         return PreparedAdapter(pairs, adapter_digest(weights, scale))
 
-    def install(self, name: str, prepared: PreparedAdapter, *, version: int) -> AdapterVersion:
-        """Put the weights in a free slot, make them the current version of the name, and return that version."""
+    def stage(self, name: str, prepared: PreparedAdapter, *, version: int) -> AdapterVersion:
+        """Put the weights in a free slot, where nobody finds them until `switch`; `discard` gives the slot back."""
         pairs = prepared.pairs
         slot = next(i for i in range(1, len(self._used) + 1) if i not in self._used)
-        adapter = AdapterVersion(name, version, prepared.digest, slot, rank=max(a.shape[1] for a, _ in pairs.values()))
+        rank = max(a.shape[1] for a, _ in pairs.values())
+        adapter = AdapterVersion(name, version, prepared.digest, slot, rank, current=False)
         for path, pair in pairs.items():
             self._layers[path].slots.weights[slot] = pair
         self._changed(slot)
         self._used[slot] = adapter
-        old = self._current.get(name)
-        self._current[name] = adapter
+        return adapter
+
+    def switch(self, adapter: AdapterVersion) -> None:
+        """Make a staged version the current one of its name."""
+        assert adapter.name is not None
+        old = self._current.get(adapter.name)
+        adapter.current = True
+        self._current[adapter.name] = adapter
         if old is not None:
             self._retire(old)
-        return adapter
+
+    def discard(self, adapter: AdapterVersion) -> None:
+        """Give up a staged version."""
+        self._free(adapter)
 
     def unpublish(self, name: str) -> None:
         """Take a name away; requests that run under it finish. KeyError when there is no such name."""
@@ -282,6 +295,13 @@ def linear_shapes(model: nn.Module) -> dict[str, tuple[int, int]]:
     return shapes
 
 
+def narrowest(model: nn.Module) -> mx.Dtype:
+    """float16 where some linear layer has it, else bfloat16, else float32: what an adapter must be finite in."""
+    layers = [m for m in model.modules() if isinstance(m, (nn.Linear, nn.QuantizedLinear))]
+    kinds = {(m.scales if isinstance(m, nn.QuantizedLinear) else m.weight).dtype for m in layers}
+    return next((kind for kind in (mx.float16, mx.bfloat16) if kind in kinds), mx.float32)
+
+
 def _other_layers(model: nn.Module) -> dict[str, str]:
     """Path -> what it is, for layers that mlx-lm can put LoRA on and the engine cannot."""
     kinds = {
@@ -306,8 +326,10 @@ def check_adapter(
     scale: float,
     max_rank: int,
     other: Mapping[str, str] | None = None,
+    dtype: mx.Dtype = mx.float32,
 ) -> Pairs:
-    """Pair up A and B per layer, check names, shapes, ranks and that all is finite, fold the scale into B, evaluate.
+    """Pair up A and B per layer, check names, shapes and ranks, fold the scale into B, evaluate, check that all is
+    finite, before and after.
 
     Args:
         shapes: what `linear_shapes` says of the model.
@@ -315,6 +337,7 @@ def check_adapter(
         scale: what the product of A and B is multiplied with.
         max_rank: highest rank accepted.
         other: layers of another kind, for the message.
+        dtype: the model's; what is finite in it is served.
 
     Raises:
         AdapterError: it names the first offending tensor.
@@ -333,6 +356,11 @@ def check_adapter(
     # New array objects: in-place changes to the caller's arrays must not reach what is being served.
     pairs = {p: (_served(weights[f"{p}.lora_a"], 1.0), _served(weights[f"{p}.lora_b"], scale)) for p in paths}
     mx.eval(pairs)
+    for path, (_, b) in pairs.items():
+        if not (_finite(b) and (dtype == mx.float32 or _finite(b.astype(dtype)))):
+            raise AdapterError(
+                f"{path}.lora_b times the scale {scale:g} has values too large for {dtype}; it is not published"
+            )
     return pairs
 
 
@@ -346,7 +374,8 @@ def _finite(weight: mx.array) -> bool:
 def _served(weight: mx.array, scale: float) -> mx.array:
     """A scaled copy; on a CPU in float32, since MLX's `gather_mm` has no other type there."""
     if weight.dtype == mx.float32:
-        return mx.array(np.asarray(weight) * np.float32(scale))
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at what came of it
+            return mx.array(np.asarray(weight) * np.float32(scale))
     return (weight.astype(mx.float32) if mx.default_device().type == mx.DeviceType.cpu else mx.array(weight)) * scale
 
 

@@ -8,9 +8,11 @@ import hashlib
 import importlib.resources
 import json
 import math
+import os
 import re
 import socket
 import sys
+import time
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from inference.forward import fastblas
 from inference.types import BUNDLED, AdapterError, ModelNotFound, UnsafeModel
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
+_TRIES, _SETTLED_NS = 50, 20_000_000
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken"]
 
@@ -266,7 +269,8 @@ def clone_structure(model: nn.Module) -> nn.Module:
 def read_adapter(path: str | Path, model: nn.Module | None = None, *, max_rank: int = 1024) -> AdapterWeights:
     """Read a LoRA adapter in mlx-lm's layout: adapters.safetensors and adapter_config.json in one directory.
 
-    With a model, names and shapes are checked against it. Raises AdapterError naming the file or tensor at fault.
+    With a model, names and shapes are checked against it. What is being written meanwhile is waited for. Raises
+    AdapterError naming the file or tensor at fault.
     """
     folder = Path(path)
     config_file, weight_file = folder / "adapter_config.json", folder / "adapters.safetensors"
@@ -274,9 +278,10 @@ def read_adapter(path: str | Path, model: nn.Module | None = None, *, max_rank: 
         if not file.is_file():
             raise AdapterError(f"no adapter at {folder}: {file.name} is missing (mlx-lm's layout is expected)")
     try:
-        config = json.loads(config_file.read_text(encoding="utf-8"))
-        weights: dict[str, mx.array] = dict(mx.load(str(weight_file)))  # type: ignore[arg-type]
-    except (OSError, ValueError, RuntimeError) as error:
+        text, body = _read_together(folder, (config_file.name, weight_file.name))
+        config = json.loads(text)
+        weights = adapter_tensors(body)
+    except (OSError, ValueError, RecursionError) as error:
         raise AdapterError(f"the adapter at {folder} is damaged: {error}") from error
     kind = config.get("fine_tune_type", "lora") if isinstance(config, dict) else None
     parameters = config.get("lora_parameters") if isinstance(config, dict) else None
@@ -294,6 +299,31 @@ def read_adapter(path: str | Path, model: nn.Module | None = None, *, max_rank: 
         if got != rank:
             raise AdapterError(f"{name} has rank {got}, but {config_file.name} says {rank}")
     return AdapterWeights(weights, float(scale), rank, config)
+
+
+def _read_together(folder: Path, names: tuple[str, ...]) -> list[bytes]:
+    """Files of one directory, as they were at one moment: also when another directory takes its name meanwhile."""
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for _ in range(_TRIES):
+            before = [_stamp(name, directory) for name in names]
+            found = []
+            for name in names:
+                with open(os.open(name, os.O_RDONLY, dir_fd=directory), "rb") as file:
+                    found.append(file.read())
+            # A file's time has steps of some milliseconds: two changes in one step look like one.
+            settled = all(not 0 <= time.time_ns() - changed < _SETTLED_NS for _, changed, _ in before)
+            if settled and before == [_stamp(name, directory) for name in names]:
+                return found
+            time.sleep(_SETTLED_NS / 1e9)
+    finally:
+        os.close(directory)
+    raise AdapterError(f"the adapter at {folder} is being written: it changed while it was read; try again")
+
+
+def _stamp(name: str, directory: int) -> tuple[int, int, int]:
+    found = os.stat(name, dir_fd=directory)
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def adapter_tensors(body: bytes) -> dict[str, mx.array]:

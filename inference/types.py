@@ -38,6 +38,10 @@ class AdapterError(InferenceError, ValueError):
     """Adapter weights that do not fit the model, are not finite, or cannot be read."""
 
 
+class VersionConflict(InferenceError, ValueError):
+    """A version of an adapter that is older than the last of its name, or was published with other weights."""
+
+
 class ContextOverflow(InferenceError, ValueError):
     """A prompt that leaves no room for a single new token."""
 
@@ -142,6 +146,7 @@ class Completion:
             changed it on the way it is the last one, and `token_versions` has each token's.
         cached_tokens: prompt tokens whose keys and values were not computed for this request.
         top_logprobs: per position the most likely (id, raw logprob) pairs, best first; None unless asked for.
+        adapter_digest: of the weights of `policy_version`; None for the base model.
     """
 
     request_id: int
@@ -156,6 +161,7 @@ class Completion:
     error: str | None = None
     top_logprobs: list[list[tuple[int, float]]] | None = None
     token_versions: list[int] | None = None
+    adapter_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

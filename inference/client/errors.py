@@ -26,7 +26,7 @@ class RequestRefused(InferenceError):
 
     Attributes:
         status: as over HTTP: 400 for what is out of range, 401 for a missing key, 404 for an adapter that is not
-            published, 500 when the engine failed on this request.
+            published, 409 for a version of one that came too late, 500 when the engine failed on this request.
     """
 
     def __init__(self, status: int, message: str) -> None:

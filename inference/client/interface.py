@@ -45,6 +45,7 @@ class ChatReply:
     prompt_ids: list[int]
     top_logprobs: list[list[tuple[int, float]]] | None = None
     token_versions: list[int] | None = None
+    adapter_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,8 @@ class Client(Protocol):
     ) -> str:
         """Make LoRA weights the current version of a name, as `Engine.publish` does; returns their digest.
 
-        Raises RequestRefused when they do not fit; the previous version then keeps serving.
+        To repeat it changes nothing. Raises RequestRefused when they do not fit (400), or when this version is older
+        than the last of the name or was published with other weights (409); the last version then keeps serving.
         """
         ...
 

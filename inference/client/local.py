@@ -14,7 +14,7 @@ from inference.client.errors import RequestRefused, ServerUnavailable
 from inference.client.interface import ChatReply, Client, Message, ServerInfo, Usage, chat_options
 from inference.client.packing import PackedAdapter, check_name, pack
 from inference.text import PROTOCOL, template_digest, tokenizer_digest
-from inference.types import Completion, InferenceError, PublishMode, Request, UnknownAdapter
+from inference.types import Completion, InferenceError, PublishMode, Request, UnknownAdapter, VersionConflict
 
 if TYPE_CHECKING:
     from inference.engine import AsyncEngine
@@ -100,6 +100,7 @@ class LocalClient(Client):
             prompt_ids=list(prompt),
             top_logprobs=done.top_logprobs,
             token_versions=done.token_versions,
+            adapter_digest=done.adapter_digest,
         )
 
     async def publish(
@@ -122,7 +123,9 @@ class LocalClient(Client):
             arrays = {key: w if isinstance(w, mx.array) else mx.array(w) for key, w in weights.items()}
         mx.eval(arrays)  # in this thread, as the engine's cannot evaluate what was made here
         with _as_refusals():
-            return await self.engine.call(lambda e: e.publish(name, arrays, scale=scale, version=version, mode=mode))
+            return await self.engine.call(
+                lambda e: e.publish(name, arrays, scale=scale, version=version, mode=mode, monotone=True)
+            )
 
     async def unpublish(self, name: str) -> None:
         check_name(name)
@@ -190,6 +193,8 @@ def _as_refusals() -> Iterator[None]:
         yield
     except UnknownAdapter as error:
         raise RequestRefused(404, str(error)[:500]) from error
+    except VersionConflict as error:
+        raise RequestRefused(409, str(error)[:500]) from error
     except ValueError as error:
         raise RequestRefused(400, str(error)[:500]) from error
     except InferenceError as error:

@@ -176,6 +176,7 @@ class Members:
             endpoint.failed_again(error)
             return
         endpoint.take_in()
+        self.all_are_here()
         logger.info("%s is used", endpoint.name)
 
     async def _catch_up(self, endpoint: Endpoint, info: ServerInfo) -> None:
@@ -186,6 +187,11 @@ class Members:
                 await endpoint.client.publish(name, publication.packed, publication.packed.scale, publication.version)
         for name in self.published.dropped & info.adapters.keys():
             await endpoint.client.unpublish(name)
+
+    def all_are_here(self) -> None:
+        """Where all endpoints are in use, none has what was taken away: it need not be remembered."""
+        if len(self.usable) == len(self.endpoints):
+            self.published.forget_dropped()
 
     async def everywhere(self, change: Callable[[Client], Awaitable[object]]) -> list[RequestRefused]:
         """Make a change at every usable endpoint; at least one has taken it, and who has not is left out.

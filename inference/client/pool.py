@@ -7,6 +7,7 @@ version that is current here, and an answer that does not gives a restarted serv
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
 from inference.client.interface import ChatReply, Client, Message, ServerInfo, chat_options
 from inference.client.members import Endpoint, Members
 from inference.client.packing import PackedAdapter, check_name, pack
-from inference.client.publications import Publication
+from inference.client.publications import Mark, Publication
 from inference.client.retry import Retry
 from inference.types import Completion, InferenceError, PublishMode, Request
 
@@ -110,9 +111,13 @@ class Pool(Client):
 
         return await self.retry.run(attempt)
 
-    def _check_version(self, adapter: str | None, answer: Any, since: int) -> None:
-        if not self._published.plausible(adapter, answer.policy_version, since):
-            raise BadAnswer(f"version {answer.policy_version} of {adapter!r} answered, which is not current here")
+    def _check_version(self, adapter: str | None, answer: Any, since: Mark | None) -> None:
+        if not self._published.plausible(since, answer.policy_version, answer.adapter_digest):
+            weights = str(answer.adapter_digest)[:12]
+            raise BadAnswer(
+                f"version {answer.policy_version} of {adapter!r}, weights {weights}, answered, which is not what was "
+                "published here"
+            )
 
     async def _choose(self, session: str | None, tried: set[Endpoint]) -> Endpoint | None:
         """Who is asked next: the session's endpoint, else the least busy one. None when all were tried."""
@@ -182,16 +187,38 @@ class Pool(Client):
                     if error.status != 404:
                         raise
 
-            undo = self._published.drop(name)
-            try:
-                refusals = await self._members.everywhere(remove)
-            except BaseException:
-                undo()
-                raise
+            self._published.drop(name)  # and if nobody can be reached: who comes back lets go of it then
+            refusals = await self._members.everywhere(remove)
+            self._members.all_are_here()
         if refusals:
             raise RequestRefused(refusals[0].status, f"not all endpoints let go of {name!r}: {_joined(refusals)}")
         if not existed:
             raise RequestRefused(404, f"no adapter {name!r} is published")
+
+    async def expect(self, name: str, weights: Mapping[str, Any] | PackedAdapter, scale: float, version: int) -> str:
+        """As `publish`, for what another client publishes: answers under the name must come from these weights."""
+        new = Publication(pack(weights, scale), version)
+        self._published.put(check_name(name), new)
+        self._published.settle(name)
+        return new.packed.digest
+
+    async def forget(self, name: str) -> None:
+        """As `unpublish`, for what another client takes away."""
+        self._published.drop(name)
+        self._members.all_are_here()
+
+    async def clear(self, prefix: str) -> None:
+        """Take away every adapter whose name begins so, at every endpoint that answers; where that fails they stay."""
+
+        async def empty(client: Client) -> None:
+            with contextlib.suppress(InferenceError):
+                for name in (await client.info()).adapters:
+                    if name.startswith(prefix):
+                        await client.unpublish(name)
+
+        for name in [name for name, _ in self._published.items() if name.startswith(prefix)]:
+            self._published.drop(name)
+        await asyncio.gather(*(empty(endpoint.client) for endpoint in self._members.endpoints))
 
     async def info(self) -> ServerInfo:
         """What is served. Incompatible names the endpoint whose model differs, and in what."""

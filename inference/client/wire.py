@@ -174,6 +174,7 @@ def _tokens(choice: Json, adapter: str | None, tops: bool) -> Json:
         "sampled_logprobs": sampled,
         "adapter": adapter,
         "policy_version": _field(choice, "policy_version", int),
+        "adapter_digest": None if adapter is None else _field(choice, "adapter_digest", str),
         "top_logprobs": top,
         "token_versions": versions,
     }

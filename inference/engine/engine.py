@@ -29,9 +29,11 @@ from inference.engine.checks import Checks
 from inference.engine.drawing import draw_all
 from inference.engine.model_runner import Logits, ModelRunner
 from inference.engine.scheduler import Finished, Outcome, Row, Scheduler
+from inference.engine.version_ledger import VersionLedger
 from inference.forward import capacity_for
 from inference.thoughts import markers_of
 from inference.types import (
+    AdapterError,
     AdapterInfo,
     Completion,
     ContextOverflow,
@@ -118,6 +120,7 @@ class Engine:
         )
         thoughts = markers_of(tokenizer)
         self._checks = Checks(self.vocab_size, self.context, self.eos_ids, tokenizer is not None, thoughts)
+        self._ledger = VersionLedger()
         self._streams: dict[int, int] = {}  # how many tokens of a request have been reported
         self._deltas: list[Delta] = []
         self._tickets: dict[int, _Ticket] = {}
@@ -260,8 +263,9 @@ class Engine:
         weights: Mapping[str, mx.array] | PreparedAdapter,
         *,
         scale: float | None = None,
-        version: int,
+        version: int | None,
         mode: PublishMode = "pin",
+        monotone: bool = False,
     ) -> str:
         """Make LoRA weights the current version of a name, for requests submitted from now on; returns their digest.
 
@@ -270,13 +274,17 @@ class Engine:
             weights: mlx-lm names, `<layer>.lora_a` (in, rank) and `<layer>.lora_b` (rank, out), evaluated here; or what
                 `prepare` made of them, which includes the scale.
             scale: what the product of A and B is multiplied with.
-            version: reported as `policy_version` by completions under these weights.
+            version: reported as `policy_version` by completions under these weights; None: one more than the last.
             mode: what becomes of the name's unfinished requests. `pin`: they finish under the version they began with.
                 `keep`: they continue under the new one, with the keys and values they have; `token_versions` has the
                 version of each token. `wait`: as pin, and new requests wait until they are done. `abort`: they end now.
+            monotone: for publishers who may repeat themselves: a version that is current already is left as it is, and
+                one that is older than the last, or was published with other weights, is refused.
 
         Raises:
-            AdapterError: the weights do not fit or are not finite; the previous version stays current.
+            AdapterError: the weights do not fit, are not finite or make the model's logits so; the previous version
+                stays current.
+            VersionConflict: see `monotone`; the previous version stays current.
         """
         self._check_open()
         if mode not in get_args(PublishMode):
@@ -284,9 +292,21 @@ class Engine:
         if isinstance(weights, PreparedAdapter) == (scale is not None):
             raise ValueError(f"weights need a scale, and prepared weights have one; got {type(weights)}, scale={scale}")
         prepared = weights if isinstance(weights, PreparedAdapter) else self.prepare(weights, scale=cast(float, scale))
+        version = self._ledger.next(name) if version is None else version
         before = self._bank.published().get(name)
+        if monotone:
+            self._ledger.check(name, version, prepared.digest)
+            if before is not None and (before.version, before.digest) == (version, prepared.digest):
+                return prepared.digest
         old = None if before is None else self._bank.find(name)
-        new = self._bank.install(name, prepared, version=version)
+        new = self._bank.stage(name, prepared, version=version)
+        try:
+            self._probe(new)
+        except BaseException:
+            self._bank.discard(new)
+            raise
+        self._bank.switch(new)
+        self._ledger.put(name, version, prepared.digest)
         if old is None:
             return new.digest
         tickets = {i: ticket for i, ticket in self._tickets.items() if ticket.adapter is old}
@@ -302,10 +322,24 @@ class Engine:
             self._bank.release(old, len(tickets))
         return new.digest
 
-    def unpublish(self, name: str) -> None:
-        """Take an adapter away; requests that run under it finish. ValueError when there is no such name."""
+    def _probe(self, adapter: AdapterVersion) -> None:
+        """One forward pass: weights may be finite, and their products not."""
+        ids = np.random.default_rng(0).integers(0, min(self.vocab_size, 1000), 8).tolist()
+        if not np.isfinite(scoring.next_logits(self._runner, [tuple(ids)], adapter, 1)).all():
+            raise AdapterError(
+                "the model's logits are not finite with this adapter (its weights are, but products of them overflow); "
+                "the adapter is not published"
+            )
+
+    def unpublish(self, name: str, *, for_good: bool = True) -> None:
+        """Take an adapter away; requests that run under it finish. ValueError when there is no such name.
+
+        for_good: off, a `monotone` publication may bring the same version back.
+        """
         self._bank.find(name)
         self._bank.unpublish(name)
+        if for_good:
+            self._ledger.drop(name)
 
     def adapters(self) -> dict[str, AdapterInfo]:
         """The current version of each published name."""
@@ -439,6 +473,7 @@ class Engine:
                         error,
                         [top[:count] for top in row.tops] if count else None,
                         versions,
+                        None if ticket.adapter.name is None else ticket.adapter.digest,
                     )
                 )
         return completions

@@ -1,6 +1,7 @@
 """Adapters that clients load: by a path under one root, or as bytes. Names are plain, files are safetensors.
 
-Loading a name again gives it a new version; a version that does not fit is refused, and the previous one keeps serving.
+Loading a name again gives it a new version; one that does not fit, or comes late, is refused, and the previous one
+keeps serving.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,11 +23,21 @@ from inference.adapters import PreparedAdapter
 from inference.engine import AsyncEngine, Engine
 from inference.server.metrics import Metrics
 from inference.server.protocol import ServerError
-from inference.types import ADAPTER_NAME, AdapterError, PublishMode
+from inference.types import ADAPTER_NAME, AdapterError, PublishMode, VersionConflict
+
+IDLE_SECONDS = 600.0
+"""So long nobody has asked for an adapter that makes room for another: its run was killed before it could clear up."""
+
+logger = logging.getLogger(__name__)
 
 
 class Adapters:
-    """The adapters of one server: at most `most` names at once."""
+    """The adapters of one server: at most `most` names at once.
+
+    Attributes:
+        versions: the current version of each name.
+        fixed: names that the server was started with, which never make room for others.
+    """
 
     def __init__(
         self, engine: AsyncEngine, metrics: Metrics, model: str, root: Path | None, most: int, max_rank: int
@@ -33,6 +45,8 @@ class Adapters:
         self.engine, self.metrics, self.model = engine, metrics, model
         self.root, self.most, self.max_rank = root, most, max_rank
         self.versions: dict[str, int] = {}
+        self.fixed: frozenset[str] = frozenset()
+        self._used: dict[str, float] = {}
         self._lock = asyncio.Lock()
 
     def check_name(self, name: str) -> str:
@@ -42,6 +56,10 @@ class Adapters:
                 400, "an adapter's name has 1 to 64 letters, digits, '.', '_' or '-', and is not the model's"
             )
         return name
+
+    def use(self, name: str) -> None:
+        """Somebody asks for it."""
+        self._used[name] = time.monotonic()
 
     async def load(self, name: str, path: str, version: int | None, mode: PublishMode) -> dict[str, Any]:
         """Publish an adapter in mlx-lm's layout from a directory below the root."""
@@ -86,34 +104,57 @@ class Adapters:
         async with self._lock:
             if name not in self.versions:
                 raise ServerError(404, f"no adapter {name!r:.80} is loaded", "not_found_error")
-            await self.engine.call(lambda engine: engine.unpublish(name))
-            del self.versions[name]
+            await self._remove(name, for_good=True)
+
+    async def _remove(self, name: str, *, for_good: bool) -> None:
+        await self.engine.call(lambda engine: engine.unpublish(name, for_good=for_good))
+        del self.versions[name]
+        self._used.pop(name, None)
+
+    async def _make_room(self) -> None:
+        """Take away the adapter that nobody has asked for the longest. Its owner may publish it again as it was."""
+        before = time.monotonic() - IDLE_SECONDS
+        running = {
+            name for name, info in (await self.engine.call(lambda engine: engine.adapters())).items() if info.running
+        }
+        idle = [name for name, used in self._used.items() if used <= before and name not in self.fixed | running]
+        if not idle:
+            raise ServerError(
+                400,
+                f"{self.most} adapters are loaded already (--max-adapters), and each was used in the last "
+                f"{IDLE_SECONDS / 60:g} minutes; unload one, or restart the server with more",
+            )
+        oldest = min(idle, key=self._used.__getitem__)
+        logger.warning("the adapter %r makes room: nobody has asked for it for long", oldest)
+        await self._remove(oldest, for_good=False)
 
     async def _install(
         self, name: str, prepare: Callable[[Engine], PreparedAdapter], version: int | None, mode: PublishMode
     ) -> dict[str, Any]:
         async with self._lock:
-            if name not in self.versions and len(self.versions) >= self.most:
-                raise ServerError(400, f"{self.most} adapters are loaded already (--max-adapters); unload one first")
-            number = self.versions.get(name, 0) + 1 if version is None else version
             seconds = 0.0
 
-            def timed(engine: Engine) -> str:
+            def timed(engine: Engine) -> int:
                 nonlocal seconds
                 start = time.perf_counter()
-                digest = engine.publish(name, prepared, version=number, mode=mode)
+                engine.publish(name, prepared, version=version, mode=mode, monotone=True)
                 seconds = time.perf_counter() - start
-                return digest
+                return engine.adapters()[name].version
 
             try:
                 engine = await self.engine.call(lambda engine: engine)
                 prepared = await _aside(prepare, engine)
-                digest = await asyncio.shield(self.engine.call(timed))
+                if name not in self.versions and len(self.versions) >= self.most:
+                    await self._make_room()
+                number = await asyncio.shield(self.engine.call(timed))
+            except VersionConflict as error:
+                raise ServerError(409, str(error)[:500], "conflict_error") from error
             except (AdapterError, ValueError) as error:
                 raise ServerError(400, f"the adapter is refused: {error}"[:500]) from error
             self.versions[name] = number
+            self.use(name)
             self.metrics.publish_seconds.observe(seconds)
-            return {"adapter": name, "version": number, "digest": digest, "mode": mode, "seconds": seconds}
+            return {"adapter": name, "version": number, "digest": prepared.digest, "mode": mode, "seconds": seconds}
 
 
 async def _aside(prepare: Callable[[Engine], PreparedAdapter], engine: Engine) -> PreparedAdapter:

@@ -138,6 +138,7 @@ class Server:
             self.engine, Conversations(parts["renderer"]), parts["tokenizer"], parts["context"], self.metrics
         )
         self.adapters.versions.update(dict.fromkeys(self.settings.adapters, 1))
+        self.adapters.fixed = frozenset(self.settings.adapters)
         self.metrics.watch("legos_running", "Choices that wait or run", lambda: self.engine.running)
         self.metrics.watch("legos_adapters", "Adapters loaded", lambda: len(self.adapters.versions))
         self.metrics.watch("legos_steps", "Engine steps", lambda: self.engine.worker.steps)
@@ -177,6 +178,7 @@ class Server:
             return None
         if model not in self.adapters.versions:
             raise ServerError(404, f"no model {model!r:.100} is served; see /v1/models", "not_found_error")
+        self.adapters.use(model)
         return model
 
     def admit(self, count: int) -> None:

@@ -272,7 +272,11 @@ def _provenance(body: SamplingRequest, choice: Choice) -> dict[str, Any]:
     """Which policy version answered, and with which tokens."""
     done = choice.done
     assert done is not None
-    facts: dict[str, Any] = {"adapter": done.adapter, "policy_version": done.policy_version}
+    facts: dict[str, Any] = {
+        "adapter": done.adapter,
+        "policy_version": done.policy_version,
+        "adapter_digest": done.adapter_digest,
+    }
     if done.token_versions is not None:
         facts["token_versions"] = done.token_versions
     if body.return_token_ids:

@@ -77,6 +77,9 @@ class SamplingSettings(Section):
     """Most tokens of one action; by default 12 with the bundled model, which only names a move, else 1024."""
     thinking_tokens: int | None = Field(None, ge=0)
     """Most tokens of a thought, of `max_tokens`; then it is closed and the action follows. None: no own limit."""
+    max_mismatch: float | None = Field(None, gt=0)
+    """Largest gap, in nats, between the sampler's and the trainer's log-probability of a token of the current weights;
+    beyond it the run stops. None: 0.1 in float32 on a CPU, else 3, as half precision rounds."""
 
 
 class OptimSettings(Section):

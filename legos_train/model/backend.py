@@ -15,6 +15,9 @@ from legos_train.batch import Batch
 from legos_train.loss import LossSettings
 from legos_train.rollout import Publisher
 
+ROUNDING = 3.0
+"""Nats that half precision may take or give a token."""
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -28,6 +31,8 @@ class Capabilities:
     """Averages of weights over steps (`average.kind`)."""
     own_weights: bool = True
     """Weights from files (`init_adapter`, `league.pool_from`), and a reference that moves (`loss.magnet_every`)."""
+    rounding: float = ROUNDING
+    """By how many nats an engine may differ from it about a token, by rounding alone; see `sampling.max_mismatch`."""
 
 
 @dataclass(frozen=True, slots=True)

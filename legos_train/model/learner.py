@@ -60,8 +60,8 @@ class Learner:
         """Trains on one batch (`epochs` x `minibatches` optimiser updates) and returns numbers to log.
 
         Raises:
-            TrainingError: the gradient was exactly zero under non-zero advantages, the adapter did not change, or
-                several steps in a row were not finite.
+            TrainingError: the batch was not sampled from these weights, the gradient was exactly zero under non-zero
+                advantages, the adapter did not change, or several steps in a row were not finite.
         """
         config, step = self.config, self.step + 1
         settings = self.settings(step)
@@ -74,6 +74,8 @@ class Learner:
         for epoch in range(config.optim.epochs):
             for part in batch.minibatches(config.optim.minibatches, seed=_mix(config.seed, step, epoch)):
                 seen = self.backend.forward_backward(part, settings, self.step)
+                if not numbers:
+                    self._check_mismatch(step, seen.get("mismatch_max", 0.0))
                 numbers = numbers or seen
                 if not seen["finite"]:
                     skipped += 1
@@ -107,6 +109,20 @@ class Learner:
         numbers["skipped"] = skipped
         numbers.setdefault("kl", 0.0)
         return numbers
+
+    def _check_mismatch(self, step: int, mismatch: float) -> None:
+        """Whether the tokens that are said to be of these weights are, before anything is learned from them."""
+        if self.config.asynchronous.enabled and self.config.asynchronous.in_flight == "keep":
+            return  # keys and values of the weights before are still in use
+        most = self.config.sampling.max_mismatch or self.backend.capabilities.rounding
+        if mismatch > most:
+            raise TrainingError(
+                f"step {step}: sampler and trainer disagree by {mismatch:.3g} nats about a token of the current "
+                f"weights (at most {most:g} are accepted). The episodes were played by other weights or by another "
+                "model: see who else publishes where they are generated (server.urls), and which version of Legos it "
+                "is. If the model rounds that much (half precision, quantised), raise sampling.max_mismatch. Nothing "
+                "was learned from this step; --resume goes on from the last checkpoint"
+            )
 
     def finish(self, step: int) -> None:
         """Counts a step, whether it could train or not; the average and the magnet move on."""

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
+import secrets
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from inference import Client, Completion, Request, check_compatible
+from inference import Completion, Pool, Request, UnknownAdapter, check_compatible
 from legos_train.players.background import Background
 
 WAIT = 0.05  # seconds that a step waits for the first answer
 PATIENCE = 60.0  # seconds that all servers may be away
+CLEARING = 5.0  # seconds that taking adapters away may take at the beginning and at the end
+_ODD = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class RemoteEngine:
     """Submits requests to a pool of servers, which may be one, and publishes adapters there.
+
+    On the servers every publication has a name of its own, which says run, session, number and version, so two runs on
+    one server never share one, and a name stands for the same weights for ever. The pool refuses an answer by any other
+    weights. Names go when they are replaced, and all of a session's when it is closed.
 
     A server that has been away, or was started again, is used again when it has all adapters published here. A run
     fails when there has been none for `PATIENCE` seconds.
@@ -24,22 +34,41 @@ class RemoteEngine:
     Args:
         urls: such as `("http://127.0.0.1:8000",)`; see `inference.client.Pool`.
         key_env: the environment variable with the API key.
+        run: the id of the run. What earlier sessions of it left on the servers is taken away by `check`.
+        session: tells the sessions of a run apart; by default a new one. Several ranks share one.
+        follows: another rank publishes, and this one is only told what.
     """
 
-    def __init__(self, urls: Sequence[str], key_env: str = "LEGOS_API_KEY"):
-        from inference import HttpClient, Pool
+    def __init__(
+        self,
+        urls: Sequence[str],
+        key_env: str = "LEGOS_API_KEY",
+        *,
+        run: str | None = None,
+        session: str | None = None,
+        follows: bool = False,
+    ):
+        from inference import HttpClient
         from inference.client import retry
 
-        self.urls = tuple(urls)
+        self.urls, self.follows = tuple(urls), follows
+        self.run = run or secrets.token_hex(6)
+        self.session = session or self.new_session()
         self.background = Background()
         key = os.environ.get(key_env)
 
-        async def connect() -> Client:
+        async def connect() -> Pool:
             return Pool([HttpClient(url, key) for url in self.urls], retry=retry.Retry(budget=PATIENCE))
 
-        self.client: Client = self.background.call(connect())
-        self._count = 0
+        self.client = self.background.call(connect())
+        self._count = self._publications = 0
+        self._names: dict[str, str] = {}
         self._running: dict[int, Future[Any]] = {}
+
+    @staticmethod
+    def new_session() -> str:
+        """A name for what one start of a run publishes."""
+        return secrets.token_hex(3)
 
     def check(self, identity: Mapping[str, Any]) -> None:
         """Refuses servers that do not work on the trainer's model.
@@ -51,13 +80,28 @@ class RemoteEngine:
             Incompatible: it names everything that differs.
         """
         check_compatible(self.background.call(self.client.info()), **identity)
+        if not self.follows:
+            self._clear(f"{self.run}.")
 
     def submit(self, request: Request) -> int:
-        """Sends a request; its completion comes out of `step` under the number returned."""
+        """Sends a request; its completion comes out of `step` under the number returned.
+
+        Raises:
+            UnknownAdapter: the request names one that is not published here.
+        """
+        there = self.name_of(request.adapter)
         self._count += 1
-        number = self._count
-        self._running[number] = self.background.submit(number, self.client.complete(request))
-        return number
+        label = (self._count, request.adapter)
+        self._running[self._count] = self.background.submit(
+            label, self.client.complete(replace(request, adapter=there))
+        )
+        return self._count
+
+    def name_of(self, adapter: str | None) -> str | None:
+        """What the servers call an adapter."""
+        if adapter is not None and adapter not in self._names:
+            raise UnknownAdapter(f"no adapter {adapter!r} is published (published: {', '.join(self._names) or 'none'})")
+        return None if adapter is None else self._names[adapter]
 
     def step(self) -> list[Completion]:
         """What has arrived since; waits a moment for the first.
@@ -66,11 +110,11 @@ class RemoteEngine:
             InferenceError: a server refused a request, or none answers any more.
         """
         out = []
-        for number, answer in self.background.ready(WAIT):
+        for (number, adapter), answer in self.background.ready(WAIT):
             self._running.pop(number, None)
             if isinstance(answer, BaseException):
                 raise answer
-            out.append(replace(answer, request_id=number))
+            out.append(replace(answer, request_id=number, adapter=adapter))
         return out
 
     def abort(self, request_id: int) -> None:
@@ -86,12 +130,41 @@ class RemoteEngine:
     def publish(
         self, name: str, weights: Mapping[str, Any], *, scale: float, version: int = 0, mode: str = "pin"
     ) -> str:
-        """Makes the weights current at every server; returns their digest, which each of them has confirmed."""
-        return self.background.call(self.client.publish(name, weights, scale, version, mode))  # type: ignore[arg-type]
+        """Makes the weights current at every server; returns their digest, which each of them has confirmed.
+
+        Raises:
+            ValueError: another `mode` than "pin": requests end under the name that they began with.
+        """
+        if mode != "pin":
+            raise ValueError(f"on servers running requests keep their weights: mode must be 'pin', got {mode!r}")
+        self._publications += 1
+        label = f"{_ODD.sub('_', name)[-20:]}-v{version}"
+        there = f"{self.run}.{self.session}.{self._publications}.{label}"
+        send = self.client.expect if self.follows else self.client.publish
+        digest = self.background.call(send(there, weights, scale, version))
+        old, self._names[name] = self._names.get(name), there
+        if old is not None:
+            self._take_away(old)
+        return digest
 
     def unpublish(self, name: str) -> None:
-        self.background.call(self.client.unpublish(name))
+        """Takes an adapter away from every server."""
+        there = self.name_of(name)
+        assert there is not None
+        del self._names[name]
+        self._take_away(there)
+
+    def _take_away(self, there: str) -> None:
+        self.background.call((self.client.forget if self.follows else self.client.unpublish)(there))
+
+    def _clear(self, prefix: str) -> None:
+        """Takes away what begins so where that is possible now; a server that is full lets go of the rest by itself."""
+        with suppress(TimeoutError):
+            self.background.call(asyncio.wait_for(self.client.clear(prefix), CLEARING))
 
     def close(self) -> None:
+        """Takes this session's adapters away where that is possible at once, and closes the connections."""
+        if not self.follows:
+            self._clear(f"{self.run}.{self.session}.")
         self.background.call(self.client.close())
         self.background.close()

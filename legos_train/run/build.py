@@ -75,16 +75,18 @@ def build(
             concurrency=config.batch_size,
             check=lambda: parts.check(),  # noqa: PLW0108 - the loop sets it later
         )
-        return own if world is None else SharedGenerator(own, world, one_target=isinstance(engine, RemoteEngine))
+        return own if world is None else SharedGenerator(own, world)
 
     measurer = Measurer(courses, engine, renderer, config.context, best)
     sync = WeightSync(learner, engine, generator(engine))
     arena.generator = sync.local
+    run_id = run_id or new_run_id()
     if config.server.urls:
-        sync.generator = arena.generator = generator(remote_engine(config, tokenizer, backend.vocabulary))
+        remote = remote_engine(config, identity_of(config.model, tokenizer, backend.vocabulary), run_id, world)
+        sync.generator = arena.generator = generator(remote)
     parts = Parts(
         config=config,
-        run_id=run_id or new_run_id(),
+        run_id=run_id,
         arena=arena,
         base=model,
         engine=engine,
@@ -264,15 +266,19 @@ def check_capabilities(config: TrainConfig, able: Capabilities) -> None:
             raise ConfigError(f"this backend cannot do it: {what}")
 
 
-def remote_engine(config: TrainConfig, tokenizer: Any, vocabulary: int) -> RemoteEngine:
-    """The servers of `server.urls`, after they have shown that they serve the same model.
+def remote_engine(config: TrainConfig, identity: dict[str, Any], run_id: str, world: World | None) -> RemoteEngine:
+    """The servers of `server.urls`, after they have shown that they serve the same model. Rank 0 publishes there.
 
     Raises:
         RuntimeError: one of them cannot be reached, or has another model, tokenizer or chat template.
     """
-    engine = RemoteEngine(config.server.urls, config.server.api_key_env)
+    session = RemoteEngine.new_session()
+    if world is not None:
+        session = world.share(session.encode()).decode()
+    follows = world is not None and world.rank > 0
+    engine = RemoteEngine(config.server.urls, config.server.api_key_env, run=run_id, session=session, follows=follows)
     try:
-        engine.check(identity_of(config.model, tokenizer, vocabulary))
+        engine.check(identity)
     except BaseException:
         engine.close()
         raise

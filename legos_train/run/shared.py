@@ -19,12 +19,11 @@ class SharedGenerator:
 
     Args:
         inner: what plays here.
-        one_target: whether all ranks play on the same servers, so that rank 0 alone publishes there.
+        world: all ranks.
     """
 
-    def __init__(self, inner: Generator, world: World, *, one_target: bool):
+    def __init__(self, inner: Generator, world: World):
         self.inner, self.world = inner, world
-        self._publishes = not one_target or world.rank == 0
 
     def run(self, jobs: Sequence[Job]) -> list[Episode]:
         """See `Generator.run`. Episodes have been through JSON on every rank, so that all work on the same."""
@@ -40,12 +39,10 @@ class SharedGenerator:
         return [episode for episode in out if episode is not None]
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
-        if self._publishes:
-            self.inner.publish(name, weights, version)
+        self.inner.publish(name, weights, version)
 
     def unpublish(self, name: str) -> None:
-        if self._publishes:
-            self.inner.unpublish(name)
+        self.inner.unpublish(name)
 
     def drop_caches(self) -> None:
         self.inner.drop_caches()

@@ -37,7 +37,11 @@ class Trainer:
         self.batch: Batch | None = None
         self.last: ReplayBatch | None = None
         self.redrawn = self.empty = 0
-        parts.sync.everything(parts.league)
+        try:
+            parts.sync.everything(parts.league)
+        except BaseException:  # a server may have refused the second of three
+            parts.close()
+            raise
 
     def step(self) -> dict[str, Any]:
         """One step in synchronous mode; returns the metrics record."""

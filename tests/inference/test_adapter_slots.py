@@ -15,6 +15,9 @@ from mlx.utils import tree_flatten
 from test_engine import PROMPTS, close, forward_logprobs
 
 from inference import AdapterError, Completion, Engine, Request, clone_structure
+from inference.adapters import check_adapter
+from inference.engine.version_ledger import VersionLedger
+from inference.types import VersionConflict
 
 MakeAdapter = Callable[..., dict[str, mx.array]]
 
@@ -139,10 +142,72 @@ def test_bad_weights_are_refused_and_the_old_version_serves(engine: Engine, make
     assert all(close(x, y) for x, y in zip(engine.generate(work("a", 2)), expected))
 
 
+def test_weights_that_are_finite_until_scaled_or_multiplied_are_refused(
+    engine: Engine, make_adapter: MakeAdapter
+) -> None:
+    good = make_adapter(1)
+    b = "model.layers.0.self_attn.q_proj.lora_b"
+    digest = engine.publish("f", good, scale=1.0, version=1)
+    expected, used = engine.generate(work("f", 2)), len(engine._bank._used)
+    scaled = {**good, b: mx.full(good[b].shape, 3e38)}
+    cases: list[tuple[dict[str, mx.array], float, str]] = [
+        (scaled, 900000.0, r"q_proj\.lora_b times the scale 900000 has values too large for mlx\.core\.float32"),
+        ({name: w * 1e30 for name, w in good.items()}, 1.0, "logits are not finite"),
+    ]
+    for weights, scale, message in cases:
+        for name in ("f", "new"):
+            with pytest.raises(AdapterError, match=message):
+                engine.publish(name, weights, scale=scale, version=2)
+    info = engine.adapters()
+    assert (info["f"].version, info["f"].digest) == (1, digest) and "new" not in info
+    assert len(engine._bank._used) == used, "no slot is lost"
+    assert all(close(x, y) for x, y in zip(engine.generate(work("f", 2)), expected))
+    half = {"model.layers.0.self_attn.q_proj": (64, 64)}
+    pair = {b[:-1] + "a": mx.ones((64, 1)), b: mx.full((1, 64), 6e4)}
+    check_adapter(half, pair, scale=2.0, max_rank=4)
+    with pytest.raises(AdapterError, match=r"too large for mlx\.core\.float16"):
+        check_adapter(half, pair, scale=2.0, max_rank=4, dtype=mx.float16)
+
+
+def test_versions_only_go_up_for_those_who_may_repeat_themselves(engine: Engine, make_adapter: MakeAdapter) -> None:
+    one, two = make_adapter(1), make_adapter(2)
+
+    def publish(weights: dict[str, mx.array], version: int | None) -> tuple[int, str]:
+        digest = engine.publish("m", weights, scale=1.0, version=version, monotone=True)
+        return engine.adapters()["m"].version, digest
+
+    first, second = publish(one, 3), publish(two, 5)
+    assert (first[0], second[0]) == (3, 5) and first[1] != second[1]
+    assert publish(two, 5) == second, "a repetition changes nothing"
+    for weights, version, why in ((one, 5, "with other weights"), (one, 3, "older than version 5"), (two, 4, "older")):
+        with pytest.raises(VersionConflict, match=why):
+            publish(weights, version)
+        assert (engine.adapters()["m"].version, engine.adapters()["m"].digest) == second
+    engine.unpublish("m", for_good=False)
+    assert publish(two, 5) == second, "it made room for others, and is wanted again"
+    engine.unpublish("m")
+    for weights, version, why in ((two, 5, "was taken away"), (one, 3, "older"), (one, 5, "other weights")):
+        with pytest.raises(VersionConflict, match=why):
+            publish(weights, version)
+    assert publish(one, None)[0] == 6
+    assert engine.publish("m", two, scale=1.0, version=2) == second[1], "the trainer's own engine may go back"
+    engine.unpublish("m")
+
+
+def test_the_ledger_forgets_the_oldest_of_the_names_taken_away() -> None:
+    ledger = VersionLedger(most=2)
+    for name in ("kept", "a", "b", "c"):
+        ledger.put(name, 7, name)
+    for name in ("b", "a", "c"):
+        ledger.drop(name)
+    assert [ledger.next(name) for name in ("kept", "a", "b", "c")] == [8, 8, 1, 8]
+
+
 def test_finite_weights_that_overflow_fail_their_own_requests_only(
     random_model: tuple[Any, Any], make_adapter: MakeAdapter
 ) -> None:
     with Engine(*random_model, max_rows=2) as engine:
+        engine._probe = lambda adapter: None  # type: ignore[method-assign] - as if only other prompts overflowed
         huge = {name: w * 1e30 for name, w in make_adapter(1).items()}
         engine.publish("huge", huge, scale=1.0, version=1)
         expected = engine.generate(work(None))
@@ -158,7 +223,10 @@ def test_finite_weights_that_overflow_fail_their_own_requests_only(
             engine.score([PROMPTS[0]], [[5, 6]], "huge")
 
 
-def test_a_slot_is_clean_after_a_tenant_that_overflowed(engine: Engine, make_adapter: MakeAdapter) -> None:
+def test_a_slot_is_clean_after_a_tenant_that_overflowed(
+    engine: Engine, make_adapter: MakeAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_probe", lambda adapter: None)
     engine.publish("huge", {name: w * 1e30 for name, w in make_adapter(1).items()}, scale=1.0, version=1)
     pair = [query(PROMPTS[3], 4, stop_ids=frozenset()), query(PROMPTS[1], 4, stop_ids=frozenset())]
     expected = engine.generate(pair)

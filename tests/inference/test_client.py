@@ -71,7 +71,16 @@ def over_http(server: LiveServer, ask: Callable[[HttpClient], Awaitable[Any]]) -
 
 
 def same(one: Completion, other: Completion) -> None:
-    for name in ("tokens", "finish_reason", "adapter", "policy_version", "prompt_tokens", "token_versions"):
+    alike = (
+        "tokens",
+        "finish_reason",
+        "adapter",
+        "policy_version",
+        "adapter_digest",
+        "prompt_tokens",
+        "token_versions",
+    )
+    for name in alike:
         assert getattr(one, name) == getattr(other, name), name
     for name in ("logprobs", "sampled_logprobs"):
         np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=1e-5)
@@ -184,8 +193,8 @@ def test_info_is_the_same_and_a_model_that_differs_is_refused(both: Any, random_
             check_compatible(http, *changed)
         others = {"base model", "tokenizer", "chat template", "vocabulary", "protocol"} - {what}
         assert not any(f"{other} (" in str(caught.value) for other in others)
-    with pytest.raises(Incompatible, match=r"protocol \(2 there, 1 here\)"):
-        check_compatible(replace(http, protocol=2), *right)
+    with pytest.raises(Incompatible, match=r"protocol \(9 there, 2 here\)"):
+        check_compatible(replace(http, protocol=9), *right)
 
 
 REFUSED = {
@@ -338,18 +347,20 @@ def test_what_a_publication_does_to_running_requests_is_told(
     server: LiveServer, make_adapter: Callable[..., Any], mode: Any
 ) -> None:
     async def publish(client: HttpClient) -> Completion:
-        await client.publish("live", make_adapter(3), 1.0, 1)
-        running = asyncio.ensure_future(client.complete(change(LONG, adapter="live")))
+        name = f"live-{mode}"
+        await client.publish(name, make_adapter(3), 1.0, 1)
+        running = asyncio.ensure_future(client.complete(change(LONG, adapter=name)))
         steps = server.engine.worker.steps
         await asyncio.to_thread(wait_until, lambda: server.engine.worker.steps > steps + 3)
-        await client.publish("live", make_adapter(4), 1.0, 2, mode)
+        await client.publish(name, make_adapter(4), 1.0, 2, mode)
         done = await running
-        await client.unpublish("live")
+        await client.unpublish(name)
         return done
 
     done = over_http(server, publish)
     assert done.finish_reason == ("aborted" if mode == "abort" else "length")
     assert done.policy_version == (2 if mode == "keep" else 1)
+    assert done.adapter_digest == pack(make_adapter(4 if mode == "keep" else 3), 1.0).digest
     assert (done.token_versions is not None) == (mode == "keep")
     if mode == "keep":
         assert set(done.token_versions) == {1, 2} and sorted(done.token_versions) == done.token_versions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -63,7 +64,8 @@ class Fake:
             raise RequestRefused(500, f"{self.url} is broken")
         if request.adapter is not None and request.adapter not in self.adapters:
             raise RequestRefused(404, "no such adapter")
-        version = 0 if request.adapter is None else self.adapters[request.adapter].version
+        info = None if request.adapter is None else self.adapters[request.adapter]
+        version, digest = (0, None) if info is None else (info.version, info.digest)
         self.asked += 1
         self.now += 1
         self.most = max(self.most, self.now)
@@ -74,7 +76,8 @@ class Fake:
         finally:
             self.now -= 1
         self._there()
-        return Completion(0, [], [], [], "stop", request.adapter, version, 1, 0, error=self.url)
+        done = Completion(0, [], [], [], "stop", request.adapter, version, 1, 0, error=self.url)
+        return replace(done, adapter_digest=digest)
 
     async def chat(self, messages: Sequence[Any], *, session: str | None = None, **sampling: Any) -> ChatReply:
         raise NotImplementedError
@@ -480,7 +483,7 @@ def test_an_answer_may_come_from_what_was_current_while_its_request_ran(events: 
     books.put("a", Publication(PACKED[9], 9))
     books.settle("a")
     possible: list[set[int]] = [{9}]
-    began: list[tuple[int, int]] = []
+    began: list[tuple[Any, int]] = []
     undo = None
     for event, version in events:
         if event == "put" and undo is None:
@@ -500,11 +503,12 @@ def test_an_answer_may_come_from_what_was_current_while_its_request_ran(events: 
             began.append((books.mark("a"), len(possible) - 1))
         for mark, moment in began:
             for served in set().union(*possible[moment:]):
-                assert books.plausible("a", served, mark)
+                assert books.plausible(mark, served, PACKED[served].digest)
     if undo is None:
         now = dict(books.items())["a"].version
-        assert [v for v in range(10) if books.plausible("a", v, books.mark("a"))] == [now]
-    assert books.plausible("b", 1, books.mark("b")) and books.plausible(None, 0, books.mark(None))
+        assert [v for v in range(10) if books.plausible(books.mark("a"), v, PACKED[v].digest)] == [now]
+        assert not books.plausible(books.mark("a"), now, "of another run")
+    assert books.plausible(books.mark("b"), 1, "any") and books.plausible(books.mark(None), 0, None)
 
 
 # --- real servers ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import openai
 import pytest
 
 from benchmarks.wire import Live
+from inference.engine.version_ledger import VersionLedger
 from inference.server import Settings
 from inference.server.guard import Limits
 
@@ -82,7 +83,7 @@ def adapter_bytes(
 
 @pytest.fixture
 def put(live: Live) -> Iterator[Callable[..., Any]]:
-    """put(name, body, query="", digest=the right one) publishes; what was published is unloaded after the test."""
+    """put(name, body, query="", digest=the right one) publishes; after the test the server knows of none of it."""
     names: set[str] = set()
 
     def publish(name: str, body: bytes, query: str = "", digest: str | None = "") -> Any:
@@ -96,3 +97,4 @@ def put(live: Live) -> Iterator[Callable[..., Any]]:
     yield publish
     for name in names:
         live.ask("DELETE", f"/v1/adapters/{name}")
+    live.run(live.core.engine.call(lambda engine: setattr(engine, "_ledger", VersionLedger())))

@@ -76,8 +76,9 @@ def test_every_publish_is_confirmed_by_every_server(servers: list[LiveServer]) -
             digest = pack(trainer.parts.backend.policy.trainable(), trainer.config.lora.scale).digest
             assert confirmed[-1] == (trainer.learner.step, digest)
             for endpoint in engine.client._members.endpoints:
-                info = engine.background.call(endpoint.client.info())
-                assert (info.adapters["policy"].version, info.adapters["policy"].digest) == confirmed[-1]
+                [adapter] = engine.background.call(endpoint.client.info()).adapters.values()
+                assert (adapter.version, adapter.digest) == confirmed[-1]
+                assert adapter.name == engine.name_of("policy")
         assert [version for version, _ in confirmed] == [1, 2, 3] and len({d for _, d in confirmed}) == 3
         served = [status.served for status in engine.client.status()]
         assert min(served) > 0, "both play"

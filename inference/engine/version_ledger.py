@@ -1,0 +1,64 @@
+"""Which version of each adapter name was published last: numbers only go up, also after the name was taken away.
+
+A publication may arrive late or twice: a client gave up waiting, a connection broke after the last byte. What it
+carries must then not win over what came after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from inference.types import VersionConflict
+
+MOST = 4096
+"""Names remembered after they were taken away; the oldest is forgotten first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastVersion:
+    """The last version of a name. gone: it was taken away for good."""
+
+    version: int
+    digest: str
+    gone: bool = False
+
+
+class VersionLedger:
+    """The last version of every name."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._last: dict[str, LastVersion] = {}
+        self._most = most
+
+    def next(self, name: str) -> int:
+        """The number of a version that is given none."""
+        last = self._last.get(name)
+        return 1 if last is None else last.version + 1
+
+    def check(self, name: str, version: int, digest: str) -> None:
+        """VersionConflict for a version that must not become current."""
+        last = self._last.get(name)
+        if last is None or version > last.version:
+            return
+        if version < last.version:
+            why = f"is older than version {last.version}, which was published already"
+        elif last.digest != digest:
+            why = f"was published with other weights ({last.digest[:12]}..., these are {digest[:12]}...)"
+        elif last.gone:
+            why = "was taken away"
+        else:
+            return
+        raise VersionConflict(f"version {version} of {name!r} {why}; give new weights a version above {last.version}")
+
+    def put(self, name: str, version: int, digest: str) -> None:
+        """This version has become current."""
+        self._last.pop(name, None)  # to the end: the order is that of the last change
+        self._last[name] = LastVersion(version, digest)
+
+    def drop(self, name: str) -> None:
+        """The name was taken away."""
+        if (last := self._last.pop(name, None)) is not None:
+            self._last[name] = replace(last, gone=True)
+        gone = [other for other, last in self._last.items() if last.gone]
+        for oldest in gone[: len(gone) - self._most]:
+            del self._last[oldest]

@@ -1,0 +1,266 @@
+"""What is served under a name is one publication, whole: not a late one, not half of one, not a mixture of two."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_adapters_http import LONG, adapters, during, load, said
+
+from benchmarks.wire import Connection, Live, Reply, head
+from inference.server import Settings, adapter_store
+
+Put = Callable[..., Reply]
+Bytes = Callable[..., bytes]
+
+
+def refused(reply: Reply, status: int) -> str:
+    assert reply.status == status, reply
+    return str(reply.json()["error"]["message"])
+
+
+def test_a_late_or_altered_repeat_of_a_publication_loses(live: Live, put: Put, adapter_bytes: Bytes) -> None:
+    one, two = adapter_bytes(1), adapter_bytes(2)
+    assert put("a", one, "?version=3").status == 200
+    now = put("a", two, "?version=5").json()
+    spoken = said(live, "a")
+    assert (spoken["policy_version"], spoken["adapter_digest"]) == (5, now["digest"])
+
+    def nothing_has_changed() -> None:
+        assert {name: (i["version"], i["digest"]) for name, i in adapters(live).items()} == {"a": (5, now["digest"])}
+        again = said(live, "a")
+        assert (again["token_ids"], again["adapter_digest"]) == (spoken["token_ids"], now["digest"])
+
+    assert put("a", two, "?version=5").json() == now | {"seconds": pytest.approx(0, abs=9)}
+    assert "with other weights" in refused(put("a", one, "?version=5"), 409)
+    assert "older than version 5" in refused(put("a", one, "?version=3"), 409)
+    assert "older than version 5" in refused(put("a", two, "?version=4"), 409)
+    nothing_has_changed()
+    assert put("b", one, "?version=1").status == 200, "another name counts for itself"
+    assert live.ask("DELETE", "/v1/adapters/b").status == 200
+    nothing_has_changed()
+
+    assert live.ask("DELETE", "/v1/adapters/a").status == 200
+    for body, query, why in ((two, "?version=5", "was taken away"), (one, "?version=3", "older"), (one, "", "")):
+        reply = put("a", body, query)
+        if why:
+            assert why in refused(reply, 409) and adapters(live) == {}
+    assert reply.json()["version"] == 6, "numbers go on where they were"
+
+
+def test_base_and_stream_say_whose_weights_spoke(live: Live, put: Put, adapter_bytes: Bytes) -> None:
+    digest = put("a", adapter_bytes(1)).json()["digest"]
+    assert said(live, None)["adapter_digest"] is None
+    body = {"model": "a", "prompt": "x", "max_tokens": 3, "stream": True, "ignore_eos": True}
+    final = live.ask("POST", "/v1/completions", body).events()[-1]["choices"][0]
+    assert (final["adapter"], final["adapter_digest"]) == ("a", digest)
+
+
+def test_a_repeated_publication_ends_no_request(live: Live, put: Put, adapter_bytes: Bytes) -> None:
+    assert put("a", adapter_bytes(1), "?version=1").status == 200
+    running, published, _ = during(live, lambda: put("a", adapter_bytes(1), "?version=1&mode=abort"))
+    assert published.status == 200 and running["finish_reason"] == "length"
+    assert len(running["token_ids"]) == LONG["max_tokens"]
+
+
+def overflowing(weights: dict[str, Any]) -> dict[str, Any]:
+    """Finite, until the scale is on them."""
+    import mlx.core as mx
+
+    name = min(name for name in weights if name.endswith("lora_b"))
+    return weights | {name: mx.full(weights[name].shape, 3e38)}
+
+
+def exploding(weights: dict[str, Any]) -> dict[str, Any]:
+    """Finite with the scale on them, and their products are not."""
+    return {name: w * 1e30 for name, w in weights.items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "scale", "message"),
+    [(overflowing, 900000.0, "times the scale 900000"), (exploding, 1.0, "logits are not finite")],
+)
+def test_adapters_that_are_finite_at_first_sight_never_become_live(
+    live: Live,
+    put: Put,
+    adapter_bytes: Bytes,
+    adapter_root: Path,
+    change: Callable[[dict[str, Any]], dict[str, Any]],
+    scale: float,
+    message: str,
+) -> None:
+    assert put("a", adapter_bytes(1), "?version=1").status == 200
+    before = said(live, "a")
+    body = adapter_bytes(2, change=change)
+    assert message in refused(put("a", body, f"?scale={scale!r}"), 400)
+    with folder_of(adapter_root, body, scale):
+        assert message in refused(load(live, "written", "a"), 400)
+        assert message in refused(load(live, "written", "new"), 400)
+    assert (said(live, "a")["token_ids"], adapters(live).keys()) == (before["token_ids"], {"a"})
+
+
+# --- torn uploads and files ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def folder_of(root: Path, weights: bytes, scale: float = 1.0) -> Iterator[Path]:
+    """An adapter's directory below the root."""
+    made = root / "written"
+    made.mkdir(parents=True)
+    try:
+        write(made, weights, scale)
+        yield made
+    finally:
+        shutil.rmtree(made)
+
+
+def write(folder: Path, weights: bytes, scale: float = 1.0) -> None:
+    (folder / "adapters.safetensors").write_bytes(weights)
+    config = f'{{"fine_tune_type": "lora", "lora_parameters": {{"rank": 4, "scale": {scale!r}}}}}'
+    (folder / "adapter_config.json").write_text(config)
+
+
+def test_an_upload_that_is_cut_off_changes_nothing(live: Live, put: Put, adapter_bytes: Bytes) -> None:
+    """By FIN and by RST, at any byte of head and body; with a Content-Length and in chunks."""
+    assert put("a", adapter_bytes(1), "?version=1").status == 200
+    before, at_rest, faults = said(live, "a"), live.holds(), live.core.metrics.answers.labels("500")._value.get()
+    body = adapter_bytes(2)
+    signed = {"X_Content_SHA256": hashlib.sha256(body).hexdigest()}
+    sized = head("PUT", "/v1/adapters/a?version=2", Content_Length=len(body), **signed) + body
+    chunks = b"".join(
+        b"%x\r\n%s\r\n" % (len(body[i : i + 7000]), body[i : i + 7000]) for i in range(0, len(body), 7000)
+    )
+    chunked = head("PUT", "/v1/adapters/a?version=2", Transfer_Encoding="chunked", **signed) + chunks  # and no end
+    draw = random.Random(1)
+    for number in range(24):
+        data = sized if number % 2 else chunked
+        cut = len(data) if data is chunked and number < 4 else draw.randrange(1, len(data))
+        connection = Connection(live.port).send(data[:cut])
+        connection.reset() if draw.random() < 0.5 else connection.close()
+    live.until(lambda: live.holds()["tasks"] <= at_rest["tasks"], 10)
+    assert live.core.metrics.answers.labels("500")._value.get() == faults, "a client that leaves is no fault of ours"
+    now = said(live, "a")
+    assert (now["token_ids"], now["adapter_digest"]) == (before["token_ids"], before["adapter_digest"])
+    assert adapters(live)["a"]["version"] == 1
+    assert put("a", body, "?version=2").status == 200, "what was cut off is not counted"
+
+
+def test_an_upload_needs_no_disk(live: Live, put: Put, adapter_bytes: Bytes) -> None:
+    """So a full one cannot tear it."""
+    bodies = [adapter_bytes(seed) for seed in (1, 2)]
+    written: list[Any] = []
+    watching = True
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if watching and event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            written.append(arguments[0])
+
+    sys.addaudithook(hook)
+    try:
+        assert [put("a", body).status for body in bodies] == [200, 200]
+    finally:
+        watching = False
+    assert written == []
+
+
+def races(live: Live, adapter_root: Path, bodies: list[bytes], count: int) -> dict[int, int]:
+    """Statuses of `count` loads of a directory that somebody writes all the time; what is served is always whole."""
+    import mlx.core as mx
+
+    from inference import loading
+    from inference.adapters import adapter_digest
+
+    scales = [1.0, 2.0]
+    mx.eval(whole := [loading.adapter_tensors(body) for body in bodies])
+    whole_digests = {adapter_digest(one, scale) for one, scale in zip(whole, scales, strict=True)}
+    over = threading.Event()
+
+    def writer(folder: Path) -> None:
+        draw, which = random.Random(2), 0
+        while not over.wait(draw.choice([0.0, 0.002, 0.05, 0.1])):
+            which = 1 - which
+            kind = draw.randrange(3)
+            if kind == 0:  # in place, one file after the other
+                write(folder, bodies[which], scales[which])
+            elif kind == 1:  # cut short for a while
+                with open(folder / "adapters.safetensors", "r+b") as file:
+                    file.truncate(len(bodies[which]) // 2)
+                    over.wait(0.01)
+                write(folder, bodies[which], scales[which])
+            else:  # as the trainer does it: a new directory in one step
+                new, old = folder.with_name("new"), folder.with_name("old")
+                new.mkdir()
+                write(new, bodies[which], scales[which])
+                os.rename(folder, old)
+                os.rename(new, folder)
+                shutil.rmtree(old)
+
+    statuses: dict[int, int] = {}
+    with folder_of(adapter_root, bodies[0], scales[0]) as folder:
+        thread = threading.Thread(target=writer, args=(folder,))
+        thread.start()
+        try:
+            for _ in range(count):
+                reply = load(live, "written", "raced")
+                statuses[reply.status] = statuses.get(reply.status, 0) + 1
+                if reply.status == 200:
+                    assert reply.json()["digest"] in whole_digests
+                assert adapters(live).get("raced", {"digest": None})["digest"] in {None, *whole_digests}
+        finally:
+            over.set()
+            thread.join()
+    live.ask("DELETE", "/v1/adapters/raced")
+    return statuses
+
+
+def test_files_that_change_while_they_are_read_are_never_served_as_a_mixture(
+    live: Live, adapter_root: Path, adapter_bytes: Bytes
+) -> None:
+    statuses = races(live, adapter_root, [adapter_bytes(1), adapter_bytes(2)], 25)
+    assert statuses.keys() <= {200, 400, 404} and statuses[200] >= 3
+
+
+@pytest.mark.slow
+def test_five_hundred_races_with_a_writer(live: Live, adapter_root: Path, adapter_bytes: Bytes) -> None:
+    statuses = races(live, adapter_root, [adapter_bytes(1), adapter_bytes(2)], 500)
+    assert statuses.keys() <= {200, 400, 404} and statuses[200] >= 50
+
+
+# --- room ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_nobody_asks_for_makes_room_and_may_come_back(
+    random_model_dir: Path, adapter_bytes: Bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was killed leaves its adapters behind; those of runs that go on are not touched."""
+    write(tmp_path, adapter_bytes(5))
+    server = Live(Settings(model=str(random_model_dir), adapters={"start": tmp_path}, max_adapters=3))
+    try:
+
+        def send(name: str, seed: int, version: int = 7) -> Reply:
+            body = adapter_bytes(seed)
+            signed = {"X-Content-SHA256": hashlib.sha256(body).hexdigest()}
+            return server.ask("PUT", f"/v1/adapters/{name}?version={version}", body, signed)
+
+        assert [send("left", 1).status, send("used", 2).status] == [200, 200]
+        full = refused(send("third", 3), 400)
+        assert "--max-adapters" in full and "unload one" in full
+        monkeypatch.setattr(adapter_store, "IDLE_SECONDS", 0.2)
+        server.until(lambda: bool(said(server, "used")) and send("third", 3).status == 200, 10)
+        assert adapters(server).keys() == {"start", "used", "third"}
+        gone = server.ask("POST", "/v1/completions", {"model": "left", "prompt": "x"})
+        assert gone.status == 404
+        server.until(lambda: bool(said(server, "used")) and send("left", 1).status == 200, 10)
+        assert adapters(server).keys() == {"start", "used", "left"} and adapters(server)["left"]["version"] == 7
+        assert send("left", 2).status == 409
+    finally:
+        server.stop()

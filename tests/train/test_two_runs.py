@@ -1,0 +1,226 @@
+"""Runs that share a server: each is the run it is alone, and whatever is not of its own weights stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from inference import Completion, Request, RequestRefused, SamplingParams, ServerUnavailable, UnknownAdapter
+from legos_train import Trainer
+from legos_train.errors import TrainingError
+from legos_train.players import RemoteEngine, remote
+from legos_train.run import build
+from tests.inference.live import LiveServer
+from tests.train.helpers import small
+
+EXACT: dict[str, Any] = {"engine": {"max_rows": 1, "prefix_cache_bytes": 0}}
+"""Every request runs by itself, so results do not depend, in their last bit, on who else asks."""
+Weights = dict[str, mx.array]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LiveServer]:
+    one = LiveServer("tiny", **EXACT)
+    yield one
+    one.stop()
+
+
+def served(server: LiveServer) -> dict[str, Any]:
+    """The adapters that a server has now."""
+    return dict(server.engine.worker.call(lambda engine: engine.adapters()).result(10))
+
+
+def started(server: LiveServer, **settings: Any) -> Trainer:
+    return Trainer(build(small(steps=3, batch_size=8, server={"urls": (server.url,)}, **settings)))
+
+
+LEAGUE = {"mode": "fsp", "snapshot_every": 1, "pool": 2, "latest": 0.25, "opponents": ("base",)}
+
+
+def test_two_runs_on_one_server_end_with_the_bytes_that_each_has_alone(server: LiveServer) -> None:
+    """One of them with a league. They take turns step by step, in the middle of each other."""
+    settings: list[dict[str, Any]] = [{"seed": 0}, {"seed": 1, "league": LEAGUE, "optim": {"lr": 3e-3}}]
+
+    def ended(*runs: dict[str, Any]) -> list[bytes]:
+        trainers = [started(server, **one) for one in runs]
+        try:
+            for _ in range(2):
+                for trainer in trainers:
+                    assert trainer.step()["mismatch_max"] < 1e-4
+            names = served(server).keys()
+            ids = [trainer.parts.run_id for trainer in trainers]
+            assert len({*ids}) == len(ids) and {name.partition(".")[0] for name in names} == {*ids}
+            assert len(names) == sum(1 + len(t.parts.league.pool if t.parts.league else ()) for t in trainers)
+            return [trainer.parts.backend.fingerprint() for trainer in trainers]
+        finally:
+            for trainer in trainers:
+                trainer.parts.close()
+
+    together = ended(*settings)
+    assert served(server) == {}, "runs that have ended leave nothing behind"
+    assert together == [*ended(settings[0]), *ended(settings[1])] and together[0] != together[1]
+
+
+@pytest.fixture
+def other_weights() -> Callable[[Trainer], Weights]:
+    """Weights of the same shapes that play quite differently."""
+
+    def make(trainer: Trainer) -> Weights:
+        keys = iter(mx.random.split(mx.random.key(5), 1000))
+        own = trainer.parts.backend.snapshot(0).content
+        weights = {name: mx.random.normal(w.shape, key=next(keys)) * 0.2 for name, w in own.items()}
+        mx.eval(weights)
+        return weights
+
+    return make
+
+
+def test_answers_by_other_weights_under_the_right_name_and_version_stop_the_run(
+    server: LiveServer, other_weights: Callable[[Trainer], Weights], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "PATIENCE", 0.5)
+    trainer = started(server)
+    try:
+        engine: Any = trainer.parts.sync.generator.engine  # type: ignore[attr-defined]
+        name, weights = engine.name_of("policy"), other_weights(trainer)
+        server.engine.worker.call(lambda e: e.publish(name, weights, scale=8.0, version=0)).result(10)
+        before = trainer.parts.backend.fingerprint()
+        with pytest.raises(
+            ServerUnavailable,
+            match=rf"version 0 of '{re.escape(name)}'(, weights \w+, answered, which is not| was published with other)",
+        ):
+            trainer.step()
+        assert (trainer.learner.step, trainer.parts.backend.fingerprint()) == (0, before)
+    finally:
+        trainer.parts.close()
+
+
+def test_a_policy_that_is_not_the_learners_stops_the_run_before_it_learns(
+    other_weights: Callable[[Trainer], Weights],
+) -> None:
+    def stepped(**sampling: Any) -> Trainer:
+        trainer = Trainer(build(small(steps=3, batch_size=8, sampling=sampling)))
+        trainer.parts.engine.publish("policy", other_weights(trainer), scale=8.0, version=0)
+        before = trainer.parts.backend.fingerprint()
+        try:
+            trainer.step()
+        except TrainingError:
+            assert (trainer.learner.step, trainer.parts.backend.fingerprint()) == (0, before)
+            raise
+        finally:
+            trainer.parts.close()
+        return trainer
+
+    with pytest.raises(
+        TrainingError, match=r"disagree by \d.* nats .*at most 0\.1 are accepted\).*server\.urls.*--resume"
+    ):
+        stepped()
+    assert stepped(max_mismatch=100.0).learner.step == 1
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def connected(server: LiveServer, **options: Any) -> RemoteEngine:
+    engine = RemoteEngine((server.url,), **options)
+    engine.background.call(engine.client.info())
+    return engine
+
+
+LONG = "runs/x y.step_40" * 9
+
+
+@functools.cache
+def weights(seed: int) -> Weights:
+    path = "model.layers.0.self_attn.q_proj"
+    from inference.adapters import linear_shapes
+    from inference.loading import load
+
+    width, out = linear_shapes(load("tiny")[0])[path]
+    pair = {f"{path}.lora_a": mx.ones((width, 2)) * 0.01 * seed, f"{path}.lora_b": mx.ones((2, out))}
+    mx.eval(pair)
+    return pair
+
+
+def said(engine: RemoteEngine, adapter: str | None) -> Completion:
+    number = engine.submit(Request((5, 6, 7), SamplingParams(max_tokens=3, seed=1), adapter))
+    while not (done := engine.step()):
+        continue
+    assert [one.request_id for one in done] == [number]
+    return done[0]
+
+
+def test_every_publication_has_a_name_of_its_own_and_the_last_one_answers(server: LiveServer) -> None:
+    engine = connected(server, run="a" * 12, session="s")
+    try:
+        first = engine.publish("policy", weights(1), scale=1.0, version=4)
+        again = engine.publish("policy", weights(2), scale=1.0, version=4)  # a rollback: the same step, other weights
+        odd = engine.publish(LONG, weights(3), scale=1.0, version=40)
+        names = [f"{'a' * 12}.s.2.policy-v4", f"{'a' * 12}.s.3.p_40runs_x_y_step_40-v40"]
+        assert list(served(server)) == names == [engine.name_of("policy"), engine.name_of(LONG)]
+        done = said(engine, "policy")
+        assert (done.adapter, done.policy_version, done.adapter_digest) == ("policy", 4, again) and again != first
+        assert said(engine, LONG).adapter_digest == odd and said(engine, None).adapter_digest is None
+        engine.unpublish(LONG)
+        assert [one.digest for one in served(server).values()] == [again]
+        with pytest.raises(UnknownAdapter, match=r"no adapter 'gone' is published \(published: policy\)"):
+            engine.submit(Request((5,), SamplingParams(), "gone"))
+        with pytest.raises(ValueError, match="mode must be 'pin', got 'abort'"):
+            engine.publish("policy", weights(1), scale=1.0, version=5, mode="abort")
+    finally:
+        engine.close()
+    assert served(server) == {}
+
+
+def test_what_a_killed_session_left_goes_when_the_run_is_resumed(server: LiveServer) -> None:
+    killed, bystander = connected(server, run="a" * 12), connected(server, run="b" * 12)
+    killed.publish("policy", weights(1), scale=1.0, version=9)
+    bystander.publish("policy", weights(2), scale=1.0, version=9)
+    resumed = connected(server, run="a" * 12)
+    try:
+        resumed._clear(f"{resumed.run}.")  # as `check` does
+        assert served(server).keys() == {bystander.name_of("policy")}
+        digest = resumed.publish("policy", weights(3), scale=1.0, version=5)
+        assert said(resumed, "policy").adapter_digest == digest
+        with pytest.raises(RequestRefused, match=r"no model|no adapter"):  # who was not dead after all gets no answer
+            killed.background.call(
+                killed.client._members.endpoints[0].client.complete(
+                    Request((5,), SamplingParams(), killed.name_of("policy"))
+                )
+            )
+    finally:
+        for engine in (killed, bystander, resumed):
+            engine.close()
+    assert served(server) == {}
+
+
+def test_a_rank_that_follows_takes_no_answer_by_weights_other_than_its_own(server: LiveServer) -> None:
+    leads = connected(server, run="c" * 12, session="s")
+    follows = connected(server, run="c" * 12, session="s", follows=True)
+    try:
+        for seed, version in ((1, 0), (2, 1)):
+            digest = leads.publish("policy", weights(seed), scale=1.0, version=version)
+            assert follows.publish("policy", weights(seed), scale=1.0, version=version) == digest
+            assert said(follows, "policy").adapter_digest == said(leads, "policy").adapter_digest == digest
+        assert len(served(server)) == 1
+        leads.publish("policy", weights(3), scale=1.0, version=2)
+        follows.publish("policy", weights(4), scale=1.0, version=2)
+
+        async def ask() -> Completion:
+            asked = follows.client.complete(Request((5,), SamplingParams(max_tokens=1), follows.name_of("policy")))
+            return await asyncio.wait_for(asked, 1.0)
+
+        with pytest.raises(TimeoutError):
+            follows.background.call(ask())
+        assert "other weights" in str(follows.client.status()[0].error)
+    finally:
+        follows.close()
+        assert len(served(server)) == 1, "a rank that follows takes nothing away"
+        leads.close()
+    assert served(server) == {}
