@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -20,14 +19,14 @@ from starlette.exceptions import HTTPException
 from inference import loading
 from inference.engine import AsyncEngine, Engine
 from inference.server.adapter_store import Adapters
-from inference.server.generation import Choice, CompletionHandler, events, whole
+from inference.server.bodies import LONG_WORK, SHORT, Reader, problems, route_class
+from inference.server.generation import Choice, CompletionHandler, events, tokenized, whole
 from inference.server.guard import LOOPBACK, Guard, Limits
 from inference.server.metrics import Metrics
 from inference.server.protocol import (
     ChatRequest,
     CompletionRequest,
     LoadAdapter,
-    SamplingRequest,
     ServerError,
     TokenizeRequest,
     UnloadAdapter,
@@ -73,7 +72,8 @@ class Server:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.metrics = Metrics()
+        self.metrics = Metrics(lambda: self.adapters.versions)
+        self.reader = Reader()
         self.engine = AsyncEngine(self._make_engine)
         self.adapters = Adapters(
             self.engine,
@@ -90,6 +90,7 @@ class Server:
         self.generator: CompletionHandler | None = None
         self.gate = asyncio.Event()  # shut while /pause?mode=wait lets finish what runs
         self.gate.set()
+        self._coming = 0  # choices that are being tokenised, or wait at the gate
 
     def _make_engine(self) -> Engine:
         """In the engine's thread: the model, its renderer, and what identifies them."""
@@ -161,6 +162,7 @@ class Server:
     async def stop(self) -> None:
         """End the engine."""
         self.draining = True
+        self.reader.close()
         await self.engine.close()
 
     def open(self) -> CompletionHandler:
@@ -181,17 +183,25 @@ class Server:
         self.adapters.use(model)
         return model
 
-    def admit(self, count: int) -> None:
-        """ServerError 429 when the queue has no room for so many choices now, 400 when it never has."""
+    @contextmanager
+    def room(self, count: int) -> Iterator[None]:
+        """Keeps room for choices until they are handed to the engine.
+
+        Raises:
+            ServerError: 429 when the queue has no room for so many now, 400 when it never has.
+        """
         if count > self.settings.max_queue:
             raise ServerError(400, f"{count} completions in one request; at most {self.settings.max_queue} are served")
-        if self.engine.running + count > self.settings.max_queue:
+        here = self.engine.running + self._coming
+        if here + count > self.settings.max_queue:
             raise ServerError(
-                429,
-                f"{self.engine.running} completions wait or run; try again later",
-                "rate_limit_error",
-                retry_after=1,
+                429, f"{here} completions wait or run; try again later", "rate_limit_error", retry_after=1
             )
+        self._coming += count
+        try:
+            yield
+        finally:
+            self._coming -= count
 
 
 def create_app(settings: Settings) -> Any:
@@ -206,6 +216,7 @@ def create_app(settings: Settings) -> Any:
 
     app = FastAPI(title="Legos", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.server = server
+    app.router.route_class = route_class(server.reader)
     _errors(app)
     _completions(app, server)
     _adapters(app, server)
@@ -241,9 +252,7 @@ def _errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> Response:
-        problems = [f"{'.'.join(str(x) for x in e['loc'][1:4]) or 'body'}: {e['msg']}" for e in error.errors()[:3]]
-        text = "; ".join(problems)[:500].encode("utf-8", "replace").decode()
-        return JSONResponse(error_body(text, "invalid_request_error", 400), 400)
+        return JSONResponse(error_body(problems(error.errors(), skip=1), "invalid_request_error", 400), 400)
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
@@ -262,45 +271,47 @@ def _errors(app: FastAPI) -> None:
 
 def _completions(app: FastAPI, server: Server) -> None:
     async def answer(
-        request: Request, body: SamplingRequest, choices: list[Choice], generator: CompletionHandler
+        request: Request, body: ChatRequest | CompletionRequest, count: int, make: Callable[[str | None], list[Choice]]
     ) -> Response:
-        model = body.model or server.settings.model
+        generator, model = server.open(), body.model or server.settings.model
+        size = len(await request.body())
+        if isinstance(body, ChatRequest) and generator.is_new(body.thinking):
+            size = LONG_WORK
+
+        async def prepared() -> list[Choice]:
+            choices = await server.reader.run(size, lambda: make(server.resolve(body.model)))
+            await server.gate.wait()
+            return choices
+
+        with server.room(count):
+            at_once = size <= SHORT and server.gate.is_set()
+            choices = make(server.resolve(body.model)) if at_once else await _unless_left(request, prepared())
         ids = await generator.submit(choices)
         if body.stream:
             return _Events(generator, events(generator, body, ids, choices, model), ids)
         await _unless_left(request, generator.finish(ids, choices))
-        content = json.dumps(whole(generator, body, choices, model), ensure_ascii=False, separators=(",", ":"))
-        return Response(content.encode(), media_type="application/json")
+        numbers = sum(choice.numbers(body.return_token_ids) for choice in choices)
+        content = await server.reader.run(numbers, lambda: whole(generator, body, choices, model))
+        return Response(content, media_type="application/json")
 
     @app.post("/v1/chat/completions")
     async def chat(body: ChatRequest, request: Request) -> Response:
         generator = server.open()
-        await server.gate.wait()
-        adapter = server.resolve(body.model)
-        server.admit(body.n)
-        return await answer(request, body, generator.chat_choices(body, adapter), generator)
+        return await answer(request, body, body.n, lambda adapter: generator.chat_choices(body, adapter))
 
     @app.post("/v1/completions")
     async def complete(body: CompletionRequest, request: Request) -> Response:
         generator = server.open()
-        await server.gate.wait()
-        adapter = server.resolve(body.model)
         several = isinstance(body.prompt, list) and not isinstance(body.prompt[0], int)
-        server.admit(body.n * (len(body.prompt) if several else 1))
-        return await answer(request, body, generator.text_choices(body, adapter), generator)
+        count = body.n * (len(body.prompt) if several else 1)
+        return await answer(request, body, count, lambda adapter: generator.text_choices(body, adapter))
 
     @app.post("/tokenize")
-    async def tokenize(body: TokenizeRequest) -> dict[str, Any]:
+    async def tokenize(body: TokenizeRequest, request: Request) -> Response:
         generator = server.open()
         server.resolve(body.model)
-        if body.prompt is not None:
-            ids = generator.encoder.plain(body.prompt)
-        else:
-            try:
-                ids = list(generator.conversations.prompt([m.plain() for m in body.messages or ()]))
-            except ValueError as error:
-                raise ServerError(400, f"the chat template refuses these messages: {error}"[:300]) from error
-        return {"tokens": ids, "count": len(ids), "max_model_len": generator.context}
+        content = await server.reader.run(len(await request.body()), lambda: tokenized(generator, body))
+        return Response(content, media_type="application/json")
 
 
 class _Events(StreamingResponse):

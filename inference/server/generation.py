@@ -8,13 +8,20 @@ import itertools
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from inference.engine import AsyncEngine
 from inference.server.metrics import Metrics
-from inference.server.protocol import ChatRequest, CompletionRequest, SamplingRequest, ServerError
+from inference.server.protocol import (
+    MAX_TEXT,
+    ChatRequest,
+    CompletionRequest,
+    SamplingRequest,
+    ServerError,
+    TokenizeRequest,
+)
 from inference.text import Conversations, Renderer, TextEncoder, TextStream, TokenBytes
 from inference.types import Completion, ContextOverflow, Delta, Request
 
@@ -48,6 +55,10 @@ class Choice:
             return None
         return {"aborted": "abort"}.get(self.done.finish_reason, self.done.finish_reason)
 
+    def numbers(self, with_ids: bool) -> int:
+        """About how many numbers its answer holds."""
+        return len(self.tokens) * (1 + self.request.sampling.top_logprobs) + with_ids * len(self.request.prompt)
+
     def count_characters(self, of: TokenBytes) -> None:
         """Bring `offsets` up to date."""
         for token in self.tokens[len(self.offsets) :]:
@@ -67,12 +78,32 @@ class CompletionHandler:
         self.bytes = TokenBytes(tokenizer)
         self._words: dict[int, str] = {}
         self.stop_ids = conversations.renderer.stop_ids
+        # More bytes than this cannot fit the context, whatever they say.
+        self._most_text = context * max(len(token.encode()) for token in tokenizer.get_vocab())
         self._talks: dict[bool | None, Conversations] = {None: conversations}
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
+    def check_texts(self, texts: Iterable[str]) -> None:
+        """ServerError 400 when there is more text than is tokenised."""
+        total = 0
+        for text in texts:
+            size = len(text) if text.isascii() else len(text.encode())
+            total += size
+            if size > self._most_text:
+                raise ServerError(
+                    400, f"a text of {size} bytes cannot fit the context; at most {self._most_text} are tokenised"
+                )
+        if total > MAX_TEXT:
+            raise ServerError(400, f"the request has {total} bytes of text; at most {MAX_TEXT} are tokenised")
+
+    def is_new(self, thinking: bool | None) -> bool:
+        """Whether the chat template has not been looked at with this switch, which takes a while."""
+        return thinking not in self._talks
+
     def chat_choices(self, body: ChatRequest, adapter: str | None) -> list[Choice]:
         """n choices of one conversation. ServerError 400 for what cannot be served."""
+        self.check_texts(body.texts())
         messages = [message.plain() for message in body.messages]
         talk = self._talk(body.thinking)
         try:
@@ -93,6 +124,7 @@ class CompletionHandler:
 
     def text_choices(self, body: CompletionRequest, adapter: str | None) -> list[Choice]:
         """n choices of every prompt."""
+        self.check_texts(body.texts())
         prompt: Any = body.prompt
         several = isinstance(prompt, list) and not isinstance(prompt[0], int)
         prompts = [self._ids(one) for one in (prompt if several else [prompt])]
@@ -128,16 +160,16 @@ class CompletionHandler:
             for text in [TextStream(self.tokenizer, one.stop, self.stop_ids)]
         ]
 
-    def _allowed(self, body: SamplingRequest) -> list[tuple[int, ...]] | None:
+    def _allowed(self, body: SamplingRequest) -> tuple[tuple[int, ...], ...] | None:
         if body.guided_token_ids is not None:
-            return [tuple(ids) for ids in body.guided_token_ids]
+            return tuple(tuple(ids) for ids in body.guided_token_ids)
         if body.guided_choice is None:
             return None
         try:
             end = self.conversations.renderer.end_id
         except ValueError as error:
             raise ServerError(400, f"guided_choice cannot be used: {error}") from error
-        return [(*self.encoder.plain(text), end) for text in body.guided_choice]
+        return tuple((*self.encoder.plain(text), end) for text in body.guided_choice)
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
@@ -180,7 +212,7 @@ class CompletionHandler:
     def _count(self, done: Completion) -> None:
         self.metrics.prompt_tokens.inc(done.prompt_tokens)
         self.metrics.cached_tokens.inc(done.cached_tokens)
-        self.metrics.tokens.labels(done.adapter or "").inc(len(done.tokens))
+        self.metrics.generated(done.adapter, len(done.tokens))
         self.metrics.finished.labels(done.finish_reason).inc()
 
     def raise_faults(self, choices: Sequence[Choice]) -> None:
@@ -248,13 +280,31 @@ def envelope(kind: str, model: str) -> dict[str, Any]:
     return {"id": f"{prefix}-{secrets.token_hex(12)}", "object": kind, "created": int(time.time()), "model": model}
 
 
-def whole(generator: CompletionHandler, body: SamplingRequest, choices: Sequence[Choice], model: str) -> dict[str, Any]:
+def whole(generator: CompletionHandler, body: SamplingRequest, choices: Sequence[Choice], model: str) -> bytes:
     """The answer to a request that does not stream."""
     chat = isinstance(body, ChatRequest)
-    answer = envelope("chat.completion" if chat else "text_completion", model)
-    answer["choices"] = [_choice(generator, body, choice, chat) for choice in choices]
-    answer["usage"] = generator.usage(choices)
-    return answer
+    answer = _json(envelope("chat.completion" if chat else "text_completion", model) | {"choices": [], "usage": 0})
+    parts = [_json(_choice(generator, body, choice, chat)) for choice in choices]  # one by one: other threads may run
+    before, _, _ = answer.rpartition('],"usage":0}')
+    return f'{before}{",".join(parts)}],"usage":{_json(generator.usage(choices))}}}'.encode()
+
+
+def tokenized(generator: CompletionHandler, body: TokenizeRequest) -> bytes:
+    """The answer to /tokenize."""
+    generator.check_texts(body.texts())
+    if body.prompt is not None:
+        ids = generator.encoder.plain(body.prompt)
+    else:
+        try:
+            ids = list(generator.conversations.prompt([message.plain() for message in body.messages or ()]))
+        except ValueError as error:
+            raise ServerError(400, f"the chat template refuses these messages: {error}"[:300]) from error
+    parts = [_json(ids[start : start + 8192])[1:-1] for start in range(0, len(ids), 8192)]
+    return f'{{"tokens":[{",".join(parts)}],"count":{len(ids)},"max_model_len":{generator.context}}}'.encode()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _choice(generator: CompletionHandler, body: SamplingRequest, choice: Choice, chat: bool) -> dict[str, Any]:
@@ -356,4 +406,4 @@ def _chunk(head: dict[str, Any], parts: list[dict[str, Any]], usage: bool) -> by
 
 
 def _data(value: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    return f"data: {_json(value)}\n\n".encode()

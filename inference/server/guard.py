@@ -21,15 +21,27 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 PUBLIC = frozenset({"/health", "/ready"})
 """Answered without a key: they say nothing but yes and no."""
+LONG = frozenset({"/v1/chat/completions", "/v1/completions", "/tokenize"})
+"""Routes that are sent texts."""
+SHORT_BODY = 16 << 10
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes in bytes, times in seconds."""
+    """Sizes in bytes, times in seconds.
+
+    Attributes:
+        body: most of a request to a route of `LONG`; other routes take `SHORT_BODY`.
+        adapter_body: most of an adapter, and of all adapters that are being uploaded.
+        bodies: most of all other bodies whose requests have not been answered.
+        head: most of a request's headers.
+        body_seconds: how long a body may take to arrive; an adapter six times that.
+    """
 
     body: int = 4 << 20
     adapter_body: int = 512 << 20
+    bodies: int = 256 << 20
     head: int = 16 << 10
     body_seconds: float = 10.0
 
@@ -48,6 +60,7 @@ class Guard:
         self.app, self.limits = app, limits
         self.hosts = {host.casefold() for host in hosts}
         self.keys = [key.encode() for key in keys]
+        self._held = {False: 0, True: 0}  # bytes of bodies of unanswered requests; True: of adapters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -63,25 +76,50 @@ class Guard:
         if scope["method"] not in ("POST", "PUT"):
             await self.app(scope, receive, send)
             return
-        limit = self._limit(scope)
+        adapter, limit = self._is_adapter(scope), self._limit(scope)
+        # A large adapter may take longer than a prompt, but not for ever.
+        seconds = self.limits.body_seconds * (6 if adapter else 1)
+        body = bytearray()
         try:
-            # A large adapter may take longer than a prompt, but not for ever.
-            seconds = self.limits.body_seconds * (1 if limit == self.limits.body else 6)
-            body = await asyncio.wait_for(_read(receive, limit), seconds)
-        except TimeoutError:
-            await _answer(send, 408, f"the body did not arrive within {seconds:g} seconds")
-            return
-        if body is None:
-            return  # the client has left
-        if len(body) > limit:
-            await _answer(send, 413, f"the body is longer than {limit} bytes")
-            return
-        await self.app(scope, _replay(body, receive), send)
+            try:
+                refusal = await asyncio.wait_for(self._read(receive, body, limit, adapter), seconds)
+            except TimeoutError:
+                refusal = 408, f"the body did not arrive within {seconds:g} seconds"
+            except _Gone:
+                return
+            if refusal is not None:
+                await _answer(send, *refusal)
+            else:
+                await self.app(scope, _replay(body, receive), send)
+        finally:
+            self._held[adapter] -= len(body)
+
+    async def _read(self, receive: Receive, body: bytearray, limit: int, adapter: bool) -> tuple[int, str] | None:
+        """Read the body, or say why not."""
+        most = self.limits.adapter_body if adapter else self.limits.bodies
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            part = message.get("body", b"")
+            if len(body) + len(part) > limit:
+                return 413, f"the body is longer than {limit} bytes"
+            if self._held[adapter] + len(part) > most:
+                return 503, f"the requests that wait or run hold {most} bytes; try again later"
+            body += part
+            self._held[adapter] += len(part)
+            if not message.get("more_body", False):
+                return None
+
+    @staticmethod
+    def _is_adapter(scope: Scope) -> bool:
+        return scope["method"] == "PUT" and str(scope["path"]).startswith("/v1/adapters/")
 
     def _limit(self, scope: Scope) -> int:
         """Most bytes of the body."""
-        adapter = scope["method"] == "PUT" and scope["path"].startswith("/v1/adapters/")
-        return self.limits.adapter_body if adapter else self.limits.body
+        if self._is_adapter(scope):
+            return self.limits.adapter_body
+        return self.limits.body if scope["path"] in LONG else min(SHORT_BODY, self.limits.body)
 
     def _refuse(self, scope: Scope) -> tuple[int, str] | None:
         headers: dict[bytes, bytes] = {}
@@ -94,7 +132,7 @@ class Guard:
         if _host(headers.get(b"host", b"")) not in self.hosts:
             return 400, "this Host is not served; see --allowed-host"
         origin = headers.get(b"origin")
-        if origin is not None and _host(origin.partition(b"://")[2]) not in self.hosts:
+        if origin is not None and not _same_origin(origin, headers.get(b"host", b"")):
             return 403, "requests of other origins are refused"
         if self.keys and scope["path"] not in PUBLIC and not self._authorized(headers.get(b"authorization", b"")):
             return 401, "an API key is needed: Authorization: Bearer KEY"
@@ -128,20 +166,19 @@ def _host(value: bytes) -> str:
     return name if not port or port.isdigit() else ""
 
 
-async def _read(receive: Receive, limit: int) -> bytes | None:
-    """The body, or enough of it to know that it is too long; None when the client disconnects."""
-    parts, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > limit or not message.get("more_body", False):
-            return b"".join(parts)
+def _same_origin(origin: bytes, host: bytes) -> bool:
+    """Whether a page of this origin was served under the request's own host and port, here or by a proxy with TLS."""
+    text, own = origin.decode("latin-1").casefold(), host.decode("latin-1").casefold()
+    scheme, _, authority = text.partition("://")
+    port = {"http": ":80", "https": ":443"}.get(scheme)
+    return port is not None and authority.removesuffix(port) == own.removesuffix(port)
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+class _Gone(Exception):
+    """The client has left."""
+
+
+def _replay(body: bytearray, receive: Receive) -> Receive:
     """A `receive` that returns the body at once, then the events of the connection."""
     sent = False
 
@@ -159,6 +196,8 @@ async def _answer(send: Send, status: int, message: str) -> None:
     kind = "authentication_error" if status == 401 else "invalid_request_error"
     body = json.dumps(error_body(message, kind, status)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 503:
+        headers.append((b"retry-after", b"1"))
     headers.append((b"connection", b"close"))  # the rest of such a request is not worth reading
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -10,9 +10,15 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 
 
 class Metrics:
-    """Counters and gauges; `watch` adds a gauge that is read at every scrape."""
+    """Counters and gauges; `watch` adds a gauge that is read at every scrape.
 
-    def __init__(self) -> None:
+    Args:
+        served: names the adapters that are loaded now.
+    """
+
+    def __init__(self, served: Callable[[], Collection[str]] = tuple) -> None:
+        self._served = served
+        self._named: dict[str, int] = {}  # tokens by adapter
         self.registry = CollectorRegistry()
         self.answers = Counter("legos_answers", "Answers by status", ["status"], registry=self.registry)
         self.prompt_tokens = Counter("legos_prompt_tokens", "Prompt tokens", registry=self.registry)
@@ -28,6 +34,16 @@ class Metrics:
         self.publish_seconds = Histogram(
             "legos_publish_seconds", "Time the engine spent on publishing", buckets=SECONDS, registry=self.registry
         )
+
+    def generated(self, adapter: str | None, count: int) -> None:
+        """Count tokens by adapter. Adapters that are gone are counted together, so that labels do not add up."""
+        name = adapter or ""
+        if name not in self._named:
+            for gone in self._named.keys() - {"", *self._served()}:
+                self.tokens.labels("(unloaded)").inc(self._named.pop(gone))
+                self.tokens.remove(gone)
+        self._named[name] = self._named.get(name, 0) + count
+        self.tokens.labels(name).inc(count)
 
     def watch(self, name: str, about: str, value: Callable[[], float]) -> None:
         """A gauge whose value is read at every scrape."""

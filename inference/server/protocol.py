@@ -6,6 +6,7 @@ that would change an answer and are not implemented are refused unless they have
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, model_validator
@@ -14,6 +15,7 @@ from inference.types import NUMBERS, SamplingParams
 
 MAX_CHOICES = 128
 MAX_TEXT = 1 << 20
+"""Bytes of text in one request, all of it together; one text has no more characters either."""
 
 
 def _writable(text: str) -> str:
@@ -27,7 +29,12 @@ def _writable(text: str) -> str:
 
 Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_writable)]
 Name = Annotated[str, Field(max_length=256), AfterValidator(_writable)]
-TokenIds = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(min_length=1, max_length=1 << 20)]
+# Lists stop at their first error: collecting those of a long one takes minutes.
+TokenIds = Annotated[
+    list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(min_length=1, max_length=1 << 20, fail_fast=True)
+]
+Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_CHOICES, fail_fast=True)]
+ManyIds = Annotated[list[TokenIds], Field(min_length=1, max_length=MAX_CHOICES, fail_fast=True)]
 StopText = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_writable)]
 
 
@@ -48,13 +55,17 @@ class Message(Strict):
     """One message of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: Text | Annotated[list[TextPart], Field(max_length=256)]
+    content: Text | Annotated[list[TextPart], Field(max_length=256, fail_fast=True)]
     name: None = None
 
     def plain(self) -> dict[str, str]:
         """Role and text, as the renderer takes them."""
         content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         return {"role": "system" if self.role == "developer" else self.role, "content": content}
+
+
+def _conversation(messages: Sequence[Message]) -> str:
+    return "".join(message.plain()["content"] for message in messages)
 
 
 class TextFormat(Strict):
@@ -105,12 +116,12 @@ class SamplingRequest(_Numbers):
     model: Name | None = None
     n: int = Field(1, ge=1, le=MAX_CHOICES)
     seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 64)
-    stop: StopText | Annotated[list[StopText], Field(max_length=16)] | None = None
-    stop_token_ids: Annotated[list[int], Field(max_length=256)] | None = None
+    stop: StopText | Annotated[list[StopText], Field(max_length=16, fail_fast=True)] | None = None
+    stop_token_ids: Annotated[list[int], Field(max_length=256, fail_fast=True)] | None = None
     ignore_eos: bool = False
     logit_bias: Annotated[dict[str, Annotated[float, Field(ge=-100.0, le=100.0)]], Field(max_length=1024)] | None = None
-    guided_choice: Annotated[list[Text], Field(min_length=1, max_length=4096)] | None = None
-    guided_token_ids: Annotated[list[TokenIds], Field(min_length=1, max_length=4096)] | None = None
+    guided_choice: Annotated[list[Text], Field(min_length=1, max_length=4096, fail_fast=True)] | None = None
+    guided_token_ids: Annotated[list[TokenIds], Field(min_length=1, max_length=4096, fail_fast=True)] | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
     return_token_ids: bool = False
@@ -118,6 +129,10 @@ class SamplingRequest(_Numbers):
     frequency_penalty: Annotated[float, Field(ge=0.0, le=0.0)] | None = None
     presence_penalty: Annotated[float, Field(ge=0.0, le=0.0)] | None = None
     user: Name | None = None
+
+    def texts(self) -> list[str]:
+        """What has to be tokenised."""
+        return list(self.guided_choice or ())
 
     @model_validator(mode="after")
     def _one_guide(self) -> SamplingRequest:
@@ -149,7 +164,7 @@ class SamplingRequest(_Numbers):
 class ChatRequest(SamplingRequest):
     """POST /v1/chat/completions. Without `max_tokens` as many as the context has room for, as OpenAI documents it."""
 
-    messages: Annotated[list[Message], Field(min_length=1, max_length=4096)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=4096, fail_fast=True)]
     chat_template_kwargs: TemplateOptions | None = None
     max_completion_tokens: int | None = Field(None, ge=1, le=1 << 31)
     logprobs: bool = False
@@ -166,6 +181,9 @@ class ChatRequest(SamplingRequest):
             raise ValueError("top_logprobs needs logprobs to be true")
         return self
 
+    def texts(self) -> list[str]:
+        return [_conversation(self.messages), *super().texts()]
+
     @property
     def limit(self) -> int | None:
         """Most tokens to generate."""
@@ -180,12 +198,16 @@ class ChatRequest(SamplingRequest):
 class CompletionRequest(SamplingRequest):
     """POST /v1/completions: a text, token ids, or several of either. 16 tokens by default, as OpenAI documents it."""
 
-    prompt: Text | TokenIds | Annotated[list[Text] | list[TokenIds], Field(min_length=1, max_length=MAX_CHOICES)]
+    prompt: Text | TokenIds | Texts | ManyIds
     max_tokens: int | None = Field(16, ge=1, le=1 << 31)
     logprobs: int | None = Field(None, ge=0, le=20)
     echo: Literal[False] | None = None
     best_of: Literal[1] | None = None
     suffix: None = None
+
+    def texts(self) -> list[str]:
+        prompts = [self.prompt] if isinstance(self.prompt, str) else self.prompt
+        return [*(prompt for prompt in prompts if isinstance(prompt, str)), *super().texts()]
 
 
 class TokenizeRequest(Strict):
@@ -193,7 +215,11 @@ class TokenizeRequest(Strict):
 
     model: Name | None = None
     prompt: Text | None = None
-    messages: Annotated[list[Message], Field(min_length=1, max_length=4096)] | None = None
+    messages: Annotated[list[Message], Field(min_length=1, max_length=4096, fail_fast=True)] | None = None
+
+    def texts(self) -> list[str]:
+        """What has to be tokenised."""
+        return [self.prompt if self.prompt is not None else _conversation(self.messages or ())]
 
     @model_validator(mode="after")
     def _one_of_both(self) -> TokenizeRequest:

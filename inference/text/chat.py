@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
+from inference.text.remembered import Remembered
 from inference.text.render import Renderer
 
-_REMEMBERED = 4096
-
 Dialogue = tuple[tuple[str, str], ...]
+Ids = tuple[int, ...]
 
 
 class Conversations:
-    """Renders conversations, and remembers the ids of those that were answered (the last few thousand)."""
+    """Renders conversations, and remembers the ids of those that were answered: the last few thousand, within 64 MiB.
+
+    Several threads may use it.
+    """
 
     def __init__(self, renderer: Renderer) -> None:
         self.renderer = renderer
-        self._answered: OrderedDict[Dialogue, tuple[tuple[int, ...], tuple[int, ...]]] = OrderedDict()
+        self._answered: Remembered[tuple[Ids, Ids]] = Remembered(4096)
 
     def prompt(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
         """The ids of a conversation with the assistant's generation prompt. ValueError where the template refuses."""
@@ -35,7 +37,6 @@ class Conversations:
                 continue
             ids = self._answered.get(dialogue[:end])
             if ids is not None:
-                self._answered.move_to_end(dialogue[:end])
                 prompt = self.renderer.extend(*ids, messages[end:])
                 if prompt is not None:
                     return prompt
@@ -46,10 +47,7 @@ class Conversations:
     ) -> None:
         """Remember the ids a conversation was answered with."""
         key = (*_dialogue(messages), ("assistant", text))
-        self._answered[key] = (tuple(prompt), tuple(tokens))
-        self._answered.move_to_end(key)
-        while len(self._answered) > _REMEMBERED:
-            self._answered.popitem(last=False)
+        self._answered.put(key, (tuple(prompt), tuple(tokens)))
 
 
 class TokenBytes:

@@ -12,11 +12,12 @@ import json
 import re
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Encoding, Tokenizer
 
 __all__ = ["TextEncoder", "replace_surrogates"]
 
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+_LONG = 1 << 12  # characters that are tokenised without holding up other threads
 _EMPTY_MODEL = {"type": "BPE", "vocab": {}, "merges": []}
 
 
@@ -82,12 +83,12 @@ class TextEncoder:
     def plain(self, text: str) -> list[int]:
         """Encode a seat's text: every marker in it as ordinary characters, no id in ``control_ids``, no added space."""
         text = replace_surrogates(text)
-        ids, spans = self._plain.encode(text)
+        ids, encoding = self._plain.encode(text)
         if self.control_ids.isdisjoint(ids):
             return ids
         # Unigram and WordLevel models list markers among their words and may find one whole: spell it instead.
         spelt: list[int] = []
-        for token, (begin, end) in zip(ids, spans, strict=True):
+        for token, (begin, end) in zip(ids, encoding.offsets, strict=True):
             if token not in self.control_ids:
                 spelt.append(token)
                 continue
@@ -110,11 +111,14 @@ class _Copy:
         renumbered = {self._tokenizer.token_to_id(token.content): i for i, token in added.items()}
         self._renumbered = {new: old for new, old in renumbered.items() if new != old}
 
-    def encode(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return the ids and the span of characters that each of them stands for."""
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+    def encode(self, text: str) -> tuple[list[int], Encoding]:
+        """Return the ids, and what knows the span of characters that each of them stands for."""
+        if len(text) < _LONG:
+            encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        else:  # lets other threads of Python run meanwhile, which `encode` does not
+            [encoding] = self._tokenizer.encode_batch([text], add_special_tokens=False)
         ids = encoding.ids
-        return ([self._renumbered.get(i, i) for i in ids] if self._renumbered else ids), encoding.offsets
+        return ([self._renumbered.get(i, i) for i in ids] if self._renumbered else ids), encoding
 
 
 def _description(component: Any) -> Any:

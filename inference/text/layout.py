@@ -6,12 +6,12 @@ for a few small conversations, so no family of models is named here.
 
 from __future__ import annotations
 
-import functools
 import logging
 import re
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
+from inference.text.remembered import Remembered
 from inference.text.templates import RENDERERS, named_template, pin_clock
 from inference.thoughts import CLOSE, OPEN
 
@@ -40,7 +40,7 @@ class ChatTemplate:
     def __init__(self, tokenizer: Any, jinja: str | None, options: dict[str, Any]) -> None:
         self._tokenizer = tokenizer
         self._options = options if jinja is None else {**options, "chat_template": jinja}
-        self.layout = functools.lru_cache(maxsize=512)(self._layout)
+        self._layouts: Remembered[Layout] = Remembered(512)
 
     def _render(self, roles: Sequence[str], contents: Sequence[str], generate: bool) -> str:
         messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
@@ -51,11 +51,15 @@ class ChatTemplate:
         except Exception as error:  # a template can fail in any way a program can
             raise ValueError(f"the chat template refuses the roles {', '.join(roles)}: {error}") from error
 
-    def _layout(self, roles: tuple[str, ...], generate: bool = True) -> Layout:
+    def layout(self, roles: tuple[str, ...], generate: bool = True) -> Layout:
         """Return the layout of a conversation of these roles, with the generation prompt at its end.
 
         Raises ``ValueError`` where the template fails, or leaves out what somebody said to the assistant.
         """
+        found = self._layouts.get((roles, generate))
+        return self._layouts.put((roles, generate), self._layout(roles, generate)) if found is None else found
+
+    def _layout(self, roles: tuple[str, ...], generate: bool) -> Layout:
         parts = _FIND_SLOT.split(self._render(roles, [_SLOT.format(i) for i in range(len(roles))], generate))
         slots = tuple(int(number) for number in parts[1::2])
         for i, role in enumerate(roles):

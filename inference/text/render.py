@@ -17,6 +17,7 @@ from typing import Any
 
 from inference.text.encoding import TextEncoder
 from inference.text.layout import Layout, choose_template
+from inference.text.remembered import Remembered
 from inference.thoughts import OPEN, markers_of
 from inference.types import OBSERVATION
 
@@ -98,9 +99,9 @@ class Renderer:
         if not self.stop_ids:
             logger.warning("neither tokenizer nor chat template names an end token: replies end by length only")
 
-        self._start = functools.lru_cache(maxsize=1024)(self._render_start)
         self._reply = functools.lru_cache(maxsize=1024)(self._decode_reply)
-        self._pieces = functools.lru_cache(maxsize=512)(self._encode_layout)
+        self._starts: Remembered[tuple[int, ...]] = Remembered(1024)
+        self._pieces: Remembered[tuple[tuple[tuple[int, ...], str], ...]] = Remembered(512)
 
     def start(self, messages: Sequence[Message], system: str | None = None) -> tuple[int, ...]:
         """Return the ids of a whole conversation and the assistant's generation prompt; cached by contents.
@@ -108,11 +109,13 @@ class Renderer:
         ``system`` goes before the messages; where the template has no system role it heads the first user message.
         Raises ``ValueError`` for an empty conversation and where the template refuses these roles.
         """
+        key = tuple([(message["role"], message["content"]) for message in messages]), system
         try:
-            return self._start(tuple([(message["role"], message["content"]) for message in messages]), system)
-        except TypeError:  # an unhashable content fails in the cache already, with a message about hashing
-            _check_contents([(message["role"], message["content"]) for message in messages])
+            found = self._starts.get(key)
+        except TypeError:  # an unhashable content fails here already, with a message about hashing
+            _check_contents(key[0])
             raise
+        return self._starts.put(key, self._render_start(*key)) if found is None else found
 
     def extend(
         self, prompt_ids: Sequence[int], sampled_ids: Sequence[int], new_messages: Sequence[Message]
@@ -181,7 +184,9 @@ class Renderer:
 
     def _fill(self, layout: Layout, pairs: Sequence[tuple[str, str]], *, first: bool) -> list[int]:
         """Encode a layout with its contents. ``first``: the layout opens a prompt rather than continues one."""
-        pieces = self._pieces(layout, first)
+        pieces = self._pieces.get((layout, first))
+        if pieces is None:
+            pieces = self._pieces.put((layout, first), self._encode_layout(layout, first))
         ids = list(pieces[0][0])
         for slot, (_, spaces), (piece, _) in zip(layout.slots, pieces, pieces[1:], strict=False):
             role, content = pairs[slot]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import socket
+import stat
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -124,6 +125,13 @@ def _keys(file: Path | None) -> tuple[str, ...]:
     keys = tuple(line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
     if not keys or min(map(len, keys)) < 16:
         raise Refused(f"{file} must have at least one API key of 16 or more characters, one a line")
+    mode = stat.S_IMODE(file.stat().st_mode)
+    if mode & 0o077:
+        print(
+            f"warning: {file} has mode {mode:04o}, so other users of this machine may read or change the keys in it; "
+            f"chmod 600 {file} ends that",
+            file=sys.stderr,
+        )
     return keys
 
 

@@ -184,6 +184,38 @@ def test_requests_that_keep_coming_do_not_put_off_a_pause(serve: Callable[..., L
     assert [len(ids(one.result(20))) for one in later] == [30] * 3
 
 
+def test_a_pause_admits_no_more_than_the_queue_holds(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
+    live = serve(max_queue=4)
+    running = started(live, pool)
+    with Hold(live):
+        pausing = pool.submit(live.ask, "POST", "/pause?mode=wait")
+        live.until(lambda: not live.core.gate.is_set())
+        waiting = [pool.submit(ask, live, 3, prompt=text) for text in ("a", "b", "bet " * 1100)]
+        live.until(lambda: live.core._coming == 3)
+        refused = ask(live, 3)
+        assert refused.status == 429 and int(refused.headers["retry-after"]) > 0
+        gone = Connection(live.port).send(post("/v1/completions", BODY | {"max_tokens": 3}))
+        assert gone.status() == 429
+    assert pausing.result(10).status == 200 and len(ids(running.result(5))) == 150
+    live.ask("POST", "/resume")
+    assert sorted(one.result(20).status for one in waiting) == [200, 200, 400]  # the last is longer than the context
+    assert live.core._coming == 0 and ask(live, 3, n=4).status == 200
+
+
+def test_clients_that_leave_at_the_gate_make_room(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
+    live = serve(max_queue=3)
+    running = started(live, pool)
+    with Hold(live):
+        pausing = pool.submit(live.ask, "POST", "/pause?mode=wait")
+        live.until(lambda: not live.core.gate.is_set())
+        gone = [Connection(live.port).send(post("/v1/completions", BODY | {"max_tokens": 3})) for _ in range(2)]
+        live.until(lambda: live.core._coming == 2)
+        for connection in gone:
+            connection.reset()
+        live.until(lambda: live.core._coming == 0)
+    assert pausing.result(10).status == 200 and len(ids(running.result(5))) == 150
+
+
 def test_clients_that_leave_a_paused_server_free_what_they_held(serve: Callable[..., Live]) -> None:
     live = serve()
     gone = [
@@ -261,6 +293,23 @@ def test_a_process_keeps_its_key_to_itself_idles_and_drains(random_model_dir: Pa
     assert b"data: [DONE]" in running.rest()
     assert served.wait() == 0
     assert KEY not in served.log and wrong not in served.log and "Shutting down" in served.log
+
+
+@pytest.mark.parametrize(
+    ("mode", "warned"), [(0o644, True), (0o640, True), (0o602, True), (0o600, False), (0o400, False)]
+)
+def test_a_key_file_that_others_may_read_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: int, warned: bool
+) -> None:
+    """A warning, no refusal: secrets that a container mounts have the mode that the container gives them."""
+    from legos_train.cli.serve import _keys
+
+    keys = tmp_path / "keys"
+    keys.write_text(f"{KEY}\n")
+    keys.chmod(mode)
+    assert _keys(keys) == (KEY,)
+    err = capsys.readouterr().err
+    assert (f"mode {mode:04o}" in err and "chmod 600" in err) == warned and KEY not in err
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -1,0 +1,130 @@
+"""Bodies of requests: bounded before they are parsed, and parsed beside the event loop when they are long.
+
+A thread does not help while one call of C code holds the interpreter, so what such a call may be given is bounded:
+values before JSON is parsed, keys of an object while it is, errors by lists that stop at their first one
+(`protocol.py`), and the text that a tokenizer is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from fastapi import HTTPException, Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+
+SHORT = 4 << 10
+"""Bytes of work that take the event loop less than a millisecond."""
+LONG_WORK = 1 << 30
+MAX_VALUES = 1 << 18
+MAX_KEYS = 1024
+MAX_DIGITS = 400
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+
+
+class Reader:
+    """One thread for long bodies and long texts, so that they take one core and keep their order."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "reader")
+
+    async def run(self, size: int, work: Callable[[], T]) -> T:
+        """The result of some work on `size` bytes: here when it is short, else in the thread."""
+        if size <= SHORT:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def route_class(reader: Reader) -> type[APIRoute]:
+    """Routes whose body is read by `read`, beside the event loop when it is long."""
+
+    class Body(Request):
+        """A request whose JSON is an instance of the route's model already."""
+
+        kind: type[BaseModel]
+
+        async def body(self) -> bytes:
+            if not hasattr(self, "_body"):
+                self._body = (await self.receive())["body"]  # the guard has read all of it; no copy
+            return self._body
+
+        async def json(self) -> Any:
+            body = await self.body()
+            return await reader.run(len(body), lambda: read(body, self.kind))
+
+    class Route(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
+            kind: Any = self.body_field.field_info.annotation if self.body_field is not None else BaseModel
+
+            async def with_bounds(request: Request) -> Response:
+                body = Body(request.scope, request.receive)
+                body.kind = kind
+                return await handle(body)
+
+            return with_bounds
+
+    return Route
+
+
+def read(body: bytes, kind: type[M]) -> M:
+    """A request from its JSON. HTTPException 400 for what it does not accept, and for more values than are taken."""
+    values = _values(body)
+    if values > MAX_VALUES:
+        counted = "lists, objects and keys count four times"
+        raise HTTPException(400, f"the body has about {values} values ({counted}); at most {MAX_VALUES} are taken")
+    try:
+        value = json.loads(body, object_pairs_hook=_object, parse_int=_number(int), parse_float=_number(float))
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise HTTPException(400, problems(error.errors(include_url=False))) from None
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, f"the body cannot be read as JSON: {error}"[:300]) from None
+
+
+def problems(errors: Sequence[Any], skip: int = 0) -> str:
+    """The first few errors of a validation, each with the place it is about, without the first `skip` of its parts."""
+    found = [f"{'.'.join(map(str, e['loc'][skip : skip + 3])) or 'body'}: {e['msg']}" for e in errors[:3]]
+    return "; ".join(found)[:500].encode("utf-8", "replace").decode()
+
+
+def _values(body: bytes) -> int:
+    """No fewer values than the JSON has, or enough to know that they are too many."""
+    texts = (body.count(b'"') - body.count(b'\\"')) // 2
+    values = _marks(body)
+    if texts <= MAX_VALUES < values:  # what stands within texts is none
+        values -= sum(_marks(text[0]) for text in _TEXT.finditer(body))
+    return max(texts, values)
+
+
+def _marks(text: bytes) -> int:
+    return text.count(b",") + 4 * (text.count(b":") + text.count(b"[") + text.count(b"{"))
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MAX_KEYS:
+        raise ValueError(f"an object has {len(pairs)} keys; at most {MAX_KEYS} are taken")
+    return dict(pairs)
+
+
+def _number(kind: Callable[[str], T]) -> Callable[[str], T]:
+    """Reads numbers one by one, so that other threads have their turn."""
+
+    def number(digits: str) -> T:
+        if len(digits) > MAX_DIGITS:
+            raise ValueError(f"a number of {len(digits)} digits; at most {MAX_DIGITS} are taken")
+        return kind(digits)
+
+    return number

@@ -1,0 +1,61 @@
+"""The results of a function for its last arguments: bounded by count and by bytes, and shared by threads."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any, Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class Remembered(Generic[V]):
+    """Values by key; the ones that were not asked for the longest are forgotten first.
+
+    Args:
+        most: entries.
+        most_bytes: about how much memory keys and values may take together.
+
+    Attributes:
+        nbytes: about how much they take.
+    """
+
+    def __init__(self, most: int, most_bytes: int = 64 << 20) -> None:
+        self.most, self.most_bytes, self.nbytes = most, most_bytes, 0
+        self._kept: OrderedDict[Hashable, tuple[V, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: Hashable) -> V | None:
+        """The value of a key, if it is still here. TypeError for a key that cannot be hashed."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is None:
+                return None
+            self._kept.move_to_end(key)
+            return found[0]
+
+    def put(self, key: Hashable, value: V) -> V:
+        """Keep a value, and return it. One that is larger than all that may be kept is not kept."""
+        size = footprint(key) + footprint(value)
+        with self._lock:
+            self.nbytes -= self._kept.pop(key, (None, 0))[1]
+            if size <= self.most_bytes:
+                self._kept[key] = value, size
+                self.nbytes += size
+            while len(self._kept) > self.most or self.nbytes > self.most_bytes:
+                self.nbytes -= self._kept.popitem(last=False)[1][1]
+        return value
+
+
+def footprint(value: Any) -> int:
+    """About how many bytes a value of texts, numbers and tuples takes. Token ids count as objects of their own."""
+    if not isinstance(value, tuple):
+        return sys.getsizeof(value)
+    if value and type(value[0]) is int:
+        return sys.getsizeof(value) + 28 * len(value)
+    return sys.getsizeof(value) + sum(map(footprint, value))
