@@ -17,9 +17,9 @@ from collections import OrderedDict, deque
 
 from legos_envs.scoring import algebra, formula_workers
 
-LIMIT = 0.4
+LIMIT = 0.5
 """Seconds of processor time for one comparison. Honest ones take 0.01 to 0.1."""
-LEAST = 0.1
+LEAST = 0.12
 """The same where there are many, or while many are late: a policy may learn to write what keeps math-verify busy."""
 EPISODE = 1.5
 """Seconds of processor time that the comparisons of one episode may take together."""

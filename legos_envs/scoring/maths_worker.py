@@ -21,8 +21,8 @@ from typing import Any
 
 MEMORY = 3 * 2**30
 """Bytes of address space of a child."""
-KILL_AFTER = 0.15
-"""Seconds of processor time between the signal that interrupts and the one that kills."""
+INTERRUPT = 0.8
+"""The share of its time after which a comparison is interrupted; at the end of its time it is killed."""
 WARM_UP = (
     ("x", "x+0"),
     ("(x+1)^2", "x^{2}+2x+1"),
@@ -90,8 +90,8 @@ def _serve(calls: socket.socket, same: Any) -> None:
 def _timed(same: Any, given: str, truth: str, seconds: float) -> bool | None:
     try:
         try:
-            signal.setitimer(signal.ITIMER_PROF, seconds + KILL_AFTER)
-            signal.setitimer(signal.ITIMER_VIRTUAL, seconds, KILL_AFTER / 3)
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            signal.setitimer(signal.ITIMER_VIRTUAL, INTERRUPT * seconds, 0.05 * seconds)
             return bool(same(given, truth))
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)

@@ -427,7 +427,7 @@ def test_a_late_formula_takes_its_time_and_no_more(math_verify, text):
     workers = formula_workers.WORKERS
     _, process = workers.ask("x+x", "2x", 1.0), workers.loaded.process.pid
     verdict, used = workers.ask(text, "1+\\sqrt{x}", 0.1)
-    assert verdict is None and used < 0.3
+    assert verdict is None and used <= 0.12  # a signal comes a tick late at most
     assert workers.ask("x+x", "2x", 5.0)[0] is True and workers.loaded.process.pid == process
 
 

@@ -86,7 +86,7 @@ def camps(
         right: which of them are right, if that is known: these are one camp.
         budget: pays for comparing formulas.
     """
-    budget = budget or answers.Budget()
+    budget = budget or answers.Budget(len(given))
     result: list[list[int]] = []
     for i, answer in enumerate(given):
         if answer is None:
