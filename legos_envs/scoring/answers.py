@@ -3,33 +3,22 @@ r"""Finds the answer that a text states, and compares it with the true one.
     final_answer("... so it is \\boxed{1{,}234}.")   # '1{,}234'
     same_answer("$1,234.00", "1234")                # True
 
-Numbers and words are compared here, exactly. Only where both sides are formulas is math-verify asked (extra `tasks`).
-It uses signals, which work in the main thread alone, and some formulas keep it busy for hours; so it runs in a process
-of its own, which is killed when it takes too long. Without math-verify formulas are compared as text.
+Numbers and words are compared here, exactly; formulas in `legos_envs.scoring.formulas`, in bounded time. Formulas that
+are no polynomials or fractions of such need math-verify (extra `tasks`); without it they are compared as text.
 """
 
 from __future__ import annotations
 
-import atexit
-import functools
-import importlib.util
-import json
-import os
 import re
-import selectors
-import subprocess
-import sys
-import threading
-import time
-from contextlib import suppress
 from fractions import Fraction
-from pathlib import Path
+
+from legos_envs.scoring import formulas
+from legos_envs.scoring.formulas import Budget
 
 MAX_CHARS = 400
 """Longer answers equal only what is written alike: no formula or number needs more."""
-START_SECONDS = 60.0
-"""How long the worker may take to load math-verify; this is not part of a comparison's time."""
-SCRIPT = Path(__file__).with_name("maths_worker.py")
+WAIT = 1.0
+"""Seconds that a step may wait for math-verify to load."""
 
 # Every pattern is linear: what can be repeated is never followed by something it could match as well.
 NUMBER = re.compile(
@@ -141,43 +130,75 @@ def same_number(given: str, truth: str) -> bool:
     return one is not None and other is not None and _equal(one, other)
 
 
-def same_answer(given: str | None, truth: str, seconds: float = 3.0) -> bool:
+def same_answer(given: str | None, truth: str, budget: Budget | None = None, *, known: bool = True) -> bool:
     """Whether an answer is the true one.
 
     Compared in this order: as numbers, where a unit that only one side names is left out (`18 dollars` is `18`); as
-    text, case, spaces and articles aside; as formulas by math-verify, where it is installed. A true answer that is a
-    number is met by a number only: `2 + 3` is not `5`.
+    text, case, spaces and articles aside; as formulas, by math-verify where values do not settle it and it is
+    installed. A true answer that is a number is met by a number only: `2 + 3` is not `5`.
 
-    Safe from every thread and inside a running event loop, which waits meanwhile. Comparisons by math-verify are done
-    one after another by one worker process. The first call starts it, which takes a few seconds.
+    Safe from every thread. A formula on which math-verify spends more than 0.4 seconds counts as wrong. Where it is not
+    loaded yet (`prepare`), a formula that needs it counts as wrong after half a second.
 
     Args:
         given: what was answered; None is never right.
         truth: the true answer.
-        seconds: how long math-verify may take. After that the worker is killed and the answer counts as wrong.
+        budget: of the episode, where it compares more than once.
+        known: whether the truth comes from data, and not from another player.
 
     Raises:
         RuntimeError: math-verify is installed but cannot be started.
     """
+    found = settled(given, truth)
+    if found is not None or given is None:
+        return bool(found)
+    return formulas.same(_side(given, truth), _plain(truth), budget or Budget(), known=known)
+
+
+def settled(given: str | None, truth: str) -> bool | None:
+    """As `same_answer`, but None where only formulas are left to compare: no process is asked."""
     if given is None or not given.strip():
         return False
     if len(given) > MAX_CHARS or len(truth) > MAX_CHARS:
         return given.strip() == truth.strip()
-    one, other = _plain(given), _plain(truth)
-    if "=" not in other:
-        one = one[match.end() :] if (match := NAMED.match(one)) else one
+    one, other = _side(given, truth), _plain(truth)
     if _words(one) == _words(other):
         return True
     quantity = _quantity(other)
     if quantity is not None:
         result = _quantity(one)
         return result is not None and _equal(result[0], quantity[0]) and _units_agree(result[1], quantity[1])
-    if not (_formula(one) and _formula(other) and _installed()):
+    if not (_formula(one) and _formula(other)):
         return False
-    return _ask_worker(one, other, seconds)
+    return formulas.by_value(one, other)
+
+
+def agree(one: str, other: str, budget: Budget | None) -> bool | None:
+    """Whether two answers are equal, of which nobody knows whether they are right; their order does not matter.
+
+    Without a budget it asks no process, and gives None where only formulas are left to compare.
+    """
+    if _quantity(_plain(other)) is None and (_quantity(_plain(one)) is not None or one < other):
+        one, other = other, one
+    return settled(one, other) if budget is None else same_answer(one, other, budget, known=False)
+
+
+def prepare(*truths: str, seconds: float = formulas.START) -> None:
+    """Loads math-verify, where it is installed and a true answer may need it; without truths, in any case.
+
+    Call it before the first action of an episode, so that no step has to wait; in the middle of one with `WAIT`.
+    """
+    if not truths or any(len(t) <= MAX_CHARS and _formula(_plain(t)) and not _quantity(_plain(t)) for t in truths):
+        formulas.prepare(seconds)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _side(given: str, truth: str) -> str:
+    """The answer as it is compared: `x = 5` is 5, unless the truth has such a name too."""
+    one = _plain(given)
+    return one if "=" in _plain(truth) or not (match := NAMED.match(one)) else one[match.end() :]
 
 
 def _plain(text: str) -> str:
@@ -255,116 +276,3 @@ def _formula(text: str) -> bool:
     bare = COMMAND.sub(" ", text)
     prose = any(word.casefold() not in FUNCTIONS for word in WORD.findall(bare))
     return not prose and (bare != text or any(c.isdigit() or c in "^_=+-*/<>|(){}[]" for c in bare))
-
-
-# --- math-verify, in a process that can be killed --------------------------------------------------------------------
-
-
-@functools.cache
-def _installed() -> bool:
-    return importlib.util.find_spec("math_verify") is not None
-
-
-class _Worker:
-    """One process with math-verify; used by one caller at a time."""
-
-    def __init__(self) -> None:
-        self.ready = False
-        self.process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-P", str(SCRIPT)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C in a terminal is for the parent
-        )
-
-    @property
-    def alive(self) -> bool:
-        return self.process.poll() is None
-
-    def wait_until_ready(self) -> None:
-        if not self.ready:
-            line = self._line(START_SECONDS)
-            if line != "ready":
-                self.kill()
-                raise RuntimeError(
-                    f"math-verify is installed but cannot be used: {line or 'its process has not begun'}"
-                )
-            self.ready = True
-
-    def same(self, given: str, truth: str, seconds: float) -> bool | None:
-        """The verdict; None when there was none in time."""
-        stdin = self.process.stdin
-        assert stdin is not None
-        with suppress(BrokenPipeError):
-            stdin.write(json.dumps([given, truth, seconds]).encode() + b"\n")
-            line = self._line(seconds)
-            if line is not None:
-                return line == "same"
-        return None
-
-    def _line(self, seconds: float) -> str | None:
-        stdout, line, end = self.process.stdout, b"", time.monotonic() + seconds
-        assert stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(stdout, selectors.EVENT_READ)
-            while not line.endswith(b"\n"):
-                left = end - time.monotonic()
-                if left <= 0 or not selector.select(left):
-                    return None
-                piece = os.read(stdout.fileno(), 4096)
-                if not piece:
-                    return None
-                line += piece
-        return line.decode(errors="replace").strip()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
-
-
-_lock = threading.Lock()
-_worker: _Worker | None = None
-
-
-def _ask_worker(given: str, truth: str, seconds: float) -> bool:
-    global _worker  # noqa: PLW0603
-    with _lock:
-        if _worker is None or not _worker.alive:
-            close()
-            _worker = _Worker()
-        try:
-            _worker.wait_until_ready()
-            verdict = _worker.same(given, truth, seconds)
-        except BaseException:  # an answer that nobody reads must not be taken for that to the next question
-            close()
-            raise
-        if verdict is None:
-            close()
-            _worker = _Worker()  # loads while the caller goes on
-        return bool(verdict)
-
-
-@atexit.register
-def close() -> None:
-    """Ends the worker process, if there is one; the next comparison that needs it starts a new one."""
-    global _worker
-    worker, _worker = _worker, None
-    if worker is not None:
-        worker.kill()
-
-
-def _after_fork() -> None:
-    """A forked child has no part in its parent's worker, whose pipes it must not touch."""
-    global _worker, _lock
-    _worker, _lock = None, threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

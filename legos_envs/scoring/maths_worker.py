@@ -1,8 +1,11 @@
-"""The process in which `legos_envs.scoring.answers` asks math-verify. Run as a script; it imports nothing from here.
+"""The process that has math-verify loaded, for `legos_envs.scoring.formula_workers`. Run as a script; imports no Legos.
 
-It reads a line `[given, truth, seconds]` of JSON and writes the line `same` or `different`. It says `ready` once
-math-verify is loaded, or why it is not. It ends with its input. The parent kills it when an answer is late; should the
-parent be gone, the limit on processor time does.
+Loading takes seconds, so it is done once: for every socket that arrives on its input, the process forks a child that
+answers there, in milliseconds. A child reads `[given, truth, seconds]` and writes `[verdict, seconds used]`, as lines
+of JSON; the verdict is null when it was late. Time is the child's processor time: a busy machine makes nothing late.
+A signal ends a late comparison; where it cannot, inside one long operation of C, a second signal ends the child.
+
+The process says `ready`, or why it is not. It ends with its input, and a child with its socket.
 """
 
 from __future__ import annotations
@@ -10,42 +13,104 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
+import socket
 import sys
-from typing import TextIO
+import time
+from typing import Any
 
-MEMORY = 4 * 2**30
-"""Bytes of address space."""
+MEMORY = 3 * 2**30
+"""Bytes of address space of a child."""
+INTERRUPT = 0.8
+"""The share of its time after which a comparison is interrupted; at the end of its time it is killed."""
+WARM_UP = (
+    ("x", "x+0"),
+    ("(x+1)^2", "x^{2}+2x+1"),
+    ("\\frac{\\sqrt{3}}{3}", "1/\\sqrt{3}"),
+    ("(1,\\frac{\\pi}{2})", "(1,\\pi/2)"),
+    ("[2,5)", "[2,5]"),
+    ("\\{1,2\\}", "\\{2,1\\}"),
+    ("(-\\infty,2)\\cup(3,\\infty)", "(-\\infty,2)"),
+    ("y=2x+3", "2x-y+3=0"),
+    ("\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}", "\\begin{pmatrix}1&2\\\\3&5\\end{pmatrix}"),
+    ("\\sin^2(x)+\\cos(x)", "\\cos x+\\sin^2 x"),
+    ("2\\sqrt{2}+3i", "3i+\\sqrt{8}"),
+    ("\\log_2(3)-e^{x}", "\\exp(x)-\\ln(3)"),
+    ("x\\le 3", "x<3"),
+    ("1/2x-3\\cdot 2", "\\frac{1}{2x}-6"),
+)
+"""What a loaded process has compared: parsers and sympy build their tables as they meet each kind of formula."""
 
 
-def main(requests: TextIO, replies: TextIO) -> None:
+class _Late(BaseException):
+    """The time of a comparison is over. No `Exception`: libraries catch those."""
+
+
+def main(control: socket.socket) -> None:
     try:
         from math_verify import parse, verify
-
-        def same(given: str, truth: str) -> bool:
-            read = [parse(f"\\boxed{{{text}}}", parsing_timeout=None) for text in (truth, given)]
-            return bool(verify(*read, timeout_seconds=None))
-
-        same("x", "x+0")  # the first parse builds its tables
     except Exception as error:
-        print(f"{type(error).__name__}: {error}".replace("\n", " "), file=replies, flush=True)
+        control.sendall(f"{type(error).__name__}: {error}\n".encode())
         return
+
+    def same(given: str, truth: str) -> Any:
+        read = [parse(f"\\boxed{{{text}}}", parsing_timeout=None) for text in (truth, given)]
+        return verify(*read, timeout_seconds=None)
+
+    for pair in WARM_UP:
+        same(*pair)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children that end leave nothing
+    control.sendall(b"ready\n")
+    while True:
+        _, handles, _, _ = socket.recv_fds(control, 1, 1)
+        if not handles:
+            return
+        if os.fork() == 0:
+            try:
+                control.close()
+                _serve(socket.socket(fileno=handles[0]), same)
+            finally:
+                os._exit(0)
+        os.close(handles[0])
+
+
+def _serve(calls: socket.socket, same: Any) -> None:
+    """Answers the questions of one socket, one after the other."""
     _limit(resource.RLIMIT_AS, MEMORY)
-    print("ready", file=replies, flush=True)
-    for line in requests:
+    _limit(resource.RLIMIT_CORE, 0)
+    signal.signal(signal.SIGVTALRM, _interrupt)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # kills
+    for line in calls.makefile("rb"):
         given, truth, seconds = json.loads(line)
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime + seconds) + 5)
+        start = time.process_time()
+        verdict = _timed(same, given, truth, seconds)
+        calls.sendall(json.dumps([verdict, time.process_time() - start]).encode() + b"\n")
+
+
+def _timed(same: Any, given: str, truth: str, seconds: float) -> bool | None:
+    try:
         try:
-            verdict = same(given, truth)
-        except MemoryError:
-            os._exit(1)  # what is left of this process cannot be trusted
-        except Exception:
-            verdict = False
-        print("same" if verdict else "different", file=replies, flush=True)
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            signal.setitimer(signal.ITIMER_VIRTUAL, INTERRUPT * seconds, 0.05 * seconds)
+            return bool(same(given, truth))
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+    except _Late:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        return None
+    except MemoryError:
+        os._exit(1)  # what is left of this process cannot be trusted
+    except Exception:
+        return False
+
+
+def _interrupt(*_: object) -> None:
+    raise _Late
 
 
 def _limit(what: int, most: int) -> None:
-    """Lowers the soft limit; where the system does not take it the parent's clock remains."""
+    """Lowers the soft limit, where the system takes it."""
     try:
         resource.setrlimit(what, (most, resource.getrlimit(what)[1]))
     except (ValueError, OSError):
@@ -53,6 +118,4 @@ def _limit(what: int, most: int) -> None:
 
 
 if __name__ == "__main__":
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # nothing that a library prints is taken for a reply
-    main(sys.stdin, replies)
+    main(socket.socket(fileno=int(sys.argv[1])))

@@ -7,6 +7,11 @@ capabilities; a seccomp filter that refuses new processes and threads, shared me
 processor time, address space (not enforced by macOS) and files; from outside, the whole process group is killed when
 the time is over.
 
+What became of a program is judged out here: from its exit status, the clock and two pipes, one for what it prints and
+one for its value. There is no password in there that it could find, and nothing that it prints is read as a result. A
+program that writes on the second pipe itself has spoiled its result, unless it also ends itself there and then; so it
+chooses its value, as by its last line, and nothing else.
+
 Without these tools it refuses to run: code of a model is never given to a bare Python.
 """
 
@@ -15,7 +20,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import secrets
 import selectors
 import shutil
 import signal
@@ -24,19 +28,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from legos_envs.scoring.ran import MAX_ERROR, MAX_OUTPUT, Ran, finished
 
-START = 0.3
-"""Seconds allowed for starting and leaving the sandbox, beside the program's own."""
+START = 5.0
+"""Seconds until the interpreter must be up, on a machine that is very busy. The program's own time begins then."""
 PYTHON_MB = 64
 """Address space that CPython takes for itself."""
 MAX_RESULT = 2**20
+LEAVE = 0.1
+"""Seconds for leaving the sandbox, beside the program's own."""
+TOO_LARGE = "ValueError: the program's value is too large or was tampered with"
+
+UP = b"up\n"
 
 # What runs inside. It reads the task from its input, limits itself, says that it is up, and runs the program.
 RUNNER = """
-import ast, json, resource, sys
+import ast, json, os, resource, sys
 task = json.loads(sys.stdin.buffer.read())
 for name, most in task["limits"].items():
     try:
@@ -44,8 +54,9 @@ for name, most in task["limits"].items():
     except (AttributeError, ValueError, OSError):
         if sys.platform == "linux":
             raise
-print(task["nonce"], flush=True)
-value = error = None
+results = int(sys.argv[1])
+os.write(results, b"up\\n")
+value = None
 names = dict(task["inputs"], __name__="__main__")
 try:
     tree = ast.parse(task["code"], "main.py")
@@ -62,7 +73,9 @@ except BaseException as caught:
         trace = trace.tb_next
     text = f"{type(caught).__name__}: {caught}".removesuffix(": ")[:task["most"]]
     said = json.dumps([None, f"{text} (line {line})" if line else text])
-print("\\n" + task["nonce"] + said, flush=True)
+sys.stdout.flush()
+with open(results, "w") as file:
+    file.write(said)
 """
 
 # Linux system calls that the filter refuses, by machine: (audit architecture, numbers).
@@ -97,7 +110,6 @@ def run(code: str, inputs: dict[str, Any], seconds: float, memory_mb: int) -> Ra
             'kind "os" needs bubblewrap on Linux (x86_64 or aarch64; apt install bubblewrap) or sandbox-exec on macOS; '
             f'found neither on this {platform.system()} {platform.machine()}. kind "monty" needs neither'
         )
-    nonce = secrets.token_hex(8)
     limits = {
         "RLIMIT_AS": (memory_mb + PYTHON_MB) * 2**20,
         "RLIMIT_CPU": int(seconds) + 2,
@@ -106,71 +118,91 @@ def run(code: str, inputs: dict[str, Any], seconds: float, memory_mb: int) -> Ra
         "RLIMIT_NOFILE": 32,
         "RLIMIT_NPROC": 1,
     }
-    task = {"code": _utf8(code), "inputs": inputs, "limits": limits, "nonce": nonce, "most": MAX_ERROR}
+    task = {"code": _utf8(code), "inputs": inputs, "limits": limits, "most": MAX_ERROR}
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as rules:
         given.write(json.dumps(task).encode())
         given.seek(0)
         if sys.platform == "linux":
             rules.write(seccomp())
             rules.seek(0)
-        text, late = _watch(_command(tool, rules.fileno()), given, rules, time.monotonic() + seconds + START)
-    return _result(text, late, nonce, seconds, memory_mb)
+        ended = _watch(tool, given, rules, seconds)
+    return _result(ended, seconds, memory_mb)
 
 
-def _watch(command: list[str], given: Any, rules: Any, deadline: float) -> tuple[str, bool]:
-    """Runs a command until it ends, is late or says too much, and kills all of it. What it said, and if it was late."""
+class Ended(NamedTuple):
+    """What was seen of a program from outside."""
+
+    output: bytes
+    """What it, or the tool, printed."""
+    results: bytes
+    """What came from the pipe for its value."""
+    status: int | None
+    """How it ended; None: it had to be killed, being late or saying too much."""
+
+
+def _watch(tool: str, given: Any, rules: Any, seconds: float) -> Ended:
+    """Runs a task until it ends, is late or says too much, and kills all of it."""
+    reading, writing = os.pipe()
     with (
+        open(reading, "rb", buffering=0) as results,
         subprocess.Popen(  # noqa: S603 - the command is ours; the program comes in by its input
-            command,
+            _command(tool, rules.fileno(), writing),
             stdin=given,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={},
             cwd="/",
-            pass_fds=(rules.fileno(),),
+            pass_fds=(rules.fileno(), writing),
             start_new_session=True,
         ) as process,
         selectors.DefaultSelector() as ready,
     ):
+        os.close(writing)
         assert process.stdout is not None
-        reply, late = bytearray(), False
-        ready.register(process.stdout, selectors.EVENT_READ)
+        said = {results.fileno(): bytearray(), process.stdout.fileno(): bytearray()}
+        deadline, up = time.monotonic() + START, False
+        for pipe in said:
+            ready.register(pipe, selectors.EVENT_READ)
         try:
-            while len(reply) <= MAX_OUTPUT + MAX_RESULT:
-                left = deadline - time.monotonic()
-                if left <= 0 or not ready.select(left):
-                    late = True
+            while ready.get_map() and sum(map(len, said.values())) <= MAX_OUTPUT + MAX_RESULT:
+                found = ready.select(max(0.0, deadline - time.monotonic()))
+                if not found:
                     break
-                part = os.read(process.stdout.fileno(), 65536)
-                if not part:
-                    break
-                reply += part
+                for key, _ in found:
+                    part = os.read(key.fd, 65536)
+                    said[key.fd] += part
+                    if not part:
+                        ready.unregister(key.fd)
+                if not up and said[results.fileno()].startswith(UP):
+                    deadline, up = time.monotonic() + seconds + LEAVE, True
+            status = None
+            if not ready.get_map():
+                with suppress(subprocess.TimeoutExpired):
+                    status = process.wait(max(0.0, deadline - time.monotonic()))
         finally:
             try:
                 os.killpg(process.pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):  # it is gone already (macOS says the latter)
                 process.kill()
-    return reply.decode("utf-8", "replace"), late
+        return Ended(bytes(said[process.stdout.fileno()]), bytes(said[results.fileno()]), status)
 
 
-def _result(text: str, late: bool, nonce: str, seconds: float, memory_mb: int) -> Ran:
-    greeting, up, rest = text.partition(f"{nonce}\n")
-    if not up:
-        if late:
-            return Ran(False, None, "", f"TimeoutError: ran longer than {seconds:g} s")
-        raise RuntimeError(f"the sandbox did not start: {greeting.strip()[:MAX_ERROR] or 'it said nothing'}")
-    output, ended, reply = rest.rpartition(f"\n{nonce}")
-    shown = (output if ended else rest).encode()[:MAX_OUTPUT].decode("utf-8", "ignore")
-    if len((output if ended else rest).encode()) > MAX_OUTPUT:
+def _result(ended: Ended, seconds: float, memory_mb: int) -> Ran:
+    shown = ended.output[:MAX_OUTPUT].decode("utf-8", "replace").encode()[:MAX_OUTPUT].decode("utf-8", "ignore")
+    if not ended.results.startswith(UP):
+        raise RuntimeError(f"the sandbox did not start: {shown.strip()[:MAX_ERROR] or 'it said nothing'}")
+    if len(ended.output) > MAX_OUTPUT:
         return Ran(False, None, shown, f"MemoryError: printed more than {MAX_OUTPUT} bytes")
-    if late:
-        return Ran(False, None, shown, f"TimeoutError: ran longer than {seconds:g} s")
-    if not ended:
+    reply = ended.results.removeprefix(UP)
+    if ended.status is None:
+        large = len(reply) > MAX_RESULT
+        return Ran(False, None, shown, TOO_LARGE if large else f"TimeoutError: ran longer than {seconds:g} s")
+    if ended.status or not reply:
         return Ran(False, None, shown, "SystemExit: the interpreter ended before the program did")
     try:
         value, error = json.loads(reply)
     except (ValueError, TypeError, RecursionError):
-        return Ran(False, None, shown, "ValueError: the program's value is too large or was tampered with")
+        return Ran(False, None, shown, TOO_LARGE)
     if error is not None:
         memory = str(error).startswith("MemoryError")
         return Ran(False, None, shown, f"MemoryError: took more than {memory_mb} MiB" if memory else str(error)[:600])
@@ -182,9 +214,9 @@ def _utf8(code: str) -> str:
     return code.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
-def _command(tool: str, rules: int) -> list[str]:
+def _command(tool: str, rules: int, results: int) -> list[str]:
     python, prefix = os.path.realpath(sys.executable), sys.base_prefix
-    start = [python, "-I", "-S", "-B", "-X", "utf8", "-c", RUNNER]
+    start = [python, "-I", "-S", "-B", "-X", "utf8", "-c", RUNNER, str(results)]
     if sys.platform == "darwin":
         return [tool, "-p", profile(prefix), *start]
     flags = ["--unshare-all", "--unshare-user", "--die-with-parent", "--clearenv", "--cap-drop", "ALL"]

@@ -35,6 +35,8 @@ from legos_envs.scoring import os_sandbox
 from legos_envs.scoring.ran import MAX_ERROR, MAX_OUTPUT, Ran, finished, plain
 
 KINDS = ("monty", "os")
+GRACE = 0.1
+"""Seconds after its time that a program of kind `"monty"` is killed, where it does not stop."""
 SUBSET = (
     "Plain Python: no yield, del, inheritance, files or input; you may import math, re, json, itertools, functools, "
     "collections and bisect."
@@ -56,7 +58,7 @@ def run(
     Args:
         code: the program; any text at all.
         inputs: names that the program finds bound, to JSON values.
-        seconds: how long it may run, 0.01 to 60. It is killed at most 0.2 s after.
+        seconds: how long it may run, 0.01 to 60. It is killed at most 0.1 s after.
         memory_mb: how much memory it may take, 1 to 4096 MiB.
         kind: `"monty"` or `"os"`.
 
@@ -131,7 +133,7 @@ def _pool() -> Any:
                 raise ImportError(
                     'running code needs pydantic-monty: pip install "legos[tasks]" (uv sync --extra tasks)'
                 ) from error
-            pool = Monty(max_processes=max(8, os.cpu_count() or 1), feed_duration_limit_grace=0.2)
+            pool = Monty(max_processes=max(8, os.cpu_count() or 1), feed_duration_limit_grace=GRACE)
             pool.__enter__()
             _pools[os.getpid()] = pool
     return _pools[os.getpid()]

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -25,8 +26,9 @@ from legos_envs.testing.robust import GARBAGE, wrong_format
 
 ALPHABET = "abcXYZ 0123456789.,:;-+*/=()[]{}<>\\\"'|_#\n\t"
 STRANGE = "\x00\x1b\u200b\u202e\u2028\ufeff\ud800\udfff٣½Ⅷ語🎲é"
-KINDS = ("mutated", "garbage", "strange", "structured", "foreign", "long")
-WEIGHTS = (30, 18, 14, 20, 15, 3)
+KINDS = ("mutated", "garbage", "strange", "structured", "foreign", "long", "bomb")
+WEIGHTS = (30, 18, 14, 20, 15, 3, 2)
+PIECES = ("[", "9", "{", '"', " ", "a b", "\n", "answer: ", "\\frac{", "\\boxed{", "- ", "1. ", "**", "```\n", "####")
 WILDNESS = (0.05, 0.2, 0.6, 1.0)
 """Shares of hostile actions in an episode. In tame episodes all turns are reached; in wild ones nobody makes sense."""
 FAILURES_KEPT = 20
@@ -49,6 +51,10 @@ class FuzzReport:
     """What went wrong, with the seed of the episode; at most 20 are kept."""
     slowest_ms: float = 0.0
     """The longest step with the observation after it, in milliseconds of processor time."""
+    slowest_s: float = 0.0
+    """The same in seconds by the clock: processes that compare formulas or run programs are in it."""
+    slowest_text: str = ""
+    """The action of that step, cut in the middle."""
     seconds: float = 0.0
 
     @property
@@ -60,7 +66,8 @@ class FuzzReport:
         ends = ", ".join(f"{count} {outcome}" for outcome, count in self.outcomes.most_common())
         line = (
             f"{self.name}: {len(self.failures)} failures in {self.actions} actions ({self.hostile} hostile), "
-            f"{self.episodes} episodes ({ends}); slowest action {self.slowest_ms:.1f} ms; {self.seconds:.1f} s"
+            f"{self.episodes} episodes ({ends}); slowest action {self.slowest_ms:.1f} ms, "
+            f"{self.slowest_s:.2f} s by the clock ({self.slowest_text}); {self.seconds:.1f} s"
         )
         return "\n".join([line, *(f"  FAIL  {failure}" for failure in self.failures)])
 
@@ -134,13 +141,15 @@ def _episode(env: AECEnv, own: Callable[[Decision], str], rng: Random, seed: int
 
 
 def _step(env: AECEnv, agent: str, text: str, report: FuzzReport) -> None:
-    start = time.process_time()
+    start, clock = time.process_time(), time.monotonic()
     try:
         env.step(text)
         env.observe(agent)
     except Exception as error:
         raise AssertionError(f"{short(text, 80)} of {agent!r} raised {type(error).__name__}: {error}") from error
     report.slowest_ms = max(report.slowest_ms, (time.process_time() - start) * 1e3)
+    if (took := time.monotonic() - clock) > report.slowest_s:
+        report.slowest_s, report.slowest_text = took, short(text, 80)
 
 
 def hostile(env: AECEnv, agent: str, legal: str, rng: Random) -> str:
@@ -158,7 +167,9 @@ def hostile(env: AECEnv, agent: str, legal: str, rng: Random) -> str:
     if kind == "foreign":
         wrong = [*wrong_format(env, agent), f"[{legal}]", f"\\boxed{{{legal}}}", _others_words(env, agent, rng)]
         return rng.choice(wrong)
-    return rng.choice((legal, "[", "9", "{", '"', " ", "a b")) * rng.choice((500, 5_000, 20_000))
+    if kind == "bomb":
+        return bomb(legal, rng)
+    return rng.choice((legal, *PIECES)) * rng.choice((500, 5_000, 20_000))
 
 
 def mutated(text: str, rng: Random) -> str:
@@ -203,6 +214,48 @@ def structured(legal: str, rng: Random) -> str:
             legal.swapcase().replace(" ", "\u00a0"),
         )
     )
+
+
+def bomb(legal: str, rng: Random) -> str:
+    """A formula, a program or numbers that keep whoever takes them seriously busy for hours, no two alike."""
+    n = rng.randrange(10**6)
+    if rng.random() < 0.6:
+        return rng.choice(("\\boxed{%s}", "Answer: %s", "#### %s")) % rng.choice(FORMULAS).replace("N", str(n))
+    if rng.random() < 0.5:
+        return re.sub(r"[0-9]+", lambda _: rng.choice((str(10**9 + n), "9" * 400, "-1")), legal)
+    line = rng.choice(STATEMENTS).replace("N", str(n))
+    inside = re.sub(r"^([ \t]+)return", lambda match: f"{match[1]}{line}\n{match[0]}", legal, flags=re.MULTILINE)
+    return rng.choice((inside, f"```python\n{line}\n{legal}\n```", f"{legal}\n{line}"))
+
+
+FORMULAS = (
+    "(x+1)^{N}-y",
+    "(x+y+1)^{9N}+\\sqrt{x}",
+    "(\\sin x+\\cos x)^{5N}",
+    "9^{9^{9N}}",
+    "\\sqrt{N}^{\\sqrt{9}^{9}}+x",
+    "N!+\\sqrt{2}",
+    "\\sum_{k=1}^{10^9} \\sin(Nk)",
+    "\\int_0^1 x^{x^x+N} dx",
+    "\\frac{1}{1+\\frac{1}{x+\\sqrt{N}}}",
+    "\\binom{10^9}{N}",
+    "\\lim_{x\\to 0} \\frac{\\sin(\\sin(Nx))}{x^9}",
+    "\\sqrt{1+\\sqrt{2+\\sqrt{3+\\sqrt{N+x}}}}",
+    "\\begin{pmatrix}x&N\\\\y&x\\end{pmatrix}^{999}",
+    "\\{1,2,\\ldots,N\\}\\cup(-\\infty,\\sqrt{x})",
+)
+STATEMENTS = (
+    "while True: pass",
+    "x = [0] * 10**9",
+    "x = 10**10**8 + N",
+    "print('x' * 10**7)",
+    "import time; time.sleep(10**6)",
+    "import os; os.fork()",
+    "x = [[]]\nwhile True: x.append(x * 2)",
+    "import re; re.match('(a+)+$', 'a' * 40 + 'N')",
+    "def f(*_): return f() + f()",
+    "sum(range(10**10))",
+)
 
 
 def _others_words(env: AECEnv, agent: str, rng: Random) -> str:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 import legos_envs
 from legos_envs.policies import make_policy
+from legos_envs.scoring import os_sandbox
 from legos_envs.scoring.sandbox import run
-from legos_envs.tasks.code import code_gen
+from legos_envs.tasks.code import code_gen, running
 from legos_envs.tasks.code.code_items import ITEMS
 from legos_envs.tasks.code.running import FAILED, reference_results, results_of, same
 from legos_envs.tasks.code.unit_tests import UnitTest, read_tests
@@ -251,3 +252,65 @@ def test_the_sandbox_is_used_for_all_that_runs(monkeypatch):
     monkeypatch.setattr(code_gen.sandbox, "run", watched)
     play("SECRET = 1", GOOD_TESTS)
     assert sum("SECRET" in code for code in seen) == 1
+
+
+LOOP = "def clamp(*_):\n    while True: pass"
+
+
+def test_all_programs_of_a_step_share_its_time(monkeypatch):
+    """Five or six programs run in the last step. However slow each is, they get three times `seconds` together."""
+    given = []
+
+    def slow(code, inputs, seconds, kind):
+        given.append(seconds)
+        clock[0] += seconds
+        return run("1 / 0") if "while" in code else run(code, inputs)
+
+    clock = [0.0]
+    monkeypatch.setattr(running.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(running.sandbox, "run", slow)
+    for kwargs in ({}, {"coder_scored_by": "tester"}):
+        given.clear()
+        play(LOOP, GOOD_TESTS, seconds=0.5, **kwargs)
+        assert 3 <= len(given) <= 9 and sum(given) <= 3 * 0.5 + len(given) * running.STARTING, given
+
+
+def test_wrong_programs_that_were_not_run_are_not_caught(monkeypatch):
+    real = running.results_of
+
+    def late(code, name, calls, left=None, kind="monty"):
+        results = real(code, name, calls, None, kind)
+        if left is not None and code == CLAMP.wrong[0]:
+            left.seconds = 0
+        return results
+
+    monkeypatch.setattr(code_gen, "results_of", late)
+    assert info(play(CLAMP.reference, GOOD_TESTS), "tester_0")["caught"] == 1
+    monkeypatch.undo()
+    assert info(play(CLAMP.reference, GOOD_TESTS), "tester_0")["caught"] == 3
+
+
+BOMBS = [
+    LOOP,
+    "def clamp(*_): return [0] * 10**10",
+    "def clamp(*_): return 10**10**8",
+    "def clamp(*_):\n    while True: print('x' * 10**5)",
+    "import time\ntime.sleep(100)\ndef clamp(*_): return time.sleep(100)",
+    "import os\nwhile True: os.fork()",
+    "def clamp(*_): return clamp() + clamp()",
+]
+
+
+@pytest.mark.parametrize("sandbox", ["monty", pytest.param("os", marks=pytest.mark.slow)])
+def test_bombs_take_no_longer_than_they_may(sandbox):
+    if sandbox == "os" and os_sandbox.available() is None:
+        pytest.skip("no bwrap or sandbox-exec on this machine")
+    seconds = 0.05 if sandbox == "monty" else 0.5
+    for bomb in BOMBS:
+        env = legos_envs.make("CodeGen-v0", seconds=seconds, sandbox=sandbox, coder_scored_by="tester")
+        env.reset(seed=0, options={"item": "clamp"})
+        env.step(bomb)
+        start = time.monotonic()
+        env.step("assert clamp(1, 2, 3) == 2\nassert clamp(5, 0, 3) == 3")
+        assert time.monotonic() - start < 2, bomb
+        assert env.infos["coder_0"]["passed"] == 0

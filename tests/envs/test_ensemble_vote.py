@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 import legos_envs
+from legos_envs.scoring import answers
 from legos_envs.tasks.problems.ensemble_vote import EnsembleVote, camps
 from legos_envs.testing import check_env
 
@@ -58,9 +59,12 @@ def test_where_the_truth_is_known_it_is_what_is_paid():
     assert returns(play(["7", "8", "1/2"], paid_by="truth")) == [-1, -1, 1]  # no label is needed
 
 
-def test_without_a_truth():
+def test_without_a_truth(monkeypatch):
+    loaded = []
+    monkeypatch.setattr(answers, "prepare", lambda *truths: loaded.append(truths))
     episode = play(["Answer: 7", "7", "8"], rows=[{"question": "?"}], paid_by=None, answer=None)
     assert episode.info["paid_by"] == "majority"
+    assert loaded == [()]  # before the first answer: what solvers say is all there is to compare
     assert returns(episode) == [1, 1, -1] and not {"truth", "label_correct", "correct"} & set(episode.info)
 
 

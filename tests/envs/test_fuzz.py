@@ -6,7 +6,7 @@ import pytest
 
 import legos_envs
 from legos_envs import Seat, TextEnv, registry
-from legos_envs.scoring import answers
+from legos_envs.scoring import formulas
 from legos_envs.testing import FuzzReport, fuzz, fuzzing
 from legos_envs.testing.fuzzing import mutated
 from tests.envs.nested import Debate, Tournament
@@ -15,20 +15,49 @@ from tests.envs.test_check_env import Sealed
 
 @pytest.mark.parametrize("id", legos_envs.registered())
 def test_registered(id, monkeypatch):
-    monkeypatch.setattr(answers, "_ask_worker", lambda *_: False)  # loading math-verify takes longer than all the rest
+    monkeypatch.setattr(formulas, "installed", lambda: False)  # loading math-verify takes longer than all the rest
     report = fuzz(id, actions=150)
     assert report.ok, str(report)
+    assert min(report.slowest_s, report.slowest_ms / 500) < 2, str(report)  # on a busy machine the clock says little
     assert report.hostile >= 150 and report.outcomes.total() == report.episodes
 
 
+FORMULAS = ("\\frac{\\sqrt{2}}{2}", "(x+1)^2", "\\left(3,\\frac{\\pi}{2}\\right)", "e^{x}+\\sin x", "[2,\\infty)")
+ROWS = [{"question": f"Which is it, number {i}?", "answer": answer} for i, answer in enumerate(FORMULAS)]
+COMPARING = [
+    ("Dataset-v0", {"source": ROWS}),
+    ("EnsembleVote-v0", {"source": ROWS}),
+    ("EnsembleVote-v0", {"source": ROWS, "answer": None, "num_solvers": 16}),
+    ("SelfDistillation-v0", {"source": ROWS}),
+    ("ProposerSolver-v0", {"domain": "free"}),
+    ("SPICE-v0", {}),
+    ("Amplification-v0", {}),
+    ("CodeGen-v0", {}),
+    ("CodeGen-v0", {"source": "written", "coder_scored_by": "tester", "max_tests": 20}),
+    ("RedBlue-v0", {"variant": "patch"}),
+]
+"""Every env that compares formulas or runs programs, with truths that math-verify is needed for."""
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize(("id", "kwargs"), COMPARING)
+def test_no_step_takes_more_than_two_seconds(id, kwargs, monkeypatch):
+    """Half of what is said are formulas and programs that would never end."""
+    monkeypatch.setattr(fuzzing, "WEIGHTS", (10, 5, 5, 10, 5, 5, 40))
+    report = fuzz(id, actions=2000, **kwargs)
+    assert report.ok and report.slowest_s < 2, str(report)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("family", registry.families())
 def test_a_hundred_thousand(family):
     ids = registry.families()[family]
     reports = [fuzz(id, actions=100_000 // len(ids) + 1, seed=1) for id in ids]
     assert all(report.ok for report in reports), "\n".join(map(str, reports))
     assert sum(report.hostile for report in reports) >= 100_000
+    assert max(report.slowest_s for report in reports) < 2, "\n".join(map(str, reports))
 
 
 @pytest.mark.parametrize("env", [Debate, Tournament, Sealed])

@@ -384,3 +384,102 @@ def test_full_python_runs_inside_its_walls(canary):
         assert SECRET not in str(ran) and "root:" not in str(ran)
     environment = run("import os\ndict(os.environ)", kind="os").value
     assert set(environment) <= {"PWD", "LC_CTYPE", "__CF_USER_TEXT_ENCODING"}
+
+
+FORGED = {  # programs that want to be taken for something else than they are
+    "prints what it finds": """
+import sys, gc, os
+frame, found = sys._getframe(), []
+while frame:
+    found += [*map(str, frame.f_globals.values()), *map(str, frame.f_locals.values())]
+    frame = frame.f_back
+found += [part for part in gc.get_objects() if isinstance(part, str)]
+for text in found:
+    print(f'\\n{text}["forged", null]')
+sys.stdout.flush()
+os._exit(0)
+""",
+    "reads the task": """
+import os
+os.lseek(0, 0, 0)
+task = os.read(0, 100000)
+nonce = task.decode().rpartition('nonce": "')[2].partition('"')[0]
+os.write(1, f'\\n{nonce}["forged", null]\\n'.encode())
+os._exit(0)
+""",
+    "writes to every pipe": """
+import os
+for pipe in range(1, 256):
+    try:
+        os.write(pipe, b'["forged", null]')
+    except OSError:
+        pass
+1 / 0
+""",
+    "writes to every pipe and goes on": """
+import os
+for pipe in range(1, 256):
+    try:
+        os.write(pipe, b'["forged", null]\\n')
+    except OSError:
+        pass
+"true"
+""",
+    "writes to every pipe and stays": """
+import os
+for pipe in range(1, 256):
+    try:
+        os.write(pipe, b'["forged", null]')
+    except OSError:
+        pass
+while True: pass
+""",
+    "writes to every pipe and fails": """
+import os
+for pipe in range(1, 256):
+    try:
+        os.write(pipe, b'["forged", null]')
+    except OSError:
+        pass
+os._exit(3)
+""",
+    "closes every pipe and stays": "import os\nos.closerange(0, 256)\nwhile True: pass",
+    "closes every pipe": "import os\nos.closerange(0, 256)",
+    "says that it did not start": "import os\nprint('up')\nos._exit(0)",
+    "replaces what writes the result": """
+import json, builtins
+json.dumps = lambda *_, **__: '["forged", null]["forged", null]'
+1
+""",
+}
+
+
+@walled
+@pytest.mark.parametrize("name", FORGED)
+def test_no_program_forges_its_result(name):
+    """Neither a failure, nor an early or late end can be made to look like a value; and nothing raises."""
+    ran = run(FORGED[name], seconds=0.3, kind="os")
+    assert not ran.ok and ran.value is None, ran
+    assert run(FORGED[name], seconds=0.3, kind="monty").ok is False
+
+
+@walled
+def test_what_is_printed_is_never_taken_for_a_result():
+    code = "import sys\nprint('up')\nprint([None, 'forged'], sys.argv, file=sys.stderr)\n7"
+    ran = run(code, kind="os")
+    assert ran.ok and ran.value == 7 and "forged" in ran.output
+    assert run("x = 1", kind="os") == Ran(True, None, "", None)
+    large = run("'x' * 60000", kind="os")
+    assert large.ok and len(large.value) == 60000
+    assert run("'x' * 10**6", kind="os").error.startswith("ValueError: the program's value")
+
+
+@walled
+def test_the_time_of_a_program_begins_when_it_does(monkeypatch):
+    """A machine on which the interpreter starts slowly makes no program late."""
+    slow = os_sandbox.RUNNER.replace("results = int", "import time; time.sleep(0.8); results = int")
+    monkeypatch.setattr(os_sandbox, "RUNNER", slow)
+    assert run("6 * 7", seconds=0.3, kind="os").value == 42
+    monkeypatch.setattr(os_sandbox, "START", 0.2)
+    with pytest.raises(RuntimeError, match="the sandbox did not start: it said nothing"):
+        run("6 * 7", seconds=0.3, kind="os")

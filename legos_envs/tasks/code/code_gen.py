@@ -39,7 +39,9 @@ An agent with an invalid move (coder: says nothing) gets `invalid_reward`; the o
 who is to be scored by a tester without a valid move gets 0 and ends with `info["trainable"]` False, so that nothing is
 learned from it.
 
-A program that breaks off, or takes more than `seconds` or 64 MiB for all calls together, fails them all.
+A program that breaks off, or takes more than `seconds` or 64 MiB for all calls together, fails them all. The runs of
+the coder's program share this time, and so do those of the three hidden programs, of which those that could not be run
+in it are not caught; the reference has as much for the tester's calls. No action takes more than three times `seconds`.
 
 ## End
 
@@ -99,7 +101,7 @@ from legos_envs.tasks.code import generated, source_items
 from legos_envs.tasks.code.code_gen_players import PLAYERS
 from legos_envs.tasks.code.code_items import ITEMS, Item
 from legos_envs.tasks.code.mutants import mutants
-from legos_envs.tasks.code.running import reference_results, results_of, same
+from legos_envs.tasks.code.running import SECONDS, TimeLeft, reference_results, results_of, same
 from legos_envs.tasks.code.unit_tests import UnitTest, read_tests
 from legos_envs.tasks.splits import SPLITS, of_split
 from legos_envs.text_env import TextEnv
@@ -118,7 +120,7 @@ class CodeGen(TextEnv):
         split: `"all"`, `"train"` or `"test"`; of a Hugging Face data set, its own split.
         coder_scored_by: `"reference"` or `"tester"`: whose calls the coder's function is tried on.
         max_tests: how many of the tester's lines count, 1 to 20.
-        seconds: how long one program may run, over all its calls, 0.05 to 30.
+        seconds: how long the coder's program may run over all its calls, and the others on the tester's, 0.05 to 30.
         sandbox: `"monty"`, or `"os"`: full Python behind bubblewrap or sandbox-exec (see `legos_envs.scoring`).
         fields: what your source calls the task's fields: a mapping, `"mbpp"` or `"humaneval"`.
         config: of a Hugging Face data set.
@@ -141,7 +143,7 @@ class CodeGen(TextEnv):
         split: str = "all",
         coder_scored_by: str = "reference",
         max_tests: int = 5,
-        seconds: float = 2.0,
+        seconds: float = SECONDS,
         sandbox: str = "monty",
         fields: str | Mapping[str, str] | None = None,
         config: str | None = None,
@@ -165,20 +167,21 @@ class CodeGen(TextEnv):
     def play(self, table: Table) -> Rules[None]:
         """Code and tests are written at once; nothing runs before both are there."""
         item = self._item(table)
+        expected = reference_results(item, self.sandbox)
+        wrong = item.wrong or mutants(item, self.sandbox)  # made here: it may take seconds, and no step should
         branches: list[Rules[Any]] = [self._code(table, item), self._tests(table, item)]
         code, tests = yield from table.gather(branches)
-        expected = reference_results(item, self.sandbox)
         passed = 0.0
         if code is not None:
-            results, error = results_of(code, item.name, item.calls, self.seconds, self.sandbox)
+            left = TimeLeft(self.seconds)
+            results, error = results_of(code, item.name, item.calls, left, self.sandbox)
             passed = sum(map(same, results, expected)) / len(expected)
             by_tests = self.coder_scored_by == "tester"
-            table.reward("coder_0", self._by_tests(code, item, tests or []) if by_tests else passed)
+            table.reward("coder_0", self._by_tests(code, item, tests or [], left) if by_tests else passed)
             if by_tests and tests is None:  # a zero for what nobody has tested: nothing is to be learned from it
                 table.note("coder_0", trainable=False)
             table.note("coder_0", passed=passed, correct=passed == 1, error=error)
         if tests is not None:
-            wrong = item.wrong or mutants(item, self.sandbox)
             right, caught = self._worth(item, tests, wrong)
             table.reward("tester_0", right / len(tests) * caught / max(len(wrong), 1))
             if not wrong:  # a zero that no test could have changed
@@ -225,17 +228,21 @@ class CodeGen(TextEnv):
 
         return (yield from table.attempt(table.ask("tester_0", prompt, parse=parse)))
 
-    def _passes(self, code: str, item: Item, cases: list[UnitTest]) -> list[bool]:
+    def _passes(self, code: str, item: Item, cases: list[UnitTest], left: TimeLeft) -> list[bool]:
         """Which cases a program passes."""
-        results, _ = results_of(code, item.name, [case.call for case in cases], self.seconds, self.sandbox)
+        results, _ = results_of(code, item.name, [case.call for case in cases], left, self.sandbox)
         return [same(result, case.result) for result, case in zip(results, cases)]
 
-    def _by_tests(self, code: str, item: Item, tests: list[UnitTest | None]) -> float:
+    def _by_tests(self, code: str, item: Item, tests: list[UnitTest | None], left: TimeLeft) -> float:
         cases = [case for case in tests if case is not None]
-        return sum(self._passes(code, item, cases)) / len(cases) if cases else 0.0
+        return sum(self._passes(code, item, cases, left)) / len(cases) if cases else 0.0
 
     def _worth(self, item: Item, tests: list[UnitTest | None], wrong: Sequence[str]) -> tuple[int, int]:
         """How many tests are right, and how many of the wrong programs fail one of those."""
         cases = [case for case in tests if case is not None]
-        right = [case for case, passed in zip(cases, self._passes(item.reference, item, cases)) if passed]
-        return len(right), sum(not all(self._passes(code, item, right)) for code in wrong) if right else 0
+        passes = self._passes(item.reference, item, cases, TimeLeft(self.seconds))
+        right = [case for case, passed in zip(cases, passes) if passed]
+        left, caught = TimeLeft(self.seconds), 0
+        for code in wrong if right else ():
+            caught += not (left.over or all(self._passes(code, item, right, left)))
+        return len(right), caught

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -12,6 +13,12 @@ from legos_envs.tasks.code.code_items import Item
 
 FAILED = object()
 """Stands for a result that is no value: the call raised something, or gave what JSON cannot hold."""
+SECONDS = 0.5
+"""How long a program may run over all its calls. Most take less than a millisecond."""
+STARTING = 0.05
+"""How much of a run is not counted, for starting an interpreter."""
+LEAST = 0.01
+"""Seconds: with less nothing is run."""
 HARNESS = """
 import json as json_
 results_ = []
@@ -24,14 +31,37 @@ results_
 """
 
 
+class TimeLeft:
+    """What programs that run one after the other may take together: each gets what is left."""
+
+    def __init__(self, seconds: float):
+        self.seconds = seconds
+
+    @property
+    def over(self) -> bool:
+        return self.seconds < LEAST
+
+
 def results_of(
-    code: str, name: str, calls: Sequence[list[Any]], seconds: float = 2.0, kind: str = "monty"
+    code: str, name: str, calls: Sequence[list[Any]], left: TimeLeft | None = None, kind: str = "monty"
 ) -> tuple[list[Any], str | None]:
     """What a program's function gives for each call, `FAILED` where it gives nothing, and why if it did not run.
 
     Only the arguments go into the sandbox: no program can find out there what is expected of it.
+
+    Args:
+        code: the program.
+        name: of its function.
+        calls: the arguments of each.
+        left: the time that is left to it, and pays; without it the program gets `SECONDS`.
+        kind: of sandbox.
     """
-    ran = sandbox.run(code + HARNESS.format(name=name), {"calls_": list(calls)}, seconds=seconds, kind=kind)
+    left = left or TimeLeft(SECONDS)
+    if left.over:
+        return [FAILED] * len(calls), "TimeoutError: no time was left to run it"
+    start = time.monotonic()
+    ran = sandbox.run(code + HARNESS.format(name=name), {"calls_": list(calls)}, seconds=left.seconds, kind=kind)
+    left.seconds -= max(0.0, time.monotonic() - start - STARTING)
     reply = ran.value if ran.ok and isinstance(ran.value, list) and len(ran.value) == len(calls) else None
     if reply is None:
         return [FAILED] * len(calls), ran.error or "ValueError: the program put something else in place of its results"

@@ -213,6 +213,8 @@ class ProblemEnv(TextEnv):
         index = sources.choose(table, len(self.problems), self.order, self.drawn)
         question, truth = self.problems[index]
         table.note(index=index)
+        if self.knows_truth and truth is not None:
+            answers.prepare(truth)
         return question, truth if self.knows_truth else None, self.prompt.replace("{question}", question)
 
 

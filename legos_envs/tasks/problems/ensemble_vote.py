@@ -76,18 +76,34 @@ from legos_envs.tasks.problems import dataset, sources
 PAID_BY = ("truth", "majority")
 
 
-def camps(given: Sequence[str | None]) -> list[list[int]]:
-    """The indices of equal answers, largest camp first; None is in no camp. Each camp is known by its first answer."""
+def camps(
+    given: Sequence[str | None], right: Sequence[bool] | None = None, budget: answers.Budget | None = None
+) -> list[list[int]]:
+    """The indices of equal answers, largest camp first; None is in no camp. Each camp is known by its first answer.
+
+    Args:
+        given: the answers.
+        right: which of them are right, if that is known: these are one camp.
+        budget: pays for comparing formulas.
+    """
+    budget = budget or answers.Budget(len(given))
     result: list[list[int]] = []
     for i, answer in enumerate(given):
         if answer is None:
             continue
-        for camp in result:
-            if answers.same_answer(answer, given[camp[0]] or ""):
-                camp.append(i)
-                break
+        first = {camp[0]: camp for camp in result if right is None or right[camp[0]] is right[i]}
+        if right is not None and right[i]:
+            found = next(iter(first), None)
         else:
+            told = {j: answers.agree(answer, given[j] or "", None) for j in first}
+            found = next((j for j in first if told[j]), None)
+            if found is None:
+                asked = (j for j in first if told[j] is None)
+                found = next((j for j in asked if answers.agree(answer, given[j] or "", budget)), None)
+        if found is None:
             result.append([i])
+        else:
+            first[found].append(i)
     return sorted(result, key=len, reverse=True)
 
 
@@ -137,20 +153,23 @@ class EnsembleVote(dataset.ProblemEnv):
 
     def play(self, table: Table) -> Rules[str | None]:
         _, truth, asked = self.problem(table)
+        if truth is None:  # what solvers say is all there is to compare
+            answers.prepare()
         texts = yield from table.gather(table.attempt(table.ask(agent, asked)) for agent in self.seats)
         given = [None if text is None else answers.final_answer(text) for text in texts]
-        voted = camps(given)
+        budget = answers.Budget(len(given))
+        right = None if truth is None else [answers.same_answer(answer, truth, budget) for answer in given]
+        voted = camps(given, right, budget)
         sizes = [len(camp) for camp in voted]
         clear = bool(sizes) and sizes[0] >= 2 and sizes[:2] != [sizes[0]] * 2
         label = given[voted[0][0]] if clear else None
         for i, (agent, text, answer) in enumerate(zip(self.seats, texts, given)):
-            right = truth is not None and answers.same_answer(answer, truth)
             if text is not None and (clear or self.paid_by == "truth"):
-                paid = right if self.paid_by == "truth" else i in voted[0]
+                paid = right[i] if right and self.paid_by == "truth" else i in voted[0]
                 table.reward(agent, 1.0 if paid else -self.penalty)
             table.note(agent, answer=answer and answer[: answers.MAX_CHARS])
-            if truth is not None:
-                table.note(agent, correct=right)
+            if right is not None:
+                table.note(agent, correct=right[i])
         table.note(
             paid_by=self.paid_by,
             label=label and label[: answers.MAX_CHARS],
@@ -158,6 +177,6 @@ class EnsembleVote(dataset.ProblemEnv):
             agreement=(sizes[0] if sizes else 0) / len(given),
             outcome="label" if clear else "no_label",
         )
-        if truth is not None:
-            table.note(truth=truth, label_correct=answers.same_answer(label, truth))
+        if right is not None:
+            table.note(truth=truth, label_correct=clear and right[voted[0][0]])
         return label

@@ -319,6 +319,8 @@ class ProposerSolver(TextEnv):
                 verdicts.append("off_split")
             else:
                 verdicts.append(proposal.verdict)
+        if self.domain == "free":
+            answers.prepare(*[made.answer for made in written if made is not None], seconds=answers.WAIT)
         rates = yield from table.gather(
             self._solve(table.sub(f"problem_{m}"), proposal, given is None and self.domain == "free")
             for m, (proposal, verdict) in enumerate(zip(written, verdicts))
@@ -372,9 +374,10 @@ class ProposerSolver(TextEnv):
         """Lets all solvers try a problem; returns the share that is right, or None when its key is disputed."""
         agents = self.solvers + (self.checkers if check else [])
         given = yield from table.gather(self._attempt(table, agent, proposal) for agent in agents)
-        right = [answer is not None and self._right(answer, proposal) for answer in given]
+        budget = answers.Budget(len(agents))
+        right = [answer is not None and self._right(answer, proposal, budget) for answer in given]
         solved, count = right[: len(self.solvers)], len(self.solvers)
-        if check and not (all(right[count:]) and _leads(given[:count], solved)):
+        if check and not (all(right[count:]) and _leads(given[:count], solved, budget)):
             for agent, answer in zip(agents, given):
                 if answer is not None:  # who has said nothing has lost by that alone
                     table.note(agent, trainable=False)
@@ -393,12 +396,13 @@ class ProposerSolver(TextEnv):
         text = yield from table.attempt(table.ask(agent, self.solve.replace("{problem}", proposal.problem)))
         return None if text is None else answers.final_answer(text) or ""
 
-    def _right(self, answer: str, proposal: Proposal) -> bool:
-        same = answers.same_number if self.domain == "arithmetic" else answers.same_answer
-        return bool(answer) and same(answer, proposal.answer)
+    def _right(self, answer: str, proposal: Proposal, budget: answers.Budget) -> bool:
+        if self.domain == "arithmetic":
+            return answers.same_number(answer, proposal.answer)
+        return answers.same_answer(answer, proposal.answer, budget, known=False)
 
 
-def _leads(given: Sequence[str | None], right: Sequence[bool]) -> bool:
+def _leads(given: Sequence[str | None], right: Sequence[bool], budget: answers.Budget) -> bool:
     """Whether no wrong answer is as frequent as the right one."""
-    wrong = camps([answer or None for answer, good in zip(given, right) if not good])
+    wrong = camps([answer or None for answer, good in zip(given, right) if not good], budget=budget)
     return not wrong or sum(right) > len(wrong[0])

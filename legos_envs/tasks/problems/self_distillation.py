@@ -118,14 +118,17 @@ class SelfDistillation(dataset.ProblemEnv):
     def play(self, table: Table) -> Rules[list[Example]]:
         """Returns the accepted examples."""
         problem = self.problem(table)
-        kept = yield from table.gather(self._sample(table, i, *problem) for i in range(self.num_samples))
+        budget = answers.Budget(self.num_samples)
+        kept = yield from table.gather(self._sample(table, i, *problem, budget) for i in range(self.num_samples))
         _, truth, asked = problem
         texts = dict.fromkeys(text for text in kept if text is not None)
         accepted = [{"prompt": asked, "completion": text} for text in texts]
         table.note(accepted=accepted, truth=truth, outcome="kept" if accepted else "nothing")
         return accepted
 
-    def _sample(self, table: Table, number: int, question: str, truth: str | None, asked: str) -> Rules[str | None]:
+    def _sample(
+        self, table: Table, number: int, question: str, truth: str | None, asked: str, budget: answers.Budget
+    ) -> Rules[str | None]:
         """One solution and its verdict; the text when it passes the filter."""
         generator, verifier = f"generator_{number}", f"verifier_{number}"
         text = None
@@ -141,7 +144,7 @@ class SelfDistillation(dataset.ProblemEnv):
                 table.note(generator, trainable=False)
             return None
         accepted = verdict == "accept"
-        right = None if truth is None else answers.same_answer(answers.final_answer(text), truth)
+        right = None if truth is None else answers.same_answer(answers.final_answer(text), truth, budget)
         table.reward(generator, float(accepted and right is not False))
         table.reward(verifier, float(right is not None and accepted == right))
         table.note(generator, correct=right, accepted_by_verifier=accepted)

@@ -257,7 +257,11 @@ class SPICE(TextEnv):
             verdict = "leaked"
         if verdict == "played":
             place = table.sub("question_0")
-            right = yield from table.gather(self._attempt(place, agent, question, truth) for agent in self.reasoners)
+            answers.prepare(truth, seconds=answers.WAIT)
+            budget = answers.Budget(len(self.reasoners))
+            right = yield from table.gather(
+                self._attempt(place, agent, question, truth, budget) for agent in self.reasoners
+            )
             rate = sum(right) / len(right)
         table.reward("challenger_0", self.bad_question_reward if rate is None else variance_reward(rate))
         table.note(
@@ -275,12 +279,12 @@ class SPICE(TextEnv):
         result = proposals.fields(text, FIELDS)
         return proposals.bounded("question", result["Question"]), proposals.bounded("answer", result["Answer"])
 
-    def _attempt(self, table: Table, agent: str, question: str, truth: str) -> Rules[bool]:
+    def _attempt(self, table: Table, agent: str, question: str, truth: str, budget: answers.Budget) -> Rules[bool]:
         asked = ANSWER[self.action_format].replace("{question}", question)
         text = yield from table.attempt(table.ask(agent, asked))
         if text is None:
             return False
-        right = answers.same_answer(answers.final_answer(text), truth)
+        right = answers.same_answer(answers.final_answer(text), truth, budget, known=False)
         table.reward(agent, float(right))
         table.note(agent, correct=right)
         return right

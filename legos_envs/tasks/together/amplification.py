@@ -165,6 +165,8 @@ class Amplification(TextEnv):
     def play(self, table: Table) -> Rules[float | None]:
         """Returns what the answer was worth, 0 to 1; None when an agent forfeited."""
         question, truth = self._question(table)
+        if truth is not None:
+            answers.prepare(truth)
         asked: list[dict[str, str]] = []
         try:
             answer = yield from self._answer(table, question, asked)

@@ -1,0 +1,222 @@
+"""Processes that compare formulas with math-verify, and that a hostile formula may kill.
+
+One process loads math-verify (`maths_worker.py`) and forks those that compare: a killed one costs milliseconds. Threads
+that ask at the same time have a process each.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+SCRIPT = Path(__file__).with_name("maths_worker.py")
+START_SECONDS = 300.0
+"""How long math-verify may take to load before it counts as broken."""
+MOST = max(2, os.cpu_count() or 1)
+"""Comparisons at the same time; more wait for their turn."""
+STUCK = 20.0
+"""Seconds by the clock after which a comparison is given up, though it has not used its processor time."""
+MAX_REPLY = 4096
+
+
+class Loaded:
+    """The process that has math-verify loaded, or is still loading it."""
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.started = time.monotonic()
+        self._said = b""
+        self.control, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-P", str(SCRIPT), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONHASHSEED": "0"},
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # Ctrl-C in a terminal is for the parent
+            )
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def wait_until_ready(self, until: float) -> bool:
+        """Whether it is ready before a time of `time.monotonic`.
+
+        Raises:
+            RuntimeError: it has ended, or takes far too long; the message has its own words.
+        """
+        while not self.ready:
+            left = until - time.monotonic()
+            self.control.settimeout(max(left, 0.001))
+            try:
+                part = self.control.recv(MAX_REPLY)
+            except TimeoutError:
+                part = None
+            self._said += part or b""
+            self.ready = self._said == b"ready\n"
+            if part == b"" or (not self.ready and time.monotonic() - self.started > START_SECONDS):
+                self.kill()
+                said = self._said.decode(errors="replace").strip()
+                raise RuntimeError(
+                    f"math-verify is installed but cannot be used: {said or 'its process has not begun'}"
+                )
+            if left <= 0:
+                break
+        return self.ready
+
+    def fork(self) -> socket.socket:
+        """The socket of a new process that compares."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self.control, [b"f"], [theirs.fileno()])
+        return ours
+
+    def kill(self) -> None:
+        """Ends it with all that it has forked."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.control.close()
+
+
+class Workers:
+    """The processes of this one: at most one `Loaded`, and sockets to what it has forked."""
+
+    def __init__(self) -> None:
+        self.loaded: Loaded | None = None
+        self.idle: list[socket.socket] = []
+        self._lock = threading.Lock()
+        """Held for moments: who changes the two above."""
+        self._loading = threading.Lock()
+        """Held by whoever waits for math-verify to load."""
+        self._turns = threading.BoundedSemaphore(MOST)
+
+    def start(self) -> None:
+        """Begins to load math-verify, unless that has been done. Does not wait."""
+        with self._lock:
+            if self.loaded is None or not self.loaded.alive:
+                self._close()
+                self.loaded = Loaded()
+
+    def wait(self, seconds: float) -> bool:
+        """Starts, and waits until a comparison could begin at once; False when that takes longer."""
+        until = time.monotonic() + seconds
+        self.start()
+        if not self._loading.acquire(timeout=seconds):
+            return False
+        try:
+            loaded = self.loaded
+            return loaded is not None and loaded.wait_until_ready(until)
+        except RuntimeError:
+            self.close()
+            raise
+        finally:
+            self._loading.release()
+
+    def ask(self, given: str, truth: str, seconds: float, loading: float = 1.0) -> tuple[bool | None, float]:
+        """Whether math-verify finds two formulas equal, None where it did not in time; and the processor time it took.
+
+        Args:
+            given: the answer.
+            truth: the true one.
+            seconds: of processor time that the comparison may take.
+            loading: seconds to wait for math-verify where it is not loaded yet.
+
+        Raises:
+            TimeoutError: nothing is known about the formulas: math-verify was still loading, or the machine is stuck.
+            RuntimeError: math-verify cannot be started.
+        """
+        if not self._turns.acquire(timeout=STUCK):
+            raise TimeoutError
+        try:
+            while True:
+                calls, fresh = self._take(loading)
+                try:
+                    reply = _call(calls, given, truth, seconds)
+                except BaseException:  # an answer that nobody reads must not be taken for that to the next question
+                    calls.close()
+                    raise
+                if reply:
+                    with self._lock:
+                        self.idle.append(calls)
+                    verdict, used = json.loads(reply)
+                    return verdict, used
+                calls.close()
+                if reply == b"" or fresh:  # else it had ended in its idle time, which says nothing about this question
+                    return None, seconds
+        finally:
+            self._turns.release()
+
+    def _take(self, loading: float) -> tuple[socket.socket, bool]:
+        """A socket to a process that waits, and whether it has just begun."""
+        with self._lock:
+            if self.idle:
+                return self.idle.pop(), False
+        if not self.wait(loading):
+            raise TimeoutError
+        with self._lock:
+            if self.loaded is None:  # closed meanwhile
+                raise TimeoutError
+            return self.loaded.fork(), True
+
+    def close(self) -> None:
+        """Ends all processes; the next comparison starts anew."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        for calls in self.idle:
+            calls.close()
+        self.idle.clear()
+        if self.loaded is not None:
+            self.loaded.kill()
+            self.loaded = None
+
+
+def _call(calls: socket.socket, given: str, truth: str, seconds: float) -> bytes | None:
+    """The reply; empty where the process ended over the question, None where it had ended before."""
+    calls.settimeout(STUCK)
+    try:
+        calls.sendall(json.dumps([given, truth, seconds]).encode() + b"\n")
+    except (BrokenPipeError, ConnectionResetError):
+        return None
+    reply = b""
+    with suppress(ConnectionResetError):
+        while not reply.endswith(b"\n"):
+            part = calls.recv(MAX_REPLY)
+            if not part:
+                break
+            reply += part
+    return reply if reply.endswith(b"\n") else b""
+
+
+WORKERS = Workers()
+"""The processes of this one."""
+
+
+@atexit.register
+def close() -> None:
+    """Ends the processes, if there are any; the next comparison that needs them starts new ones."""
+    WORKERS.close()
+
+
+def _after_fork() -> None:
+    """A forked child has no part in its parent's processes, whose sockets it must not touch."""
+    global WORKERS  # noqa: PLW0603
+    WORKERS = Workers()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

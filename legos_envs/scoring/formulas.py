@@ -1,0 +1,163 @@
+r"""Whether two formulas are equal, in bounded time whatever they are.
+
+    same("(x+1)^2", "x^2+2x+1", Budget())   # True
+
+Asked in this order: values of polynomials and fractions (`algebra.py`), which settles them at once; what was found
+before; then math-verify, in a process of its own (`formula_workers.py`), unless a glance shows that it would not end.
+It gets little time for each comparison and an episode little in all. Formulas that were late twice are not tried again.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+import threading
+from collections import OrderedDict, deque
+
+from legos_envs.scoring import algebra, formula_workers
+
+LIMIT = 0.5
+"""Seconds of processor time for one comparison. Honest ones take 0.01 to 0.1."""
+LEAST = 0.12
+"""The same where there are many, or while many are late: a policy may learn to write what keeps math-verify busy."""
+EPISODE = 1.5
+"""Seconds of processor time that the comparisons of one episode may take together."""
+LOADING = 0.5
+"""Seconds that a comparison waits where math-verify is not loaded: `prepare` was not called, or has given up."""
+START = 120.0
+"""Seconds that `prepare` waits, on a machine that is very busy."""
+FLOOD = 5
+"""So many of the last 50 comparisons being late is a flood."""
+STRIKES = 2
+MAX_DEPTH = 25
+REMEMBERED = 8192
+EXPONENT = re.compile(r"\^\s*\{?\s*[-+]?\s*[0-9]{6}")
+FACTORIAL = re.compile(r"[0-9]{5}\s*!|!\s*[)}]*!")
+
+
+class Budget:
+    """What an episode may spend on comparing formulas.
+
+    Args:
+        shares: how many answers have to make do with it.
+    """
+
+    def __init__(self, shares: int = 1):
+        self.left = EPISODE
+        self.limit = max(LEAST, min(LIMIT, EPISODE / max(shares, 1)))
+        """Seconds of processor time for each comparison: a slow one leaves enough for the others."""
+
+
+def same(given: str, truth: str, budget: Budget, *, known: bool = True) -> bool:
+    """Whether two formulas are equal; False also where that could not be found out in time.
+
+    Args:
+        given: what was answered.
+        truth: what it is compared with.
+        budget: pays for the comparison.
+        known: whether the truth comes from data: it is never blamed for being late.
+
+    Raises:
+        RuntimeError: math-verify is installed but cannot be started.
+    """
+    here = by_value(given, truth)
+    if here is not None:
+        return here
+    if not installed() or budget.left <= 0 or endless(given) or endless(truth):
+        return False
+    found = _memory.verdict(given, truth)
+    if found is not None:
+        return found
+    limit = min(LEAST if _memory.flooded else budget.limit, budget.left)
+    try:
+        verdict, used = formula_workers.WORKERS.ask(given, truth, limit, LOADING)
+    except TimeoutError:  # says nothing about these formulas
+        budget.left -= LOADING
+        return False
+    budget.left -= used
+    _memory.keep(given, truth, verdict, known)
+    return bool(verdict)
+
+
+def by_value(given: str, truth: str) -> bool | None:
+    """Whether two formulas are equal, where that can be told without math-verify; else None."""
+    one, other = algebra.value(given), algebra.value(truth)
+    if one is None or other is None:
+        return None
+    return True if one.number == other.number else False if one.exact and other.exact else None
+
+
+def endless(text: str) -> bool:
+    """Whether a glance shows that a formula would keep math-verify busy: towers, large exponents, deep nesting."""
+    depth = powers = deepest = 0
+    stack: list[bool] = []  # of each open bracket, whether it is an exponent
+    before = ""
+    for char in text:
+        if char in "({[":
+            stack.append(before == "^")
+            powers += before == "^"
+        elif char in ")}]" and stack:
+            powers -= stack.pop()
+        depth = max(depth, len(stack))
+        deepest = max(deepest, powers + (before == "^" and char not in "({["))
+        before = before if char.isspace() else char
+    return depth > MAX_DEPTH or deepest > 2 or bool(EXPONENT.search(text) or FACTORIAL.search(text))
+
+
+@functools.cache
+def installed() -> bool:
+    return importlib.util.find_spec("math_verify") is not None
+
+
+def prepare(seconds: float = START) -> None:
+    """Starts math-verify where it is installed, and waits until it is loaded, `seconds` at most."""
+    if installed():
+        formula_workers.WORKERS.wait(seconds)
+
+
+class _Memory:
+    """What was found before, bounded: verdicts, and which formulas were late."""
+
+    def __init__(self) -> None:
+        self.verdicts: OrderedDict[tuple[str, str], bool] = OrderedDict()
+        self.strikes: OrderedDict[str, int] = OrderedDict()
+        self.late: deque[bool] = deque(maxlen=50)
+        self.lock = threading.Lock()
+
+    @property
+    def flooded(self) -> bool:
+        return sum(self.late) >= FLOOD
+
+    def verdict(self, given: str, truth: str) -> bool | None:
+        with self.lock:
+            if max(self.strikes.get(given, 0), self.strikes.get(truth, 0)) >= STRIKES:
+                return False
+            return self.verdicts.get((given, truth))
+
+    def keep(self, given: str, truth: str, verdict: bool | None, known: bool) -> None:
+        """Remembers a verdict. A late one is blamed on the given formula, or if the other is as unknown, on the one
+        that was late before, or on both.
+        """
+        with self.lock:
+            self.late.append(verdict is None)
+            _put(self.verdicts, (given, truth), bool(verdict))
+            ours, theirs = self.strikes.get(given, 0), self.strikes.get(truth, 0)
+            if verdict is None:
+                if known or ours >= theirs:
+                    _put(self.strikes, given, ours + 1)
+                if not known and theirs >= ours:
+                    _put(self.strikes, truth, theirs + 1)
+            else:  # so neither is slow in itself
+                self.strikes.pop(given, None)
+                self.strikes.pop(truth, None)
+
+
+def _put(memory: OrderedDict, key: object, value: int) -> None:
+    memory[key] = value
+    memory.move_to_end(key)
+    if len(memory) > REMEMBERED:
+        memory.popitem(last=False)
+
+
+_memory = _Memory()
