@@ -20,12 +20,14 @@ from mlx.optimizers import AdamW
 import legos_envs
 from inference import Engine
 from inference.text import Renderer
-from legos_train import Result, train
+from legos_train import Result, Trainer, train
 from legos_train.batch import Batch
 from legos_train.evaluation.exactly import exact_metrics
+from legos_train.model.gradients import grad_norm
 from legos_train.model.mlx_backend import MLXBackend
 from legos_train.players import ModelPlayer
 from legos_train.players.words import read_weights
+from legos_train.run import build
 from tests.train.helpers import small
 
 STEPS = 5
@@ -218,6 +220,23 @@ def test_the_weight_of_the_kl_goes_down(run: Run) -> None:
     assert [row["kl_weight"] for row in run.rows] == pytest.approx(table)
     each = run.rows[0]["updates"]
     assert [kl for kl, _ in run.losses] == pytest.approx([kl for kl in table for _ in range(each)])
+
+
+def test_settings_reach_the_optimiser(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"lr": 1e-3, "beta1": 0.5, "beta2": 0.75, "eps": 1e-3, "weight_decay": 0.25, "grad_clip": 1e-4}
+    seen: list[tuple[Any, ...]] = []
+
+    def apply_gradients(self: AdamW, gradients: dict[str, mx.array], parameters: Any) -> Any:
+        seen.append((list(self.betas), self.eps, self.weight_decay, grad_norm(gradients)))
+        return apply(self, gradients, parameters)
+
+    apply = AdamW.apply_gradients
+    monkeypatch.setattr(AdamW, "apply_gradients", apply_gradients)
+    trainer = Trainer(build(small(batch_size=8, optim=asked)))
+    record = trainer.step()
+    trainer.parts.close()
+    assert seen == [([0.5, 0.75], 1e-3, 0.25, pytest.approx(1e-4, rel=1e-3))]
+    assert record["grad_norm"] > 1e-3, "the gradient is clipped, and logged as it was"
 
 
 # --- publishing ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,533 @@
+"""Mistakes in who is played, which episodes count, and how it is measured."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import mutants
+
+LEAGUE = "tests/train/test_league.py"
+NASH = "tests/train/test_league_nash.py"
+FILTERS = "tests/train/test_league_filters.py"
+MONITOR = "tests/train/test_monitor.py"
+RATINGS = "tests/envs/test_ratings.py"
+INTERVALS = "tests/eval/test_intervals.py"
+OUTCOMES = "tests/eval/test_outcomes.py"
+HONEST = "tests/train/test_honest_runs.py"
+
+MUTANTS = [
+    *mutants(
+        "legos_train/league/modes.py",
+        LEAGUE,
+        (
+            "pfsp-likes-the-weak",
+            "(1 - population.against.win_rate(name)) **",
+            "population.against.win_rate(name) **",
+            "it",
+        ),
+        ("pfsp-without-power", "** power for name", "for name", "league.pfsp_power does nothing"),
+        (
+            "fsp-first-only",
+            "_both(population.members, [1.0] * len(population.members))\n\n\ndef pfsp",
+            "_both(population.members, [1.0] + [0.0] * (len(population.members) - 1))\n\n\ndef pfsp",
+            "only the oldest is met",
+        ),
+    ),
+    *mutants(
+        "legos_train/league/payoffs.py",
+        LEAGUE,
+        (
+            "draws-are-wins",
+            "points = 0.5 if same(mine, theirs) else",
+            "points = 1.0 if same(mine, theirs) else",
+            "draws",
+        ),
+        (
+            "never-forgets",
+            "        self.recent_points *= FORGET\n",
+            "",
+            "old results keep their points and lose their games",
+        ),
+        ("payoff-absolute", "(a - b) / 2", "a", "payoffs are absolute where the sum is not zero"),
+        ("win-rate-without-prior", "+ PRIOR / 2) / (games + PRIOR)", ") / (games or 1)", "one game decides"),
+    ),
+    *mutants(
+        "legos_train/league/nash.py",
+        NASH,
+        (
+            "column-player-maximises",
+            "_maximin(table), _maximin(-table.T)",
+            "_maximin(table), _maximin(table.T)",
+            "it helps",
+        ),
+        ("nash-symmetric-part", "(table - table.T) / 2", "(table + table.T) / 2", "of the wrong part"),
+    ),
+    *mutants(
+        "legos_train/league/seating.py",
+        LEAGUE,
+        ("learner-sits-first", "learner = (turn + step) % sides", "learner = 0", "the learner never plays second"),
+        (
+            "opponents-drawn-alike",
+            'f"league/{step}/{played}"',
+            'f"league/{step}"',
+            "all rounds of a step meet the same member",
+        ),
+        (
+            "latest-ignored",
+            "math.floor((number + 1) * latest + phase) > mirrored",
+            "False",
+            "league.latest does nothing",
+        ),
+        ("draw-past-the-end", "        if at < upto:\n", "        if at > upto:\n", "unlikely members are drawn most"),
+    ),
+    *mutants(
+        "legos_train/league/league.py",
+        LEAGUE,
+        (
+            "snapshot-every-step",
+            "return (step - self.settings.start_from) % self.settings.snapshot_every == 0",
+            "return True",
+            "too many",
+        ),
+        ("newest-leaves", "min(self.pool, key=", "max(self.pool, key=", "the newest leaves the pool"),
+        (
+            "unscored-observed",
+            'if plan and e.outcome != "unscored"]',
+            "if plan]",
+            "games without a judge count as draws",
+        ),
+        (
+            "snapshot-without-rating",
+            "            self.ratings[name] = self.ratings[LEARNER]\n",
+            "            pass\n",
+            "it begins as a stranger",
+        ),
+    ),
+    *mutants(
+        "legos_train/rollout/filters.py",
+        FILTERS,
+        (
+            "winners-and-drawers",
+            "trajectory.total >= best and not drawn",
+            "trajectory.total >= best",
+            "drawn games are imitated",
+        ),
+        (
+            "positive-and-zero",
+            'trajectory.total > 0 if rule == "positive"',
+            'trajectory.total >= 0 if rule == "positive"',
+            "0",
+        ),
+        (
+            "draws-all-left-out",
+            "math.floor(share * len(drawn) + rng.random())",
+            "len(drawn)",
+            "filter.draws is all or nothing",
+        ),
+        (
+            "retry-same-seed",
+            "dataclasses.replace(request, seed=fresh)",
+            "dataclasses.replace(request, seed=seed)",
+            "no new deal",
+        ),
+        (
+            "one-draw-of-a-group",
+            "if all(is_draw(episodes[i]) for i in group):",
+            "if any(is_draw(episodes[i]) for i in group):",
+            "good episodes of a group are thrown away",
+        ),
+    ),
+    *mutants(
+        "legos_train/rollout/jobs.py",
+        "tests/train/test_arena.py tests/train/test_traps.py",
+        (
+            "members-are-trained",
+            "elif actor.model != actors.POLICY:",
+            "elif False:",
+            "what others said is learned from",
+        ),
+        (
+            "judges-are-trained",
+            "        if not declared[trajectory.agent]:\n",
+            "        if False:\n",
+            "seats that the env does not train are learned from",
+        ),
+        (
+            "roles-ignored",
+            "elif job.train_roles is not None and trajectory.role not in job.train_roles:",
+            "elif False:",
+            "train_roles",
+            "tests/train/test_train.py::test_only_the_roles_asked_for_are_trained",
+        ),
+        (
+            "unscored-is-trained",
+            'elif episode.outcome == "unscored":',
+            "elif False:",
+            "a judge that failed is a reward of 0",
+            "tests/train/test_unscored.py",
+        ),
+        (
+            "infinite-reward-kept",
+            "        if not finite:  # one",
+            "        if False:  # one",
+            "NaN reaches means",
+            "tests/train/test_traps.py::test_a_reward_that_is_no_number_costs_its_episode_and_is_counted",
+        ),
+    ),
+    *mutants(
+        "legos_train/run/trainer.py",
+        "tests/train/test_traps.py::test_baselines_see_the_losers_that_a_filter_leaves_out",
+        (
+            "filter-before-credit",
+            "advantages = parts.credit.assign(kept)  # before",
+            "filters.keep_best(kept, config.filter.keep)\n        advantages = parts.credit.assign(kept)  # before",
+            "baselines do not see the losers",
+        ),
+        (
+            "version-of-the-next-step",
+            "self.assign_credit(episodes, self.learner.step)",
+            "self.assign_credit(episodes, self.learner.step + 1)",
+            "fresh batches look younger than they are",
+            "tests/train/test_replay.py",
+        ),
+        (
+            "league-sees-nothing",
+            "            parts.league.observe(episodes, [_opponents(episode) for episode in episodes])\n",
+            "            pass\n",
+            "the league never learns who won",
+            "tests/train/test_whole_state.py tests/train/test_league_envs.py",
+        ),
+        (
+            "stores-see-nothing",
+            "numbers = parts.arena.learn(episodes)",
+            "numbers = parts.arena.learn([])",
+            "the curriculum never learns who solved what",
+            "tests/train/test_curriculum.py::test_a_run_comes_back_to_its_store",
+        ),
+    ),
+    *mutants(
+        "legos_train/run/replay.py",
+        "tests/train/test_replay.py",
+        (
+            "stale-by-one",
+            "if version - r.version > self.settings.max_staleness]",
+            "if version - r.version > self.settings.max_staleness + 1]",
+            "too old",
+        ),
+        (
+            "reuse-by-one",
+            "[r for r in self.records if r.uses < self.settings.reuse]",
+            "[r for r in self.records if r.uses <= self.settings.reuse]",
+            "once too often",
+        ),
+        (
+            "replay-oldest-first",
+            "key=lambda r: (-r.uses, r.version)",
+            "key=lambda r: (-r.uses, -r.version)",
+            "the oldest of equals is taken",
+        ),
+        ("uses-not-kept", '        "uses": record.uses,\n', '        "uses": 0,\n', "a resume uses batches again"),
+    ),
+    *mutants(
+        "legos_train/run/overlap.py",
+        "tests/train/test_asynchronous.py",
+        (
+            "async-stale-by-one",
+            "if staleness(episode, version) <= limit]",
+            "if staleness(episode, version) <= limit + 1]",
+            "too old",
+        ),
+        (
+            "async-youngest-token",
+            "version - min(versions, default=version)",
+            "version - max(versions, default=version)",
+            "the youngest",
+        ),
+    ),
+    *mutants(
+        "legos_train/run/monitor.py",
+        MONITOR,
+        (
+            "alarm-at-once",
+            "new = not watch.on and watch.beyond >= patience",
+            "new = not watch.on and watch.beyond >= 1",
+            "patience",
+        ),
+        (
+            "alarm-every-step",
+            "new = not watch.on and watch.beyond >= patience",
+            "new = watch.beyond >= patience",
+            "it repeats",
+        ),
+        (
+            "limit-of-last-value",
+            "mean = math.fsum(watch.recent) / len(watch.recent)",
+            "mean = value",
+            "no running mean",
+        ),
+        ("least-is-most", "if WATCHED[name].least else", "if not WATCHED[name].least else", "bounds are exchanged"),
+    ),
+    *mutants(
+        "legos_train/run/episode_metrics.py",
+        HONEST,
+        (
+            "draws-are-losses",
+            "out[mine] = 0.5 if even else",
+            "out[mine] = 0.0 if even else",
+            "draws",
+            "tests/train/test_honest_runs.py::test_rates_are_those_of_the_episodes",
+        ),
+        (
+            "unscored-is-a-zero",
+            'if "unscored" in (episode.outcome, trajectory.info.get("ending")):',
+            "if False:",
+            "void games are zeros",
+            "tests/train/test_unscored.py tests/train/test_honest_runs.py::test_rates_are_those_of_the_episodes",
+        ),
+        (
+            "error-without-clusters",
+            "clusters.setdefault(role, []).append(number if episode.group is None else (episode.group,))",
+            "clusters.setdefault(role, []).append(len(rewards[role]))",
+            "episodes of a group count as independent",
+            "tests/train/test_honest_runs.py::test_rates_are_those_of_the_episodes",
+        ),
+    ),
+    *mutants(
+        "legos_envs/scoring/ratings.py",
+        RATINGS,
+        (
+            "elo-forgets-the-expected",
+            "self.k * (score - expected_score(a, b))",
+            "self.k * (score - 0.5)",
+            "beating anybody is the same",
+        ),
+        (
+            "elo-sum-grows",
+            "= a + won, b - won\n        return",
+            "= a + won, b\n        return",
+            "the loser keeps his points",
+        ),
+        (
+            "expected-reversed",
+            "(other - rating) / SCALE",
+            "(rating - other) / SCALE",
+            "the better one is expected to lose",
+        ),
+        ("bt-prior-dropped", "wins.sum(axis=1) + prior", "wins.sum(axis=1)", "those who lost everything are nothing"),
+        ("bt-draws-are-wins", "+= times * (1.0 - score)", "+= times * score", "the second has won what the first has"),
+        ("ordinal-is-mu", "return self.mu - 3 * self.sigma", "return self.mu", "uncertainty does not count"),
+    ),
+    *mutants(
+        "legos_train/evaluation/intervals.py",
+        INTERVALS,
+        ("interval-of-90", "LEVEL = 0.975", "LEVEL = 0.95", "intervals are of 90 %"),
+        ("small-samples-certain", "few = {1: 12.7062,", "few = {1: 1.96,", "two values give certainty"),
+        ("tails-too-narrow", "* math.sqrt(n / (n - 1)))", ")", "the spread of a sample is taken for that of all"),
+        (
+            "pass-at-k-is-mean",
+            "1.0 - math.comb(samples - correct, k) / math.comb(samples, k)",
+            "correct / samples",
+            "pass@k is mean@k",
+        ),
+        (
+            "resampled-without-replacement",
+            "rng.integers(0, n, (min(block, resamples - done), n))",
+            "rng.permuted(np.tile(np.arange(n), (min(block, resamples - done), 1)), axis=1)",
+            "every resample is the sample",
+        ),
+    ),
+    *mutants(
+        "legos_train/evaluation/summary.py",
+        f"{INTERVALS} {OUTCOMES}",
+        (
+            "half-seeds-count",
+            "if len(group) == wanted and not any(",
+            "if not any(",
+            "a mean over the seats that happened to be played",
+        ),
+        (
+            "unscored-seeds-count",
+            ' and not any("unscored" in one["outcomes"].values() for one in group)',
+            "",
+            "void games are zeros",
+        ),
+        (
+            "problems-count-twice",
+            "groups[_evidence(group[0])] += group",
+            "groups[group[0]['seed']] += group",
+            "one problem drawn twice is two pieces of evidence",
+            "tests/eval/test_transfer.py::test_seeds_that_draw_the_same_problem_are_one_piece_of_evidence",
+        ),
+    ),
+    *mutants(
+        "legos_train/evaluation/outcomes.py",
+        OUTCOMES,
+        (
+            "invalid-is-loss",
+            'return "invalid" if agent in episode.info.get("offenders", ()) else "opponent_invalid"',
+            'return "loss" if agent in episode.info.get("offenders", ()) else "win"',
+            "garbage looks like play",
+        ),
+        (
+            "forfeit-is-the-others",
+            'return "invalid" if "reason" in own.info else "opponent_invalid"',
+            'return "opponent_invalid"',
+            "who forfeited a match did not",
+        ),
+        ("truncated-is-scored", "    if episode.truncated:\n", "    if False:\n", "games cut short have winners"),
+    ),
+    *mutants(
+        "legos_train/evaluation/games.py",
+        OUTCOMES,
+        (
+            "score-of-invalid",
+            'return float(outcome != "invalid")',
+            'return float(outcome == "invalid")',
+            "who answers garbage has won",
+        ),
+        (
+            "draws-count-nothing",
+            "0.5 if abs(m) <= TIE else float(m > 0) for m in margins",
+            "float(m > 0) for m in margins",
+            "draws are losses for ratings",
+        ),
+    ),
+    *mutants(
+        "legos_train/evaluation/exactly.py",
+        "tests/eval/test_exactly.py tests/train/test_train.py::test_the_exact_numbers_are_those_of_the_sampled_play",
+        (
+            "one-player-for-both",
+            "player = players[number]",
+            "player = players[0]",
+            "both seats are answered by the first",
+            "tests/eval/test_exactly.py tests/train/test_wiring_seats.py",
+        ),
+        ("not-normalised", "p / total if total else 1 / len(mass)", "p", "illegal answers count as play"),
+    ),
+    *mutants(
+        "legos_train/evaluation/crossplay.py",
+        "tests/eval/test_tournament.py",
+        (
+            "payoffs-transposed",
+            "[one.env].append(1 - 2 * one.score)",
+            "[one.env].append(2 * one.score - 1)",
+            "both have won",
+        ),
+        (
+            "envs-weighed-by-games",
+            "np.mean([np.mean(values) for values in envs.values()])",
+            "np.mean([v for values in envs.values() for v in values])",
+            "the env with more games decides",
+        ),
+    ),
+    *mutants(
+        "legos_train/observe/verdict.py",
+        "tests/train/test_verdict.py",
+        (
+            "gain-without-direction",
+            "return (change, low, high) if sign > 0 else (-change, -high, -low)",
+            "return (change, low, high)",
+            "less NashConv is worse",
+        ),
+        ("better-is-worse", "chosen = max(names, key=", "chosen = min(names, key=", "the worse weights are published"),
+        (
+            "learned-by-chance",
+            'if low > 0:\n        return "Learned"',
+            'if high > 0:\n        return "Learned"',
+            "chance is called learning",
+        ),
+    ),
+    *mutants(
+        "legos_train/observe/eval_numbers.py",
+        "tests/train/test_verdict.py tests/train/test_wiring.py::test_best_is_the_best_that_was_measured[ema]",
+        (
+            "less-is-not-better",
+            "return -1 if kind in LESS_IS_BETTER else 1",
+            "return 1",
+            "a large NashConv is called good",
+        ),
+        (
+            "average-and-last-swapped",
+            "last = {name: value for name, value in evaluation.items() if not name.endswith(AVERAGE)}",
+            "last = {name: value for name, value in evaluation.items()}",
+            "tables are mixed",
+            "tests/train/test_train.py::test_files_of_a_run",
+        ),
+    ),
+    *mutants(
+        "legos_train/evaluation/during_training.py",
+        "tests/train/test_wiring_seats.py::test_it_is_measured_at_the_temperatures_of_its_seats",
+        (
+            "rival-is-itself",
+            "return self._own(course, None)",
+            "return self._own(course, actors.POLICY)",
+            "the base is the policy",
+        ),
+        (
+            "measured-is-the-base",
+            "return replace(player, adapter=adapter)",
+            "return replace(player, adapter=None)",
+            "the base is measured",
+            "tests/train/test_wiring.py::test_the_numbers_of_every_step_are_those_of_its_weights_and_of_its_average[ema]",
+        ),
+        (
+            "never-due",
+            "if last or (c.every and step % c.every == 0)]",
+            "if last]",
+            "eval.every does nothing",
+            "tests/train/test_train.py::test_files_of_a_run",
+        ),
+    ),
+    *mutants(
+        "legos_train/arena/artifact.py",
+        "tests/train/test_artifacts.py",
+        ("learnability-is-p", "return p * (1.0 - p)", "return p", "what everybody solves is kept longest"),
+        (
+            "gate-lets-all-through",
+            "(attempts = 0 OR successes / attempts BETWEEN ? AND ?)",
+            "(1 OR successes / attempts BETWEEN ? AND ?)",
+            "the learnability gate is open",
+        ),
+        ("age-of-the-young", '"step >= ?"', '"step <= ?"', "only old artifacts are drawn"),
+    ),
+    *mutants(
+        "legos_train/arena/curriculum/proposed.py",
+        "tests/train/test_curriculum.py",
+        (
+            "nothing-is-seen",
+            "problems = [artifact.content",
+            "problems = [] and [artifact.content",
+            "kept problems are paid as new ones",
+        ),
+        (
+            "solve-rate-of-those-right",
+            "sum(rights), len(tried), step)",
+            "sum(rights), len(rights), step)",
+            "who said nothing does not count",
+        ),
+    ),
+    *mutants(
+        "legos_train/arena/arena.py",
+        "tests/train/test_arena.py",
+        ("weights-of-envs-ignored", "p=weights / weights.sum()", "p=None", "[[env]] weight does nothing"),
+        (
+            "group-of-other-deals",
+            "out += [request] * self.group_size",
+            "out += [replace(request, seed=seed + i) for i in range(self.group_size)]",
+            "a group has several deals",
+            "tests/train/test_credit_methods.py tests/train/test_curriculum.py",
+        ),
+        (
+            "members-are-trainable",
+            "else member, trainable=False)",
+            "else member)",
+            "a league member's seat is marked trainable",
+            "tests/train/test_traps.py",
+        ),
+        (
+            "env-actor-comes-first",
+            "if slash and env == slot.name:",
+            "if False:",
+            "[actors.ENV/ROLE] does nothing",
+            "tests/train/test_traps.py::test_what_is_said_for_one_env_comes_before_what_is_said_for_all",
+        ),
+    ),
+]
