@@ -1,14 +1,9 @@
-"""All mutants."""
+"""All mutants, part by part."""
 
 from __future__ import annotations
 
-from tests.mutants import envs, learning, measuring, serving, wiring
+from tests.mutants import credit, disk, engine, evaluation, games, league, loss, running, seats, tasks, wiring
 from tests.mutants.mutant import Mutant
 
-MUTANTS: list[Mutant] = [
-    *wiring.MUTANTS,
-    *learning.MUTANTS,
-    *measuring.MUTANTS,
-    *serving.MUTANTS,
-    *envs.MUTANTS,
-]
+PARTS = (wiring, credit, loss, seats, league, running, evaluation, disk, engine, games, tasks)
+MUTANTS: list[Mutant] = [mutant for part in PARTS for mutant in part.MUTANTS]

@@ -1,4 +1,4 @@
-"""Mistakes in how the parts of a run are put together."""
+"""Mistakes in how the parts of a run are put together: weights, schedules, publishing."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ KL = f"{WIRING}::test_the_weight_of_the_kl_goes_down[ema]"
 BEST = f"{WIRING}::test_best_is_the_best_that_was_measured[ema]"
 AVERAGE = f"{WIRING}::test_last_and_average_are_what_they_are_called"
 PUBLISH = f"{WIRING}::test_every_step_plays_with_the_weights_of_the_step_before[ema]"
-SEATS = "tests/train/test_wiring_seats.py"
-LEAGUE = f"{SEATS}::test_a_member_of_the_league_is_sampled_as_the_seat_that_it_takes"
-HERE = f"{SEATS}::test_every_seat_is_sampled_as_its_actor_says[here]"
 
 MUTANTS = [
     *mutants(
@@ -181,7 +178,7 @@ MUTANTS = [
             "ema-decay-swapped",
             "keep = self.settings.decay",
             "keep = 1 - self.settings.decay",
-            "it forgets too fast",
+            "an exponential average forgets what it should keep",
             f"{AVERAGE}[ema]",
         ),
         (
@@ -193,78 +190,13 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "legos_train/players/player.py",
-        HERE,
-        (
-            "seat-temperature-ignored",
-            "temperature=self.temperature,",
-            "temperature=1.0,",
-            "every seat is sampled at temperature 1, judges included",
-        ),
-        ("seat-top-p-ignored", "top_p=self.top_p,", "top_p=1.0,", "sampling.top_p does nothing", LEAGUE),
-    ),
-    *mutants(
-        "legos_train/players/roster.py",
-        SEATS,
-        (
-            "roster-temperature-ignored",
-            "            actor.temperature,\n            actor.top_p,",
-            "            1.0,\n            actor.top_p,",
-            "an actor's temperature does nothing",
-            HERE,
-        ),
-        (
-            "member-plays-as-policy",
-            "return model.removeprefix(LEAGUE) if model.startswith(LEAGUE) else model",
-            "return POLICY if model.startswith(LEAGUE) else model",
-            "members of the league are the live policy",
-            LEAGUE,
-        ),
-        (
-            "base-plays-as-policy",
-            "if model == BASE:\n        return None",
-            "if model == BASE:\n        return POLICY",
-            "judges are the policy",
-            HERE,
-        ),
-    ),
-    *mutants(
-        "legos_train/arena/arena.py",
-        SEATS,
-        (
-            "judge-at-temperature-one",
-            "model=judge, temperature=0.0, trainable=False",
-            "model=judge, trainable=False",
-            "judges are sampled instead of asked for the likeliest",
-            f"{SEATS}::test_a_judge_that_nobody_names_is_the_base_at_its_likeliest",
-        ),
-    ),
-    *mutants(
-        "legos_train/arena/request.py",
-        SEATS,
-        (
-            "actor-temperature-dropped",
-            "warm = entry.temperature if entry.temperature is not None else",
-            "warm =",
-            "[actors.ROLE] temperature does nothing",
-            HERE,
-        ),
-        (
-            "actor-tokens-dropped",
-            "tokens = entry.max_tokens or default.max_tokens\n    limit",
-            "tokens = default.max_tokens\n    limit",
-            "[actors.ROLE] max_tokens does nothing",
-            HERE,
-        ),
-    ),
-    *mutants(
         "legos_train/run/trainer.py",
         WIRING,
         (
-            "publish-every-second-step",
+            "proof-every-second-step",
             "        if changed:\n            self.parts.sync.new_policy",
             "        if changed and self.learner.step % 2 == 0:\n            self.parts.sync.new_policy",
-            "none: the weights are published all the same, unproven",
+            "every second publish is not proven",
             "tests/train/test_train.py",
         ),
         (

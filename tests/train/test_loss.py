@@ -56,6 +56,12 @@ def test_cispo_by_hand():
     assert numbers(cispo(NEW, OLD, ADVANTAGES, 0.2, 0.28)) == [0.0, 0.8 * 2 * LOG2, 0.0, -0.8 * 2 * LOG2]
     slope = mx.grad(lambda new: cispo(new, OLD, ADVANTAGES, 0.2, 0.28).sum())(NEW)
     assert numbers(slope) == [-1.28, -0.8, 1.28, 0.8]  # bounded, never cut
+    inside, one = (
+        mx.log(mx.array([0.55, 0.45])),
+        mx.array([1.0, -1.0]),
+    )  # ratios 1.1 and 0.9, which the clip leaves alone
+    slope = mx.grad(lambda new: cispo(new, mx.log(mx.array([0.5, 0.5])), one, 0.2, 0.28).sum())(inside)
+    assert numbers(slope) == [-1.1, 0.9]  # the ratio is a weight: only log p is differentiated
 
 
 def test_gspo_by_hand():
