@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from inference.forward import fastmath
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import pack
-from legos_train.loss import LOSSES, distribution, metrics, objective
+from legos_train.loss import LOSSES, LossSettings, distribution, metrics, objective
 from legos_train.loss.penalties import entropy, kl_exact, kl_k3, token_logprobs
 from legos_train.loss.tokens import cispo, gspo, importance_sampling, ppo
 from tests.train.helpers import plain_loss
@@ -55,6 +56,12 @@ def test_cispo_by_hand():
     assert numbers(cispo(NEW, OLD, ADVANTAGES, 0.2, 0.28)) == [0.0, 0.8 * 2 * LOG2, 0.0, -0.8 * 2 * LOG2]
     slope = mx.grad(lambda new: cispo(new, OLD, ADVANTAGES, 0.2, 0.28).sum())(NEW)
     assert numbers(slope) == [-1.28, -0.8, 1.28, 0.8]  # bounded, never cut
+    inside, one = (
+        mx.log(mx.array([0.55, 0.45])),
+        mx.array([1.0, -1.0]),
+    )  # ratios 1.1 and 0.9, which the clip leaves alone
+    slope = mx.grad(lambda new: cispo(new, mx.log(mx.array([0.5, 0.5])), one, 0.2, 0.28).sum())(inside)
+    assert numbers(slope) == [-1.1, 0.9]  # the ratio is a weight: only log p is differentiated
 
 
 def test_gspo_by_hand():
@@ -299,3 +306,15 @@ def test_distribution_and_its_gradient_over_several_blocks() -> None:
         assert np.abs(np.array(ours - theirs)).max() < 1e-5  # log-probabilities reach -18
     gap = mx.grad(lambda x: weighed(*fastmath.distribution(x)))(x) - mx.grad(lambda x: weighed(*plain(x)))(x)
     assert np.abs(np.array(gap)).max() < 1e-4
+
+
+def test_the_weight_of_the_kl_by_hand() -> None:
+    def table(**settings: Any) -> list[float]:
+        return [LossSettings(**settings).kl_weight(step, 5) for step in range(1, 6)]
+
+    assert table(kl=0.4, kl_end=0.025) == pytest.approx([0.4, 0.2, 0.1, 0.05, 0.025])
+    assert table(kl=0.4, kl_end=0.0) == pytest.approx([0.4, 0.3, 0.2, 0.1, 0.0]), "no ratio leads to zero"
+    assert table(kl=0.0, kl_end=0.4) == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
+    assert table(kl=0.4, kl_end=0.2, kl_schedule="linear") == pytest.approx([0.4, 0.35, 0.3, 0.25, 0.2])
+    assert table(kl=0.4, kl_end=None) == [0.4] * 5
+    assert LossSettings(kl=0.4, kl_end=0.1).kl_weight(1, 1) == 0.4

@@ -1,0 +1,9 @@
+"""All mutants, part by part."""
+
+from __future__ import annotations
+
+from tests.mutants import credit, disk, engine, evaluation, games, league, loss, running, seats, tasks, wiring
+from tests.mutants.mutant import Mutant
+
+PARTS = (wiring, credit, loss, seats, league, running, evaluation, disk, engine, games, tasks)
+MUTANTS: list[Mutant] = [mutant for part in PARTS for mutant in part.MUTANTS]

@@ -1,0 +1,200 @@
+"""Mistakes in what serves tokens: sampling, scheduling, adapters, caches."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import mutants
+
+SAMPLING = "tests/inference/test_sampling.py"
+ENGINE = "tests/inference/test_engine.py"
+OPTIONS = "tests/inference/test_request_options.py"
+SLOTS = "tests/inference/test_adapter_slots.py"
+SCHEDULER = "tests/inference/test_scheduler.py"
+RESUME = "tests/train/test_whole_state.py::test_a_run_with_everything_on_resumes_bit_for_bit"
+
+MUTANTS = [
+    *mutants(
+        "inference/engine/sampling.py",
+        SAMPLING,
+        (
+            "temperature-ignored",
+            "if any(each[i].temperature != 1.0 for i in mixed):",
+            "if False:",
+            "every request is drawn at 1",
+        ),
+        (
+            "temperature-multiplied",
+            "scaled = scaled / np.array",
+            "scaled = scaled * np.array",
+            "warm requests are drawn cold",
+        ),
+        ("greedy-takes-the-least", "greedy).argmax(axis=-1)", "greedy).argmin(axis=-1)", "the least likely token"),
+        (
+            "position-not-hashed",
+            "(positions + np.uint64(1)) * _GOLDEN",
+            "np.uint64(1) * _GOLDEN",
+            "all tokens of a request share one draw",
+        ),
+        (
+            "nucleus-one-short",
+            "return min(int(reached) + 1, len(descending))",
+            "return min(int(reached) or 1, len(descending))",
+            "top_p drops the token that reaches it",
+        ),
+        (
+            "min-p-dropped",
+            "np.flatnonzero(weights >= params.min_p)",
+            "np.flatnonzero(weights >= 0)",
+            "min_p does nothing",
+        ),
+        (
+            "top-k-one-more",
+            "_most_likely(weights, params.top_k)",
+            "_most_likely(weights, params.top_k + 1)",
+            "top_k keeps one token too many",
+        ),
+        (
+            "bias-on-all",
+            "row[token] += np.float32(value)",
+            "row += np.float32(value)",
+            "logit_bias moves nothing",
+            OPTIONS,
+        ),
+        (
+            "logprob-without-total",
+            "np.log(weights[picks].astype(np.float64)) - np.log(total)",
+            "np.log(weights[picks].astype(np.float64))",
+            "sampled log-probabilities are not normalised",
+        ),
+    ),
+    *mutants(
+        "inference/engine/scheduler.py",
+        f"{SCHEDULER} {ENGINE}",
+        (
+            "rows-share-across-adapters",
+            "(adapter, prompt) if self.share else (adapter, prompt, request_id)",
+            "(None, prompt) if self.share else (adapter, prompt, request_id)",
+            "a prompt is computed under another's adapter",
+        ),
+        ("stop-tokens-ignored", "token in params.stop_ids\n", "False\n", "completions go on to their limit"),
+        (
+            "one-token-more",
+            "if not stopped and length < params.max_tokens:",
+            "if not stopped and length <= params.max_tokens:",
+            "max_tokens is exceeded",
+        ),
+        (
+            "logprob-of-the-tempered",
+            "float(outcome.logits[token]) - outcome.log_normaliser",
+            "float(outcome.logits[token])",
+            "log-probabilities are logits",
+        ),
+        (
+            "kept-tokens-without-version",
+            "row.switches = (*row.switches, (len(row.tokens), version))",
+            "pass",
+            "tokens say the version that came later",
+            OPTIONS,
+        ),
+        (
+            "transfer-forgets-the-waiting",
+            "            if waiting.adapter is old:\n                waiting.adapter = new\n",
+            "            pass\n",
+            "waiting requests run on old weights",
+            OPTIONS,
+        ),
+        (
+            "blocked-admitted",
+            'if getattr(waiting.adapter, "blocked", False):',
+            "if False:",
+            "mode wait starts new requests before the old ones have finished",
+            OPTIONS,
+        ),
+    ),
+    *mutants(
+        "inference/engine/prefix_cache.py",
+        f"{SLOTS} {OPTIONS}",
+        (
+            "prefix-of-another-adapter",
+            "            if key[0] == digest:\n",
+            "            if True:\n",
+            "keys and values of another adapter are used",
+        ),
+        (
+            "whole-prompt-from-cache",
+            "self._entries[key].tokens), len(ids) - 1)",
+            "self._entries[key].tokens), len(ids))",
+            "no token is left to be computed",
+        ),
+        (
+            "budget-not-kept",
+            "while self.nbytes > self.max_bytes and self._entries:",
+            "while False:",
+            "the cache grows for ever",
+        ),
+    ),
+    *mutants(
+        "inference/engine/engine.py",
+        OPTIONS,
+        (
+            "keep-keeps-the-old",
+            "            self._scheduler.transfer(old, new, old.version)\n",
+            "",
+            "in_flight = keep pins",
+        ),
+        (
+            "abort-does-not",
+            "            self._aborts.update(tickets)\n        elif",
+            "            pass\n        elif",
+            "mode abort lets old requests go on",
+        ),
+        ("wait-does-not", "            new.after = old\n", "            pass\n", "the new version does not wait"),
+        (
+            "caches-not-dropped",
+            "        self._runner.drop_caches()\n        self._kv.reset()\n\n    def close",
+            "        self._kv.reset()\n\n    def close",
+            "a resumed run starts from another state",
+            RESUME,
+        ),
+        (
+            "version-always-zero",
+            "new = self._bank.install(name, prepared, version=version)",
+            "new = self._bank.install(name, prepared, version=0)",
+            "samples do not say who made them",
+            "tests/train/test_wiring.py::test_every_step_plays_with_the_weights_of_the_step_before[ema]",
+        ),
+    ),
+    *mutants(
+        "inference/adapters.py",
+        SLOTS,
+        (
+            "scale-not-folded",
+            '_served(weights[f"{p}.lora_b"], scale)',
+            '_served(weights[f"{p}.lora_b"], 1.0)',
+            "the engine serves another scale than was trained",
+        ),
+        (
+            "scale-on-both",
+            '_served(weights[f"{p}.lora_a"], 1.0)',
+            '_served(weights[f"{p}.lora_a"], scale)',
+            "the scale counts twice",
+        ),
+        (
+            "nan-published",
+            "        if not _finite(weights[name]):\n",
+            "        if False:\n",
+            "an adapter with NaN is served",
+        ),
+        (
+            "digest-without-scale",
+            "hashlib.sha256(repr(float(scale)).encode())",
+            "hashlib.sha256()",
+            "another scale has the same digest",
+        ),
+        (
+            "digest-without-bytes",
+            "        digest.update(np.asarray(mx.contiguous(w).view(mx.uint8)).tobytes())\n",
+            "",
+            "all adapters have one digest",
+        ),
+    ),
+]

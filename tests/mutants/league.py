@@ -1,0 +1,108 @@
+"""Mistakes in whom the learner meets."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import mutants
+
+LEAGUE = "tests/train/test_league.py"
+NASH = "tests/train/test_league_nash.py"
+
+MUTANTS = [
+    *mutants(
+        "legos_train/league/modes.py",
+        LEAGUE,
+        (
+            "pfsp-likes-the-weak",
+            "(1 - population.against.win_rate(name)) **",
+            "population.against.win_rate(name) **",
+            "members that are beaten anyway are met most",
+        ),
+        ("pfsp-without-power", "** power for name", "for name", "league.pfsp_power does nothing"),
+        (
+            "fsp-first-only",
+            "_both(population.members, [1.0] * len(population.members))\n\n\ndef pfsp",
+            "_both(population.members, [1.0] + [0.0] * (len(population.members) - 1))\n\n\ndef pfsp",
+            "only the oldest is met",
+        ),
+    ),
+    *mutants(
+        "legos_train/league/payoffs.py",
+        LEAGUE,
+        (
+            "draws-are-wins",
+            "points = 0.5 if same(mine, theirs) else",
+            "points = 1.0 if same(mine, theirs) else",
+            "a draw counts as a win of the learner",
+        ),
+        (
+            "never-forgets",
+            "        self.recent_points *= FORGET\n",
+            "",
+            "old results keep their points and lose their games",
+        ),
+        ("payoff-absolute", "(a - b) / 2", "a", "payoffs are absolute where the sum is not zero"),
+        (
+            "win-rate-without-prior",
+            "+ PRIOR / 2) / (games + PRIOR)",
+            ") / (games or 1)",
+            "a single game decides how often a member is met",
+        ),
+    ),
+    *mutants(
+        "legos_train/league/nash.py",
+        NASH,
+        (
+            "column-player-maximises",
+            "_maximin(table), _maximin(-table.T)",
+            "_maximin(table), _maximin(table.T)",
+            "the second side helps the first",
+        ),
+        (
+            "nash-symmetric-part",
+            "(table - table.T) / 2",
+            "(table + table.T) / 2",
+            "payoffs are taken from the part that cancels",
+        ),
+    ),
+    *mutants(
+        "legos_train/league/seating.py",
+        LEAGUE,
+        ("learner-sits-first", "learner = (turn + step) % sides", "learner = 0", "the learner never plays second"),
+        (
+            "opponents-drawn-alike",
+            'f"league/{step}/{played}"',
+            'f"league/{step}"',
+            "all rounds of a step meet the same member",
+        ),
+        (
+            "latest-ignored",
+            "math.floor((number + 1) * latest + phase) > mirrored",
+            "False",
+            "league.latest does nothing",
+        ),
+        ("draw-past-the-end", "        if at < upto:\n", "        if at > upto:\n", "unlikely members are drawn most"),
+    ),
+    *mutants(
+        "legos_train/league/league.py",
+        LEAGUE,
+        (
+            "snapshot-every-step",
+            "return (step - self.settings.start_from) % self.settings.snapshot_every == 0",
+            "return True",
+            "league.snapshot_every does nothing",
+        ),
+        ("newest-leaves", "min(self.pool, key=", "max(self.pool, key=", "the newest leaves the pool"),
+        (
+            "unscored-observed",
+            'if plan and e.outcome != "unscored"]',
+            "if plan]",
+            "games without a judge count as draws",
+        ),
+        (
+            "snapshot-without-rating",
+            "            self.ratings[name] = self.ratings[LEARNER]\n",
+            "            pass\n",
+            "it begins as a stranger",
+        ),
+    ),
+]

@@ -1,0 +1,234 @@
+"""Mistakes in losses, gradients, the optimiser and LoRA."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import mutants
+
+LOSS = "tests/train/test_loss.py"
+CORRECTIONS = "tests/train/test_loss_corrections.py"
+POLICY = "tests/train/test_policy.py"
+TRAIN = "tests/train/test_train.py"
+
+MUTANTS = [
+    *mutants(
+        "legos_train/loss/tokens.py",
+        LOSS,
+        (
+            "is-wrong-sign",
+            "return -fastmath.exp(new - old) * advantages",
+            "return fastmath.exp(new - old) * advantages",
+            "good actions become rarer",
+        ),
+        (
+            "is-inverse-ratio",
+            "return -fastmath.exp(new - old) * adv",
+            "return -fastmath.exp(old - new) * adv",
+            "the ratio is that of the sampler to the policy",
+        ),
+        (
+            "cispo-gradient-of-ratio",
+            "-mx.stop_gradient(ratio) * advantages * new",
+            "-ratio * advantages * new",
+            "the ratio is differentiated, too",
+        ),
+        (
+            "cispo-clip-low",
+            "1.0 - clip_low, 1.0 + clip_high)\n    return -mx",
+            "1.0, 1.0 + clip_high)\n    return -mx",
+            "clip_low does nothing",
+        ),
+        (
+            "gspo-sum-for-mean",
+            "(sums / mx.array(sizes).astype(new.dtype))[turn]",
+            "sums[turn]",
+            "the product of ratios for their geometric mean",
+        ),
+        ("sft-wrong-sign", "    return -new\n", "    return new\n", "what was said becomes less likely", CORRECTIONS),
+    ),
+    *mutants(
+        "legos_train/loss/penalties.py",
+        LOSS,
+        ("k3-reversed", "    gap = reference - new\n", "    gap = new - reference\n", "the KL of the other direction"),
+        (
+            "kl-reversed",
+            "mx.sum(probs * (logprobs - reference), axis=-1)",
+            "mx.sum(probs * (reference - logprobs), axis=-1)",
+            "the policy is paid for moving away",
+        ),
+        (
+            "entropy-wrong-sign",
+            "return -mx.sum(probs * logprobs",
+            "return mx.sum(probs * logprobs",
+            "the entropy is negative",
+        ),
+    ),
+    *mutants(
+        "legos_train/loss/batch_loss.py",
+        LOSS,
+        (
+            "kl-not-in-the-loss",
+            "loss = loss + settings.kl * mx.sum(site_weights * per_site)",
+            "loss = loss + 0.0 * mx.sum(site_weights * per_site)",
+            "the exact KL is logged and not paid",
+        ),
+        (
+            "k3-not-in-the-loss",
+            "loss = loss + settings.kl * mx.sum(mx.array(weights) * per_token)",
+            "loss = loss + 0.0 * mx.sum(mx.array(weights) * per_token)",
+            "the k3 KL is logged and not paid",
+        ),
+        (
+            "entropy-punished",
+            "        loss = loss - settings.entropy * mx.sum(site_weights * per_site)",
+            "        loss = loss + settings.entropy * mx.sum(site_weights * per_site)",
+            "undecided policies are punished",
+        ),
+        (
+            "start-gap-reversed",
+            "return start.astype(np.float64) - batch.old_logprobs",
+            "return batch.old_logprobs - start.astype(np.float64)",
+            "stale samples are weighed the wrong way",
+            CORRECTIONS,
+        ),
+        (
+            "mask-ratio-ignored",
+            "*settings.mask_ratio).astype(np.float32)",
+            "0.0, np.inf).astype(np.float32)",
+            "loss.mask_ratio leaves nothing out",
+            CORRECTIONS,
+        ),
+    ),
+    *mutants(
+        "legos_train/loss/loss_metrics.py",
+        LOSS,
+        (
+            "mismatch-mean-for-max",
+            "np.abs(gap[current]).max()",
+            "np.abs(gap[current]).mean()",
+            "a single wrong token hides",
+        ),
+        ("staleness-min-for-max", "float(ages.max())", "float(ages.min())", "one fresh token hides all stale ones"),
+        ("held-low-only", "((advantages > 0) & above) |", "((advantages > 0) & below) |", "clip_fraction is of others"),
+    ),
+    *mutants(
+        "legos_train/model/gradients.py",
+        f"{POLICY}::test_clip_grads",
+        ("clip-never", "norm <= max_norm:", "True:", "optim.grad_clip does nothing"),
+        (
+            "clip-to-norm-squared",
+            "grad * (max_norm / norm)",
+            "grad * (max_norm / norm**2)",
+            "large gradients are clipped too far",
+        ),
+        (
+            "parts-not-added",
+            "grads = {name: grads[name] + value for name, value in flat.items()} if grads else flat",
+            "grads = flat",
+            "only the last part of a batch is learned from",
+            f"{POLICY}::test_numbers_do_not_depend_on_the_parts",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/learner.py",
+        TRAIN,
+        (
+            "zero-gradient-let-through",
+            'if open_ and seen["live_share"] > 0:',
+            "if False:",
+            "weights that the loss does not reach are no error",
+            f"{TRAIN}::test_weights_that_the_loss_does_not_reach_are_an_error",
+        ),
+        (
+            "not-finite-is-trained-on",
+            'if not seen["finite"]:',
+            "if False:",
+            "NaN reaches the weights",
+            f"{TRAIN}::test_steps_that_are_not_finite_are_skipped_counted_and_then_stop_the_run",
+        ),
+        (
+            "skips-never-end",
+            "if self.skipped > self.config.optim.max_skipped:",
+            "if False:",
+            "a run of nothing but skipped updates goes on",
+            f"{TRAIN}::test_steps_that_are_not_finite_are_skipped_counted_and_then_stop_the_run",
+        ),
+        (
+            "magnet-never-moves",
+            "if every and step % every == 0:",
+            "if False:",
+            "loss.magnet_every does nothing",
+            "tests/train/test_backend.py tests/train/test_whole_state.py",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/mlx_backend.py",
+        "tests/train/test_wiring.py::test_a_learning_rate_without_warmup_and_decay_stays",
+        (
+            "optimiser-keeps-its-rate",
+            "        self.optimizer.learning_rate = lr\n",
+            "",
+            "the schedule does not reach the optimiser",
+            "tests/train/test_wiring.py::test_the_learning_rate_is_warmed_up_and_decays",
+        ),
+        (
+            "grad-clip-constant",
+            "self.config.optim.grad_clip)",
+            "1e9)",
+            "optim.grad_clip does nothing",
+            "tests/train/test_wiring.py::test_settings_reach_the_optimiser",
+        ),
+        (
+            "weight-decay-lost",
+            "weight_decay=o.weight_decay",
+            "weight_decay=0.0",
+            "optim.weight_decay does nothing",
+            "tests/train/test_wiring.py::test_settings_reach_the_optimiser",
+        ),
+        (
+            "betas-swapped",
+            "betas=[o.beta1, o.beta2]",
+            "betas=[o.beta2, o.beta1]",
+            "Adam's moments decay at each other's rates",
+            "tests/train/test_wiring.py::test_settings_reach_the_optimiser",
+        ),
+        (
+            "eps-lost",
+            "            eps=o.eps,\n",
+            "",
+            "optim.eps does nothing",
+            "tests/train/test_wiring.py::test_settings_reach_the_optimiser",
+        ),
+        (
+            "moments-not-restored",
+            'self.optimizer.state = _nested(groups["optimizer"])',
+            "pass",
+            "a resumed run has lost Adam's moments",
+            "tests/train/test_whole_state.py",
+        ),
+        (
+            "average-not-restored",
+            'self._average.weights, self._average.total = dict(groups["average"]), state.numbers["average_weight"]',
+            "pass",
+            "a resumed run averages anew",
+            "tests/train/test_whole_state.py",
+        ),
+        (
+            "moments-survive-other-weights",
+            "        self.policy.load(snapshot.content)\n        self._new_optimizer()\n",
+            "        self.policy.load(snapshot.content)\n",
+            "after a rollback Adam goes on with the moments of the weights given up",
+            "tests/train/test_backend.py tests/train/test_whole_state.py",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/lora.py",
+        POLICY,
+        (
+            "lora-without-scale",
+            "((self.scale * (x @ self.lora_a)) @ self.lora_b)",
+            "((x @ self.lora_a) @ self.lora_b)",
+            "the trainer computes with another scale than the engine",
+        ),
+        ("lora-b-not-zero", "self.lora_b = mx.zeros(", "self.lora_b = mx.ones(", "a fresh policy is not the base"),
+    ),
+]

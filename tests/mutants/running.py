@@ -1,0 +1,129 @@
+"""Mistakes in a step of training: replay, staleness, the monitor, numbers of episodes."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import mutants
+
+MONITOR = "tests/train/test_monitor.py"
+HONEST = "tests/train/test_honest_runs.py"
+
+MUTANTS = [
+    *mutants(
+        "legos_train/run/trainer.py",
+        "tests/train/test_traps.py::test_baselines_see_the_losers_that_a_filter_leaves_out",
+        (
+            "filter-before-credit",
+            "advantages = parts.credit.assign(kept)  # before",
+            "filters.keep_best(kept, config.filter.keep)\n        advantages = parts.credit.assign(kept)  # before",
+            "baselines do not see the losers",
+        ),
+        (
+            "version-of-the-next-step",
+            "self.assign_credit(episodes, self.learner.step)",
+            "self.assign_credit(episodes, self.learner.step + 1)",
+            "fresh batches look younger than they are",
+            "tests/train/test_replay.py",
+        ),
+        (
+            "league-sees-nothing",
+            "            parts.league.observe(episodes, [_opponents(episode) for episode in episodes])\n",
+            "            pass\n",
+            "the league never learns who won",
+            "tests/train/test_whole_state.py tests/train/test_league_envs.py",
+        ),
+        (
+            "stores-see-nothing",
+            "numbers = parts.arena.learn(episodes)",
+            "numbers = parts.arena.learn([])",
+            "the curriculum never learns who solved what",
+            "tests/train/test_curriculum.py::test_a_run_comes_back_to_its_store",
+        ),
+    ),
+    *mutants(
+        "legos_train/run/replay.py",
+        "tests/train/test_replay.py",
+        (
+            "stale-by-one",
+            "if version - r.version > self.settings.max_staleness]",
+            "if version - r.version > self.settings.max_staleness + 1]",
+            "batches are used one step longer than replay.max_staleness",
+        ),
+        (
+            "reuse-by-one",
+            "[r for r in self.records if r.uses < self.settings.reuse]",
+            "[r for r in self.records if r.uses <= self.settings.reuse]",
+            "batches are used once more than replay.reuse",
+        ),
+        (
+            "replay-oldest-first",
+            "key=lambda r: (-r.uses, r.version)",
+            "key=lambda r: (-r.uses, -r.version)",
+            "the oldest of equals is taken",
+        ),
+        ("uses-not-kept", '        "uses": record.uses,\n', '        "uses": 0,\n', "a resume uses batches again"),
+    ),
+    *mutants(
+        "legos_train/run/overlap.py",
+        "tests/train/test_asynchronous.py",
+        (
+            "async-stale-by-one",
+            "if staleness(episode, version) <= limit]",
+            "if staleness(episode, version) <= limit + 1]",
+            "episodes are used one step longer than max_off_policy_steps",
+        ),
+        (
+            "async-youngest-token",
+            "version - min(versions, default=version)",
+            "version - max(versions, default=version)",
+            "an episode is as old as its youngest token",
+        ),
+    ),
+    *mutants(
+        "legos_train/run/monitor.py",
+        MONITOR,
+        (
+            "alarm-at-once",
+            "new = not watch.on and watch.beyond >= patience",
+            "new = not watch.on and watch.beyond >= 1",
+            "monitor.patience does nothing",
+        ),
+        (
+            "alarm-every-step",
+            "new = not watch.on and watch.beyond >= patience",
+            "new = watch.beyond >= patience",
+            "an alarm repeats at every step",
+        ),
+        (
+            "limit-of-last-value",
+            "mean = math.fsum(watch.recent) / len(watch.recent)",
+            "mean = value",
+            "single steps set off an alarm: there is no running mean",
+        ),
+        ("least-is-most", "if WATCHED[name].least else", "if not WATCHED[name].least else", "bounds are exchanged"),
+    ),
+    *mutants(
+        "legos_train/run/episode_metrics.py",
+        HONEST,
+        (
+            "draws-are-losses",
+            "out[mine] = 0.5 if even else",
+            "out[mine] = 0.0 if even else",
+            "draws lower the win rate as losses do",
+            "tests/train/test_honest_runs.py::test_rates_are_those_of_the_episodes",
+        ),
+        (
+            "unscored-is-a-zero",
+            'if "unscored" in (episode.outcome, trajectory.info.get("ending")):',
+            "if False:",
+            "returns of games without a verdict are zeros in means",
+            "tests/train/test_unscored.py tests/train/test_honest_runs.py::test_rates_are_those_of_the_episodes",
+        ),
+        (
+            "error-without-clusters",
+            "clusters.setdefault(role, []).append(number if episode.group is None else (episode.group,))",
+            "clusters.setdefault(role, []).append(len(rewards[role]))",
+            "episodes of a group count as independent",
+            "tests/train/test_honest_runs.py::test_rates_are_those_of_the_episodes",
+        ),
+    ),
+]

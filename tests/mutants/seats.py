@@ -1,0 +1,203 @@
+"""Mistakes in who sits where, how they are asked, and what of it may be learned."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import mutants
+
+SEATS = "tests/train/test_wiring_seats.py"
+LEAGUE = f"{SEATS}::test_a_member_of_the_league_is_sampled_as_the_seat_that_it_takes"
+HERE = f"{SEATS}::test_every_seat_is_sampled_as_its_actor_says[here]"
+FILTERS = "tests/train/test_league_filters.py"
+
+MUTANTS = [
+    *mutants(
+        "legos_train/players/player.py",
+        HERE,
+        (
+            "seat-temperature-ignored",
+            "temperature=self.temperature,",
+            "temperature=1.0,",
+            "every seat is sampled at temperature 1, judges included",
+        ),
+        ("seat-top-p-ignored", "top_p=self.top_p,", "top_p=1.0,", "sampling.top_p does nothing", LEAGUE),
+    ),
+    *mutants(
+        "legos_train/players/roster.py",
+        SEATS,
+        (
+            "roster-temperature-ignored",
+            "            actor.temperature,\n            actor.top_p,",
+            "            1.0,\n            actor.top_p,",
+            "an actor's temperature does nothing",
+            HERE,
+        ),
+        (
+            "member-plays-as-policy",
+            "return model.removeprefix(LEAGUE) if model.startswith(LEAGUE) else model",
+            "return POLICY if model.startswith(LEAGUE) else model",
+            "members of the league are the live policy",
+            LEAGUE,
+        ),
+        (
+            "base-plays-as-policy",
+            "if model == BASE:\n        return None",
+            "if model == BASE:\n        return POLICY",
+            "judges are the policy",
+            HERE,
+        ),
+    ),
+    *mutants(
+        "legos_train/arena/arena.py",
+        SEATS,
+        (
+            "judge-at-temperature-one",
+            "model=judge, temperature=0.0, trainable=False",
+            "model=judge, trainable=False",
+            "judges are sampled instead of asked for the likeliest",
+            f"{SEATS}::test_a_judge_that_nobody_names_is_the_base_at_its_likeliest",
+        ),
+    ),
+    *mutants(
+        "legos_train/arena/request.py",
+        SEATS,
+        (
+            "actor-temperature-dropped",
+            "warm = entry.temperature if entry.temperature is not None else",
+            "warm =",
+            "[actors.ROLE] temperature does nothing",
+            HERE,
+        ),
+        (
+            "actor-tokens-dropped",
+            "tokens = entry.max_tokens or default.max_tokens\n    limit",
+            "tokens = default.max_tokens\n    limit",
+            "[actors.ROLE] max_tokens does nothing",
+            HERE,
+        ),
+    ),
+    *mutants(
+        "legos_train/rollout/filters.py",
+        FILTERS,
+        (
+            "winners-and-drawers",
+            "trajectory.total >= best and not drawn",
+            "trajectory.total >= best",
+            "drawn games are imitated",
+        ),
+        (
+            "positive-and-zero",
+            'trajectory.total > 0 if rule == "positive"',
+            'trajectory.total >= 0 if rule == "positive"',
+            "draws are imitated as if they were wins",
+        ),
+        (
+            "draws-all-left-out",
+            "math.floor(share * len(drawn) + rng.random())",
+            "len(drawn)",
+            "filter.draws leaves all draws out or none",
+        ),
+        (
+            "retry-same-seed",
+            "dataclasses.replace(request, seed=fresh)",
+            "dataclasses.replace(request, seed=seed)",
+            "a drawn episode is played again on the same deal",
+        ),
+        (
+            "one-draw-of-a-group",
+            "if all(is_draw(episodes[i]) for i in group):",
+            "if any(is_draw(episodes[i]) for i in group):",
+            "good episodes of a group are thrown away",
+        ),
+    ),
+    *mutants(
+        "legos_train/rollout/jobs.py",
+        "tests/train/test_arena.py tests/train/test_traps.py",
+        (
+            "members-are-trained",
+            "elif actor.model != actors.POLICY:",
+            "elif False:",
+            "what others said is learned from",
+        ),
+        (
+            "judges-are-trained",
+            "        if not declared[trajectory.agent]:\n",
+            "        if False:\n",
+            "seats that the env does not train are learned from",
+        ),
+        (
+            "roles-ignored",
+            "elif job.train_roles is not None and trajectory.role not in job.train_roles:",
+            "elif False:",
+            "train_roles does nothing",
+            "tests/train/test_train.py::test_only_the_roles_asked_for_are_trained",
+        ),
+        (
+            "unscored-is-trained",
+            'elif episode.outcome == "unscored":',
+            "elif False:",
+            "a judge that failed is a reward of 0",
+            "tests/train/test_unscored.py",
+        ),
+        (
+            "infinite-reward-kept",
+            "        if not finite:  # one",
+            "        if False:  # one",
+            "a reward that is no number reaches means and stores",
+            "tests/train/test_traps.py::test_a_reward_that_is_no_number_costs_its_episode_and_is_counted",
+        ),
+    ),
+    *mutants(
+        "legos_train/arena/artifact.py",
+        "tests/train/test_artifacts.py",
+        ("learnability-is-p", "return p * (1.0 - p)", "return p", "what everybody solves is kept longest"),
+        (
+            "gate-lets-all-through",
+            "(attempts = 0 OR successes / attempts BETWEEN ? AND ?)",
+            "(1 OR successes / attempts BETWEEN ? AND ?)",
+            "the learnability gate is open",
+        ),
+        ("age-of-the-young", '"step >= ?"', '"step <= ?"', "only old artifacts are drawn"),
+    ),
+    *mutants(
+        "legos_train/arena/curriculum/proposed.py",
+        "tests/train/test_curriculum.py",
+        (
+            "nothing-is-seen",
+            "problems = [artifact.content",
+            "problems = [] and [artifact.content",
+            "kept problems are paid as new ones",
+        ),
+        (
+            "solve-rate-of-those-right",
+            "sum(rights), len(tried), step)",
+            "sum(rights), len(rights), step)",
+            "who said nothing does not count",
+        ),
+    ),
+    *mutants(
+        "legos_train/arena/arena.py",
+        "tests/train/test_arena.py",
+        ("weights-of-envs-ignored", "p=weights / weights.sum()", "p=None", "[[env]] weight does nothing"),
+        (
+            "group-of-other-deals",
+            "out += [request] * self.group_size",
+            "out += [replace(request, seed=seed + i) for i in range(self.group_size)]",
+            "a group has several deals",
+            "tests/train/test_credit_methods.py tests/train/test_curriculum.py",
+        ),
+        (
+            "members-are-trainable",
+            "else member, trainable=False)",
+            "else member)",
+            "a league member's seat is marked trainable",
+            "tests/train/test_traps.py",
+        ),
+        (
+            "env-actor-comes-first",
+            "if slash and env == slot.name:",
+            "if False:",
+            "[actors.ENV/ROLE] does nothing",
+            "tests/train/test_traps.py::test_what_is_said_for_one_env_comes_before_what_is_said_for_all",
+        ),
+    ),
+]
