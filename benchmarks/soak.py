@@ -187,10 +187,10 @@ def main() -> int:
     training = None
     with tempfile.TemporaryDirectory() as folder:
         if options.train:
-            flags = ["--env", "KuhnPoker-v0", "--steps", "1000000", "--batch-size", "16", "--no-exact"]
-            flags += ["--server.urls", f"http://127.0.0.1:{served.port}", "--run-dir", f"{folder}/run"]
+            flags = ["--env", "KuhnPoker-v0", "--steps", "1000000", "--batch-size", "16", "--eval.every", "0"]
+            flags += ["--server", f"http://127.0.0.1:{served.port}", "--run-dir", f"{folder}/run"]
             command = [sys.executable, "-m", "legos_train", "train", *flags]
-            training = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            training = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # its errors are to be seen
         soak = Soak(served, ConstantAdapters("tiny"), time.monotonic() + 60 * options.minutes, options.pause)
         try:
             rows = asyncio.run(soak.run(options.clients, min(60.0, 60 * options.minutes / 12)))
