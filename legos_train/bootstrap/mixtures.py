@@ -103,8 +103,13 @@ def drill(seed: int | str) -> Iterator[Dialogue]:
     return stream(seed, text_shares.DRILL)
 
 
-def last(seed: int | str) -> Iterator[Dialogue]:
+def with_sums(seed: int | str) -> Iterator[Dialogue]:
     """As `stream`, with sums, and more of the environments that are hard to read."""
+    return stream(seed, text_shares.WITH_SUMS)
+
+
+def last(seed: int | str) -> Iterator[Dialogue]:
+    """As `stream`, mostly the environments whose right answers must be worked out."""
     return stream(seed, text_shares.LAST)
 
 

@@ -82,7 +82,12 @@ RECIPES = {
     ),
     "small": Recipe(
         pretrain.SMALL,
-        (TextStage(mixtures.stream, 2500), TextStage(mixtures.drill, 120), TextStage(mixtures.last, 1080)),
+        (
+            TextStage(mixtures.stream, 2500),
+            TextStage(mixtures.drill, 120),
+            TextStage(mixtures.with_sums, 1080),
+            TextStage(mixtures.last, 260),
+        ),
         batch_size=48,
         readers=max(texts.RECALLED.values()) + 1,
         buckets=4,

@@ -18,7 +18,7 @@ FIRST = {
 DRILL = {**FIRST, "sums": 110.0}
 """Of the second stage: four rows of five are sums."""
 
-LAST = {
+WITH_SUMS = {
     **FIRST,
     "sums": 10.0,
     "Amplification-v0": 1.5,
@@ -33,4 +33,21 @@ LAST = {
     "SelfDistillation-v0": 1.5,
     "SimpleNegotiation-v0": 2.5,
 }
-"""Of the last stage: a row of five is sums, and what is hard comes more often."""
+"""Of the third stage: a row of five is sums, and what is hard comes more often."""
+
+LAST = {
+    **dict.fromkeys((*FIRST, "ConnectFour-v0", "KuhnPoker-v0", "LeducPoker-v0", "MatrixGame-v0", "Nim-v0"), 0.5),
+    "sums": 5.0,
+    "CodeGen-v0": 4.0,
+    "Dataset-v0": 2.0,
+    "EnsembleVote-v0": 5.0,
+    "GSM8K-v0": 8.0,
+    "LiarsDice-v0": 2.0,
+    "Negotiation-v0": 4.0,
+    "PlanExecute-v0": 4.0,
+    "ProposerSolver-v0": 5.0,
+    "RedBlue-v0": 4.0,
+    "SelfDistillation-v0": 5.0,
+    "SimpleNegotiation-v0": 2.0,
+}
+"""Of the last stage: mostly tasks whose right answers must be worked out."""
