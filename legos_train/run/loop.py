@@ -237,11 +237,7 @@ def _trainer(config: TrainConfig, arena: Arena | None, run: RunDirectory, option
 
 def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Progress) -> dict[str, float]:
     """What the policy was worth before the first step; measured once and kept in the run directory."""
-    path = run.path / "start.json"
-    if path.exists():
-        kept = run.read_json("start.json")
-        if wrong := {name: value for name, value in kept.items() if not isinstance(value, int | float)}:
-            raise RunError(f"{str(path)!r} must hold numbers, got {wrong}. Remove it: --resume goes on without it")
+    if (kept := run.first_numbers()) is not None:
         return kept
     if start:
         return {}

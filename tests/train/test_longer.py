@@ -26,8 +26,12 @@ FLAT: dict[str, Any] = {"optim": {"lr_end": 1.0}, "loss": {"kl_end": None}}
     ("settings", "named"),
     [
         (FLAT, None),
-        ({**FLAT, "optim": {"lr_end": 0.5}}, "optim.lr_end"),
-        ({**FLAT, "loss": {"kl": 0.1, "kl_end": 0.01}, "average": {"kind": "uniform"}}, "loss.kl_end, average.start"),
+        pytest.param({**FLAT, "optim": {"lr_end": 0.5}}, "optim.lr_end", marks=pytest.mark.slow),
+        pytest.param(
+            {**FLAT, "loss": {"kl": 0.1, "kl_end": 0.01}, "average": {"kind": "uniform"}},
+            "loss.kl_end, average.start",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_more_steps(settings: Any, named: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

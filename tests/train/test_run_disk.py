@@ -88,6 +88,7 @@ print(codes)
 """
 
 
+@pytest.mark.slow
 def test_a_read_only_directory_is_told() -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # pytest's own are closed to others
         root = Path(folder)
@@ -104,6 +105,7 @@ def test_a_read_only_directory_is_told() -> None:
         assert [row["step"] for row in MetricsFile.read(root / "run" / "metrics.jsonl")] == [1]
 
 
+@pytest.mark.slow
 def test_a_directory_that_becomes_read_only_ends_the_run_with_a_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,6 +126,7 @@ def test_a_directory_that_becomes_read_only_ends_the_run_with_a_message(
     assert [row["step"] for row in MetricsFile.read(tmp_path / "run" / "metrics.jsonl")] == [1, 2]
 
 
+@pytest.mark.slow
 def test_few_open_files_are_told(tmp_path: Path) -> None:
     command = f"ulimit -n 128; exec '{sys.executable}' -m legos_train --steps 1 --run-dir '{tmp_path}/run'"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=120)
