@@ -32,6 +32,10 @@ EXTRAS = {
 }
 
 
+OPEN_FILES = "not allowed to raise maximum limit"
+"""What Python says when mlx-lm, as it is imported, asks for more open files than the hard limit."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a verb and returns its exit code: 0, 1 for a failure that a message explains, 2 for wrong usage, 3 for a
     training run that made no update.
@@ -101,12 +105,15 @@ def _reader_left() -> int:
 
 def explained(error: BaseException) -> bool:
     """Whether the error was raised on purpose, with a message for the user: ours, or one about a file."""
-    return type(error).__module__.partition(".")[0] in ("legos_envs", "legos_train", "inference") or isinstance(
-        error, OSError
-    )
+    ours = type(error).__module__.partition(".")[0] in ("legos_envs", "legos_train", "inference")
+    return ours or isinstance(error, OSError) or OPEN_FILES in str(error)
 
 
 def message(error: BaseException) -> str:
+    if OPEN_FILES in str(error):
+        return (
+            "mlx-lm needs to be allowed 4096 open files; raise the hard limit (ulimit -Hn), or do without `ulimit -n`"
+        )
     if isinstance(error, OSError) and error.errno is not None:
         from legos_train.disk import fsops
 

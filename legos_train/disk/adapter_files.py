@@ -72,7 +72,7 @@ def save_adapter(folder: str | os.PathLike[str], weights: Mapping[str, mx.array]
 
 def _put(new: Path, folder: Path) -> Path | None:
     """Makes `new` the folder; returns where the old one is now, None when there was none."""
-    if not folder.exists():
+    if not os.path.lexists(folder):
         fsops.rename(new, folder)
         crashpoint("adapter.renamed")
         return None
@@ -96,7 +96,12 @@ def _same(file: Path, content: bytes) -> bool:
 
 
 def _discard(directory: Path, folder: Path) -> None:
-    """Removes a pair that is not the folder's; files that are not ours move into the folder, which they belong to."""
+    """Removes a pair that is not the folder's; files that are not ours move into the folder, which they belong to. Of a
+    link to a pair elsewhere only the link goes.
+    """
+    if directory.is_symlink():
+        fsops.unlink(directory)
+        return
     for name in fsops.names(directory):
         if name in (WEIGHTS, CONFIG):
             fsops.unlink(directory / name)
@@ -112,7 +117,7 @@ def _sweep(folder: Path) -> None:
         if not (found := pattern.fullmatch(name)):
             continue
         left = folder.with_name(name)
-        if found[1] == "old" and not folder.exists():
+        if found[1] == "old" and not os.path.lexists(folder):
             fsops.rename(left, folder)
         else:
             _discard(left, folder)

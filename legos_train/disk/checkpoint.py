@@ -149,7 +149,7 @@ def _seal(content: Mapping[str, Any]) -> str:
 
 
 def _commit(root: Path, temporary: Path, final: Path, step: int) -> None:
-    if not final.exists():
+    if not os.path.lexists(final):
         fsops.rename(temporary, final)
         return
     try:  # a run that went back to an earlier step comes by again

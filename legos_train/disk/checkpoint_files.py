@@ -39,7 +39,7 @@ def sweep(root: Path) -> None:
         if not (found := _LEFT_BEHIND.fullmatch(name)):
             continue
         kind, step = found.groups()
-        if kind == "old" and not (root / step).exists():
+        if kind == "old" and not os.path.lexists(root / step):
             fsops.rename(root / name, root / step)
             crashpoint("sweep.restored")
         elif kind == "tmp":
@@ -88,7 +88,12 @@ def _listed(directory: Path) -> list[str]:
 
 
 def _remove_checkpoint(directory: Path, original: Path) -> None:
-    """Removes the files of a checkpoint; files that are not its own stay, under `ORIGINAL.kept`."""
+    """Removes the files of a checkpoint; files that are not its own stay, under `ORIGINAL.kept`. Of a link only the
+    link goes.
+    """
+    if directory.is_symlink():
+        fsops.unlink(directory)
+        return
     own = _listed(directory)
     present = set(fsops.names(directory))
     for name in own:

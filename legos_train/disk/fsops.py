@@ -187,7 +187,7 @@ def remove_own(directory: Path) -> None:
 def free(path: Path) -> Path:
     """The path, or the first of PATH-2, PATH-3, ... that does not exist."""
     found, count = path, 1
-    while found.exists():
+    while os.path.lexists(found):
         count += 1
         found = path.with_name(f"{path.name}-{count}")
     return found
@@ -234,6 +234,7 @@ _REMEDIES = {
     errno.EFBIG: "the file is larger than this process may write (ulimit -f); raise the limit",
     errno.EMFILE: "this process has too many open files (ulimit -n); raise the limit",
     errno.ENFILE: "the system has too many open files; close some programs",
+    errno.EACCES: "this process has no permission for it; give it that or choose another --run-dir",
     errno.EROFS: "the file system is read-only; choose another --run-dir or remount it",
     errno.EIO: "the disk reported an error (EIO); check it",
 }

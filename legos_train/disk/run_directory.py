@@ -16,12 +16,12 @@ from legos_train.disk import fsops
 from legos_train.disk.crash import crashpoint
 from legos_train.errors import RunError
 
-IDENTITY, CONFIG = "run.json", "config.toml"
+IDENTITY, CONFIG, START = "run.json", "config.toml", "start.json"
 _LEFT_BEHIND = re.compile(r"\.tmp-\d+-.+")
-_OF_A_RUN = ("checkpoints", "metrics.jsonl", "rollouts.jsonl", "start.json", "result.json")
+_OF_A_RUN = ("checkpoints", "metrics.jsonl", "rollouts.jsonl", START, "result.json")
 _REMEDIES = {
     IDENTITY: "The manifests of the run's checkpoints and the rows of its metrics.jsonl have the id as `run`",
-    "start.json": "Remove it: --resume goes on without what was measured before the first step",
+    START: "Remove it: --resume goes on without what was measured before the first step",
     "result.json": "Remove it: --resume then writes it again from the last checkpoint",
 }
 _ID = re.compile(r"[0-9a-f]{12}")
@@ -144,12 +144,25 @@ class RunDirectory:
             RunError: it is no JSON object.
         """
         try:
-            found = json.loads((self.path / name).read_text())
+            found = json.loads((self.path / name).read_text(encoding="utf-8"))
             if not isinstance(found, dict):
                 raise ValueError(f"it holds a {type(found).__name__}, not an object")
         except (ValueError, RecursionError) as error:
             raise RunError(f"{str(self.path / name)!r} cannot be read: {error}. {_REMEDIES[name]}") from None
         return found
+
+    def first_numbers(self) -> dict[str, float] | None:
+        """`start.json`: what was measured before the first step; None where nothing was yet.
+
+        Raises:
+            RunError: it holds something else.
+        """
+        if not (self.path / START).exists():
+            return None
+        kept = self.read_json(START)
+        if wrong := {name: value for name, value in kept.items() if not isinstance(value, int | float)}:
+            raise RunError(f"{str(self.path / START)!r} must hold numbers, got {wrong}. {_REMEDIES[START]}")
+        return kept
 
     def write_json(self, name: str, value: Any) -> None:
         fsops.write_text(self.path / name, json.dumps(value, indent=2) + "\n")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from legos_train.disk import RunDirectory
 from legos_train.errors import ExportError, PolicyError
 from legos_train.export import peft
 from legos_train.export.checkpoint_adapter import is_checkpoint, unpack
@@ -77,7 +77,7 @@ def open_run(spec: str, scratch: Path | None = None) -> Source:
             result = _until(path, int(adapter.name.removeprefix("step_")))
         else:
             adapter = path / (which or "adapter")
-            result = json.loads((path / "result.json").read_text(encoding="utf-8"))
+            result = RunDirectory(path).read_json("result.json")
     except FileNotFoundError:
         raise ExportError(
             f"{name!r} has no result.json: the run has not finished; go on with --resume, or export RUN@step_N"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from legos_train.disk import MetricsFile
+from legos_train.disk import MetricsFile, RunDirectory
 from legos_train.errors import RunError
 
 
@@ -28,10 +27,10 @@ def read_run(path: Path) -> RunFiles:
     """Reads a run directory, also while the run goes on.
 
     Raises:
-        RunError: the directory holds no run.
+        RunError: the directory holds no run, or a file of it cannot be read.
     """
     if not (path / "config.toml").exists():
         raise RunError(f"{str(path)!r} is no run directory: it has no config.toml; give what `legos train` wrote")
-    files = [path / "start.json", path / "result.json"]
-    start, result = (json.loads(file.read_text(encoding="utf-8")) if file.exists() else {} for file in files)
-    return RunFiles(MetricsFile.read(path / "metrics.jsonl"), start, result)
+    run = RunDirectory(path)
+    result = run.read_json("result.json") if run.finished else {}
+    return RunFiles(MetricsFile.read(path / "metrics.jsonl"), run.first_numbers() or {}, result)

@@ -38,13 +38,18 @@ from legos_train.run.trainer import Trainer
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Run options: the arguments of `train` that are no settings."""
+    """Run options: the arguments of `train` that are no settings.
+
+    Attributes:
+        steps_were: how many steps the run had before a resume gave it more, if a schedule goes over them.
+    """
 
     resume: bool = False
     quiet: bool = False
     on_step: OnStep | None = None
     watch: int | None = None
     world: World | None = None
+    steps_were: int | None = None
 
 
 def train(
@@ -107,7 +112,10 @@ def _begin(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Res
                 "--run-dir, or put config.toml back and --resume"
             )
         if run.started:
-            _check_same(config, TrainConfig.load(path / "config.toml"))
+            old = TrainConfig.load(path / "config.toml")
+            _check_same(config, old)
+            if config.steps != old.steps and _over_steps(config):
+                options = replace(options, steps_were=old.steps)
         finished = _finished(run, config)
         if options.world is not None:
             options.world.share(json.dumps({"path": str(path), "finished": finished, "run": run.id}).encode())
@@ -173,9 +181,16 @@ def _run(
                     progress.note(f"{', '.join(judged)}: {said}")
                 if options.resume and not start:
                     progress.note("no checkpoint to resume from: the run begins at step 0")
+                if start and options.steps_were:
+                    schedules = ", ".join(_over_steps(config))
+                    progress.note(
+                        f"--steps was {options.steps_were} and is {config.steps}: {schedules} go over all steps, so "
+                        f"this is not the run that had {config.steps} from the start"
+                    )
                 first = _first_numbers(trainer, run, start, progress)
                 progress.before(first)
-                Steps(trainer, run, start, first, stopping, progress, options.on_step, options.watch).take()
+                steps = Steps(trainer, run, start, first, stopping, progress, options.on_step, options.watch)
+                steps.take({"steps_were": options.steps_were} if start and options.steps_were else {})
                 if parts.stop_reason:
                     progress.note(f"stopped after step {trainer.learner.step}: {parts.stop_reason}")
             crashpoint("loop.finishing")
@@ -222,11 +237,7 @@ def _trainer(config: TrainConfig, arena: Arena | None, run: RunDirectory, option
 
 def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Progress) -> dict[str, float]:
     """What the policy was worth before the first step; measured once and kept in the run directory."""
-    path = run.path / "start.json"
-    if path.exists():
-        kept = run.read_json("start.json")
-        if wrong := {name: value for name, value in kept.items() if not isinstance(value, int | float)}:
-            raise RunError(f"{str(path)!r} must hold numbers, got {wrong}. Remove it: --resume goes on without it")
+    if (kept := run.first_numbers()) is not None:
         return kept
     if start:
         return {}
@@ -248,6 +259,17 @@ def _read_result(path: Path) -> Result:
         raise RunError(
             f"{str(path / 'result.json')!r} is no result of a run ({error}). Remove it: --resume writes it again"
         ) from None
+
+
+def _over_steps(config: TrainConfig) -> list[str]:
+    """The settings whose schedules go over all steps of a run."""
+    loss, average = config.loss, config.average
+    schedules = {
+        "optim.lr_end": config.optim.lr_end != 1,
+        "loss.kl_end": loss.kl_end not in (None, loss.kl),
+        "average.start": average.kind == "uniform" and average.start > 0,
+    }
+    return [name for name, used in schedules.items() if used]
 
 
 def _check_same(new: TrainConfig, old: TrainConfig) -> None:

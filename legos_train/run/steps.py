@@ -57,8 +57,8 @@ class Steps:
         self._kept = start
         self._port = watch
 
-    def take(self) -> None:
-        """Takes all steps that are left.
+    def take(self, note: Mapping[str, Any]) -> None:
+        """Takes all steps that are left; the first row has what `note` says of the resume, too.
 
         Raises:
             Stopped: the checkpoint of the last step with a row is written.
@@ -67,7 +67,7 @@ class Steps:
             try:
                 with self.stopping.cleared():
                     for record in _records(self.trainer, self.start, self.stopping):
-                        if self._write(record, track, watch):
+                        if self._write({**record, **(note if record["step"] == self.start + 1 else {})}, track, watch):
                             break
                         self._held = state.hold(self.trainer.parts)
                         self.stopping.check()

@@ -14,9 +14,10 @@ from legos_train import train
 from legos_train.cli.main import main
 from legos_train.disk import MetricsFile, checkpoint
 from legos_train.errors import RunError
+from legos_train.observe import read_run
 from tests.train.helpers import small
 
-GAMES: dict[str, Any] = {"batch_size": 8, "checkpoint": {"every": 1}, "logs": {"rollouts": 0}}
+GAMES: dict[str, Any] = {"batch_size": 4, "checkpoint": {"every": 1}, "logs": {"rollouts": 0}}
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +83,7 @@ def test_a_start_over_what_another_run_left_is_refused(one: Path) -> None:
     assert sorted(one.rglob("*")) == [path for path in seen if path.name != "config.toml"]
 
 
+@pytest.mark.slow
 def test_a_run_of_an_earlier_version_gets_an_id(one: Path) -> None:
     (one / "run.json").unlink()
     for file in one.glob("checkpoints/step_*/manifest.json"):
@@ -116,6 +118,9 @@ def test_small_files_that_are_no_such_files_are_named(one: Path) -> None:
         (one / name).write_text(content)
         with pytest.raises(RunError, match=message):
             go_on(one)
+        if name != "run.json" and content in ("", "{"):
+            with pytest.raises(RunError, match=message):
+                read_run(one)
         (one / name).write_bytes(kept)
     for name in ("start.json", "result.json"):
         (one / name).unlink(missing_ok=True)

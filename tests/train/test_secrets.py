@@ -153,7 +153,7 @@ def test_what_is_an_address() -> None:
         assert not has_secret(text) and hide_secrets(text) == text
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("fails", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_keys_of_the_environment_stand_in_nothing_that_a_run_leaves(
     fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: Any
 ) -> None:

@@ -1,0 +1,49 @@
+"""A run that is asked for more steps is the longer run where no schedule goes over all steps; else it says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legos_train import train
+from legos_train.disk import MetricsFile
+from tests.train.helpers import digest, identify, small
+
+GAMES: dict[str, Any] = {"batch_size": 8, "checkpoint": {"every": 1}, "logs": {"rollouts": 0, "progress": "plain"}}
+WEIGHTS = "checkpoints/step_3/adapter.safetensors"
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    return MetricsFile.read(run / "metrics.jsonl")
+
+
+FLAT: dict[str, Any] = {"optim": {"lr_end": 1.0}, "loss": {"kl_end": None}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (FLAT, None),
+        pytest.param({**FLAT, "optim": {"lr_end": 0.5}}, "optim.lr_end", marks=pytest.mark.slow),
+        pytest.param(
+            {**FLAT, "loss": {"kl": 0.1, "kl_end": 0.01}, "average": {"kind": "uniform"}},
+            "loss.kl_end, average.start",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_more_steps(settings: Any, named: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("whole", "longer"):
+        identify(tmp_path / name)
+    train(small(tmp_path / "longer", steps=2, **GAMES, **settings), quiet=True)
+    train(small(tmp_path / "longer", steps=3, **GAMES, **settings), resume=True)
+    said = "--steps was 2 and is 3: "
+    out = capsys.readouterr().out
+    assert (said + f"{named} go over all steps" in out) if named else (said not in out)
+    assert [row.get("steps_were") for row in rows(tmp_path / "longer")] == [None, None, 2 if named else None]
+    if named in (None, "optim.lr_end"):
+        train(small(tmp_path / "whole", steps=3, **GAMES, **settings), quiet=True)
+        same = digest(tmp_path / "whole" / WEIGHTS) == digest(tmp_path / "longer" / WEIGHTS)
+        assert same == (named is None)
