@@ -16,6 +16,10 @@ from inference.engine.prefix_cache import MIN_PREFIX, PrefixCache, clusters
 from inference.forward import Logits, choose_forward
 
 
+DIGESTS = 64
+"""Of so many adapter versions the last prompt is remembered."""
+
+
 class FeedRow(Protocol):
     """What the runner needs to know of a row."""
 
@@ -86,7 +90,10 @@ class ModelRunner:
                 cluster = [members[i] for i in indices if i < len(members)]
                 if cluster:
                     self._warm_cluster(kv, digest, cluster, shared if len(indices) > 1 else 0)
+            self._recent.pop(digest, None)
             self._recent[digest] = prompts[-1]
+            if len(self._recent) > DIGESTS:  # of versions that are long gone
+                del self._recent[next(iter(self._recent))]
 
     def park(self, kv: Any, row: FeedRow, tokens: Sequence[int]) -> None:
         """Keep the keys and values of a row that has just ended; `tokens` are those whose keys and values are there."""

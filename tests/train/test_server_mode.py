@@ -122,24 +122,6 @@ def test_a_server_that_dies_ends_the_run_and_a_resume_goes_on(tmp_path: Path, mo
     same(*(MetricsFile.read(tmp_path / name / "metrics.jsonl") for name in ("alone", "run")))
 
 
-def test_a_server_that_is_started_again_is_given_the_adapters_and_the_run_goes_on(
-    alone: list[dict[str, Any]], tmp_path: Path
-) -> None:
-    server = LiveServer("tiny")
-
-    def starts_again(record: dict[str, Any]) -> None:
-        if record["step"] == 1:
-            server.kill()
-            server.restart()
-
-    try:
-        config = small(tmp_path / "run", steps=STEPS, batch_size=16, server={"urls": (server.url,)})
-        train(config, quiet=True, on_step=starts_again)
-    finally:
-        server.stop()
-    same(alone, MetricsFile.read(tmp_path / "run" / "metrics.jsonl"))
-
-
 def test_a_key_is_asked_for_and_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = LiveServer("tiny", keys=("secret",))
     try:
