@@ -27,6 +27,7 @@ from inference.forward import fastblas
 from inference.types import BUNDLED, AdapterError, ModelNotFound, UnsafeModel
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
+MAX_ADAPTER_HEADER = 512 << 10
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken"]
 
@@ -296,12 +297,24 @@ def read_adapter(path: str | Path, model: nn.Module | None = None, *, max_rank: 
     return AdapterWeights(weights, float(scale), rank, config)
 
 
-def adapter_tensors(body: bytes) -> dict[str, mx.array]:
-    """The tensors of a safetensors file given as bytes. AdapterError when it is damaged or holds other types."""
+def adapter_file(body: bytes) -> tensors.TensorFile:
+    """A safetensors file given as bytes. AdapterError when it is damaged or says more than an adapter has to say."""
+    size = int.from_bytes(body[:8], "little")
+    if size > len(body):
+        raise AdapterError("the bytes are no safetensors file of an adapter: its header is cut off")
+    if size > MAX_ADAPTER_HEADER:
+        raise AdapterError(
+            f"the header of the file has {size} bytes; at most {MAX_ADAPTER_HEADER}, some 4,000 tensors, are read"
+        )
     try:
-        kinds = {name: tensor.kind for name, tensor in tensors.parse(body).tensors.items()}
+        return tensors.parse(body)
     except ValueError as error:
         raise AdapterError(f"the bytes are no safetensors file of an adapter: {error}") from error
+
+
+def adapter_tensors(body: bytes) -> dict[str, mx.array]:
+    """The tensors of a safetensors file given as bytes. AdapterError when it is damaged or holds other types."""
+    kinds = {name: tensor.kind for name, tensor in adapter_file(body).tensors.items()}
     for name, kind in kinds.items():
         if kind not in ("F32", "F16", "BF16"):
             raise AdapterError(f"{name} is {kind}; accepted are F32, F16, BF16")
