@@ -1,12 +1,15 @@
 """What the server holds out: swaps under load, clients that vanish, restarts, fuzzed requests.
 
-`python -m benchmarks.storm --full [--json out.json] [--case swaps drops cycles fuzz]`; without --full a small storm of
-each. Beside the numbers, every case counts its `faults`, which must be none; the exit code is 1 when there are any.
+`python -m benchmarks.storm --full [--json out.json] [--case swaps drops health mutations cycles fuzz]`; without --full
+a small storm of each. Beside the numbers, every case counts its `faults`, which must be none; the exit code is 1 when
+there are any.
 
 * swaps: adapters are published while clients generate, a fifth of them corrupt. Each version's adapter makes the model
   say one token only, its own, so that every completion tells which version made which of its tokens;
 * drops: half of the requests are cut off at a random point, by FIN or RST; what they held must be free again in 2 s,
   and the others must say what they say alone;
+* health: how long /health takes under each of a list of attacks, the slowest answer included (storm_health.py);
+* mutations: good requests of every route, changed at random (mutations.py); no 5xx, no hang, nothing stays behind;
 * cycles: start, serve, SIGTERM with a request running, exit code 0 (storm_processes.py);
 * fuzz: schemathesis against /openapi.json; needs `uv sync --group fuzz` or --schemathesis PATH (storm_processes.py).
 """
@@ -30,7 +33,7 @@ import mlx.core as mx
 import numpy as np
 import safetensors.numpy
 
-from benchmarks import storm_processes
+from benchmarks import storm_health, storm_mutations, storm_processes
 from benchmarks.wire import Connection, Live, Reply, call, post
 from inference import loading
 from inference.server import Settings
@@ -317,13 +320,18 @@ def _back(before: dict[str, int], after: dict[str, int]) -> bool:
     return free and kept and all(after[name] <= before[name] for name in ("tasks", "descriptors"))
 
 
+def _adapter(model: str) -> bytes:
+    return safetensors.numpy.save(ConstantAdapters(model).weights(1))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--full", action="store_true", help="the whole storm: minutes for each case")
-    parser.add_argument("--case", nargs="*", default=["swaps", "drops", "cycles", "fuzz"])
+    parser.add_argument("--case", nargs="*", default=["swaps", "drops", "health", "mutations", "cycles", "fuzz"])
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--schemathesis", default=shutil.which("schemathesis"), help="the program, if not in PATH")
     parser.add_argument("--fuzz-cases", type=int, default=None, help="instead of 10000 (with --full) or 300")
+    parser.add_argument("--mutations", type=int, default=None, help="instead of 100000 (with --full) or 1000")
     parser.add_argument("--fuzz-seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     options = parser.parse_args()
@@ -336,6 +344,10 @@ def main() -> int:
     cases: dict[str, Callable[[], Case]] = {
         "swaps": lambda: swaps(model, 1000 if full else 60, 32 if full else 8, say),
         "drops": lambda: drops(model, 10_000 if full else 150, 64 if full else 16, say),
+        "health": lambda: storm_health.health(model, 20.0 if full else 2.0, say),
+        "mutations": lambda: storm_mutations.mutations(
+            model, _adapter(model), options.mutations or (100_000 if full else 1000), options.fuzz_seed, say
+        ),
         "cycles": lambda: storm_processes.cycles(model, 50 if full else 2, say),
         "fuzz": lambda: storm_processes.fuzz(model, fuzzed, options.fuzz_seed, options.schemathesis, say),
     }

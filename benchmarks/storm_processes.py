@@ -128,7 +128,7 @@ def fuzz(model: str, count: int, seed: int, program: str | None, say: Callable[[
     answers: Counter[str] = Counter()
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        live = Live(Settings(model=_short(model, Path(folder)), adapter_root=Path(folder)))
+        live = Live(Settings(model=short_context(model, Path(folder)), adapter_root=Path(folder)))
         try:
             good = {"prompt": "play", "max_tokens": 30, "temperature": 0}
             before = live.ask("POST", "/v1/completions", good).json()["choices"][0]["text"]
@@ -157,7 +157,7 @@ def fuzz(model: str, count: int, seed: int, program: str | None, say: Callable[[
     }
 
 
-def _short(model: str, folder: Path) -> str:
+def short_context(model: str, folder: Path) -> str:
     """The model with a short context: a fuzzed request may ask for all of it, 128 times."""
     path = loading.find_model(model)
     copy = folder / "model"

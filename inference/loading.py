@@ -30,6 +30,7 @@ from inference.types import BUNDLED, AdapterError, ModelNotFound, UnsafeModel
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 _TRIES, _SETTLED_NS = 50, 20_000_000
+MAX_ADAPTER_HEADER = 512 << 10
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken"]
 
@@ -326,12 +327,24 @@ def _stamp(name: str, directory: int) -> tuple[int, int, int]:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def adapter_tensors(body: bytes) -> dict[str, mx.array]:
-    """The tensors of a safetensors file given as bytes. AdapterError when it is damaged or holds other types."""
+def adapter_file(body: bytes) -> tensors.TensorFile:
+    """A safetensors file given as bytes. AdapterError when it is damaged or says more than an adapter has to say."""
+    size = int.from_bytes(body[:8], "little")
+    if size > len(body):
+        raise AdapterError("the bytes are no safetensors file of an adapter: its header is cut off")
+    if size > MAX_ADAPTER_HEADER:
+        raise AdapterError(
+            f"the header of the file has {size} bytes; at most {MAX_ADAPTER_HEADER}, some 4,000 tensors, are read"
+        )
     try:
-        kinds = {name: tensor.kind for name, tensor in tensors.parse(body).tensors.items()}
+        return tensors.parse(body)
     except ValueError as error:
         raise AdapterError(f"the bytes are no safetensors file of an adapter: {error}") from error
+
+
+def adapter_tensors(body: bytes) -> dict[str, mx.array]:
+    """The tensors of a safetensors file given as bytes. AdapterError when it is damaged or holds other types."""
+    kinds = {name: tensor.kind for name, tensor in adapter_file(body).tensors.items()}
     for name, kind in kinds.items():
         if kind not in ("F32", "F16", "BF16"):
             raise AdapterError(f"{name} is {kind}; accepted are F32, F16, BF16")

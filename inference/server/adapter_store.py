@@ -18,7 +18,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from inference import loading, tensors
+from inference import loading
 from inference.adapters import PreparedAdapter
 from inference.engine import AsyncEngine, Engine
 from inference.server.metrics import Metrics
@@ -92,7 +92,7 @@ class Adapters:
         actual = await asyncio.to_thread(lambda: hashlib.sha256(body).hexdigest())
         if digest is None or not hmac.compare_digest(digest.strip().lower().encode(), actual.encode()):
             raise ServerError(400, "the header X-Content-SHA256 must have the SHA-256 of the body, in hexadecimal")
-        size = scale if scale is not None else _scale_in(body)
+        size = scale if scale is not None else await asyncio.to_thread(_scale_in, body)
 
         def prepare(engine: Engine) -> PreparedAdapter:
             return engine.prepare(loading.adapter_tensors(body), scale=size)
@@ -174,6 +174,8 @@ async def _aside(prepare: Callable[[Engine], PreparedAdapter], engine: Engine) -
 def _scale_in(body: bytes) -> float:
     """The scale that the file's metadata names."""
     try:
-        return float(tensors.parse(body).metadata["scale"])
+        return float(loading.adapter_file(body).metadata["scale"])
+    except AdapterError as error:
+        raise ServerError(400, f"the adapter is refused: {error}"[:500]) from error
     except (ValueError, KeyError, TypeError):
         raise ServerError(400, "give the adapter's scale: ?scale=NUMBER, or 'scale' in the file's metadata") from None

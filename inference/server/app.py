@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
@@ -88,6 +89,7 @@ class Server:
         self.info: dict[str, Any] = {}
         self._parts: dict[str, Any] = {}
         self.generator: CompletionHandler | None = None
+        self.when_ready: Callable[[], None] = lambda: None
         self.gate = asyncio.Event()  # shut while /pause?mode=wait lets finish what runs
         self.gate.set()
         self._coming = 0  # choices that are being tokenised, or wait at the gate
@@ -143,6 +145,7 @@ class Server:
         self.metrics.watch("legos_running", "Choices that wait or run", lambda: self.engine.running)
         self.metrics.watch("legos_adapters", "Adapters loaded", lambda: len(self.adapters.versions))
         self.metrics.watch("legos_steps", "Engine steps", lambda: self.engine.worker.steps)
+        self.when_ready()
         self.ready = True
 
     async def drain(self, seconds: float, hurry: Callable[[], bool]) -> None:
@@ -230,6 +233,13 @@ class _Counting:
     def __init__(self, app: Guard, server: Server) -> None:
         self.app, self.metrics, self.server = app, server.metrics, server
         self.drain = server.drain
+
+    def has_its_process(self) -> None:
+        """Nothing else runs here: what was made by the time the model is loaded stays, so no collector need look at it.
+
+        A full collection over it takes some hundred milliseconds, in which nobody is answered.
+        """
+        self.server.when_ready = gc.freeze
 
     def failed(self) -> bool:
         """Whether loading the model failed, so that there is nothing to serve."""

@@ -128,6 +128,7 @@ def make_server(app: Any, host: str, port: int, drain_seconds: int = 30) -> uvic
 def serve(app: Any, host: str, port: int, drain_seconds: int = 30) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
     server = make_server(app, host, port, drain_seconds)
+    app.has_its_process()
     server.run()
     failed = getattr(app, "failed", None)
     return 0 if server.started and not (failed is not None and failed()) else 1

@@ -62,8 +62,9 @@ class ChatTemplate:
     def _layout(self, roles: tuple[str, ...], generate: bool) -> Layout:
         parts = _FIND_SLOT.split(self._render(roles, [_SLOT.format(i) for i in range(len(roles))], generate))
         slots = tuple(int(number) for number in parts[1::2])
+        shown = set(slots)
         for i, role in enumerate(roles):
-            if i not in slots and role != "assistant":
+            if i not in shown and role != "assistant":
                 raise ValueError(f"the chat template leaves out message {i} ({role}) of the roles {', '.join(roles)}")
         return Layout(tuple(parts[::2]), slots)
 

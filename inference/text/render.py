@@ -201,10 +201,14 @@ class Renderer:
 
         In most vocabularies a space belongs to the word after it: " word" is one token, " " and "word" are two.
         """
-        pieces = []
+        pieces, known = [], dict[str, tuple[int, ...]]()  # most texts of a long conversation are the same few
         for i, text in enumerate(layout.texts):
             stem = text.rstrip(" ") if i < len(layout.slots) else text
-            pieces.append((tuple(self._encoder.markup(stem, first=first and i == 0)), text[len(stem) :]))
+            ids = known.get(stem)
+            if i == 0 or ids is None:
+                ids = tuple(self._encoder.markup(stem, first=first and i == 0))
+                known |= {stem: ids} if i else {}
+            pieces.append((ids, text[len(stem) :]))
         return tuple(pieces)
 
     def _closing_length(self, ids: Sequence[int]) -> int:

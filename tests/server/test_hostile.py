@@ -209,6 +209,60 @@ WIRE: dict[str, tuple[bytes, set[int]]] = {
 }
 
 
+LENGTH, CHUNKED, INNER = (
+    "Content-Length: {}\r\n",
+    "Transfer-Encoding: chunked\r\n",
+    b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+)
+SMUGGLED: dict[str, tuple[str, bytes]] = {
+    "a length and chunks": (LENGTH.format(5) + CHUNKED, b"0\r\n\r\n" + INNER),
+    "chunks and a length": (CHUNKED + LENGTH.format(5), b"0\r\n\r\n" + INNER),
+    "two lengths": (LENGTH.format(0) + LENGTH.format(len(INNER)), INNER),
+    "two lengths in one": (LENGTH.format("0, 5"), INNER),
+    "a length with a sign": (LENGTH.format("+5"), b"{}   " + INNER),
+    "a length in hexadecimal": (LENGTH.format("0x5"), b"{}   " + INNER),
+    "a length with a space in it": (LENGTH.format("5 0"), b"{}   " + INNER),
+    "a space before the colon": ("Content-Length : 5\r\n", b"{}   " + INNER),
+    "chunks, twice": (CHUNKED + CHUNKED, b"0\r\n\r\n" + INNER),
+    "chunks of another name": ("Transfer-Encoding: xchunked\r\n" + LENGTH.format(5), b"{}   " + INNER),
+    "chunks and identity": ("Transfer-Encoding: chunked, identity\r\n", b"0\r\n\r\n" + INNER),
+    "a folded header": ("Transfer-Encoding:\r\n chunked\r\n" + LENGTH.format(5), b"0\r\n\r\n" + INNER),
+    "a header in a header": ("X-A: b\nTransfer-Encoding: chunked\r\n" + LENGTH.format(5), b"0\r\n\r\n" + INNER),
+    "a bare CR in a header": ("X-A: b\rTransfer-Encoding: chunked\r\n" + LENGTH.format(5), b"0\r\n\r\n" + INNER),
+    "a chunk size with a space": (CHUNKED, b" 0\r\n\r\n" + INNER),
+    "a chunk size with an underscore": (CHUNKED, b"0_0\r\n\r\n" + INNER),
+    "a chunk that ends in a bare LF": (CHUNKED, b"2\r\n{}\n0\r\n\r\n" + INNER),
+}
+
+
+@pytest.mark.parametrize("name", SMUGGLED)
+def test_no_request_hides_in_another(live: Live, name: str) -> None:
+    """Where two servers could disagree about where a request ends, the connection ends with the refusal."""
+    fields, rest = SMUGGLED[name]
+    start = f"POST {COMPLETE} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{fields}\r\n"
+    answer = Connection(live.port, 10.0).send(start.encode() + rest).rest()
+    assert answer.count(b"HTTP/1.1 ") == 1 and answer.split()[1] in (b"400", b"501"), answer[:500]
+    assert b"connection: close" in answer.lower() and b"legos_answers" not in answer
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_lines_that_end_in_a_bare_lf_make_one_request(live: Live, end: bytes) -> None:
+    """Read leniently, as RFC 9112 allows; but what comes after is a request of its own, with its own refusals."""
+    one = end.join([b"GET /health HTTP/1.1", b"Host: 127.0.0.1", b"", b""])
+    other = end.join([b"GET /v1/models HTTP/1.1", b"Host: evil.example", b"Connection: close", b"", b""])
+    answer = Connection(live.port, 10.0).send(one + other).rest()
+    assert [part.split()[0] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"200", b"400"]
+
+
+def test_a_header_of_any_length_is_refused_or_read(live: Live) -> None:
+    for size, status in ((15_000, {200}), (17_000, {431}), (40_000, {431}), (400_000, {431, 0})):
+        request = head("GET", "/v1/models", **{"X_" + "n" * (size // 2): "v" * (size // 2)})
+        try:
+            assert Connection(live.port).send(request).status() in status
+        except ConnectionError:
+            assert size > 40_000  # refused before all of it was sent
+
+
 @pytest.fixture(autouse=True)
 def _quick_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     from inference.server import running

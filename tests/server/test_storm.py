@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from benchmarks import storm, storm_processes
+from benchmarks import storm, storm_health, storm_mutations, storm_processes
 
 
 def quiet(text: str) -> None:
@@ -60,3 +61,26 @@ def test_a_server_starts_serves_and_stops_with_exit_code_0(random_model_dir: Pat
     """One that is stopped while a request runs is in test_running.py."""
     found = storm_processes.cycles(str(random_model_dir), 1, quiet)
     assert found["exit_codes"] == {"0": 1} and found["faults"] == {}
+
+
+@pytest.mark.slow
+def test_a_server_under_attack_says_that_it_is_well(random_model_dir: Path) -> None:
+    """How fast it says so is measured by the benchmark: here another process may have the machine."""
+    found = storm_health.health(str(random_model_dir), 0.5, quiet)
+    assert len(found["attacks"]) > 15 and not [fault for fault in found["faults"] if " ms" not in fault]
+    assert all(row["probes"] > 0 for row in found["attacks"].values())
+
+
+MUTATED = pytest.mark.parametrize(
+    "count", [700, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
+
+
+@MUTATED
+def test_mutated_requests_are_answered_without_5xx(
+    random_model_dir: Path, adapter_bytes: Callable[..., bytes], count: int
+) -> None:
+    found = storm_mutations.mutations(str(random_model_dir), adapter_bytes(1), count, 14, quiet)
+    assert found["faults"] == {} and found["cases"] == count
+    assert {"200", "400", "404", "405"} <= set(found["answers"])  # it reaches the routes, and beyond their checks
+    assert found["answers"]["200"] > count // 20
