@@ -220,7 +220,7 @@ def bomb(legal: str, rng: Random) -> str:
     """A formula, a program or numbers that keep whoever takes them seriously busy for hours, no two alike."""
     n = rng.randrange(10**6)
     if rng.random() < 0.6:
-        return rng.choice(("\\boxed{%s}", "Answer: %s", "#### %s")) % rng.choice(FORMULAS).replace("N", str(n))
+        return rng.choice(("\\boxed{%s}", "Answer: %s", "#### %s", "[%s]")) % rng.choice(FORMULAS).replace("N", str(n))
     if rng.random() < 0.5:
         return re.sub(r"[0-9]+", lambda _: rng.choice((str(10**9 + n), "9" * 400, "-1")), legal)
     line = rng.choice(STATEMENTS).replace("N", str(n))
@@ -233,6 +233,7 @@ FORMULAS = (
     "(x+y+1)^{9N}+\\sqrt{x}",
     "(\\sin x+\\cos x)^{5N}",
     "9^{9^{9N}}",
+    "9**9**9**9N",
     "\\sqrt{N}^{\\sqrt{9}^{9}}+x",
     "N!+\\sqrt{2}",
     "\\sum_{k=1}^{10^9} \\sin(Nk)",

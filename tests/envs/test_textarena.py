@@ -17,7 +17,7 @@ import legos_envs
 from legos_envs import InvalidMove, UnknownEnv
 from legos_envs.pages import page
 from legos_envs.policies import make_policy
-from legos_envs.testing import check_env
+from legos_envs.testing import check_env, fuzz
 from legos_envs.textarena import actions, isolation, legal
 from legos_envs.textarena.env import TextArena
 from legos_envs.textarena.guest import Broken, Guest, Refused
@@ -89,6 +89,24 @@ def to_the_end(env, seed, policy="random"):
 @pytest.mark.parametrize("game", REPRESENTATIVE)
 def test_checks(game):
     check_env(env_id(game), episodes=2, only=QUICK, raise_on_failure=True, **REPRESENTATIVE[game])
+
+
+@pytest.mark.parametrize("game", REPRESENTATIVE)
+def test_hostile_players(game):
+    report = fuzz(env_id(game), actions=60, **REPRESENTATIVE[game])
+    assert report.ok and report.slowest_ms < 1000, str(report)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_a_hundred_thousand_hostile_actions():
+    """Over all games that can be made here."""
+    ids = legos_envs.registered("TextArena")
+    reports = [fuzz(f"TextArena/{id}", actions=100_000 // len(ids) + 1, max_turns=60) for id in ids]
+    assert all(report.ok and report.slowest_s < 2 for report in reports), "\n".join(
+        str(report) for report in reports if not report.ok or report.slowest_s >= 2
+    )
+    assert sum(report.hostile for report in reports) >= 100_000
 
 
 @pytest.mark.parametrize("game", ["KuhnPoker-v0", "Briscola-v0"])
