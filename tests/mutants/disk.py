@@ -37,7 +37,7 @@ MUTANTS = [
         ),
         (
             "manifest-not-written",
-            '        fsops.write_file(temporary / MANIFEST, _manifest(step, entries), torn="checkpoint.torn")\n',
+            '        fsops.write_file(temporary / MANIFEST, _manifest(step, run, entries), torn="checkpoint.torn")\n',
             "        pass\n",
             "no checkpoint can be read",
         ),
