@@ -101,6 +101,7 @@ def test_a_judge_without_an_entry_is_the_base_or_code_at_temperature_0_and_never
         (episode, _) = trainer.play(1)
         judges = [t for t in episode.trajectories.values() if t.role == "judge"]
         assert judges and all(t.info["player"] == "scripted:on_topic" and not t.trainable for t in judges)
+        assert {t.info["untrained"] for t in judges} == {"not trained by the environment"}, "nothing was taken back"
         trainer.parts.arena.model = "org/a-real-model"
         actor = trainer.parts.arena.players(slot)["*untrained"]
         assert (actor.model, actor.temperature, actor.trainable) == ("base", 0.0, False)
