@@ -223,14 +223,14 @@ def test_keep_moves_running_requests_and_tags_their_tokens(engine: Engine, make_
     assert done[number].token_versions == [1] * 3 + [2] * 5 and done[number].policy_version == 2
     assert done[waiting].token_versions is None and done[waiting].policy_version == 2
     assert {info.running for info in engine.adapters().values()} == {0} and len(engine._bank._used) == 2
-    [pure] = engine.generate([request])
-    assert pure.tokens != done[number].tokens
+    pure, later = engine.generate([request, change(request, seed=6)])
+    assert pure.tokens != done[number].tokens and later.tokens == done[waiting].tokens
 
 
 def test_wait_lets_the_old_ones_finish_first(engine: Engine, make_adapter: MakeAdapter) -> None:
     request, number = started(engine, make_adapter)
     engine.publish("a", make_adapter(2), scale=1.0, version=2, mode="wait")
-    later = engine.submit(request)
+    later = engine.submit(change(request, max_tokens=2))  # it would be done first if it did not wait
     order = []
     while engine.busy:
         order += [(c.request_id, c.policy_version) for c in engine.step()]

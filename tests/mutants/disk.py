@@ -37,7 +37,7 @@ MUTANTS = [
         ),
         (
             "manifest-not-written",
-            '        fsops.write_file(temporary / MANIFEST, _manifest(step, entries), torn="checkpoint.torn")\n',
+            '        fsops.write_file(temporary / MANIFEST, _manifest(step, run, entries), torn="checkpoint.torn")\n',
             "        pass\n",
             "no checkpoint can be read",
         ),
@@ -80,7 +80,7 @@ MUTANTS = [
             '    parts.monitor.load_state_dict(state["monitor"])\n',
             "",
             "the monitor begins anew after a resume",
-            "tests/train/test_whole_state.py",
+            "tests/train/test_whole_state.py::test_a_run_with_everything_on_resumes_bit_for_bit",
         ),
         (
             "replay-not-restored",
@@ -94,14 +94,14 @@ MUTANTS = [
             '    parts.stop_reason = state["stop_reason"]\n',
             "",
             "a run that was stopped goes on",
-            "tests/train/test_whole_state.py",
+            "tests/train/test_whole_state.py::test_stop_ends_the_run_with_its_checkpoint",
         ),
         (
             "past-not-restored",
             "        parts.past[step] = parts.backend.unpack(tensors[key], step)\n",
             "        pass\n",
             "the run's past is not met at its end",
-            "tests/train/test_whole_state.py tests/train/test_resume.py",
+            "tests/train/test_whole_state.py::test_a_resumed_run_meets_the_past_that_it_had",
         ),
         (
             "not-published-after-resume",
@@ -131,12 +131,14 @@ MUTANTS = [
             "            self.backend.publish(target, name, weights)\n",
             "            self.backend.publish(target, name, self.backend.snapshot(self.learner.step))\n",
             "members play with the live weights",
+            "tests/train/test_whole_state.py::test_a_snapshot_plays_with_its_own_weights",
         ),
         (
             "evicted-stay",
             "            self.local.unpublish(name)\n",
             "            pass\n",
             "adapters of members that left are kept for ever",
+            "tests/train/test_wiring_seats.py::test_what_is_served_is_the_policy_and_the_pool",
         ),
         (
             "one-target-only",
@@ -161,6 +163,7 @@ MUTANTS = [
             "if last or (every and number % every == 0):",
             "if last:",
             "checkpoint.every does nothing",
+            "tests/train/test_resume.py::test_checkpoints_are_pruned_and_the_newest_whole_one_is_loaded",
         ),
         (
             "evaluation-forgotten",

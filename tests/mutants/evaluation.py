@@ -139,12 +139,14 @@ MUTANTS = [
             "[one.env].append(1 - 2 * one.score)",
             "[one.env].append(2 * one.score - 1)",
             "of a game both have won",
+            "tests/eval/test_tournament.py::test_the_payoffs_are_numbered_as_the_ratings_are",
         ),
         (
             "envs-weighed-by-games",
             "np.mean([np.mean(values) for values in envs.values()])",
             "np.mean([v for values in envs.values() for v in values])",
             "the env with more games decides",
+            "tests/eval/test_tournament.py::test_envs_count_the_same_however_many_games_they_have",
         ),
     ),
     *mutants(

@@ -23,6 +23,7 @@ MUTANTS = [
             "_both(population.members, [1.0] * len(population.members))\n\n\ndef pfsp",
             "_both(population.members, [1.0] + [0.0] * (len(population.members) - 1))\n\n\ndef pfsp",
             "only the oldest is met",
+            "tests/train/test_league.py::test_fictitious_play_and_fixed_opponents_are_drawn_evenly",
         ),
     ),
     *mutants(

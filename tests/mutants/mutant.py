@@ -36,7 +36,10 @@ class Mutant:
 
 
 def mutants(
-    file: str, tests: str, *changes: tuple[str, str, str, str] | tuple[str, str, str, str, str]
+    file: str,
+    tests: str,
+    *changes: tuple[str, str, str, str] | tuple[str, str, str, str, str],
+    equivalent: str = "",
 ) -> list[Mutant]:
     """The mutants of a file.
 
@@ -44,5 +47,9 @@ def mutants(
         file: path from the root of the repository.
         tests: the nearest tests of those that name none.
         changes: name, old text, new text, what is wrong then, and the nearest tests where they are others.
+        equivalent: why no test can see any of them.
     """
-    return [Mutant(name, file, old, new, why, *(own or [tests])) for name, old, new, why, *own in changes]
+    return [
+        Mutant(name, file, old, new, why, *(own or [tests]), equivalent=equivalent)
+        for name, old, new, why, *own in changes
+    ]

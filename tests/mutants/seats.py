@@ -117,12 +117,14 @@ MUTANTS = [
             "elif actor.model != actors.POLICY:",
             "elif False:",
             "what others said is learned from",
+            "tests/train/test_arena.py::test_only_what_the_live_policy_said_is_trained",
         ),
         (
             "judges-are-trained",
             "        if not declared[trajectory.agent]:\n",
             "        if False:\n",
-            "seats that the env does not train are learned from",
+            "seats that the env does not train count as taken back, and so among the policy's own",
+            "tests/train/test_arena.py::test_a_judge_without_an_entry_is_the_base_or_code_at_temperature_0_and_never_trained",
         ),
         (
             "roles-ignored",
@@ -166,12 +168,14 @@ MUTANTS = [
             "problems = [artifact.content",
             "problems = [] and [artifact.content",
             "kept problems are paid as new ones",
+            "tests/train/test_curriculum.py::test_kept_problems_are_no_longer_new",
         ),
         (
             "solve-rate-of-those-right",
             "sum(rights), len(tried), step)",
             "sum(rights), len(rights), step)",
             "who said nothing does not count",
+            "tests/train/test_curriculum.py::test_a_forfeit_counts_as_wrong",
         ),
     ),
     *mutants(
@@ -183,14 +187,14 @@ MUTANTS = [
             "out += [request] * self.group_size",
             "out += [replace(request, seed=seed + i) for i in range(self.group_size)]",
             "a group has several deals",
-            "tests/train/test_credit_methods.py tests/train/test_curriculum.py",
+            "tests/train/test_arena.py::test_a_group_plays_one_deal",
         ),
         (
             "members-are-trainable",
             "else member, trainable=False)",
             "else member)",
             "a league member's seat is marked trainable",
-            "tests/train/test_traps.py",
+            "tests/train/test_traps.py::test_a_league_leaves_actors_alone tests/train/test_whole_state.py::test_only_the_learners_seat_is_trained_and_seats_are_balanced",
         ),
         (
             "env-actor-comes-first",

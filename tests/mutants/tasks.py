@@ -152,12 +152,14 @@ MUTANTS = [
             "self.prize * (1 - 2 * place / (len(places) - 1))",
             "self.prize * (2 * place / (len(places) - 1) - 1)",
             "the last one gets the prize",
+            "tests/envs/test_tournament.py::test_prizes_by_hand",
         ),
         (
             "loser-goes-on",
             "return worst if lost else best",
             "return best if lost else worst",
             "the loser plays the next round",
+            "tests/envs/test_tournament.py::test_a_worse_seed_that_wins_goes_on",
         ),
     ),
     *mutants(

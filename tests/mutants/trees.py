@@ -34,14 +34,15 @@ class Trees:
         listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
         out = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True).stdout.decode()
         names = [name for name in out.split("\0") if name and (ROOT / name).is_file()]
-        self.free = [self._copy(names, number) for number in range(jobs)]
+        self.pristine = self._copy(names, "pristine")  # whoever goes on editing meanwhile disturbs nothing
+        self.free = [self._copy(names, str(number)) for number in range(jobs)]
         self._applied = 0
 
-    def _copy(self, names: Sequence[str], number: int) -> Path:
-        tree = self.folder / str(number)
-        for name in names:
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, tree / name)
+    def _copy(self, names: Sequence[str], name: str) -> Path:
+        tree = self.folder / name
+        for path in names:
+            (tree / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / path, tree / path)
         return tree
 
     def baseline(self, tests: Sequence[str]) -> str | None:
@@ -73,14 +74,14 @@ class Trees:
                     os.killpg(pid, signal.SIGKILL)
                     os.waitpid(pid, 0)
                 del running[pid]
-                shutil.copy2(ROOT / mutant.file, tree / mutant.file)
+                shutil.copy2(self.pristine / mutant.file, tree / mutant.file)
                 self.free.append(tree)
                 yield mutant, fate_of(os.waitstatus_to_exitcode(status)) if done else KILLED, seconds
             time.sleep(0.05)
 
     def _put(self, mutant: Mutant, tree: Path) -> str | None:
         """Writes the mistake; returns the fate of a mutant that needs no run."""
-        if (source := mutant.applied((ROOT / mutant.file).read_text())) is None:
+        if (source := mutant.applied((self.pristine / mutant.file).read_text())) is None:
             return STALE
         if mutant.equivalent:
             return EQUIVALENT

@@ -197,7 +197,7 @@ MUTANTS = [
             "        if changed:\n            self.parts.sync.new_policy",
             "        if changed and self.learner.step % 2 == 0:\n            self.parts.sync.new_policy",
             "every second publish is not proven",
-            "tests/train/test_train.py",
+            "tests/train/test_train.py::test_an_engine_that_keeps_serving_old_weights_is_an_error",
         ),
         (
             "publish-skipped-every-second-step",

@@ -29,6 +29,18 @@ def test_two_envs_are_drawn_by_weight_and_their_numbers_kept_apart(tmp_path: Pat
     assert drawn.count("a") / 4000 == pytest.approx(0.75, abs=0.03)
 
 
+def test_a_group_plays_one_deal() -> None:
+    arena = Arena(seed=3, batch_size=12, group_size=4)
+    arena.add_env("kuhn", "KuhnPoker-v0")
+    jobs = arena.jobs(arena.get_batch())
+    deals: dict[object, set[int]] = {}
+    for job in jobs:
+        deals.setdefault(job.group, set()).add(job.seed)
+    assert [job.group for job in jobs] == ["1/0"] * 4 + ["1/1"] * 4 + ["1/2"] * 4
+    assert all(len(seeds) == 1 for seeds in deals.values()) and len(set.union(*deals.values())) == 3
+    assert len({job.salt for job in jobs}) == 12, "one deal, and other draws"
+
+
 def test_only_what_the_live_policy_said_is_trained(tmp_path: Path) -> None:
     """One seat by a function, evaluation episodes beside: neither enters a batch, and the log says why."""
     arena = Arena()
@@ -89,6 +101,7 @@ def test_a_judge_without_an_entry_is_the_base_or_code_at_temperature_0_and_never
         (episode, _) = trainer.play(1)
         judges = [t for t in episode.trajectories.values() if t.role == "judge"]
         assert judges and all(t.info["player"] == "scripted:on_topic" and not t.trainable for t in judges)
+        assert {t.info["untrained"] for t in judges} == {"not trained by the environment"}, "nothing was taken back"
         trainer.parts.arena.model = "org/a-real-model"
         actor = trainer.parts.arena.players(slot)["*untrained"]
         assert (actor.model, actor.temperature, actor.trainable) == ("base", 0.0, False)

@@ -163,6 +163,12 @@ def test_payoffs_where_the_sum_is_not_zero_are_relative() -> None:
         made.record_pair("step_0", "step_7", [])
 
 
+def test_fictitious_play_and_fixed_opponents_are_drawn_evenly() -> None:
+    even = {"step_0": 0.25, "step_1": 0.25, "step_2": 0.25, "random": 0.25}
+    assert league("fsp", opponents=("random",)).mixture() == even
+    assert league("fixed", members=0, opponents=("random", "optimal")).mixture() == {"random": 0.5, "optimal": 0.5}
+
+
 def test_pfsp_prefers_who_is_hard_to_beat() -> None:
     made = league("pfsp", members=2, pfsp_power=2.0)
     assert made.mixture() == {"step_0": 0.5, "step_1": 0.5}

@@ -152,3 +152,20 @@ def test_a_rollback_brings_back_the_best_weights_and_forgets_the_moments() -> No
         assert trainer.step()["updates"] == 1
     finally:
         trainer.parts.close()
+
+
+def test_a_resumed_run_meets_the_past_that_it_had(tmp_path: Path) -> None:
+    trainer = Trainer(build(small(batch_size=8)))
+    trainer.step()
+    trainer.parts.past[1] = trainer.parts.backend.snapshot(1)
+    trainer.step()
+    state.save(trainer.parts, tmp_path)
+    trainer.parts.close()
+    again = Trainer(build(small(batch_size=8), fresh=False))
+    assert state.restore(again.parts, tmp_path) == 2
+    ((step, there),), kept = again.parts.past.items(), trainer.parts.past[1].content
+    assert step == there.version == 1 and there.content.keys() == kept.keys()
+    assert all(np.array_equal(there.content[name], kept[name]) for name in kept)
+    now = again.parts.backend.policy.trainable()
+    assert any(not np.array_equal(now[name], kept[name]) for name in kept), "it is the past"
+    again.parts.close()

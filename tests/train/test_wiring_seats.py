@@ -106,3 +106,15 @@ def test_it_is_measured_at_the_temperatures_of_its_seats(asked: Asked) -> None:
     seated(lambda trainer: trainer.parts.measurer.measure("policy"))
     assert asked["writer"] == {WRITER, (None, *WRITER[1:])}, "against the base"
     assert asked["guest"] == {GUEST} and asked["judge"] == {(None, 0.0, 1.0, 12)}
+
+
+def test_what_is_served_is_the_policy_and_the_pool() -> None:
+    """A member keeps the version that it left the learner with; who leaves the pool leaves the engine."""
+
+    def three_steps(trainer: Trainer) -> None:
+        for _ in range(3):
+            trainer.step()
+        found = {name: info.version for name, info in trainer.parts.engine.adapters().items()}
+        assert found == {"policy": 3, "step_2": 2, "step_3": 3}
+
+    seated(three_steps, steps=3, league={"mode": "fsp", "snapshot_every": 1, "pool": 2})
