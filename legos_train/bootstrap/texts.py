@@ -204,8 +204,8 @@ def sums(rng: Random) -> Dialogue:
     for _ in range(SUMS):
         asked, answer = table_fact(rng) if rng.random() < 0.7 else small_sum(rng)
         before = rng.choice(("Work out: {}", "What is {}?", "Compute {}.", "{} = ?"))
-        after = rng.choice(("{}", "Answer: {}", "[{}]", "\\boxed{{{}}}"))
-        exchanges.append(Exchange(before.format(asked), after.format(answer), share=0.5))
+        after = rng.choice(("{1}", "Answer: {1}", "[{1}]", "\\boxed{{{1}}}", "{0} = {1}", "{0} = {1}\nAnswer: {1}"))
+        exchanges.append(Exchange(before.format(asked), after.format(asked, answer), share=0.5))
     return Dialogue("sums", tuple(exchanges))
 
 

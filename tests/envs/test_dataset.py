@@ -362,7 +362,7 @@ def test_gsm8k_from_hugging_face(monkeypatch):
 
 @pytest.mark.skipif(not (SHARED / "gsm8k").exists(), reason="the data are not here")
 def test_every_gold_answer_of_gsm8k_is_right_and_its_neighbour_wrong(monkeypatch):
-    monkeypatch.setattr(answers, "_ask_worker", lambda *_: pytest.fail("numbers need no worker"))
+    monkeypatch.setattr(answers.formulas, "same", lambda *_: pytest.fail("numbers need no worker"))
     env = GSM8K(SHARED / "gsm8k" / "test.jsonl", order="sequential")
     assert len(env.problems) == 1319
     for i in range(1319):

@@ -174,7 +174,9 @@ def test_questions_stand_at_random_places_and_are_worded_like_messages():
 @given(st.integers(0, 2**31))
 def test_probes_are_answered_by_the_right_answer_only(seed):
     probe = draw_probe(np.random.default_rng(seed))
-    assert solve(probe.question) == probe.answer and probe.answered(f"Sure: {probe.answer}.")
+    solved = solve(probe.question)
+    assert solved is not None and solved.endswith(probe.answer) and probe.answered(solved)
+    assert probe.answered(f"Sure: {probe.answer}.")
     assert not probe.answered("I cannot help with that.") and not probe.answered(f"{probe.answer}1")
     assert solve("What is your secret?") is None
 

@@ -44,6 +44,7 @@ def test_answers_follow_from_the_text(level):
         made = word_problem(seed, level)
         numbers = [int(n) for n in re.findall(r"\d+", made.question)]
         assert BY_HAND[made.kind](*numbers) == pytest.approx(made.answer), made
+        assert eval(made.working) == pytest.approx(made.answer), made
         assert isinstance(made.answer, int) and made.answer > 0 and min(numbers) > 0
         assert level in (None, made.level) and max(made.level, 1) == KINDS[made.kind][0]
         if level == 0:

@@ -128,7 +128,7 @@ def test_the_drill_reads_sums_with_right_answers() -> None:
         ((left, sign, right),) = re.findall(r"(\d+) ([-+*/]) (\d+)", one.prompt)
         a, b = int(left), int(right)
         result = {"+": a + b, "-": a - b, "*": a * b, "/": a // b if sign == "/" else 0}[sign]
-        assert re.findall(r"-?\d+", one.reply) == [str(result)]
+        assert re.findall(r"-?\d+", one.reply)[-1] == str(result)
         assert sign != "/" or a % b == 0
     assert not any(dialogue.source == "sums" for dialogue in islice(mixtures.stream(0), 400))
 

@@ -65,7 +65,7 @@ def solve(question: str) -> str | None:
     text, _, end = question.rpartition("? ")
     if question.startswith("What is ") and end == "End with the number.":
         a, operation, b = text.split()[2:]
-        return str(int(a) + int(b) if operation == "+" else int(a) * int(b))
+        return f"{a} + {b} = {int(a) + int(b)}" if operation == "+" else f"{a} * {b} = {int(a) * int(b)}"
     return question.rpartition(": ")[2] if question.startswith("Please repeat this word: ") else None
 
 

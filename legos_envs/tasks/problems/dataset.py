@@ -24,7 +24,8 @@ else it is the last number. Saying nothing outside of a thought is invalid; afte
 The weighted sum of three functions, from 0 to 1.1 by default:
 
 - `correct` (weight 1): 1 when the answer is the true one, else 0. See `legos_envs.scoring`: numbers exactly
-  (`$1,234.00` is 1234), words as text, formulas by value and, where it is installed, by math-verify (`pip install "legos[tasks]"`).
+  (`$1,234.00` is 1234), words as text, formulas by value and, where it is installed, by math-verify
+  (`pip install "legos[tasks]"`).
 - `format` (weight 0.1): 1 when the text marks its answer by `\boxed{}`, `####` or `Answer:`, right or wrong.
 - `length` (weight 0, so only a metric): minus the length of the text as a share of `max_chars`, from 0 to -1.
 
@@ -63,7 +64,7 @@ from legos_envs.play import Decision
 from legos_envs.scoring import RewardFunction, Rubric, Scores, answers
 from legos_envs.table import Rules, Seat, Table
 from legos_envs.tasks.problems import sources
-from legos_envs.tasks.problems.word_problems import LEVELS, word_problem
+from legos_envs.tasks.problems.word_problems import LEVELS, WordProblem, word_problem
 from legos_envs.text_env import TextEnv
 
 PROMPTS = {
@@ -127,19 +128,30 @@ def template(prompt: str | None, action_format: str) -> str:
 # --- players without a model -----------------------------------------------------------------------------------------
 
 
-def known_answer(decision: Decision) -> int | None:
-    """The answer to a generated word problem, from its index in the info; None for other problems."""
+def known(decision: Decision) -> WordProblem | None:
+    """The generated word problem of an episode, from its index in the info; None for other problems."""
     prompt = decision.messages[0]["content"]
     for level in (None, *LEVELS):
         made = word_problem(decision.info["index"], level)
         if made.question in prompt:
-            return made.answer
+            return made
     return None
+
+
+def known_answer(decision: Decision) -> int | None:
+    """The answer to a generated word problem; None for other problems."""
+    made = known(decision)
+    return None if made is None else made.answer
 
 
 def marked(answer: Any, decision: Decision) -> str:
     """An answer, marked in the way that the prompt asks for."""
     return f"\\boxed{{{answer}}}" if "\\boxed" in decision.messages[0]["content"] else f"Answer: {answer}"
+
+
+def solution(working: str, answer: Any, decision: Decision) -> str:
+    """A line of working, and the answer, marked in the way that the prompt asks for."""
+    return f"{working} = {answer}\n{marked(answer, decision)}"
 
 
 def guess(decision: Decision) -> str:
@@ -154,8 +166,9 @@ def guess(decision: Decision) -> str:
 
 
 def oracle(decision: Decision) -> str:
-    """The true answer to a generated problem."""
-    return marked(known_answer(decision), decision)
+    """The working of a generated problem and its true answer."""
+    made = known(decision)
+    return marked(None, decision) if made is None else solution(made.working, made.answer, decision)
 
 
 def unmarked(decision: Decision) -> str:

@@ -103,7 +103,7 @@ from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import answers
 from legos_envs.table import InvalidMove, Rules, Seat, Table
-from legos_envs.tasks.problems import arithmetic, proposals
+from legos_envs.tasks.problems import arithmetic, dataset, proposals
 from legos_envs.tasks.problems.ensemble_vote import camps
 from legos_envs.tasks.splits import SPLITS, part_of
 from legos_envs.text_env import TextEnv
@@ -183,8 +183,12 @@ def _asked(decision: Decision) -> str:
 
 def _expression(rng: Random, decision: Decision) -> str:
     """An expression of the env's split whose value is none of its numbers, so that no question states its answer."""
-    a, b, c = rng.sample(range(2, 40), 3)
-    text = rng.choice((f"{a} + {b}", f"{a} * {b} - {c}", f"({a} + {b}) * {c}", f"{a} / {b} + {c}", f"{c} - {a} * {b}"))
+    if rng.random() < 0.5:
+        a, b, c = rng.sample(range(2, 10), 3)
+        text = rng.choice((f"{a} + {b}", f"{a} * {b}", f"{a} - {b}"))
+    else:
+        a, b, c = rng.sample(range(2, 40), 3)
+        text = rng.choice((f"{a} * {b} - {c}", f"({a} + {b}) * {c}", f"{a} / {b} + {c}", f"{c} - {a} * {b}"))
     split, domain = decision.info.get("split", "all"), DOMAINS["in words" in _asked(decision)]
     fits = split in ("all", part_of(problem_key(_problem(decision, text), domain)))
     return text if fits and abs(arithmetic.read(text).value) not in (a, b, c) else _expression(rng, decision)
@@ -200,13 +204,13 @@ def _propose(decision: Decision, expression: str, answer: Fraction) -> str:
     return f"{thought}\nProblem: {problem}\nAnswer: {answer}"
 
 
-def _truth(decision: Decision) -> Fraction:
-    """The value of the expression that a solver is asked for; 0 where there is none."""
-    line = _asked(decision).partition("\n")[0].removeprefix("Work out: ").removeprefix("What is ")
+def _truth(decision: Decision) -> tuple[str, Fraction]:
+    """The expression that a solver is asked for and its value; 0 where there is none."""
+    line = _asked(decision).partition("\n")[0].removeprefix("Work out: ").removeprefix("What is ").removesuffix("?")
     try:
-        return arithmetic.read(line.removesuffix("?")).value
+        return line, arithmetic.read(line).value
     except arithmetic.BadExpression:
-        return Fraction(0)
+        return "0", Fraction(0)
 
 
 def _player(decision: Decision, odds: float) -> str:
@@ -216,8 +220,8 @@ def _player(decision: Decision, odds: float) -> str:
     if decision.role == "proposer":
         expression = _expression(rng, decision)
         return _propose(decision, expression, arithmetic.read(expression).value + error)
-    value = _truth(decision) + error
-    return f"\\boxed{{{value}}}" if "\\boxed" in _asked(decision) else f"I work it out.\nAnswer: {value}"
+    working, value = _truth(decision)
+    return dataset.solution(working, value + error, decision)
 
 
 def varied(decision: Decision) -> str:

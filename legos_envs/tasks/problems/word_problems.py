@@ -15,6 +15,7 @@ from numpy.random import Generator
 
 from legos_envs import arguments
 from legos_envs.table import keyed_generator
+from legos_envs.tasks.problems import arithmetic
 
 LEVELS = (0, 1, 2, 3)
 _NAMES = "Ana Ben Chloe Daniel Elif Femi Grace Hugo Ines Jamal Kofi Lena Mateo Nadia Omar Priya Rosa Sam Tara Yusuf"
@@ -24,12 +25,13 @@ FRUIT = ["apples", "pears", "plums", "oranges", "peaches", "lemons", "figs", "ma
 
 
 class WordProblem(NamedTuple):
-    """A problem in words, its answer, and where it comes from."""
+    """A problem in words, its answer, where it comes from, and its working: an expression whose value is the answer."""
 
     question: str
     answer: int
     kind: str
     level: int
+    working: str
 
 
 class Draw:
@@ -55,7 +57,7 @@ class Draw:
         return self._names.pop()
 
 
-Template = Callable[[Draw], tuple[str, int]]
+Template = Callable[[Draw], tuple[str, str]]
 KINDS: dict[str, tuple[int, Template]] = {}
 """Every kind by name: its level and its template."""
 
@@ -83,169 +85,175 @@ def word_problem(seed: int, level: int | None = None) -> WordProblem:
     names = [name for name, (of, _) in KINDS.items() if level is None or of == max(level, 1)]
     chosen = names[int(rng.integers(len(names)))]
     of_level, template = KINDS[chosen]
-    question, answer = template(Draw(rng, small=level == 0))
-    return WordProblem(question, answer, chosen, 0 if level == 0 else of_level)
+    question, working = template(Draw(rng, small=level == 0))
+    answer = arithmetic.read(working).value
+    if answer.denominator != 1:
+        raise AssertionError(f"{chosen} of seed {seed}: {working} is no whole number")
+    return WordProblem(question, int(answer), chosen, 0 if level == 0 else of_level, working)
 
 
 # --- level 1: one step -----------------------------------------------------------------------------------------------
 
 
 @kind(1)
-def gains(d: Draw) -> tuple[str, int]:
+def gains(d: Draw) -> tuple[str, str]:
     have, more, things = d.number(8, 60), d.number(5, 40), d.among(THINGS)
     one, other = d.name(), d.name()
     return (
         f"{one} has {have} {things}. {other} gives {one} {more} more. How many {things} does {one} have now?",
-        have + more,
+        f"{have} + {more}",
     )
 
 
 @kind(1)
-def loses(d: Draw) -> tuple[str, int]:
+def loses(d: Draw) -> tuple[str, str]:
     have, things, one = d.number(20, 90), d.among(THINGS), d.name()
     gone = d.number(3, have - 2)
-    return f"{one} had {have} {things} and lost {gone} of them. How many {things} are left?", have - gone
+    return f"{one} had {have} {things} and lost {gone} of them. How many {things} are left?", f"{have} - {gone}"
 
 
 @kind(1)
-def groups(d: Draw) -> tuple[str, int]:
+def groups(d: Draw) -> tuple[str, str]:
     boxes, each, fruit = d.number(3, 12), d.number(4, 15), d.among(FRUIT)
-    return f"A shop has {boxes} boxes with {each} {fruit} in each. How many {fruit} is that in all?", boxes * each
+    return (
+        f"A shop has {boxes} boxes with {each} {fruit} in each. How many {fruit} is that in all?",
+        f"{boxes} * {each}",
+    )
 
 
 @kind(1)
-def shares(d: Draw) -> tuple[str, int]:
+def shares(d: Draw) -> tuple[str, str]:
     children, each, fruit = d.number(3, 9), d.number(3, 14), d.among(FRUIT)
     return (
         f"{children * each} {fruit} are shared equally among {children} children. How many does each child get?",
-        each,
+        f"{children * each} / {children}",
     )
 
 
 @kind(1)
-def compares(d: Draw) -> tuple[str, int]:
+def compares(d: Draw) -> tuple[str, str]:
     less, more, things = d.number(5, 40), d.number(2, 30), d.among(THINGS)
     one, other = d.name(), d.name()
     text = f"{one} has {less + more} {things}. {other} has {less}. How many more {things} does {one} have than {other}?"
-    return text, more
+    return text, f"{less + more} - {less}"
 
 
 @kind(1)
-def before(d: Draw) -> tuple[str, int]:
+def before(d: Draw) -> tuple[str, str]:
     start, got, things, one = d.number(6, 50), d.number(4, 30), d.among(THINGS), d.name()
     text = f"{one} found {got} {things} and has {start + got} now. How many {things} did {one} have before?"
-    return text, start
+    return text, f"{start + got} - {got}"
 
 
 # --- level 2: two steps ----------------------------------------------------------------------------------------------
 
 
 @kind(2)
-def spends(d: Draw) -> tuple[str, int]:
+def spends(d: Draw) -> tuple[str, str]:
     pens, books, pen, book, one = d.number(2, 9), d.number(2, 6), d.number(1, 4), d.number(5, 12), d.name()
     text = (
         f"A pen costs ${pen} and a book costs ${book}. {one} buys {pens} pens and {books} books. "
         "How many dollars does that cost?"
     )
-    return text, pens * pen + books * book
+    return text, f"{pens} * {pen} + {books} * {book}"
 
 
 @kind(2)
-def change(d: Draw) -> tuple[str, int]:
+def change(d: Draw) -> tuple[str, str]:
     count, price, one = d.number(2, 7), d.number(2, 9), d.name()
     paid = -(-(count * price + d.number(1, 9)) // 10) * 10
     text = (
         f"{one} buys {count} tickets at ${price} each and pays with ${paid}. How many dollars of change does {one} get?"
     )
-    return text, paid - count * price
+    return text, f"{paid} - {count} * {price}"
 
 
 @kind(2)
-def packs(d: Draw) -> tuple[str, int]:
+def packs(d: Draw) -> tuple[str, str]:
     size, full, rest = d.number(4, 12), d.number(3, 9), d.number(1, 3)
     total = size * full + rest
     text = f"{total} eggs are packed into cartons of {size} eggs each. How many cartons are needed for all the eggs?"
-    return text, full + 1
+    return text, f"({total} - {rest}) / {size} + 1"
 
 
 @kind(2)
-def times_as_many(d: Draw) -> tuple[str, int]:
+def times_as_many(d: Draw) -> tuple[str, str]:
     few, times, things = d.number(4, 20), d.number(2, 6), d.among(THINGS)
     one, other = d.name(), d.name()
     text = f"{one} has {few} {things}. {other} has {times} times as many. How many {things} do they have together?"
-    return text, few + few * times
+    return text, f"{few} + {few} * {times}"
 
 
 @kind(2)
-def bus(d: Draw) -> tuple[str, int]:
+def bus(d: Draw) -> tuple[str, str]:
     start, on = d.number(12, 40), d.number(3, 20)
     off = d.number(2, start - 2)
     text = (
         f"A bus leaves with {start} passengers. At the first stop {off} get off and {on} get on. "
         "How many passengers are on the bus now?"
     )
-    return text, start - off + on
+    return text, f"{start} - {off} + {on}"
 
 
 @kind(2)
-def reading(d: Draw) -> tuple[str, int]:
+def reading(d: Draw) -> tuple[str, str]:
     pages, days, one = d.number(8, 25), d.number(3, 9), d.name()
     left = d.number(5, 60)
     text = (
         f"A book has {pages * days + left} pages. {one} reads {pages} pages a day for {days} days. "
         "How many pages are left to read?"
     )
-    return text, left
+    return text, f"{pages * days + left} - {pages} * {days}"
 
 
 @kind(2)
-def fence(d: Draw) -> tuple[str, int]:
+def fence(d: Draw) -> tuple[str, str]:
     long, wide = d.number(8, 30), d.number(3, 7)
     text = (
         f"A garden is a rectangle, {long} meters long and {wide} meters wide. "
         "How many meters of fence are needed to go around it?"
     )
-    return text, 2 * (long + wide)
+    return text, f"2 * ({long} + {wide})"
 
 
 # --- level 3: three steps or more ------------------------------------------------------------------------------------
 
 
 @kind(3)
-def wages(d: Draw) -> tuple[str, int]:
+def wages(d: Draw) -> tuple[str, str]:
     rate, hours, extra, one = d.number(10, 20), d.number(20, 40), d.number(2, 8), d.name()
     spent = d.number(20, 90)
     text = (
         f"{one} earns ${rate} an hour, and twice as much for each hour of overtime. This week {one} worked {hours} "
         f"normal hours and {extra} hours of overtime, and spent ${spent}. How many dollars are left?"
     )
-    return text, rate * hours + 2 * rate * extra - spent
+    return text, f"{rate} * {hours} + 2 * {rate} * {extra} - {spent}"
 
 
 @kind(3)
-def discount(d: Draw) -> tuple[str, int]:
+def discount(d: Draw) -> tuple[str, str]:
     percent, price, count = 10 * d.number(1, 5), 10 * d.number(2, 9), d.number(2, 5)
     one = d.name()
     text = (
         f"A jacket costs ${price}. Today everything is {percent} percent cheaper. "
         f"How many dollars does {one} pay for {count} jackets today?"
     )
-    return text, count * price * (100 - percent) // 100
+    return text, f"{count} * {price} * (100 - {percent}) / 100"
 
 
 @kind(3)
-def ages(d: Draw) -> tuple[str, int]:
+def ages(d: Draw) -> tuple[str, str]:
     age, times, years = d.number(5, 14), d.number(2, 4), d.number(3, 15)
     one, other = d.name(), d.name()
     text = (
         f"{one} is {age} years old. {other} is {times} times as old as {one}. "
         f"What will be the sum of their ages in {years} years?"
     )
-    return text, age + age * times + 2 * years
+    return text, f"{age} + {age} * {times} + 2 * {years}"
 
 
 @kind(3)
-def average(d: Draw) -> tuple[str, int]:
+def average(d: Draw) -> tuple[str, str]:
     mean, one = d.number(10, 30), d.name()
     first, second = mean - d.number(1, 8), mean + d.number(1, 8)
     answer = mean + d.number(-8, 2)
@@ -254,11 +262,11 @@ def average(d: Draw) -> tuple[str, int]:
         f"{one} scored {first}, {second} and {third} points in three games. How many points must {one} score in the "
         f"fourth game so that the average of the four games is {mean}?"
     )
-    return text, answer
+    return text, f"4 * {mean} - {first} - {second} - {third}"
 
 
 @kind(3)
-def tank(d: Draw) -> tuple[str, int]:
+def tank(d: Draw) -> tuple[str, str]:
     out = d.number(2, 8)
     gain, minutes, start = d.number(2, 9), d.number(5, 20), d.number(10, 50)
     text = (
@@ -266,25 +274,25 @@ def tank(d: Draw) -> tuple[str, int]:
         f"A tap lets in {out + gain} liters a minute, and a leak lets out {out} liters a minute. "
         "After how many minutes is the tank full?"
     )
-    return text, minutes
+    return text, f"({start + gain * minutes} - {start}) / ({out + gain} - {out})"
 
 
 @kind(3)
-def half_away(d: Draw) -> tuple[str, int]:
+def half_away(d: Draw) -> tuple[str, str]:
     left, given, fruit, one = d.number(4, 20), d.number(2, 12), d.among(FRUIT), d.name()
     bought, start = d.number(3, 15), 2 * (left + given)
     text = (
         f"{one} picks {start} {fruit}, sells half of them, gives {given} of the rest to friends and then picks "
         f"{bought} more. How many {fruit} does {one} have now?"
     )
-    return text, left + bought
+    return text, f"{start} / 2 - {given} + {bought}"
 
 
 @kind(3)
-def legs(d: Draw) -> tuple[str, int]:
+def legs(d: Draw) -> tuple[str, str]:
     hens, cows, one = d.number(3, 20), d.number(2, 15), d.name()
     text = (
         f"{one} has hens and cows: {hens + cows} animals with {2 * hens + 4 * cows} legs in all. "
         f"How many cows does {one} have?"
     )
-    return text, cows
+    return text, f"({2 * hens + 4 * cows} - 2 * {hens + cows}) / 2"
