@@ -39,9 +39,9 @@ class PreparedAdapter:
     digest: str
 
 
-Ranks = tuple[tuple[int, int], ...]
+Ranks = tuple[tuple[str, int], ...]
 Joint = tuple[np.ndarray, np.ndarray, Ranks]
-"""Several slots side by side: A (in, R), B (R, out), and which slots they are with how many of the R ranks each."""
+"""Several adapters side by side: A (in, R), B (R, out), and their digests with how many of the R ranks each."""
 
 
 @dataclass(slots=True, eq=False)
@@ -96,7 +96,7 @@ class _LayerSlots:
     weights: dict[int, tuple[mx.array, mx.array]] = field(default_factory=dict)
     stack: tuple[mx.array, mx.array] | None = None
     views: dict[int, tuple[Any, np.ndarray, np.ndarray]] = field(default_factory=dict)
-    joint: tuple[frozenset[int], Joint | None] | None = None
+    joint: tuple[frozenset[str], Joint | None] | None = None
 
     def host(self, slot: int) -> tuple[np.ndarray, np.ndarray] | None:
         """A slot's A (in, r) and B (r, out) as float32 numpy arrays over the same memory; None when it has none."""
@@ -109,15 +109,18 @@ class _LayerSlots:
             view = self.views[slot] = (pair, a, b)
         return view[1:]
 
-    def joined(self, chosen: frozenset[int]) -> Joint | None:
-        """The weights of several slots, and maybe of more than were asked for; None when they have none here."""
-        if self.joint is None or not chosen <= self.joint[0]:
-            pairs = {slot: pair for slot in sorted(chosen) if (pair := self.host(slot)) is not None}
+    def joined(self, slot_of: Mapping[str, int]) -> Joint | None:
+        """The weights of several adapters, and maybe of more than were asked for; None when they have none here.
+
+        They stand in the order of their digests: places decide last bits, and slots depend on what was published when.
+        """
+        if self.joint is None or not slot_of.keys() <= self.joint[0]:
+            pairs = {digest: pair for digest in sorted(slot_of) if (pair := self.host(slot_of[digest])) is not None}
             joint = None
             if pairs:
                 a, b = (np.concatenate([pair[i] for pair in pairs.values()], axis=1 - i) for i in (0, 1))
-                joint = (a, b, tuple((slot, pair[0].shape[1]) for slot, pair in pairs.items()))
-            self.joint = (chosen, joint)
+                joint = (a, b, tuple((digest, pair[0].shape[1]) for digest, pair in pairs.items()))
+            self.joint = (frozenset(slot_of), joint)
         return self.joint[1]
 
     def stacked(self) -> tuple[mx.array, mx.array]:
@@ -257,6 +260,11 @@ class AdapterBank:
         for layer in self._layers.values():
             layer.slots.weights.pop(adapter.slot, None)
         self._changed(adapter.slot)
+
+    def drop_caches(self) -> None:
+        """Forgets which adapters were used together."""
+        for layer in self._layers.values():
+            layer.slots.joint = None
 
     def _changed(self, slot: int) -> None:
         while self._selection.capacity <= slot:

@@ -390,6 +390,7 @@ class Engine:
         if self.busy:
             raise InferenceError("drop_caches needs an idle engine: run step() until busy is False, or abort first")
         self._runner.drop_caches()
+        self._bank.drop_caches()
         self._kv.reset()
 
     def close(self) -> None:

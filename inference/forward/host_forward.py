@@ -130,20 +130,20 @@ class _Users:
         groups: slots and the rows that use them, split to fit a level 2 cache in prompts; slot 0, the base model, needs
             nothing.
         slots: the slot of each row (n * Q, 1).
-        distinct: all slots that occur.
+        slot_of: a slot for each digest that occurs; equal adapters count as one.
     """
 
     def __init__(self, adapters: Sequence[AdapterVersion], queries: int) -> None:
-        slots = [adapter.slot for adapter in adapters]
-        self.distinct = frozenset(slots)
+        self.slot_of: dict[str, int] = {}
+        slots = [self.slot_of.setdefault(adapter.digest, adapter.slot) for adapter in adapters]
         self.groups: list[tuple[int, Any]] = []
         self._others: dict[Ranks, npt.NDArray[np.bool_]] = {}
-        if self.distinct == {0}:
+        if not any(slots):
             return
         flat = np.repeat(np.array(slots), queries)
         self.slots = flat[:, None]
-        if len(self.distinct) > 1 and queries < _LONG:
-            self.groups = [(slot, np.flatnonzero(flat == slot)) for slot in sorted(self.distinct) if slot]
+        if len(self.slot_of) > 1 and queries < _LONG:
+            self.groups = [(slot, np.flatnonzero(flat == slot)) for slot in self.slot_of.values() if slot]
             return
         row = 0
         for slot, run in itertools.groupby(slots):
@@ -156,7 +156,7 @@ class _Users:
         """Which of the ranks are not those of a row's own slot, (n * Q, R)."""
         mask = self._others.get(ranks)
         if mask is None:
-            owners = np.repeat([slot for slot, _ in ranks], [rank for _, rank in ranks])
+            owners = np.repeat([self.slot_of.get(digest, -1) for digest, _ in ranks], [rank for _, rank in ranks])
             mask = self._others[ranks] = owners != self.slots
         return mask
 
@@ -352,8 +352,8 @@ class _Linear:
     def _adapt(self, x: FloatArray, y: FloatArray, users: _Users) -> None:
         """Add each row's low-rank term to y."""
         assert self._slots is not None
-        if len(users.distinct) > 1 and len(x) <= _FEW_ROWS * 4:
-            joint = self._slots.joined(users.distinct)
+        if len(users.slot_of) > 1 and len(x) <= _FEW_ROWS * 4:
+            joint = self._slots.joined(users.slot_of)
             if joint is None:
                 return
             a, b, ranks = joint

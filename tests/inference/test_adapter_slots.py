@@ -57,6 +57,28 @@ def test_an_adapter_gives_the_logprobs_of_mlx_lms_lora_layers(
         assert np.abs(base - expected).max() > 0.5  # large enough that a mixture would show
 
 
+def test_what_was_published_when_does_not_change_a_bit(
+    random_model: tuple[Any, Any], make_adapter: MakeAdapter
+) -> None:
+    """Slots, adapters of other requests and what ran together before: after `drop_caches` nothing of it shows."""
+    weights = {name: make_adapter(seed) for name, seed in (("a", 1), ("b", 2), ("c", 3))}
+    requests = [one for name in ("a", "b", "same as b", None) for one in work(name)]
+
+    def logprobs(*published: str, before: tuple[str, ...] = ()) -> list[list[float]]:
+        with Engine(*random_model) as engine:
+            for version, name in enumerate(published):
+                engine.publish(name, weights[name.removeprefix("same as ")], scale=2.0, version=version)
+            if before:
+                engine.generate([one for name in before for one in work(name)])
+            engine.drop_caches()
+            return [completion.logprobs for completion in engine.generate(requests)]
+
+    expected = logprobs("a", "b", "same as b")
+    assert logprobs("same as b", "b", "a") == expected
+    assert logprobs("b", "c", "c", "a", "same as b", "b") == expected
+    assert logprobs("a", "b", "same as b", "c", before=("c", "b", "a")) == expected
+
+
 def test_running_requests_keep_their_version_and_new_ones_get_the_new(
     engine: Engine, make_adapter: MakeAdapter
 ) -> None:
