@@ -190,30 +190,20 @@ class AdapterBank:
         )
         return PreparedAdapter(pairs, adapter_digest(weights, scale))
 
-    def stage(self, name: str, prepared: PreparedAdapter, *, version: int) -> AdapterVersion:
-        """Put the weights in a free slot, where nobody finds them until `switch`; `discard` gives the slot back."""
+    def install(self, name: str, prepared: PreparedAdapter, *, version: int) -> AdapterVersion:
+        """Put the weights in a free slot, make them the current version of the name, and return that version."""
         pairs = prepared.pairs
         slot = next(i for i in range(1, len(self._used) + 1) if i not in self._used)
-        rank = max(a.shape[1] for a, _ in pairs.values())
-        adapter = AdapterVersion(name, version, prepared.digest, slot, rank, current=False)
+        adapter = AdapterVersion(name, version, prepared.digest, slot, rank=max(a.shape[1] for a, _ in pairs.values()))
         for path, pair in pairs.items():
             self._layers[path].slots.weights[slot] = pair
         self._changed(slot)
         self._used[slot] = adapter
-        return adapter
-
-    def switch(self, adapter: AdapterVersion) -> None:
-        """Make a staged version the current one of its name."""
-        assert adapter.name is not None
-        old = self._current.get(adapter.name)
-        adapter.current = True
-        self._current[adapter.name] = adapter
+        old = self._current.get(name)
+        self._current[name] = adapter
         if old is not None:
             self._retire(old)
-
-    def discard(self, adapter: AdapterVersion) -> None:
-        """Give up a staged version."""
-        self._free(adapter)
+        return adapter
 
     def unpublish(self, name: str) -> None:
         """Take a name away; requests that run under it finish. KeyError when there is no such name."""

@@ -211,10 +211,11 @@ class Pool(Client):
         """Take away every adapter whose name begins so, at every endpoint that answers; where that fails they stay."""
 
         async def empty(client: Client) -> None:
-            with contextlib.suppress(InferenceError):
+            with contextlib.suppress(ServerUnavailable, BadAnswer):
                 for name in (await client.info()).adapters:
                     if name.startswith(prefix):
-                        await client.unpublish(name)
+                        with contextlib.suppress(RequestRefused):
+                            await client.unpublish(name)
 
         for name in [name for name, _ in self._published.items() if name.startswith(prefix)]:
             self._published.drop(name)

@@ -28,12 +28,12 @@ from inference.engine import scoring
 from inference.engine.checks import Checks
 from inference.engine.drawing import draw_all
 from inference.engine.model_runner import Logits, ModelRunner
+from inference.engine.probe import Probe
 from inference.engine.scheduler import Finished, Outcome, Row, Scheduler
 from inference.engine.version_ledger import VersionLedger
 from inference.forward import capacity_for
 from inference.thoughts import markers_of
 from inference.types import (
-    AdapterError,
     AdapterInfo,
     Completion,
     ContextOverflow,
@@ -120,7 +120,7 @@ class Engine:
         )
         thoughts = markers_of(tokenizer)
         self._checks = Checks(self.vocab_size, self.context, self.eos_ids, tokenizer is not None, thoughts)
-        self._ledger = VersionLedger()
+        self._ledger, self._probe = VersionLedger(), Probe(model)
         self._streams: dict[int, int] = {}  # how many tokens of a request have been reported
         self._deltas: list[Delta] = []
         self._tickets: dict[int, _Ticket] = {}
@@ -251,11 +251,13 @@ class Engine:
     # Adapters
 
     def prepare(self, weights: Mapping[str, mx.array], *, scale: float) -> PreparedAdapter:
-        """Check LoRA weights and compute their digest ahead of `publish`, which then holds the engine only briefly.
+        """Check and try out LoRA weights ahead of `publish`, which then holds the engine only briefly.
 
         Any thread may call it while the engine runs. Raises AdapterError as `publish` does.
         """
-        return self._bank.prepare(weights, scale=scale)
+        prepared = self._bank.prepare(weights, scale=scale)
+        self._probe(prepared, self.vocab_size)
+        return prepared
 
     def publish(
         self,
@@ -299,13 +301,7 @@ class Engine:
             if before is not None and (before.version, before.digest) == (version, prepared.digest):
                 return prepared.digest
         old = None if before is None else self._bank.find(name)
-        new = self._bank.stage(name, prepared, version=version)
-        try:
-            self._probe(new)
-        except BaseException:
-            self._bank.discard(new)
-            raise
-        self._bank.switch(new)
+        new = self._bank.install(name, prepared, version=version)
         self._ledger.put(name, version, prepared.digest)
         if old is None:
             return new.digest
@@ -321,15 +317,6 @@ class Engine:
                 ticket.adapter = new
             self._bank.release(old, len(tickets))
         return new.digest
-
-    def _probe(self, adapter: AdapterVersion) -> None:
-        """One forward pass: weights may be finite, and their products not."""
-        ids = np.random.default_rng(0).integers(0, min(self.vocab_size, 1000), 8).tolist()
-        if not np.isfinite(scoring.next_logits(self._runner, [tuple(ids)], adapter, 1)).all():
-            raise AdapterError(
-                "the model's logits are not finite with this adapter (its weights are, but products of them overflow); "
-                "the adapter is not published"
-            )
 
     def unpublish(self, name: str, *, for_good: bool = True) -> None:
         """Take an adapter away; requests that run under it finish. ValueError when there is no such name.
@@ -400,7 +387,7 @@ class Engine:
         self._closed = True
         self._kv.reset()
         self._runner.drop_caches()
-        del self._runner, self._bank, self._kv, self.model
+        del self._runner, self._bank, self._kv, self._probe, self.model
         mx.synchronize()
         if threading.current_thread() is not threading.main_thread():
             # Streams belong to threads; one that outlives its thread aborts the process at exit on Linux.

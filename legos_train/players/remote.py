@@ -16,7 +16,7 @@ from inference import Completion, Pool, Request, UnknownAdapter, check_compatibl
 from legos_train.players.background import Background
 
 WAIT = 0.05  # seconds that a step waits for the first answer
-PATIENCE = 60.0  # seconds that all servers may be away
+PATIENCE = 180.0  # seconds that all servers may be away; to load a large model takes one or two minutes
 CLEARING = 5.0  # seconds that taking adapters away may take at the beginning and at the end
 _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -58,7 +58,9 @@ class RemoteEngine:
         key = os.environ.get(key_env)
 
         async def connect() -> Pool:
-            return Pool([HttpClient(url, key) for url in self.urls], retry=retry.Retry(budget=PATIENCE))
+            return Pool(
+                [HttpClient(url, key) for url in self.urls], retry=retry.Retry(attempts=10_000, budget=PATIENCE)
+            )
 
         self.client = self.background.call(connect())
         self._count = self._publications = 0

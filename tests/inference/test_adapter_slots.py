@@ -16,6 +16,7 @@ from test_engine import PROMPTS, close, forward_logprobs
 
 from inference import AdapterError, Completion, Engine, Request, clone_structure
 from inference.adapters import check_adapter
+from inference.engine import model_runner
 from inference.engine.version_ledger import VersionLedger
 from inference.types import VersionConflict
 
@@ -229,7 +230,7 @@ def test_finite_weights_that_overflow_fail_their_own_requests_only(
     random_model: tuple[Any, Any], make_adapter: MakeAdapter
 ) -> None:
     with Engine(*random_model, max_rows=2) as engine:
-        engine._probe = lambda adapter: None  # type: ignore[method-assign] - as if only other prompts overflowed
+        engine._probe = lambda *given: None  # type: ignore[assignment] - as if only other prompts overflowed
         huge = {name: w * 1e30 for name, w in make_adapter(1).items()}
         engine.publish("huge", huge, scale=1.0, version=1)
         expected = engine.generate(work(None))
@@ -248,7 +249,7 @@ def test_finite_weights_that_overflow_fail_their_own_requests_only(
 def test_a_slot_is_clean_after_a_tenant_that_overflowed(
     engine: Engine, make_adapter: MakeAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_probe", lambda adapter: None)
+    monkeypatch.setattr(engine, "_probe", lambda *given: None)
     engine.publish("huge", {name: w * 1e30 for name, w in make_adapter(1).items()}, scale=1.0, version=1)
     pair = [query(PROMPTS[3], 4, stop_ids=frozenset()), query(PROMPTS[1], 4, stop_ids=frozenset())]
     expected = engine.generate(pair)
@@ -259,14 +260,16 @@ def test_a_slot_is_clean_after_a_tenant_that_overflowed(
 
 
 def test_slots_are_given_back_and_more_are_made_when_all_are_in_use(
-    random_model: tuple[Any, Any], make_adapter: MakeAdapter
+    random_model: tuple[Any, Any], make_adapter: MakeAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(model_runner, "DIGESTS", 3)
     with Engine(*random_model, adapter_slots=2) as engine:
         pinned = []
         for version in range(1, 7):
             engine.publish("a", make_adapter(version), scale=1.0, version=version)
             pinned.append(engine.submit(work("a", 4)[0]))
             engine.step()
+        assert len(engine._runner._recent) == 3
         assert len(engine._bank._used) == 4  # base, and versions 4 to 6: the first three completions have ended
         found = {}
         while engine.busy:

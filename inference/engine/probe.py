@@ -1,0 +1,51 @@
+"""Adapters are tried out before they are served: weights may be finite, and products of them not."""
+
+from __future__ import annotations
+
+import threading
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+from mlx_lm.models.cache import make_prompt_cache
+
+from inference import loading
+from inference.adapters import AdapterBank, PreparedAdapter
+from inference.types import AdapterError
+
+TOKENS = 8
+
+
+class Probe:
+    """A second module tree over the model's arrays, so that a forward pass with an adapter may be made in any thread.
+
+    Args:
+        model: the base model.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = loading.clone_structure(model)
+        self._bank = AdapterBank(self._model, slots=1)
+        self._lock = threading.Lock()
+
+    def __call__(self, prepared: PreparedAdapter, vocab: int) -> None:
+        """One forward pass. AdapterError when a logit is not finite.
+
+        Args:
+            prepared: the adapter.
+            vocab: how many tokens there are.
+        """
+        ids = np.random.default_rng(0).integers(0, min(vocab, 1000), (1, TOKENS), dtype=np.int32)
+        with self._lock:
+            adapter = self._bank.install("probe", prepared, version=0)
+            try:
+                self._bank.select([adapter], TOKENS)
+                logits = self._model(mx.array(ids), cache=make_prompt_cache(self._model)).astype(mx.float32)
+                mx.eval(logits)
+            finally:
+                self._bank.unpublish("probe")
+        if not np.isfinite(np.asarray(logits)).all():
+            raise AdapterError(
+                "the model's logits are not finite with this adapter (its weights are, but products of them overflow); "
+                "the adapter is not published"
+            )
