@@ -15,7 +15,6 @@ from inference.adapters import AdapterBank
 from inference.engine.prefix_cache import MIN_PREFIX, PrefixCache, clusters
 from inference.forward import Logits, choose_forward
 
-
 DIGESTS = 64
 """Of so many adapter versions the last prompt is remembered."""
 
