@@ -138,7 +138,7 @@ def _other_value(value: Any, draw: random.Random, others: list[Shape]) -> Any:
 
 
 def _places_of(others: list[Shape]) -> list[list[Any]]:
-    return [[container[key] for container, key in _places(one.value)] for one in others if one.value]
+    return [[container[key] for container, key in _places(one.value)] for one in others if one.value] or [list(HOSTILE)]
 
 
 def _other_head(shape: Shape, draw: random.Random) -> Shape:

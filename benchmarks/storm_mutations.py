@@ -58,8 +58,13 @@ def mutations(model: str, adapter: bytes, count: int, seed: int, say: Callable[[
             await asyncio.gather(*(client(numbers) for _ in range(clients)))
 
         def said() -> Any:
-            reply = live.ask("POST", "/v1/completions", GOOD)
-            return reply.json()["choices"][0]["text"] if reply.status == 200 else reply
+            while True:
+                reply = live.ask("POST", "/v1/completions", GOOD)
+                if reply.status != 200:
+                    return reply
+                choice = reply.json()["choices"][0]
+                if choice["finish_reason"] != "abort":  # by a /pause of another client, whose default that is
+                    return choice["text"]
 
         try:
             before = said()

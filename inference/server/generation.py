@@ -6,6 +6,7 @@ import asyncio
 import codecs
 import itertools
 import json
+import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -24,6 +25,8 @@ from inference.server.protocol import (
 )
 from inference.text import Conversations, Renderer, TextEncoder, TextStream, TokenBytes
 from inference.types import Completion, ContextOverflow, Delta, Request
+
+logger = logging.getLogger(__name__)
 
 Tops = list[list[tuple[int, float]]]
 
@@ -391,6 +394,9 @@ async def events(
             yield _data({**head, "choices": [], "usage": generator.usage(choices)})
         generator.metrics.request_seconds.observe(time.perf_counter() - start)
         yield b"data: [DONE]\n\n"
+    except Exception:  # the status has been sent: this is the only way to say it
+        logger.exception("a stream failed")
+        yield _data({"error": {"message": "internal error; see the server's log", "type": "server_error", "code": 500}})
     finally:
         for task in tasks:
             task.cancel()

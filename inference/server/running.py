@@ -1,13 +1,15 @@
 """Running the application under uvicorn, and ending it.
 
-uvicorn limits neither the time nor the size of a request's head; `_Protocol` does. On SIGTERM the server answers new
-requests with 503 while running ones finish, and only then closes: uvicorn alone would refuse connections at once.
+uvicorn limits neither the time nor the size of a request's head, nor open connections; `_Protocol` does. On SIGTERM
+the server answers new requests with 503 while running ones finish, and only then closes: uvicorn alone would refuse
+connections at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import signal
 import socket
 import threading
@@ -25,17 +27,42 @@ from inference.server.protocol import error_body
 MAX_HEAD = 32 << 10  # bytes that may wait for the end of a head; the guard accepts less
 
 
+def _most_connections() -> int:
+    """As many as there are file descriptors for, but for those that the server itself needs."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 8192 if soft == resource.RLIM_INFINITY else min(8192, max(32, soft - 128))
+
+
 class _Protocol(H11Protocol):
-    """Closes connections that send no request, and answers what is not HTTP with an error object."""
+    """Closes connections that send no request, and answers what is not HTTP with an error object.
+
+    A connection too many takes the place of the one that has been silent for longest; where all of them have a request
+    that runs, it is the one that is closed.
+    """
 
     head_seconds = 10.0
+    most = _most_connections()
     _late: asyncio.TimerHandle | None = None
+    _heard = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._heard = time.monotonic()
         self._expect_head()
+        if len(self.connections) > self.most:
+            silent = [one for one in self.connections if isinstance(one, _Protocol) and one is not self and one._silent]
+            min(silent, key=lambda one: one._heard, default=self)._make_way()
+
+    @property
+    def _silent(self) -> bool:
+        """No request of this connection runs or has begun to arrive in full."""
+        return not self.transport.is_closing() and self.conn.their_state is h11.IDLE
+
+    def _make_way(self) -> None:
+        self._refuse(503, "too many connections; try again later")
 
     def data_received(self, data: bytes) -> None:
+        self._heard = time.monotonic()
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._stop_waiting()

@@ -16,6 +16,7 @@ from benchmarks.storm_processes import Served
 from benchmarks.wire import Connection, Live, Reply, post
 from inference import ModelNotFound, loading
 from inference.server import Settings
+from inference.server import running as running_module
 from legos_train.cli.main import main
 
 BODY = {"prompt": "the player says", "temperature": 0, "ignore_eos": True, "return_token_ids": True}
@@ -122,6 +123,32 @@ def test_a_full_queue_says_when_to_come_again(serve: Callable[..., Live], pool: 
     assert ask(live, 3, n=4).status == 200
     never = ask(live, 3, n=5)  # no waiting would help
     assert never.status == 400 and "retry-after" not in never.headers
+
+
+def test_connections_too_many_take_the_place_of_silent_ones(
+    serve: Callable[..., Live], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running_module._Protocol, "most", 20)
+    live = serve()
+    first = Connection(live.port)
+    running = started(live, pool, tokens=300)
+    half = Connection(live.port).send(b"GET /health HT")
+    idle = []
+    for _ in range(60):
+        idle.append(Connection(live.port))
+        if len(idle) % 10 == 0:
+            assert live.ask("GET", "/health").status == 200
+    assert live.holds()["tasks"] < 60 and len(live.uvicorn.server_state.connections) <= 21
+    assert first.status() == half.status() == 503
+    assert len(ids(running.result(20))) == 300  # it was older than all of them, but not silent
+    with Hold(live):
+        busy = [Connection(live.port, 20.0).send(post("/v1/completions", BODY | {"max_tokens": 2})) for _ in range(20)]
+        live.until(lambda: live.core.engine.running == 20)
+        assert live.ask("GET", "/health").status == 503  # all have something to do: the new one is sent away
+    assert {one.status() for one in busy} == {200}
+    assert live.ask("GET", "/health").status == 200
+    for one in idle:
+        one.close()
 
 
 # --- pausing ---------------------------------------------------------------------------------------------------------

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import socket
 import struct
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.mutations import Shape, mutate
 from legos_train.cli.main import main
 from legos_train.observe.viewer import LOG, serve
 from legos_train.observe.viewer.log import LogError
+from legos_train.observe.viewer.watch import _Server
 from legos_train.run.live_viewer import LiveViewer
 from tests.view.made import append, serving, some_lines, write_log
 
@@ -90,6 +95,60 @@ def test_a_browser_that_goes_away_is_no_news(
                 browser.sendall(b"GET / HT")
         assert ask(port, "/")[0] == 200
     assert capfd.readouterr().err == ""
+
+
+def test_connections_that_say_nothing_keep_nobody_out(tmp_path: Path, lines: list[dict[str, Any]]) -> None:
+    """Each is a thread: their number is bounded, and the one that was silent for longest makes way."""
+    with serving(write_log(tmp_path, lines[:1])) as port:
+        before = threading.active_count()
+        page = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(150)]
+        for one in silent[::2]:
+            one.sendall(b"GET / HTTP/1.1\r\nX-A: ")
+        for _ in range(3):
+            page.request("GET", "/lines?generation=0&seen=1")
+            assert page.getresponse().read()
+            silent.append(socket.create_connection(("127.0.0.1", port)))
+        assert ask(port, "/")[0] == 200
+        assert threading.active_count() - before <= _Server.most + 2
+        for one in silent:
+            one.close()
+        page.close()
+
+
+def test_no_request_hides_in_another(tmp_path: Path, lines: list[dict[str, Any]]) -> None:
+    hidden = b"GET /lines?generation=0&seen=0 HTTP/1.1\r\nHost: localhost:%d\r\n\r\n"
+    with serving(write_log(tmp_path, lines[:1])) as port:
+        for field in (b"Content-Length: 200", b"Content-Length: 0\r\nContent-Length: 9", b"Transfer-Encoding: chunked"):
+            with socket.create_connection(("127.0.0.1", port), 10) as client:
+                head = b"GET / HTTP/1.1\r\nHost: localhost:%d\r\n%s\r\n\r\n" % (port, field)
+                client.sendall(head + hidden % port)
+                answer = b""
+                with suppress(ConnectionResetError):
+                    while part := client.recv(1 << 16):
+                        answer += part
+            assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1 ") == 1 and b"rows" not in answer
+
+
+def test_mutated_requests_are_answered(tmp_path: Path, lines: list[dict[str, Any]]) -> None:
+    """As the model server: no 5xx but 501 for a method it does not have, and it answers the next one."""
+    shapes = [Shape("GET", path) for path in ("/", "/lines?generation=0&seen=0")]
+    with serving(write_log(tmp_path, lines[:1])) as port:
+        seen = set()
+        for number in range(150):
+            draw = random.Random(number)
+            data = mutate(draw.choice(shapes), draw, shapes).replace(b"127.0.0.1", b"127.0.0.1:%d" % port, 1)
+            with socket.create_connection(("127.0.0.1", port), 10) as client, suppress(ConnectionResetError):
+                client.sendall(data.replace(b"Content-Length: 0\r\n", b"", 1))
+                client.shutdown(socket.SHUT_WR)
+                answer = b"".join(iter(lambda: client.recv(1 << 16), b""))
+                seen.add(answer.split()[1] if answer.startswith(b"HTTP/1.1 ") else b"")
+        assert (
+            {b"200", b"400", b"404", b"421"}
+            <= seen
+            <= {b"", b"100", b"200", b"400", b"404", b"414", b"421", b"431", b"501", b"505"}
+        )
+        assert ask(port, "/")[0] == 200
 
 
 def test_a_port_that_is_taken_ends_no_run(

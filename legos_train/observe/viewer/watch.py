@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -76,9 +78,14 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
+        self.server.heard(self.connection)
         if (self.headers.get("Host") or "").lower() not in self.server.hosts:
             # another site's name that was pointed at this machine: it must not read the log
             self._send(HTTPStatus.MISDIRECTED_REQUEST, "this server answers to its own address only\n", "text/plain")
+            return
+        if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # else the body would be read as the next request
+            self._send(HTTPStatus.BAD_REQUEST, "requests have no body here\n", "text/plain")
             return
         url = urlsplit(self.path)
         try:
@@ -123,14 +130,41 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Server(ThreadingHTTPServer):
+    """A thread for each connection; one too many takes the place of the one that has been silent for longest."""
+
     daemon_threads = True
+    request_queue_size = 128  # with 5, as it comes, a few silent connections make others wait for seconds
+    most = 64
 
     def __init__(self, feed: Feed, port: int):
         super().__init__((LOOPBACK, port), _Handler)
         self.feed = feed
+        self._open: dict[socket.socket, None] = {}
+        self._changes = threading.Lock()
         self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
         if self.server_port == 80:
             self.hosts |= {LOOPBACK, "localhost"}
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._changes:
+            if len(self._open) >= self.most:
+                silent = next(iter(self._open))
+                del self._open[silent]
+                with suppress(OSError):  # it has just closed by itself
+                    silent.shutdown(socket.SHUT_RDWR)
+            self._open[request] = None
+        super().process_request(request, client_address)
+
+    def heard(self, request: socket.socket) -> None:
+        """A connection has asked for something."""
+        with self._changes:
+            if request in self._open:
+                self._open[request] = self._open.pop(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._changes:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away in the middle is no news; anything else is."""
