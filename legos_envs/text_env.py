@@ -64,6 +64,9 @@ class TextEnv(AECEnv[str, dict, str]):
     scripted_players: ClassVar[Mapping[str, Callable[[Any], str]]] = {}
     """Players without a model, as functions of a `Decision`, for any seat they know the role of. The one called
     `random` is what the policy `random`, `check_env` and the golden transcripts play with."""
+    slow_steps: ClassVar[bool] = False
+    """Whether steps compare formulas or run programs, and may take a second: whoever plays many episodes at once may
+    step such an env in a thread."""
     max_action_chars: ClassVar[int] = 65536
     seats: Mapping[str, Seat]
 

@@ -20,7 +20,9 @@ from legos_envs.scoring import algebra, formula_workers
 LIMIT = 0.5
 """Seconds of processor time for one comparison. Honest ones take 0.01 to 0.1."""
 LEAST = 0.12
-"""The same where there are many, or while many are late: a policy may learn to write what keeps math-verify busy."""
+"""The same where many answers share an episode's time."""
+FLOODED = 0.05
+"""The same while many are late: a policy may learn to write what keeps math-verify busy. Most honest ones take less."""
 EPISODE = 1.5
 """Seconds of processor time that the comparisons of one episode may take together."""
 LOADING = 0.5
@@ -69,7 +71,7 @@ def same(given: str, truth: str, budget: Budget, *, known: bool = True) -> bool:
     found = _memory.verdict(given, truth)
     if found is not None:
         return found
-    limit = min(LEAST if _memory.flooded else budget.limit, budget.left)
+    limit = min(FLOODED if _memory.flooded else budget.limit, budget.left)
     try:
         verdict, used = formula_workers.WORKERS.ask(given, truth, limit, LOADING)
     except TimeoutError:  # says nothing about these formulas

@@ -1,7 +1,8 @@
 """Rollouts: hundreds of episodes at once, every model action with the tokens it was sampled as.
 
 One loop and no clock: hand out decisions, step the engine, take answers. So in synchronous mode a batch of episodes is
-a function of the seeds and the weights alone. Only policies that are coroutine functions (endpoints) run beside it.
+a function of the seeds and the weights alone. Beside it run only policies that are coroutine functions (endpoints), and
+steps that take unusually long (`slow_steps.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from inference import Completion, ContextOverflow, Request, SamplingParams
 from legos_envs import Decision, Episode, Runner
 from legos_train.players import Background, Engines, ModelPlayer, Player, actors
 from legos_train.rollout.jobs import Job
+from legos_train.rollout.slow_steps import SlowSteps, may_take_long
 
 if TYPE_CHECKING:  # policies of code and endpoints need no tokenizer
     from inference.text import Conversation
@@ -51,6 +53,7 @@ class Rollouts:
         self.make_env, self.concurrency = make_env, concurrency
         self._idle: dict[str, list[AECEnv]] = {}
         self._background: Background | None = None
+        self._slow: SlowSteps | None = None
         self._reported = 0
 
     def run(self, jobs: Sequence[Job], on_done: Callable[[int], None] | None = None) -> list[Episode]:
@@ -125,13 +128,16 @@ class Rollouts:
                         flight = flying.pop((name, completion.request_id), None)
                         if flight is not None and not flight[0].runner.done:  # else: its episode hit the turn limit
                             try:
-                                game = self._answer(completion, *flight)
+                                stepped = self._answer(completion, *flight)
                             except Exception as error:
                                 give_up(flight[0], error)
                                 continue
-                            ready[game.index] = game
+                            if stepped:
+                                ready[flight[0].index] = flight[0]
                 if waiting:
-                    for (game, decision), said in self._background.ready(0.0 if flying or ready else 1.0):  # type: ignore[union-attr]
+                    slow = self._slow is not None and self._slow.running
+                    patience = 0.0 if flying or ready else 0.05 if slow else 1.0
+                    for (game, decision), said in self._background.ready(patience):  # type: ignore[union-attr]
                         if game.runner.done or live.get(game.index) is not game:
                             continue
                         if isinstance(said, BaseException):
@@ -139,7 +145,20 @@ class Rollouts:
                                 raise said
                             give_up(game, said)
                         else:
-                            game.runner.answer(decision, said)
+                            try:
+                                if self._step(game, decision, said):
+                                    ready[game.index] = game
+                            except Exception as error:
+                                give_up(game, error)
+                if self._slow and self._slow.running:
+                    for game, failure in self._slow.ended(0.0 if flying or ready else 0.05):
+                        if live.get(game.index) is not game:
+                            continue
+                        if failure is not None:
+                            if not isinstance(failure, Exception):
+                                raise failure
+                            give_up(game, failure)
+                        else:
                             ready[game.index] = game
                 yield
         finally:  # of episodes that ended at the turn limit, or of a batch that somebody stopped
@@ -153,6 +172,9 @@ class Rollouts:
         if self._background is not None:
             self._background.close()
             self._background = None
+        if self._slow is not None:
+            self._slow.close()
+            self._slow = None
 
     def _begin(self, index: int, job: Job) -> LiveEpisode:
         idle = self._idle.setdefault(_env_key(job), [])
@@ -215,19 +237,34 @@ class Rollouts:
             return None
         return id(player.engine), number
 
-    @staticmethod
+    def _step(self, game: LiveEpisode, decision: Decision, text: str, **tokens: Any) -> bool:
+        """Steps a game with an answer; False where that goes on in a thread."""
+
+        def step() -> None:
+            if not game.runner.done:  # an answer before it reached the turn limit
+                game.runner.answer(decision, text, **tokens)
+
+        if not may_take_long(game.runner.env):
+            step()
+            return True
+        self._slow = self._slow or SlowSteps()
+        return self._slow.take(game, step)
+
     def _answer(
+        self,
         completion: Completion,
         game: LiveEpisode,
         decision: Decision,
         player: ModelPlayer,
         prompt: tuple[int, ...],
         sampling: SamplingParams,
-    ) -> LiveEpisode:
+    ) -> bool:
+        """Steps a game with what its engine has written; False where that goes on in a thread."""
         if completion.finish_reason == "error":
             raise RuntimeError(f"the engine failed on {decision.agent!r}: {completion.error}")
         game.conversations[decision.agent].record(completion.tokens)
-        game.runner.answer(
+        return self._step(
+            game,
             decision,
             player.renderer.reply(completion.tokens),
             prompt_tokens=prompt,
@@ -238,7 +275,6 @@ class Rollouts:
             finish_reason=completion.finish_reason,
             written=player.written(prompt, completion.tokens, sampling),
         )
-        return game
 
 
 def _player(game: LiveEpisode, decision: Decision) -> Player:

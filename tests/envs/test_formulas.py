@@ -175,7 +175,7 @@ def test_when_many_are_late_each_gets_little(asked):
     for i in range(100):
         same_answer(f"\\sqrt{{{i}B}}", "\\sqrt{2}")
     times = [seconds for *_, seconds in asked]
-    assert times[0] == formulas.LIMIT and times[10:] == [formulas.LEAST] * 90
+    assert times[0] == formulas.LIMIT and times[10:] == [formulas.FLOODED] * 90
     for i in range(60):
         assert same_answer(f"\\sqrt{{2}}+{i}", "\\sqrt{2}")
     same_answer("\\sqrt{BB}", "\\sqrt{2}")

@@ -127,6 +127,7 @@ class CodeGen(TextEnv):
         bad_rows: `"refuse"` or `"skip"`.
     """
 
+    slow_steps = True
     name = "CodeGen-v0"
     default_max_turns = 20
     seats = {"coder_0": Seat("coder"), "tester_0": Seat("tester")}

@@ -193,6 +193,7 @@ class RedBlue(TextEnv):
             raise ValueError(f"source is for variant 'patch'; this is {variant!r}, and source is {source!r}")
         self.split = split
         self.hidden_information = variant == "secret"  # type: ignore[misc]  # else nothing is dealt to one side alone
+        self.slow_steps = variant == "patch"  # type: ignore[misc]
         if variant == "patch":
             sandbox.run("0")  # says now, not in mid-episode, when the interpreter is not installed
         super().__init__(**kwargs)

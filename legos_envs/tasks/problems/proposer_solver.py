@@ -244,6 +244,7 @@ class ProposerSolver(TextEnv):
         split: `"all"`, `"train"` or `"test"`: which problems are played.
     """
 
+    slow_steps = True
     name = "ProposerSolver-v0"
     default_memory = "state"
     hidden_information = True

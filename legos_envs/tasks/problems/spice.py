@@ -185,6 +185,7 @@ class SPICE(TextEnv):
         FileNotFoundError: there is no such corpus.
     """
 
+    slow_steps = True
     name = "SPICE-v0"
     default_memory = "state"
     hidden_information = True

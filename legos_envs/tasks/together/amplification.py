@@ -124,6 +124,7 @@ class Amplification(TextEnv):
         bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
     """
 
+    slow_steps = True
     name = "Amplification-v0"
     reset_options = {"question": "a question of your own", "answer": "the true answer to it, without a rater"}
 

@@ -1,0 +1,92 @@
+"""Steps that may take a second or two go on in threads, while other episodes play.
+
+A step is waited for as long as an honest one takes at most, so the schedule of a batch depends on the clock only where
+somebody has written a formula or a program that never ends.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from typing import Any
+
+from pettingzoo import AECEnv
+
+PATIENCE = 0.25
+"""Seconds that a step is waited for, unless another one has taken longer and still goes on."""
+
+
+def may_take_long(env: AECEnv) -> bool:
+    """Whether an env says that its steps compare formulas or run programs."""
+    return bool(getattr(env.unwrapped, "slow_steps", False))
+
+
+class SlowSteps:
+    """Runs the steps of many episodes in threads, those of one episode in their order."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(max(2, os.cpu_count() or 1), "legos-slow-step")
+        self._steps: dict[int, deque[Callable[[], None]]] = {}
+        """By the id of an episode that is being stepped: what is still to be done."""
+        self._lock = threading.Lock()
+        self._out: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        self.running = 0
+        """How many episodes `ended` has still to report."""
+
+    def take(self, episode: Any, step: Callable[[], None]) -> bool:
+        """Runs a step of an episode; whether it has ended. If it has not, `ended` will say when it has.
+
+        Raises:
+            Exception: what the step has raised.
+        """
+        with self._lock:
+            if id(episode) in self._steps:
+                self._steps[id(episode)].append(step)
+                return False
+            self._steps[id(episode)] = deque([step])
+        future = self._threads.submit(self._run, episode)
+        if not wait_for([future], 0 if self.running else PATIENCE).done:
+            self.running += 1
+            future.add_done_callback(lambda done: self._report(episode, done))
+            return False
+        error = future.result()
+        if error is not None:
+            raise error
+        return True
+
+    def ended(self, timeout: float) -> list[tuple[Any, BaseException | None]]:
+        """The episodes whose steps have ended since, each with the error of one that failed; waits for the first."""
+        found = []
+        try:
+            entry = self._out.get(timeout=timeout) if timeout else self._out.get_nowait()
+            while True:
+                self.running -= 1
+                found.append(entry)
+                entry = self._out.get_nowait()
+        except queue.Empty:
+            return found
+
+    def close(self) -> None:
+        """Waits for what is running; a step takes two seconds at most."""
+        self._threads.shutdown()
+
+    def _run(self, episode: Any) -> BaseException | None:
+        error: BaseException | None = None
+        while True:
+            with self._lock:
+                if error is not None or not self._steps[id(episode)]:
+                    del self._steps[id(episode)]
+                    return error
+                step = self._steps[id(episode)].popleft()
+            try:
+                step()
+            except BaseException as raised:
+                error = raised
+
+    def _report(self, episode: Any, done: Future[BaseException | None]) -> None:
+        self._out.put((episode, done.result()))
