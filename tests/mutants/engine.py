@@ -205,12 +205,14 @@ MUTANTS = [
             "hashlib.sha256(repr(float(scale)).encode())",
             "hashlib.sha256()",
             "another scale has the same digest",
+            "tests/inference/test_adapter_digest.py",
         ),
         (
             "digest-without-bytes",
             "        digest.update(np.asarray(mx.contiguous(w).view(mx.uint8)).tobytes())\n",
             "",
             "all adapters have one digest",
+            "tests/inference/test_adapter_digest.py",
         ),
     ),
     *mutants(
