@@ -59,32 +59,32 @@ GROUP = ("--credit.name", "grpo", "--group-size", "8")
 RAE = ("--credit.name", "rae")
 JUDGE = "scripted:on_topic"
 EASY = ("level=0",)
-PROBLEM = Task((*_steps(120, 64), *GROUP), "oracle", "self", items=True, args=EASY)
+PROBLEM = Task((*_steps(40, 256), *GROUP), "oracle", "self", items=True, args=EASY)
 CONTEST = Task((*_steps(60, 32), *RAE), "on_topic", "base", items=True, judge=JUDGE)
 TASKS: dict[str, Task] = {
-    "Amplification-v0": Task((*_steps(120, 64), *GROUP), "decompose", "self", items=True),
+    "Amplification-v0": Task((*_steps(60, 64), *GROUP), "decompose", "self", items=True),
     "CodeGen-v0": Task((*_steps(60, 32), *GROUP), "good", "self", items=True),
-    "ConnectFour-v0": Task((*_steps(60, 64), *RAE), "depth_4", "base"),
+    "ConnectFour-v0": Task((*_steps(30, 64), *RAE), "depth_4", "base"),
     "Dataset-v0": PROBLEM,
     "Debate-v0": CONTEST,
     "EloArena-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, judge=JUDGE),
-    "EnsembleVote-v0": Task((*_steps(100, 32), *GROUP), "oracle", "self", items=True, args=EASY),
+    "EnsembleVote-v0": Task((*_steps(40, 64), *GROUP), "oracle", "self", items=True, args=EASY),
     "GSM8K-v0": PROBLEM,
     "HeadToHead-v0": CONTEST,
     "KuhnPoker-v0": Task(("--preset", "kuhn"), exact="nash_conv"),
     "LeducPoker-v0": Task((*_steps(100, 256), "--loss.kl", "1.5", "--loss.kl-end", "0.4"), exact="nash_conv"),
-    "LiarsDice-v0": Task((*_steps(60, 32), *RAE), "careful", "base"),
+    "LiarsDice-v0": Task((*_steps(30, 32), *RAE), "careful", "base"),
     "MatrixGame-v0": Task(("--preset", "biased_rps"), exact="nash_conv"),
     "Negotiation-v0": Task((*_steps(60, 32), *RAE), "trader", "base"),
     "Nim-v0": Task(("--preset", "nim"), exact="optimal_move"),
-    "PigDice-v0": Task((*_steps(60, 64), *RAE), "optimal", "base"),
-    "PlanExecute-v0": Task((*_steps(120, 64), *GROUP), "good", "self", items=True),
+    "PigDice-v0": Task((*_steps(30, 64), *RAE), "optimal", "base"),
+    "PlanExecute-v0": Task((*_steps(40, 64), *GROUP), "good", "self", items=True),
     "ProofVerification-v0": Task((*_steps(60, 64), *RAE), "good", "self", items=True),
-    "ProposerSolver-v0": Task((*_steps(100, 16), "--credit.name", "hierarchical_grpo"), "optimal", "self", items=True),
-    "RedBlue-v0": Task((*_steps(100, 64), *RAE), "sound", "base", items=True),
-    "RefineLoop-v0": Task((*_steps(100, 64), *GROUP), "good", "self", items=True),
+    "ProposerSolver-v0": Task((*_steps(60, 32), "--credit.name", "hierarchical_grpo"), "optimal", "self", items=True),
+    "RedBlue-v0": Task((*_steps(50, 64), *RAE), "sound", "base", items=True),
+    "RefineLoop-v0": Task((*_steps(60, 64), *GROUP), "good", "self", items=True),
     "SPICE-v0": Task((*_steps(60, 16), "--credit.name", "hierarchical_grpo"), "cloze", "self", items=True),
-    "SelfDistillation-v0": Task((*_steps(80, 32), *RAE), "oracle", "self", items=True, args=EASY),
+    "SelfDistillation-v0": Task((*_steps(50, 32), *RAE), "oracle", "self", items=True, args=EASY),
     "SimpleNegotiation-v0": Task((*_steps(60, 32), *RAE), "shrewd", "base"),
     "TicTacToe-v0": Task(("--preset", "tictactoe"), exact="no_loss"),
     "Tournament-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, judge=JUDGE),
