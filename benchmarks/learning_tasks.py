@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -159,6 +160,8 @@ def cell(env_id: str, seed: int, options: argparse.Namespace, extra: list[str]) 
     if file.exists():
         return json.loads(file.read_text())
     task, folder = TASKS[env_id], options.out / f"{env_id}-{seed}"
+    if folder.exists():
+        shutil.rmtree(folder)  # of a cell that was interrupted
     seconds = train(env_id, task, seed, folder, options.model, extra)
     row = {"id": env_id, "seed": seed, "cpu_seconds": seconds}
     row |= measure(env_id, task, folder, options.model or "small", options.games)

@@ -11,7 +11,7 @@ from legos_train.cli.arguments import Parser
 DESCRIPTION = """Remake a bundled model: tokenizer, chat template and weights, by fixed steps and seeds.
 
 No outside data is used: `tiny` reads random play in four games (ten minutes on one core), `small` reads every
-registered environment, played by mixtures of its scripted players (about an hour and a half). With fewer steps
+registered environment, played by mixtures of its scripted players (about three hours). With fewer steps
 it still works, but the model is worse. An interrupted run goes on when the same command is given again."""
 EXAMPLES = """
 legos bootstrap my_tiny                   # the full recipe of `tiny`
