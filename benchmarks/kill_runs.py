@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from benchmarks.storm_processes import Served
 from legos_train.disk import MetricsFile, checkpoint
+from legos_train.errors import NothingToLearn
 
 STEPS, EVERY = 12, 2
 FLAGS = ("--steps", str(STEPS), "--batch-size", "8", "--threads", "1", "--lora.rank", "4", "--eval.every", "6")
@@ -89,8 +90,10 @@ class Started:
                 )
 
     def ended(self) -> int | None:
-        """The first exit code that is not 0 once all have ended, else 0; None while one runs."""
-        codes = [process.poll() for process in self.processes]
+        """The first exit code that is not 0 once all have ended, else 0; None while one runs. A finished run that could
+        not learn counts as 0.
+        """
+        codes = [0 if (code := p.poll()) == NothingToLearn.exit_code else code for p in self.processes]
         return None if None in codes else next((code for code in codes if code), 0)
 
     def wait(self, seconds: float) -> bool:
