@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from tests.mutants import credit, disk, engine, evaluation, games, league, loss, running, seats, tasks, wiring
+from tests.mutants import (
+    credit,
+    disk,
+    engine,
+    evaluation,
+    games,
+    league,
+    loss,
+    publishing,
+    running,
+    seats,
+    tasks,
+    wiring,
+)
 from tests.mutants.mutant import Mutant
 
-PARTS = (wiring, credit, loss, seats, league, running, evaluation, disk, engine, games, tasks)
+PARTS = (wiring, credit, loss, seats, league, running, evaluation, disk, engine, publishing, games, tasks)
 MUTANTS: list[Mutant] = [mutant for part in PARTS for mutant in part.MUTANTS]

@@ -170,8 +170,8 @@ MUTANTS = [
         ),
         (
             "version-always-zero",
-            "new = self._bank.stage(name, prepared, version=version)",
-            "new = self._bank.stage(name, prepared, version=0)",
+            "new = self._bank.install(name, prepared, version=version)",
+            "new = self._bank.install(name, prepared, version=0)",
             "samples do not say who made them",
             "tests/train/test_wiring.py::test_every_step_plays_with_the_weights_of_the_step_before[ema]",
         ),

@@ -1,0 +1,113 @@
+"""Publishing to servers: late repeats, other runs, adapters that overflow."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, mutants
+
+LATE = "tests/inference/test_adapter_slots.py::test_versions_only_go_up_for_those_who_may_repeat_themselves"
+FINITE = "tests/inference/test_adapter_slots.py::test_weights_that_are_finite_until_scaled_or_multiplied_are_refused"
+RUNS = "tests/train/test_two_runs.py::test_two_runs_on_one_server_end_with_the_bytes_that_each_has_alone"
+NAMES = "tests/train/test_two_runs.py::test_every_publication_has_a_name_of_its_own_and_the_last_one_answers"
+LEARNER = "tests/train/test_two_runs.py::test_a_policy_that_is_not_the_learners_stops_the_run_before_it_learns"
+POOL = "tests/inference/test_client_pool.py::test_an_answer_may_come_from_what_was_current_while_its_request_ran"
+ROOM = "tests/server/test_adapter_versions.py::test_what_nobody_asks_for_makes_room_and_may_come_back"
+RANK = "tests/train/test_two_runs.py::test_a_rank_that_follows_takes_no_answer_by_weights_other_than_its_own"
+
+MUTANTS: list[Mutant] = [
+    *mutants(
+        "inference/engine/version_ledger.py",
+        LATE,
+        ("older-version-wins", "if version < last.version:", "if False:", "a late repeat wins"),
+        ("altered-version-wins", "elif last.digest != digest:", "elif False:", "one version has two meanings"),
+        ("deleted-version-returns", "elif last.gone:", "elif False:", "a late repeat brings back what was taken away"),
+    ),
+    *mutants(
+        "inference/engine/engine.py",
+        LATE,
+        (
+            "deletion-forgotten",
+            "            self._ledger.drop(name)\n",
+            "            pass\n",
+            "a deletion leaves no trace",
+        ),
+        (
+            "probe-skipped",
+            "        self._probe(prepared, self.vocab_size)\n",
+            "",
+            "overflowing products go live",
+            FINITE,
+        ),
+    ),
+    *mutants(
+        "inference/adapters.py",
+        FINITE,
+        (
+            "scaled-not-looked-at",
+            "if not (_finite(b) and (",
+            "if not (True or (",
+            "an adapter overflows with its scale",
+        ),
+    ),
+    *mutants(
+        "inference/client/publications.py",
+        POOL,
+        (
+            "digest-not-compared",
+            "(version, digest) in possible",
+            "version in [entry[0] for entry in possible if entry]",
+            "another run's weights of the same version are taken",
+        ),
+    ),
+    *mutants(
+        "inference/server/adapter_store.py",
+        ROOM,
+        ("evict-the-newest", "oldest = min(idle,", "oldest = max(idle,", "adapters of runs that go on make room"),
+        (
+            "evict-for-good",
+            "self._remove(oldest, for_good=False)",
+            "self._remove(oldest, for_good=True)",
+            "no way back",
+        ),
+    ),
+    *mutants(
+        "legos_train/players/remote.py",
+        NAMES,
+        (
+            "one-name-for-all-runs",
+            "{self.run}.{self.session}.{self._publications}.{label}",
+            "{label}",
+            "runs mix",
+            RUNS,
+        ),
+        (
+            "name-kept",
+            "            self._take_away(old)\n",
+            "            pass\n",
+            "every step leaves an adapter behind",
+        ),
+        (
+            "nothing-cleared",
+            '            self._clear(f"{self.run}.{self.session}.")\n',
+            "            pass\n",
+            "runs leave their adapters behind",
+        ),
+        (
+            "followers-publish",
+            "if self.follows else self.client.publish",
+            "if False else self.client.publish",
+            "all ranks send",
+            RANK,
+        ),
+    ),
+    *mutants(
+        "legos_train/model/learner.py",
+        LEARNER,
+        ("mismatch-ignored", "if mismatch > most:", "if False:", "the run learns from another policy's games"),
+        (
+            "mismatch-limit-ignored",
+            "self.config.sampling.max_mismatch or self.backend",
+            "self.backend",
+            "the setting does nothing",
+        ),
+    ),
+]
