@@ -48,6 +48,7 @@ class Adapters:
         self.fixed: frozenset[str] = frozenset()
         self._used: dict[str, float] = {}
         self._lock = asyncio.Lock()
+        self._preparing = asyncio.Semaphore(2)
 
     def check_name(self, name: str) -> str:
         """The name, if it may be one."""
@@ -131,30 +132,31 @@ class Adapters:
     async def _install(
         self, name: str, prepare: Callable[[Engine], PreparedAdapter], version: int | None, mode: PublishMode
     ) -> dict[str, Any]:
-        async with self._lock:
-            seconds = 0.0
+        seconds = 0.0
 
-            def timed(engine: Engine) -> int:
-                nonlocal seconds
-                start = time.perf_counter()
-                engine.publish(name, prepared, version=version, mode=mode, monotone=True)
-                seconds = time.perf_counter() - start
-                return engine.adapters()[name].version
+        def timed(engine: Engine) -> int:
+            nonlocal seconds
+            start = time.perf_counter()
+            engine.publish(name, prepared, version=version, mode=mode, monotone=True)
+            seconds = time.perf_counter() - start
+            return engine.adapters()[name].version
 
-            try:
+        try:
+            async with self._preparing:  # not under the lock: what is refused holds up nobody else
                 engine = await self.engine.call(lambda engine: engine)
                 prepared = await _aside(prepare, engine)
+            async with self._lock:
                 if name not in self.versions and len(self.versions) >= self.most:
                     await self._make_room()
                 number = await asyncio.shield(self.engine.call(timed))
-            except VersionConflict as error:
-                raise ServerError(409, str(error)[:500], "conflict_error") from error
-            except (AdapterError, ValueError) as error:
-                raise ServerError(400, f"the adapter is refused: {error}"[:500]) from error
-            self.versions[name] = number
-            self.use(name)
-            self.metrics.publish_seconds.observe(seconds)
-            return {"adapter": name, "version": number, "digest": prepared.digest, "mode": mode, "seconds": seconds}
+                self.versions[name] = number
+                self.use(name)
+        except VersionConflict as error:
+            raise ServerError(409, str(error)[:500], "conflict_error") from error
+        except (AdapterError, ValueError) as error:
+            raise ServerError(400, f"the adapter is refused: {error}"[:500]) from error
+        self.metrics.publish_seconds.observe(seconds)
+        return {"adapter": name, "version": number, "digest": prepared.digest, "mode": mode, "seconds": seconds}
 
 
 async def _aside(prepare: Callable[[Engine], PreparedAdapter], engine: Engine) -> PreparedAdapter:

@@ -285,7 +285,7 @@ def _completions(app: FastAPI, server: Server) -> None:
     ) -> Response:
         generator, model = server.open(), body.model or server.settings.model
         size = len(await request.body())
-        if isinstance(body, ChatRequest) and generator.is_new(body.thinking):
+        if isinstance(body, ChatRequest) and generator.is_new(body):
             size = LONG_WORK
 
         async def prepared() -> list[Choice]:

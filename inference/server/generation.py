@@ -100,9 +100,10 @@ class CompletionHandler:
         if total > MAX_TEXT:
             raise ServerError(400, f"the request has {total} bytes of text; at most {MAX_TEXT} are tokenised")
 
-    def is_new(self, thinking: bool | None) -> bool:
-        """Whether the chat template has not been looked at with this switch, which takes a while."""
-        return thinking not in self._talks
+    def is_new(self, body: ChatRequest) -> bool:
+        """Whether the model's chat template has to be run, a program that may take its time."""
+        talk = self._talks.get(body.thinking)
+        return talk is None or not talk.renderer.knows(tuple(message.plain()["role"] for message in body.messages))
 
     def chat_choices(self, body: ChatRequest, adapter: str | None) -> list[Choice]:
         """n choices of one conversation. ServerError 400 for what cannot be served."""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
+from inference.text.deadline import within
 from inference.text.remembered import Remembered
 from inference.text.templates import RENDERERS, named_template, pin_clock
 from inference.thoughts import CLOSE, OPEN
@@ -19,6 +20,7 @@ __all__ = ["ChatTemplate", "Layout", "choose_template"]
 
 logger = logging.getLogger(__name__)
 
+_SECONDS, _MOST_CHARACTERS = 2.0, 4 << 20
 _SLOT = "zqslot{}qz"  # letters and digits only: nothing for a template to trim, split or escape
 _FIND_SLOT = re.compile(r"zqslot(\d+)qz")
 
@@ -44,12 +46,23 @@ class ChatTemplate:
 
     def _render(self, roles: Sequence[str], contents: Sequence[str], generate: bool) -> str:
         messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
-        try:
-            return self._tokenizer.apply_chat_template(
+
+        def render() -> str:
+            text: str = self._tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=generate, **self._options
             )
-        except Exception as error:  # a template can fail in any way a program can
+            if len(text) > _MOST_CHARACTERS:
+                raise ValueError(f"it writes {len(text)} characters")
+            return text
+
+        try:
+            return within(_SECONDS, render)
+        except Exception as error:  # a template can fail in any way a program can, and not end
             raise ValueError(f"the chat template refuses the roles {', '.join(roles)}: {error}") from error
+
+    def knows(self, roles: tuple[str, ...]) -> bool:
+        """Whether `layout` has the answer at hand, and need not run the template."""
+        return self._layouts.get((roles, True)) is not None
 
     def layout(self, roles: tuple[str, ...], generate: bool = True) -> Layout:
         """Return the layout of a conversation of these roles, with the generation prompt at its end.

@@ -117,6 +117,10 @@ class Renderer:
             raise
         return self._starts.put(key, self._render_start(*key)) if found is None else found
 
+    def knows(self, roles: tuple[str, ...]) -> bool:
+        """Whether a conversation of these roles can be rendered without running the model's template."""
+        return self._template.knows(roles)
+
     def extend(
         self, prompt_ids: Sequence[int], sampled_ids: Sequence[int], new_messages: Sequence[Message]
     ) -> tuple[int, ...] | None:

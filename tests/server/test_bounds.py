@@ -6,7 +6,8 @@ import asyncio
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,13 +15,14 @@ from fastapi import HTTPException
 from pydantic import BaseModel, ValidationError
 
 from benchmarks.wire import Connection, Live, head
-from inference import tensors
+from inference import loading, tensors
 from inference.server import bodies
 from inference.server.guard import Guard, Limits
 from inference.server.metrics import Metrics
 from inference.server.protocol import ChatRequest, CompletionRequest
 from inference.text.encoding import TextEncoder
 from inference.text.remembered import Remembered, footprint
+from inference.types import AdapterError
 
 CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
 SAID = "bet " * 1100  # long enough to be tokenised beside the loop, short enough to be tokenised at all
@@ -162,6 +164,31 @@ def test_an_adapter_that_is_all_header_is_refused_before_it_is_read(
     for query in ("", "?scale=1"):
         reply = live.ask("PUT", f"/v1/adapters/empty{query}", body, digest)
         assert reply.status == 400 and "at most 524288" in reply.json()["error"]["message"], reply
+
+
+def test_an_adapter_that_takes_long_to_refuse_holds_up_no_other(
+    live: Live, adapter_bytes: Callable[..., bytes], put: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, go, inside = adapter_bytes(1), threading.Event(), threading.Event()
+    read = loading.adapter_tensors
+
+    def waits(body: bytes) -> Any:
+        if bytes(body) == slow:
+            inside.set()
+            assert go.wait(20)
+            raise AdapterError("it took its time")
+        return read(body)
+
+    monkeypatch.setattr(loading, "adapter_tensors", waits)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(put, "a", slow)
+        try:
+            assert inside.wait(10)
+            assert put("b", adapter_bytes(2)).status == 200 and live.ask("DELETE", "/v1/adapters/b").status == 200
+            assert not waiting.done() and live.ask("GET", "/health").status == 200
+        finally:
+            go.set()
+        assert waiting.result(10).status == 400
 
 
 # --- what waits and what is kept -------------------------------------------------------------------------------------

@@ -1,0 +1,42 @@
+"""Work that came with a model, such as its chat template, for a limited time."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Overdue(Exception):
+    """The time is over."""
+
+
+def within(seconds: float, work: Callable[[], T]) -> T:
+    """The result of some Python code, which runs in a thread of its own and is ended there when it takes too long.
+
+    A single long call into C is not ended, but waited for no longer either.
+
+    Raises:
+        Overdue: it did not come in time.
+    """
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+
+    thread = threading.Thread(target=run, name="template", daemon=True)
+    thread.start()
+    try:
+        return result.result(seconds)
+    except TimeoutError:
+        if result.done():  # work of its own raised it
+            raise
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Overdue))
+        raise Overdue(f"it took more than {seconds:g} seconds") from None
