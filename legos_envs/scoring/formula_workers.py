@@ -126,7 +126,7 @@ class Workers:
             self._loading.release()
 
     def ask(self, given: str, truth: str, seconds: float, loading: float = 1.0) -> tuple[bool | None, float]:
-        """Whether math-verify finds two formulas equal, None where it did not in time; and the processor time it took.
+        """Whether math-verify finds two formulas equal, None where it was late; and the processor time that it took.
 
         Args:
             given: the answer.

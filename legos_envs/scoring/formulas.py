@@ -17,9 +17,9 @@ from collections import OrderedDict, deque
 
 from legos_envs.scoring import algebra, formula_workers
 
-LIMIT = 0.5
+LIMIT = 0.4
 """Seconds of processor time for one comparison. Honest ones take 0.01 to 0.1."""
-LEAST = 0.12
+LEAST = 0.1
 """The same where many answers share an episode's time."""
 FLOODED = 0.05
 """The same while many are late: a policy may learn to write what keeps math-verify busy. Most honest ones take less."""

@@ -2,8 +2,7 @@
 
 Loading takes seconds, so it is done once: for every socket that arrives on its input, the process forks a child that
 answers there, in milliseconds. A child reads `[given, truth, seconds]` and writes `[verdict, seconds used]`, as lines
-of JSON; the verdict is null when it was late. Time is the child's processor time: a busy machine makes nothing late.
-A signal ends a late comparison; where it cannot, inside one long operation of C, a second signal ends the child.
+of JSON. Time is the child's processor time, so a busy machine makes nothing late. A late child is killed by its timer.
 
 The process says `ready`, or why it is not. It ends with its input, and a child with its socket.
 """
@@ -21,8 +20,6 @@ from typing import Any
 
 MEMORY = 3 * 2**30
 """Bytes of address space of a child."""
-INTERRUPT = 0.8
-"""The share of its time after which a comparison is interrupted; at the end of its time it is killed."""
 WARM_UP = (
     ("x", "x+0"),
     ("(x+1)^2", "x^{2}+2x+1"),
@@ -40,10 +37,6 @@ WARM_UP = (
     ("1/2x-3\\cdot 2", "\\frac{1}{2x}-6"),
 )
 """What a loaded process has compared: parsers and sympy build their tables as they meet each kind of formula."""
-
-
-class _Late(BaseException):
-    """The time of a comparison is over. No `Exception`: libraries catch those."""
 
 
 def main(control: socket.socket) -> None:
@@ -78,7 +71,6 @@ def _serve(calls: socket.socket, same: Any) -> None:
     """Answers the questions of one socket, one after the other."""
     _limit(resource.RLIMIT_AS, MEMORY)
     _limit(resource.RLIMIT_CORE, 0)
-    signal.signal(signal.SIGVTALRM, _interrupt)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # kills
     for line in calls.makefile("rb"):
         given, truth, seconds = json.loads(line)
@@ -87,26 +79,16 @@ def _serve(calls: socket.socket, same: Any) -> None:
         calls.sendall(json.dumps([verdict, time.process_time() - start]).encode() + b"\n")
 
 
-def _timed(same: Any, given: str, truth: str, seconds: float) -> bool | None:
+def _timed(same: Any, given: str, truth: str, seconds: float) -> bool:
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
-        try:
-            signal.setitimer(signal.ITIMER_PROF, seconds)
-            signal.setitimer(signal.ITIMER_VIRTUAL, INTERRUPT * seconds, 0.05 * seconds)
-            return bool(same(given, truth))
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-            signal.setitimer(signal.ITIMER_PROF, 0)
-    except _Late:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        return None
+        return bool(same(given, truth))
     except MemoryError:
         os._exit(1)  # what is left of this process cannot be trusted
     except Exception:
         return False
-
-
-def _interrupt(*_: object) -> None:
-    raise _Late
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _limit(what: int, most: int) -> None:
