@@ -163,10 +163,17 @@ MUTANTS = [
         ),
         (
             "caches-not-dropped",
-            "        self._runner.drop_caches()\n        self._kv.reset()\n\n    def close",
-            "        self._kv.reset()\n\n    def close",
+            "        self._runner.drop_caches()\n        self._bank.drop_caches()\n",
+            "        self._bank.drop_caches()\n",
             "a resumed run starts from another state",
             RESUME,
+        ),
+        (
+            "late-repeat-accepted",
+            "            self._ledger.check(name, version, prepared.digest)\n",
+            "            pass\n",
+            "a late repeat of an old publish wins over the new one",
+            "tests/inference/test_adapter_slots.py::test_versions_only_go_up_for_those_who_may_repeat_themselves",
         ),
         (
             "version-always-zero",

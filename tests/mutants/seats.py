@@ -190,18 +190,23 @@ MUTANTS = [
             "tests/train/test_arena.py::test_a_group_plays_one_deal",
         ),
         (
-            "members-are-trainable",
-            "else member, trainable=False)",
-            "else member)",
-            "a league member's seat is marked trainable",
-            "tests/train/test_traps.py::test_a_league_leaves_actors_alone tests/train/test_whole_state.py::test_only_the_learners_seat_is_trained_and_seats_are_balanced",
-        ),
-        (
             "env-actor-comes-first",
             "if slash and env == slot.name:",
             "if False:",
             "[actors.ENV/ROLE] does nothing",
             "tests/train/test_traps.py::test_what_is_said_for_one_env_comes_before_what_is_said_for_all",
         ),
+    ),
+    *mutants(
+        "legos_train/arena/arena.py",
+        "tests/train/test_arena.py",
+        (
+            "members-are-trainable",
+            "else member, trainable=False)",
+            "else member)",
+            "a league member's seat is marked trainable",
+            "tests/train/test_traps.py::test_a_league_leaves_actors_alone tests/train/test_whole_state.py::test_only_the_learners_seat_is_trained_and_seats_are_balanced",
+        ),
+        equivalent="what another model than the policy says is left out before its actor is looked at",
     ),
 ]

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -210,3 +211,10 @@ def test_win_rates_are_the_learners_where_two_compete() -> None:
     found = episode_metrics(games)["win_rate"]
     assert found == {"a": pytest.approx((1 + 0.5 + 1 + 0 + 1) / 5), "b": pytest.approx((0 + 0.5 + 1 + 0) / 4)}
     assert set(episode_metrics(games[:1], by_env=True)["win_rate"]) == {"E-v0/a", "E-v0/b"}
+
+
+def test_a_game_without_a_verdict_has_no_returns() -> None:
+    void = replace(episode({"a": 0.0, "b": 0.0}), info={"outcome": "unscored"})
+    found = episode_metrics([episode({"a": 1.0, "b": -1.0}), void])
+    assert found["reward"] == {"a": 1.0, "b": -1.0} and found["win_rate"] == {"a": 1.0, "b": 0.0}
+    assert found["unscored_rate"] == 0.5 and found["unscored_trajectories"] == 2
