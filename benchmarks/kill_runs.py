@@ -64,7 +64,7 @@ CONFIGS = {
     ),
     "two envs": Config("--env KuhnPoker-v0=2 --env MatrixGame-v0 --eval.games 8"),
     "ring": Config(ranks=2),
-    "asynchronous": Config("--asynchronous.enabled True", "steps"),
+    "asynchronous": Config("--asynchronous.enabled", "steps"),
     "server": Config(compared="rows", serves=True),
 }
 

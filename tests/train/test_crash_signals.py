@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import signal
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks import kill_runs
 from legos_train import TrainConfig, train
-from legos_train.disk import crash
+from legos_train.disk import crash, run_directory
 from legos_train.errors import Stopped
-from tests.train.helpers import identify, small
+from tests.train.helpers import small
 
 STEPS = 3
 NOT_HERE = {"load.set_aside", "sweep.restored", "adapter.old_moved", "adapter.swapped", "checkpoint.old_moved"}
@@ -25,11 +26,13 @@ def config(run: Path) -> TrainConfig:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("whole") / "run"
-    identify(run)
-    train(config(run), quiet=True)
-    return run
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The undisturbed run; all runs here have one id, so that they leave the same bytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_directory, "new_run_id", lambda: "0123456789ab")
+        run = tmp_path_factory.mktemp("whole") / "run"
+        train(config(run), quiet=True)
+        yield run
 
 
 def interrupted(run: Path, spec: str, resume: bool, monkeypatch: pytest.MonkeyPatch) -> bool:
@@ -53,7 +56,6 @@ def interrupted(run: Path, spec: str, resume: bool, monkeypatch: pytest.MonkeyPa
 
 
 def check(spec: str, whole: Path, run: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
-    identify(run)
     resume = spec.startswith(("load.", "cut.", "sweep."))
     if resume:  # passed by a run that goes on after a kill: one row and half a checkpoint too many
         assert interrupted(run, "loop.metrics_written:2", False, monkeypatch)
