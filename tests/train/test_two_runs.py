@@ -48,8 +48,10 @@ def test_two_runs_on_one_server_end_with_the_bytes_that_each_has_alone(server: L
     settings: list[dict[str, Any]] = [{"seed": 0}, {"seed": 1, "league": LEAGUE, "optim": {"lr": 3e-3}}]
 
     def ended(*runs: dict[str, Any]) -> list[bytes]:
-        trainers = [started(server, **one) for one in runs]
+        trainers: list[Trainer] = []
         try:
+            for one in runs:
+                trainers.append(started(server, **one))
             for _ in range(2):
                 for trainer in trainers:
                     assert trainer.step()["mismatch_max"] < 1e-4
