@@ -27,10 +27,24 @@ from inference.server.protocol import error_body
 MAX_HEAD = 32 << 10  # bytes that may wait for the end of a head; the guard accepts less
 
 
+MOST_CONNECTIONS = 8192
+_OWN_FILES = 128  # descriptors that the server itself may need
+
+
 def _most_connections() -> int:
     """As many as there are file descriptors for, but for those that the server itself needs."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 8192 if soft == resource.RLIM_INFINITY else min(8192, max(32, soft - 128))
+    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, max(32, soft - _OWN_FILES))
+
+
+def _take_descriptors() -> None:
+    """Use as many file descriptors as this process may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_CONNECTIONS + _OWN_FILES
+    wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    _Protocol.most = _most_connections()
 
 
 class _Protocol(H11Protocol):
@@ -96,6 +110,7 @@ class _Protocol(H11Protocol):
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = json.dumps(error_body(message, "invalid_request_error", status)).encode()
             headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+            headers |= {"retry-after": "1"} if status == 503 else {}
             for event in (
                 h11.Response(status_code=status, headers=list(headers.items())),
                 h11.Data(data=body),
@@ -156,6 +171,7 @@ def serve(app: Any, host: str, port: int, drain_seconds: int = 30) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
     server = make_server(app, host, port, drain_seconds)
     app.has_its_process()
+    _take_descriptors()
     server.run()
     failed = getattr(app, "failed", None)
     return 0 if server.started and not (failed is not None and failed()) else 1
