@@ -99,3 +99,113 @@ MEASUREMENTS: dict[str, Measurement] = {
     ),
     "mutants": Measurement("tests.mutants --only credit-*", "tests.mutants", _last_line),
 }
+
+_CRASHES = "tests/train/test_crash_points.py", "tests/train/test_crash_signals.py"
+PROMISES: dict[str, tuple[Promise, ...]] = {
+    "Training": (
+        Promise(
+            "Killed at any time and resumed, a run ends with the same bytes as one that was not: adapter, last, best, "
+            "checkpoints, metrics; no step is missing and none stands twice; of several ranks one may be killed",
+            ("tests/train/test_crash_runs.py", "tests/train/test_distributed.py"),
+            ("kills",),
+        ),
+        Promise("Killed at any of the named points, what is on disk is the state before or after", _CRASHES),
+        Promise(
+            "Any system call of a checkpoint, an adapter, the metrics or a settings file may fail: the state is that "
+            "before or after, the message says what to do, and the next save works",
+            ("tests/train/test_crash_faults.py",),
+        ),
+        Promise(
+            "After a power loss the last checkpoint whose `save` returned is whole",
+            ("tests/train/test_crash_power.py",),
+        ),
+        Promise(
+            "A changed, cut or missing file of a checkpoint is noticed: the one before is taken, the broken one kept",
+            ("tests/train/test_checkpoint.py",),
+        ),
+        Promise(
+            "Ctrl-C and SIGTERM end a run within 5 s with its steps kept, exit code 130 or 143; a second one at once",
+            ("tests/train/test_crash_stopping.py", "tests/train/test_interrupted.py"),
+            ("stops",),
+        ),
+        Promise(
+            "Nothing of another run is taken for one's own; no run starts over another, and `--resume` wants one",
+            ("tests/train/test_run_id.py",),
+        ),
+        Promise(
+            "Nothing is removed that the run did not write; links are replaced, never emptied; read-only folders, few "
+            "files, a clock that jumps are told in words",
+            ("tests/train/test_checkpoint.py", "tests/train/test_run_disk.py"),
+        ),
+        Promise(
+            "More steps than at first: equal to as many at once, or it is said why not", ("tests/train/test_longer.py",)
+        ),
+        Promise(
+            "No secret of an address or a setting reaches a file, the output or a tracker",
+            ("tests/train/test_secrets.py",),
+        ),
+        Promise(
+            "What a run leaves is what it says: labels, schedules, seats, versions",
+            ("tests/train/test_wiring.py", "tests/train/test_wiring_seats.py"),
+            ("mutants",),
+        ),
+    ),
+    "Server": (
+        Promise(
+            "A completion is made by one adapter or says which made each token; bad adapters leave the old one live",
+            ("tests/server/test_adapters_http.py", "tests/server/test_adapter_versions.py"),
+            ("swaps",),
+        ),
+        Promise(
+            "Two runs on one server end with the bytes that each has alone; answers by other weights stop a run",
+            ("tests/train/test_two_runs.py", "tests/train/test_server_faults.py"),
+        ),
+        Promise(
+            "A server that is killed or stands still in an answer changes no bit of a run",
+            ("tests/train/test_server_faults.py",),
+        ),
+        Promise("A late, altered or deleted version never wins", ("tests/server/test_adapter_versions.py",)),
+        Promise("`/health` answers within 100 ms, whatever others send", ("tests/server/test_bounds.py",), ("health",)),
+        Promise(
+            "No request makes a 5xx of a fault of ours, a hang or a crash, nor hides in another one",
+            ("tests/server/test_hostile.py", "tests/server/test_storm.py"),
+            ("mutations",),
+        ),
+        Promise("Clients that vanish leave nothing behind", ("tests/server/test_storm.py",), ("drops",)),
+        Promise("It starts, serves and ends with exit code 0", ("tests/server/test_running.py",), ("cycles",)),
+        Promise("An hour of mixed load: memory and descriptors stay", (), ("soak",)),
+        Promise(
+            "A fault in the engine ends only the requests that it met; a flood is told to come back",
+            ("tests/server/test_faults.py",),
+        ),
+        Promise(
+            "Nothing that a request, a model or an adapter says is fetched; templates are sandboxed and bounded",
+            ("tests/server/test_no_fetching.py", "tests/inference/test_hostile_templates.py"),
+        ),
+    ),
+    "Environments": (
+        Promise(
+            "No answer raises or takes a step beyond 2 s of processor time, formulas and programs included",
+            ("tests/envs/test_fuzz.py", "tests/envs/test_formulas.py", "tests/envs/test_textarena.py"),
+        ),
+        Promise("A slow step stops no other episode", ("tests/train/test_slow_steps.py",)),
+        Promise("No program in the sandbox forges its result", ("tests/envs/test_sandbox.py",)),
+        Promise("The same seed and answers are the same episode in every process", ("tests/test_supply_chain.py",)),
+        Promise("Degenerate players earn no more than the stated floor", ("tests/envs/test_gameability.py",)),
+    ),
+    "Viewer, files of others": (
+        Promise("Nothing in a transcript is executed", ("tests/view/test_page.py", "tests/view/test_browser.py")),
+        Promise("`legos view --watch` stands the same attacks as the server", ("tests/view/test_watch.py",)),
+        Promise(
+            "Nothing beside a model, an adapter or a data set is run or unpickled; no import reaches the network",
+            ("tests/test_supply_chain.py",),
+        ),
+    ),
+    "Evaluation": (
+        Promise(
+            "An interrupted evaluation goes on to the same numbers; seats have their own temperatures and judges",
+            ("tests/eval/test_resume.py", "tests/train/test_wiring_seats.py"),
+        ),
+    ),
+}
+"""By area, in the order of the page."""

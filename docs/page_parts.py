@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import annotated_types
 from pydantic import BaseModel
@@ -108,6 +108,8 @@ def kind(field: FieldInfo) -> str:
 
 
 def _kind(annotation: Any) -> str:
+    if get_origin(annotation) is Annotated:
+        return _kind(get_args(annotation)[0])
     arguments = [part for part in get_args(annotation) if part is not type(None)]
     if get_origin(annotation) in (Union, types.UnionType):
         return " or ".join(_kind(part) for part in arguments)
