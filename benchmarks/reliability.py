@@ -35,10 +35,11 @@ def measured(name: str, one: Measurement, full: bool) -> dict[str, Any]:
         words = (one.full if full else one.quick).replace("JSON", str(file))
         print(f"--- {name}: python -m {words}", flush=True)
         began = time.monotonic()
-        line, process = "", subprocess.Popen([sys.executable, "-m", *words.split()], stdout=subprocess.PIPE, text=True)
-        for line in process.stdout or ():
-            print(line, end="", flush=True)
-        status = process.wait()
+        line = ""
+        with subprocess.Popen([sys.executable, "-m", *words.split()], stdout=subprocess.PIPE, text=True) as process:
+            for line in process.stdout or ():
+                print(line, end="", flush=True)
+        status = process.returncode
         found = json.loads(file.read_text()) if file.exists() else None
         made = found is not None or "JSON" not in words
         figure = one.figure(found, line.strip()) if made else f"exit code {status}"
