@@ -161,7 +161,7 @@ def test_a_resumed_run_meets_the_past_that_it_had(tmp_path: Path) -> None:
     trainer.step()
     state.save(trainer.parts, tmp_path)
     trainer.parts.close()
-    again = Trainer(build(small(batch_size=8), fresh=False))
+    again = Trainer(build(small(batch_size=8), fresh=False, run_id=trainer.parts.run_id))
     assert state.restore(again.parts, tmp_path) == 2
     ((step, there),), kept = again.parts.past.items(), trainer.parts.past[1].content
     assert step == there.version == 1 and there.content.keys() == kept.keys()

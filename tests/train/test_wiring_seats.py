@@ -53,7 +53,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         text = self.tokenizer.decode(list(request.prompt))  # type: ignore[union-attr]
         role = text.rpartition("You are the ")[2].partition("_")[0]
         how = request.sampling
-        seen.setdefault(role, set()).add((request.adapter, how.temperature, how.top_p, how.max_tokens or 0))
+        adapter = request.adapter and request.adapter.rpartition(".")[2].removesuffix(
+            "-v0"
+        )  # at a server: RUN.SESSION.NUMBER.policy-v0
+        seen.setdefault(role, set()).add((adapter, how.temperature, how.top_p, how.max_tokens or 0))
         return submit(self, request)
 
     monkeypatch.setattr(Engine, "submit", listening)
