@@ -1,3 +1,5 @@
+from .adapter_files import AdapterWeights as AdapterWeights
+from .adapter_files import read_adapter as read_adapter
 from .client import Client as Client
 from .client import HttpClient as HttpClient
 from .client import Incompatible as Incompatible
@@ -8,12 +10,10 @@ from .client import ServerUnavailable as ServerUnavailable
 from .client import check_compatible as check_compatible
 from .engine import AsyncEngine as AsyncEngine
 from .engine import Engine as Engine
-from .loading import AdapterWeights as AdapterWeights
 from .loading import ModelInfo as ModelInfo
 from .loading import base_digest as base_digest
 from .loading import clone_structure as clone_structure
 from .loading import load as load
-from .loading import read_adapter as read_adapter
 from .types import BUNDLED as BUNDLED
 from .types import AdapterError as AdapterError
 from .types import AdapterInfo as AdapterInfo

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from mlx import nn
 
-from inference import loading
+from inference import adapter_files, loading
 from inference.adapters import AdapterBank, AdapterVersion, PreparedAdapter
 from inference.engine import scoring
 from inference.engine.checks import Checks
@@ -135,7 +135,7 @@ class Engine:
         model, tokenizer, info = loading.load(name_or_path)
         engine = cls(model, tokenizer, **{"context": loading.context_length(model, info.config), **options})
         if adapter_path is not None:
-            adapter = loading.read_adapter(adapter_path, model)
+            adapter = adapter_files.read_adapter(adapter_path, model)
             engine.publish("default", adapter.weights, scale=adapter.scale, version=0)
         return engine
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from inference import loading
+from inference import adapter_files
 from inference.adapters import PreparedAdapter
 from inference.engine import AsyncEngine, Engine
 from inference.server.metrics import Metrics
@@ -78,7 +78,7 @@ class Adapters:
 
         def prepare(engine: Engine) -> PreparedAdapter:
             try:
-                adapter = loading.read_adapter(folder, max_rank=self.max_rank)  # `publish` knows the model's layers
+                adapter = adapter_files.read_adapter(folder, max_rank=self.max_rank)
             except AdapterError as error:  # clients need not learn where the root is
                 raise AdapterError(str(error).replace(str(folder), path)) from error
             return engine.prepare(adapter.weights, scale=adapter.scale)
@@ -96,7 +96,7 @@ class Adapters:
         size = scale if scale is not None else await asyncio.to_thread(_scale_in, body)
 
         def prepare(engine: Engine) -> PreparedAdapter:
-            return engine.prepare(loading.adapter_tensors(body), scale=size)
+            return engine.prepare(adapter_files.adapter_tensors(body), scale=size)
 
         return await self._install(name, prepare, version, mode)
 
@@ -176,7 +176,7 @@ async def _aside(prepare: Callable[[Engine], PreparedAdapter], engine: Engine) -
 def _scale_in(body: bytes) -> float:
     """The scale that the file's metadata names."""
     try:
-        return float(loading.adapter_file(body).metadata["scale"])
+        return float(adapter_files.adapter_file(body).metadata["scale"])
     except AdapterError as error:
         raise ServerError(400, f"the adapter is refused: {error}"[:500]) from error
     except (ValueError, KeyError, TypeError):

@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from inference import loading
+from inference import adapter_files, loading
 from inference.engine import AsyncEngine, Engine
 from inference.server.adapter_store import Adapters
 from inference.server.bodies import LONG_WORK, SHORT, Reader, problems, route_class
@@ -107,7 +107,7 @@ class Server:
         )
         renderer = Renderer(tokenizer)
         for name, path in settings.adapters.items():
-            adapter = loading.read_adapter(path, model, max_rank=settings.max_lora_rank)
+            adapter = adapter_files.read_adapter(path, model, max_rank=settings.max_lora_rank)
             engine.publish(name, adapter.weights, scale=adapter.scale, version=1)
         self._parts = {"tokenizer": tokenizer, "renderer": renderer, "context": engine.context}
         self.info = {

@@ -176,11 +176,11 @@ def races(live: Live, adapter_root: Path, bodies: list[bytes], count: int) -> di
     """Statuses of `count` loads of a directory that somebody writes all the time; what is served is always whole."""
     import mlx.core as mx
 
-    from inference import loading
+    from inference import adapter_files
     from inference.adapters import adapter_digest
 
     scales = [1.0, 2.0]
-    mx.eval(whole := [loading.adapter_tensors(body) for body in bodies])
+    mx.eval(whole := [adapter_files.adapter_tensors(body) for body in bodies])
     whole_digests = {adapter_digest(one, scale) for one, scale in zip(whole, scales, strict=True)}
     over = threading.Event()
 

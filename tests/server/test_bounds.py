@@ -15,7 +15,7 @@ from fastapi import HTTPException
 from pydantic import BaseModel, ValidationError
 
 from benchmarks.wire import Connection, Live, head
-from inference import loading, tensors
+from inference import adapter_files, tensors
 from inference.server import bodies
 from inference.server.guard import Guard, Limits
 from inference.server.metrics import Metrics
@@ -170,7 +170,7 @@ def test_an_adapter_that_takes_long_to_refuse_holds_up_no_other(
     live: Live, adapter_bytes: Callable[..., bytes], put: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, go, inside = adapter_bytes(1), threading.Event(), threading.Event()
-    read = loading.adapter_tensors
+    read = adapter_files.adapter_tensors
 
     def waits(body: bytes) -> Any:
         if bytes(body) == slow:
@@ -179,7 +179,7 @@ def test_an_adapter_that_takes_long_to_refuse_holds_up_no_other(
             raise AdapterError("it took its time")
         return read(body)
 
-    monkeypatch.setattr(loading, "adapter_tensors", waits)
+    monkeypatch.setattr(adapter_files, "adapter_tensors", waits)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(put, "a", slow)
         try:
