@@ -10,6 +10,7 @@ import legos_envs
 from legos_envs import Decision, exact, play
 from legos_envs.games.kuhn_poker import KuhnPoker, KuhnPokerGame
 from legos_envs.policies import HumanPolicy, NoInput, RandomPolicy, ScriptedPolicy, TabularPolicy, make_policy, optimal
+from legos_envs.registry import families
 
 
 def decision(seed=0, legal=("[a]", "[b]"), turn=0, agent="player_0", messages=()):
@@ -236,3 +237,11 @@ def test_a_human_plays_a_whole_game():
     episode = asyncio.run(play(env, policies, 0, {"heap": 8}))
     assert episode.returns["player_1"] == 1
     assert any("Heap: 8." in text for text in terminal.shown)
+
+
+@pytest.mark.parametrize("env_id", sorted(one for ids in families().values() for one in ids if one != "ConnectFour-v0"))
+def test_every_scripted_player_answers_in_every_seat(env_id):
+    """As `legos eval ID -m scripted:NAME --opponent self` asks of it, also where it is made for another role."""
+    for name in legos_envs.make(env_id).unwrapped.scripted_players:
+        env = legos_envs.make(env_id)
+        asyncio.run(legos_envs.play(env, make_policy(f"scripted:{name}", env), seed=0))

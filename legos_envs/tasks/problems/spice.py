@@ -119,7 +119,9 @@ def variance_reward(rate: float) -> float:
 
 
 def cloze(decision: Decision) -> str:
-    """A challenger that leaves out the last word of a sentence, which its passage has once."""
+    """A challenger that leaves out the last word of a sentence, which its passage has once; a reasoner that knows."""
+    if decision.role != "challenger":
+        return _reasoner(decision, 1.0)
     prompt = decision.messages[0]["content"]
     body = prompt.partition("Document: ")[2].partition("\nEnd of the document.")[0].partition("\n")[2].split()
     once = Counter(proposals.words(" ".join(body)).split())
