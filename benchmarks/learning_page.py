@@ -57,7 +57,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             gain = f"{row['gain']:+.3f} ({row['gain_ci95'][0]:+.3f} to {row['gain_ci95'][1]:+.3f})"
         illegal = "" if row["illegal"] is None else f"{row['illegal']:.1%}"
         lines.append(
-            f"| {row['id']} | {row['metric'].replace('_', ' ')} | {row['seed']} | {row['before']:.3f} | "
+            f"| {' '.join((row['id'], *TASKS[row['id']].args))} | {row['metric'].replace('_', ' ')} | {row['seed']} | {row['before']:.3f} | "
             f"{row['after']:.3f} | {gain} | {row['best']:.3f} | {'held out' if TASKS[row['id']].items else ''} | "
             f"{illegal} | {row['cpu_seconds']:.0f} |"
         )
@@ -95,9 +95,10 @@ def write(folder: Path, docs: Path) -> Path:
     for row in rows:
         by_id.setdefault(row["id"], []).append(row)
     shown = sum(all(map(learned, found)) for found in by_id.values())
+    missing = ", ".join(env_id for env_id in TASKS if env_id not in by_id) or "none"
     parts = [
         HEAD,
-        f"{shown} of {len(by_id)} ids learn on every seed that was run.",
+        f"{shown} of the {len(by_id)} ids that were run learn on every seed that was run. Not run yet: {missing}.",
         "",
         table(rows),
         "",
@@ -109,7 +110,7 @@ def write(folder: Path, docs: Path) -> Path:
         if drawn is not None:
             (images / f"{env_id}.svg").write_text(drawn)
             parts.append(f"![{env_id}: what was measured during training](images/learning/{env_id}.svg)")
-    kept = [{key: _rounded(value) for key, value in row.items()} for row in rows]
+    kept = [{key: _rounded(value) for key, value in row.items()} | {"args": TASKS[row["id"]].args} for row in rows]
     lines = ",\n".join(json.dumps(row) for row in kept)
     (docs / "learning.json").write_text(f"[\n{lines}\n]\n")
     page = docs / "learning.md"

@@ -62,7 +62,7 @@ def learning(env_id: str) -> str:
     rows = [row for row in cells if row["id"] == env_id]
     if not rows:
         return ""
-    number = rows[0]["metric"].replace("_", " ")
+    number = " ".join((rows[0]["metric"].replace("_", " "), *rows[0]["args"]))
     shown = [f"seed {row['seed']}: {row['before']:.3f} to {row['after']:.3f}" for row in rows]
     seconds = max(row["cpu_seconds"] for row in rows)
     return (
