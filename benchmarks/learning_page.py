@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             gain = f"{row['gain']:+.3f} ({row['gain_ci95'][0]:+.3f} to {row['gain_ci95'][1]:+.3f})"
         illegal = "" if row["illegal"] is None else f"{row['illegal']:.1%}"
         lines.append(
-            f"| {' '.join((row['id'], *TASKS[row['id']].args))} | {row['metric'].replace('_', ' ')} | {row['seed']} | {row['before']:.3f} | "
+            f"| {' '.join((row['id'], *TASKS[row['id']].args))} | {row['metric'].replace('_', ' ')} | {row['seed']} | "
+            f"{row['before']:.3f} | "
             f"{row['after']:.3f} | {gain} | {row['best']:.3f} | {'held out' if TASKS[row['id']].items else ''} | "
             f"{illegal} | {row['cpu_seconds']:.0f} |"
         )
@@ -98,7 +100,7 @@ def write(folder: Path, docs: Path) -> Path:
     missing = ", ".join(env_id for env_id in TASKS if env_id not in by_id) or "none"
     parts = [
         HEAD,
-        f"{shown} of the {len(by_id)} ids that were run learn on every seed that was run. Not run yet: {missing}.",
+        textwrap.fill(f"{shown} of {len(by_id)} ids learn on every seed that was run. Not run yet: {missing}.", 120),
         "",
         table(rows),
         "",
