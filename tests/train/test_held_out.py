@@ -23,7 +23,7 @@ TRANSFER = Path(__file__).parents[2] / "examples/transfer.toml"
 MATH = {"id": "GSM8K-v0", "name": "math", "games": 8, "samples": 2, "every": 1}
 NIM = {"id": "Nim-v0", "opponent": "random", "games": 8, "every": 2}
 UNEQUAL = {"seconds", "seconds_play", "seconds_pack", "seconds_learn", "seconds_publish"}
-UNEQUAL |= {"tokens_per_second", "resumed_from"}
+UNEQUAL |= {"tokens_per_second", "resumed_from", "run"}
 
 
 def held_out(*entries: dict[str, Any] | str, **changes: Any) -> dict[str, Any]:
