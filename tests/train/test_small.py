@@ -15,15 +15,13 @@ from legos_train.players import ModelPlayer, actors
 SMALL = Path(inference.__file__).parent / "models" / "small"
 MOST, MOST_EXACT = 0.05, 0.01
 MISSED = {
-    "Amplification-v0": 0.08,
-    "LiarsDice-v0": 0.16,
-    "Negotiation-v0": 0.18,
+    "LiarsDice-v0": 0.20,
+    "Negotiation-v0": 0.21,
     "Nim-v0": 0.03,
-    "PlanExecute-v0": 0.08,
-    "ProposerSolver-v0": 0.18,
-    "SPICE-v0": 0.16,
-    "SimpleNegotiation-v0": 0.13,
-    "TicTacToe-v0": 0.02,
+    "PlanExecute-v0": 0.06,
+    "SPICE-v0": 0.06,
+    "SimpleNegotiation-v0": 0.15,
+    "TicTacToe-v0": 0.06,
 }
 """Environments above the bar in some setting, and what they are held to instead; the card names them."""
 EXACT = ("KuhnPoker-v0", "LeducPoker-v0", "MatrixGame-v0", "Nim-v0", "TicTacToe-v0")
