@@ -7,6 +7,7 @@ steps that take unusually long (`slow_steps.py`).
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pettingzoo import AECEnv
 
-from inference import Completion, ContextOverflow, Request, SamplingParams
+from inference import Completion, ContextOverflow, Request, SamplingParams, UnknownRequest
 from legos_envs import Decision, Episode, Runner
 from legos_train.players import Background, Engines, ModelPlayer, Player, actors
 from legos_train.rollout.jobs import Job
@@ -163,7 +164,8 @@ class Rollouts:
                 yield
         finally:  # of episodes that ended at the turn limit, or of a batch that somebody stopped
             for name, number in flying:
-                engines[name].abort(number)
+                with contextlib.suppress(UnknownRequest):  # it ended in the very step that was interrupted
+                    engines[name].abort(number)
             for engine in engines.values():
                 engine.settle()
 
