@@ -47,7 +47,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str], step: Callabl
         return real(*given, **named)
 
     monkeypatch.setattr(stopping, "GRACE", 0.2 if name != "_answer" else stopping.GRACE)
-    monkeypatch.setattr(where, name, staticmethod(hang) if name == "_answer" else hang)
+    monkeypatch.setattr(where, name, hang)
     return sent
 
 
