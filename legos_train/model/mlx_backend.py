@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,11 @@ from legos_train.rollout import Publisher
 class MLXBackend:
     """See `TrainerBackend`. With a `world` this is one of several ranks, which share every gradient (ranks.py)."""
 
+    capabilities = Capabilities()
+
     def __init__(self, model: nn.Module, config: TrainConfig, world: World | None = None):
         self.config, self.world = config, world
-        self.capabilities = Capabilities(rounding=_rounding(model))
+        self.capabilities = replace(self.capabilities, rounding=_rounding(model))
         self.policy = LoRAPolicy(model, config.lora, seed=config.seed, checkpoint_layers=config.optim.checkpoint_layers)
         self.vocabulary = self.policy.vocabulary
         self._average = WeightAverage(config.average, config.steps, self.policy.trainable())
