@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning_tasks import TASKS
+from benchmarks.learning_tasks import TASKS, Task
 from legos_train.observe import eval_numbers, verdict
 from legos_train.observe.report.svg import Figure, Line, line_chart, standalone
 
@@ -32,21 +32,42 @@ return in the same games, against the base or with all seats taken by the policy
 over seeds. *Illegal* is the share of seats that lost their game by an illegal move; for exact numbers the probability
 of an illegal answer. *Best scripted* is the best scripted player in the place of the policy. *Items* says whether the
 measured problems, passages or exercises come from a test split of which neither the base nor the training saw any.
+*Roles* is what each role earned in training, on average over the first and the last five steps, where one policy plays
+roles with a common interest. An id counts as learned if its gain excludes 0 and none of these roles earns less.
 """
-COLUMNS = ("environment", "number", "seed", "before", "after", "gain", "best scripted", "items", "illegal", "CPU s")
+COLUMNS = ("environment", "number", "seed", "before", "after", "gain", "best scripted", "roles", "items", "illegal")
+COLUMNS += ("CPU s",)
+ENDS = 5
 
 
 def cells(folder: Path) -> list[dict[str, Any]]:
-    """All finished cells, by id and seed."""
-    return [json.loads(file.read_text()) for file in sorted(folder.glob("*-v0-*.json"))]
+    """All finished cells, by id and seed, with what each role earned at both ends of the training."""
+    rows = [json.loads(file.read_text()) for file in sorted(folder.glob("*-v0-*.json"))]
+    return [row | {"roles": roles(folder / f"{row['id']}-{row['seed']}", TASKS[row["id"]])} for row in rows]
+
+
+def roles(run: Path, task: Task) -> dict[str, list[float]]:
+    """The mean rewards of each role over the first and the last steps; empty where one's gain is another's loss."""
+    if task.exact or task.opponent != "self":
+        return {}
+    steps = [json.loads(line)["reward"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    ends = steps[:ENDS], steps[-ENDS:]
+    names = sorted({name for step in steps for name in step})
+    found = {name: [[step[name] for step in end if name in step] for end in ends] for name in names}
+    return {name: [sum(end) / len(end) for end in both] for name, both in found.items() if all(both)}
 
 
 def learned(row: Mapping[str, Any]) -> bool:
-    """Whether the gain is above 0 beyond what chance explains; exact numbers have no chance in them."""
+    """Whether the gain is above 0 beyond what chance explains, and at no role's cost; exact numbers have no chance."""
     if "gain" in row:
-        return row["gain_ci95"][0] > 0
+        return row["gain_ci95"][0] > 0 and all(first <= last for first, last in row["roles"].values())
     better = row["before"] - row["after"] if row["metric"] == "nash_conv" else row["after"] - row["before"]
     return better > 0
+
+
+def number(row: Mapping[str, Any]) -> str:
+    """What was measured, and by how many games where it is no exact number."""
+    return row["metric"].replace("_", " ") + (f", {row['games']} games" if "games" in row else "")
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -56,11 +77,13 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         gain = "exact"
         if "gain" in row:
             gain = f"{row['gain']:+.3f} ({row['gain_ci95'][0]:+.3f} to {row['gain_ci95'][1]:+.3f})"
+        shown = ", ".join(f"{name} {first:.2f} to {last:.2f}" for name, (first, last) in row["roles"].items())
         illegal = "" if row["illegal"] is None else f"{row['illegal']:.1%}"
         lines.append(
-            f"| {' '.join((row['id'], *TASKS[row['id']].args))} | {row['metric'].replace('_', ' ')} | {row['seed']} | "
+            f"| {' '.join((row['id'], *TASKS[row['id']].args))} | {number(row)} | {row['seed']} | "
             f"{row['before']:.3f} | "
-            f"{row['after']:.3f} | {gain} | {row['best']:.3f} | {'held out' if TASKS[row['id']].items else ''} | "
+            f"{row['after']:.3f} | {gain} | {row['best']:.3f} | {shown} | "
+            f"{'held out' if TASKS[row['id']].items else ''} | "
             f"{illegal} | {row['cpu_seconds']:.0f} |"
         )
     return "\n".join(lines)
@@ -121,9 +144,11 @@ def write(folder: Path, docs: Path) -> Path:
 
 
 def _rounded(value: Any) -> Any:
-    """Four digits behind the point, also in lists."""
+    """Four digits behind the point, also in lists and mappings."""
     if isinstance(value, list):
         return [_rounded(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items()}
     return round(value, 4) if isinstance(value, float) else value
 
 

@@ -132,6 +132,7 @@ def measure(env_id: str, task: Task, folder: Path, base: str, games: int) -> dic
     gain, ends = _gain(said["comparisons"], before, after)
     return {
         "metric": f"return against {task.opponent}",
+        "games": games,
         "before": before["mean"],
         "after": after["mean"],
         "gain": gain,

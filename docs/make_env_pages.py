@@ -63,7 +63,12 @@ def learning(env_id: str) -> str:
     if not rows:
         return ""
     number = " ".join((rows[0]["metric"].replace("_", " "), *rows[0]["args"]))
-    shown = [f"seed {row['seed']}: {row['before']:.3f} to {row['after']:.3f}" for row in rows]
+    shown = []
+    for row in rows:
+        roles = ", ".join(f"{name} {first:.2f} to {last:.2f}" for name, (first, last) in row["roles"].items())
+        shown.append(
+            f"seed {row['seed']}: {row['before']:.3f} to {row['after']:.3f}" + (f" ({roles})" if roles else "")
+        )
     seconds = max(row["cpu_seconds"] for row in rows)
     return (
         f"## Learning\n\nA bundled model, trained for at most {seconds:.0f} CPU seconds; {number} before and after: "
