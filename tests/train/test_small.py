@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import mlx.core as mx
 import pytest
 
 import inference
@@ -26,6 +27,15 @@ MISSED = {
 """Environments above the bar in some setting, and what they are held to instead; the card names them."""
 EXACT = ("KuhnPoker-v0", "LeducPoker-v0", "MatrixGame-v0", "Nim-v0", "TicTacToe-v0")
 SAMPLE = ("KuhnPoker-v0", "Debate-v0", "GSM8K-v0", "RedBlue-v0")
+
+
+PAIRS = [(a, b) for a in range(10) for b in range(10)]
+ENTRIES = {
+    "+": [(f"{a} + {b}", a + b) for a, b in PAIRS],
+    "-": [(f"{a + b} - {b}", a) for a, b in PAIRS],
+    "*": [(f"{a} * {b}", a * b) for a, b in PAIRS],
+    "/": [(f"{a * (b or 1)} / {b or 1}", a) for a, b in PAIRS],
+}
 
 
 def card() -> dict[str, list[str]]:
@@ -70,6 +80,27 @@ def test_a_sample_of_the_card_holds(small: ModelPlayer) -> None:
     for one in played.measure_all(small, SAMPLE, games=6):
         shares = [percent(cell) for cell in table[one.env_id][: len(played.SETTINGS)]]
         assert max(one.illegal.values()) <= max(shares) + 0.1, one.env_id
+
+
+def test_the_card_says_how_many_entries_of_the_tables_are_right(small: ModelPlayer) -> None:
+    """The likeliest token at each place of the answer; all 100 entries of each table."""
+    model, tokenizer, _ = inference.load(SMALL)
+    known = {}
+    for sign, entries in ENTRIES.items():
+        rows = []
+        for asked, answer in entries:
+            chat = [{"role": "user", "content": f"What is {asked}?"}]
+            prompt = list(tokenizer.apply_chat_template(chat, add_generation_prompt=True))
+            rows.append((prompt, tokenizer.encode(f"[{answer}]", add_special_tokens=False)))
+        longest = max(len(prompt) + len(said) for prompt, said in rows)
+        padded = [prompt + said + [0] * (longest - len(prompt) - len(said)) for prompt, said in rows]
+        likely = mx.argmax(model(mx.array(padded)), axis=-1).tolist()
+        known[sign] = sum(
+            row[len(prompt) : len(prompt) + len(said) - 1] == said[1:]
+            for row, (prompt, said) in zip(likely, rows, strict=True)
+        )
+    shown = ", ".join(f"{count} of `{sign}`" for sign, count in known.items())
+    assert f"Of 100 entries each it says {shown} right" in " ".join((SMALL / "README.md").read_text().split()), shown
 
 
 @pytest.mark.slow
