@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -138,6 +139,16 @@ def test_json_is_bounded_before_it_is_read(body: bytes, message: str) -> None:
 )
 def test_what_stands_within_texts_is_no_value(text: str) -> None:
     assert bodies.read(json.dumps({"text": text}).encode(), Said).text == text
+
+
+def test_texts_that_never_end_are_counted_in_linear_time() -> None:
+    """Each of the quotes was taken for the beginning of a text, and looked for its end in all that follows."""
+    quotes = b'\\"' * 1000
+    assert [found[0] for found in bodies._TEXT.finditer(b"," + quotes)] == [quotes[1:]]
+    start = time.perf_counter()
+    with pytest.raises(HTTPException, match="values"):
+        bodies.read(b"," * 300_000 + b'\\"' * 1_800_000, CompletionRequest)
+    assert time.perf_counter() - start < 5
 
 
 @pytest.mark.parametrize(
