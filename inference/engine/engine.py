@@ -325,8 +325,11 @@ class Engine:
         """
         self._bank.find(name)
         self._bank.unpublish(name)
-        if for_good:
-            self._ledger.drop(name)
+        self._ledger.drop(name, for_good=for_good)
+
+    def check_version(self, name: str, version: int, digest: str) -> None:
+        """VersionConflict where a `monotone` publication of this version and digest would be refused."""
+        self._ledger.check(name, version, digest)
 
     def adapters(self) -> dict[str, AdapterInfo]:
         """The current version of each published name."""

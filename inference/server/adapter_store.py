@@ -59,7 +59,7 @@ class Adapters:
         return name
 
     def use(self, name: str) -> None:
-        """Somebody asks for it."""
+        """Somebody asks for a name that is here. On the event loop only: `_make_room` goes through the times."""
         self._used[name] = time.monotonic()
 
     async def load(self, name: str, path: str, version: int | None, mode: PublishMode) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class Adapters:
         running = {
             name for name, info in (await self.engine.call(lambda engine: engine.adapters())).items() if info.running
         }
-        idle = [name for name, used in self._used.items() if used <= before and name not in self.fixed | running]
+        idle = [name for name in self.versions if name not in self.fixed | running and self._used[name] <= before]
         if not idle:
             raise ServerError(
                 400,
@@ -147,6 +147,8 @@ class Adapters:
                 prepared = await _aside(prepare, engine)
             async with self._lock:
                 if name not in self.versions and len(self.versions) >= self.most:
+                    if version is not None:  # what will be refused takes nobody's place
+                        await self.engine.call(lambda engine: engine.check_version(name, version, prepared.digest))
                     await self._make_room()
                 number = await asyncio.shield(self.engine.call(timed))
                 self.versions[name] = number

@@ -178,7 +178,10 @@ class Server:
         return self.generator
 
     def resolve(self, model: str | None) -> str | None:
-        """The adapter that a `model` names; None for the base model."""
+        """The adapter that a `model` names; None for the base model. On the event loop only, which owns the names.
+
+        ServerError 404 when it is not served.
+        """
         if model is None or model == self.settings.model:
             return None
         if model not in self.adapters.versions:
@@ -292,18 +295,19 @@ def _completions(app: FastAPI, server: Server) -> None:
         request: Request, body: ChatRequest | CompletionRequest, count: int, make: Callable[[str | None], list[Choice]]
     ) -> Response:
         generator, model = server.open(), body.model or server.settings.model
+        adapter = server.resolve(body.model)
         size = len(await request.body())
         if isinstance(body, ChatRequest) and generator.is_new(body):
             size = LONG_WORK
 
         async def prepared() -> list[Choice]:
-            choices = await server.reader.run(size, lambda: make(server.resolve(body.model)))
+            choices = await server.reader.run(size, lambda: make(adapter))
             await server.gate.wait()
             return choices
 
         with server.room(count):
             at_once = size <= SHORT and server.gate.is_set()
-            choices = make(server.resolve(body.model)) if at_once else await _unless_left(request, prepared())
+            choices = make(adapter) if at_once else await _unless_left(request, prepared())
         ids = await generator.submit(choices)
         if body.stream:
             return _Events(generator, events(generator, body, ids, choices, model), ids)

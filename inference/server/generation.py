@@ -24,7 +24,7 @@ from inference.server.protocol import (
     TokenizeRequest,
 )
 from inference.text import Conversations, Renderer, TextEncoder, TextStream, TokenBytes
-from inference.types import Completion, ContextOverflow, Delta, Request
+from inference.types import Completion, Delta, Request, UnknownAdapter
 
 logger = logging.getLogger(__name__)
 
@@ -178,10 +178,15 @@ class CompletionHandler:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     async def submit(self, choices: list[Choice]) -> list[int]:
-        """Hand the choices to the engine, all or none."""
+        """Hand the choices to the engine, all or none.
+
+        ServerError 400 for what it refuses, 404 where the adapter is gone.
+        """
         try:
             return await self.engine.submit([choice.request for choice in choices])
-        except (ContextOverflow, ValueError) as error:
+        except UnknownAdapter as error:  # taken away since its name was looked up
+            raise ServerError(404, str(error)[:500], "not_found_error") from error
+        except ValueError as error:
             raise ServerError(400, str(error)[:500]) from error
 
     async def finish(self, ids: list[int], choices: list[Choice]) -> None:

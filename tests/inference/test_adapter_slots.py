@@ -224,6 +224,12 @@ def test_the_ledger_forgets_the_oldest_of_the_names_taken_away() -> None:
     for name in ("b", "a", "c"):
         ledger.drop(name)
     assert [ledger.next(name) for name in ("kept", "a", "b", "c")] == [8, 8, 1, 8]
+    ledger.drop("kept", for_good=False)  # it made room for another
+    assert [ledger.next(name) for name in ("kept", "a", "b", "c")] == [8, 1, 1, 8]
+    ledger.check("kept", 7, "kept")
+    ledger.put("c", 9, "c")
+    ledger.drop("a")
+    assert [ledger.next(name) for name in ("kept", "c")] == [8, 10], "a name that is back is not counted"
 
 
 def test_finite_weights_that_overflow_fail_their_own_requests_only(

@@ -26,8 +26,8 @@ MUTANTS: list[Mutant] = [
         LATE,
         (
             "deletion-forgotten",
-            "            self._ledger.drop(name)\n",
-            "            pass\n",
+            "        self._ledger.drop(name, for_good=for_good)\n",
+            "",
             "a deletion leaves no trace",
         ),
         (
@@ -67,6 +67,12 @@ MUTANTS: list[Mutant] = [
             "self._remove(oldest, for_good=False)",
             "self._remove(oldest, for_good=True)",
             "no way back",
+        ),
+        (
+            "room-before-the-ledger",
+            "engine.check_version(name, version, prepared.digest)",
+            "None",
+            "a late repeat takes the place of an adapter that is served, and is refused",
         ),
     ),
     *mutants(
