@@ -240,9 +240,9 @@ class _Counting:
     def has_its_process(self) -> None:
         """Nothing else runs here: what is alive once the model is loaded stays, so no collector need look at it again.
 
-        A full collection over it takes some hundred milliseconds, in which nobody is answered. One comes before, so that
-        no garbage stays with it, and one after: CPython begins one by itself only when a quarter as many objects are new
-        as the last one left, and the last one must not have counted these.
+        A full collection over it takes some hundred milliseconds, in which nobody is answered. One comes before, so
+        that no garbage stays with it, and one after: CPython begins one by itself only when a quarter as many objects
+        are new as the last one left, and the last one must not have counted these.
         """
         self.server.when_ready = _set_aside
 
@@ -312,8 +312,8 @@ def _completions(app: FastAPI, server: Server) -> None:
         if body.stream:
             return _Events(generator, events(generator, body, ids, choices, model), ids)
         await _unless_left(request, generator.finish(ids, choices))
-        numbers = sum(choice.numbers(body.return_token_ids) for choice in choices)
-        content = await server.reader.run(numbers, lambda: whole(generator, body, choices, model))
+        size = sum(choice.size(body.return_token_ids) for choice in choices)
+        content = await server.reader.run(size, lambda: whole(generator, body, choices, model))
         return Response(content, media_type="application/json")
 
     @app.post("/v1/chat/completions")

@@ -29,6 +29,8 @@ from inference.types import Completion, Delta, Request, UnknownAdapter
 logger = logging.getLogger(__name__)
 
 Tops = list[list[tuple[int, float]]]
+BYTES_PER_NUMBER = 24
+"""A token's id, or its log-probability with the text it stands for, is written in 2 to 7 us."""
 
 
 @dataclass
@@ -58,9 +60,10 @@ class Choice:
             return None
         return {"aborted": "abort"}.get(self.done.finish_reason, self.done.finish_reason)
 
-    def numbers(self, with_ids: bool) -> int:
-        """About how many numbers its answer holds."""
-        return len(self.tokens) * (1 + self.request.sampling.top_logprobs) + with_ids * len(self.request.prompt)
+    def size(self, with_ids: bool) -> int:
+        """About how much work it is to write its answer, in bytes as `Reader.run` counts them."""
+        numbers = len(self.tokens) * (1 + self.request.sampling.top_logprobs) + with_ids * len(self.request.prompt)
+        return BYTES_PER_NUMBER * numbers
 
     def count_characters(self, of: TokenBytes) -> None:
         """Bring `offsets` up to date."""

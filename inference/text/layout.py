@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from inference.text.deadline import within
-from inference.text.remembered import Remembered
+from inference.remembered import Remembered
 from inference.text.templates import RENDERERS, named_template, pin_clock
 from inference.thoughts import CLOSE, OPEN
 
@@ -42,7 +42,7 @@ class ChatTemplate:
     def __init__(self, tokenizer: Any, jinja: str | None, options: dict[str, Any]) -> None:
         self._tokenizer = tokenizer
         self._options = options if jinja is None else {**options, "chat_template": jinja}
-        self._layouts: Remembered[Layout] = Remembered(512)
+        self._layouts: Remembered[Layout] = Remembered(512, 8 << 20)
 
     def _render(self, roles: Sequence[str], contents: Sequence[str], generate: bool) -> str:
         messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]

@@ -22,7 +22,7 @@ from inference.server.guard import Guard, Limits
 from inference.server.metrics import Metrics
 from inference.server.protocol import ChatRequest, CompletionRequest
 from inference.text.encoding import TextEncoder
-from inference.text.remembered import Remembered, footprint
+from inference.remembered import Remembered, footprint
 from inference.types import AdapterError
 
 CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
@@ -280,6 +280,22 @@ def test_conversations_are_remembered_within_their_bytes(live: Live) -> None:
     finally:
         answered.most_bytes = before[0]
     assert len(answered) < before[2] + 6
+
+
+@pytest.mark.parametrize(("tokens", "thread"), [(1, "server"), (40, "reader_0")])
+def test_answers_of_many_numbers_are_written_beside_the_loop(
+    live: Live, monkeypatch: pytest.MonkeyPatch, tokens: int, thread: str
+) -> None:
+    """A few hundred numbers with their texts take as long as some thousand bytes."""
+    threads: list[str] = []
+    generator = live.core.generator
+    usage = generator.usage
+    monkeypatch.setattr(
+        generator, "usage", lambda choices: (threads.append(threading.current_thread().name), usage(choices))[1]
+    )
+    body = {"prompt": "x", "max_tokens": tokens, "logprobs": 5, "ignore_eos": True}
+    assert live.ask("POST", COMPLETE, body).status == 200
+    assert threads == [thread]
 
 
 def test_labels_of_adapters_that_are_gone_are_counted_together() -> None:
