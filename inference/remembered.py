@@ -53,7 +53,7 @@ class Remembered(Generic[V]):
 
 
 def footprint(value: Any) -> int:
-    """About how many bytes a value of texts, numbers, tuples and sets takes. Token ids count as objects of their own."""
+    """About how many bytes a value of texts, numbers, tuples and sets takes; token ids are objects of their own."""
     if isinstance(value, frozenset):
         return sys.getsizeof(value) + 28 * len(value)
     if not isinstance(value, tuple):

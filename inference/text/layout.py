@@ -11,8 +11,8 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from inference.text.deadline import within
 from inference.remembered import Remembered
+from inference.text.deadline import within
 from inference.text.templates import RENDERERS, named_template, pin_clock
 from inference.thoughts import CLOSE, OPEN
 

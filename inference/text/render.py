@@ -14,9 +14,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from inference.remembered import Remembered
 from inference.text.encoding import TextEncoder
 from inference.text.layout import Layout, choose_template
-from inference.remembered import Remembered
 from inference.thoughts import OPEN, markers_of
 from inference.types import OBSERVATION
 

@@ -17,12 +17,12 @@ from pydantic import BaseModel, ValidationError
 
 from benchmarks.wire import Connection, Live, head
 from inference import adapter_files, tensors
-from inference.server import bodies
+from inference.remembered import Remembered, footprint
+from inference.server import answers, bodies
 from inference.server.guard import Guard, Limits
 from inference.server.metrics import Metrics
 from inference.server.protocol import ChatRequest, CompletionRequest
 from inference.text.encoding import TextEncoder
-from inference.remembered import Remembered, footprint
 from inference.types import AdapterError
 
 CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
@@ -288,10 +288,9 @@ def test_answers_of_many_numbers_are_written_beside_the_loop(
 ) -> None:
     """A few hundred numbers with their texts take as long as some thousand bytes."""
     threads: list[str] = []
-    generator = live.core.generator
-    usage = generator.usage
+    usage = answers.usage
     monkeypatch.setattr(
-        generator, "usage", lambda choices: (threads.append(threading.current_thread().name), usage(choices))[1]
+        answers, "usage", lambda choices: (threads.append(threading.current_thread().name), usage(choices))[1]
     )
     body = {"prompt": "x", "max_tokens": tokens, "logprobs": 5, "ignore_eos": True}
     assert live.ask("POST", COMPLETE, body).status == 200
