@@ -150,6 +150,7 @@ class Server:
         """End the engine."""
         self.draining = True
         self.reader.close()
+        await asyncio.to_thread(self.adapters.close)
         await self.engine.close()
 
     def open(self) -> CompletionHandler:

@@ -259,6 +259,23 @@ def test_an_adapter_that_goes_while_a_request_waits_is_not_found(
     assert threads == ["server"] * 2
 
 
+def test_all_adapters_are_prepared_in_one_thread(
+    live: Live, put: Put, adapter_bytes: Bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLX never gives back what it keeps for a thread; a server that made one for each upload would grow."""
+    engine = live.run(live.core.engine.call(lambda engine: engine))
+    threads: list[tuple[str, int]] = []
+    prepare = engine.prepare
+
+    def seen(*args: Any, **options: Any) -> Any:
+        threads.append((threading.current_thread().name, threading.get_ident()))
+        return prepare(*args, **options)
+
+    monkeypatch.setattr(engine, "prepare", seen)
+    assert [put("a", adapter_bytes(seed)).status for seed in (1, 2, 3)] == [200] * 3
+    assert [name for name, _ in threads] == ["adapters_0"] * 3 and len(set(threads)) == 1
+
+
 # --- room ------------------------------------------------------------------------------------------------------------
 
 
