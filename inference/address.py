@@ -16,8 +16,8 @@ _IN_ADDRESSES = (
     (r"(?<![\w/:@*])[^\s/:@=]+:[^\s/@=]+@(?=[\w\[])", "***@"),  # the same without a scheme
     (rf"([?&#;][^=&\s]*(?:{_NAMES})[^=&\s]*=)[^&\s]+", r"\1***"),
 )
-_TOKEN = r"(?<!eos|bos|pad|unk|end|sep|cls)(?<!mask|stop)[-_]token"  # `pad_token` belongs to a tokenizer
-_FIELDS = rf"(?<![a-z\d])(?:api[-_]?key|passwd)|{_TOKEN}"  # no words of prose, so white space may follow
+_HYPHENED = r"(?<!eos|bos|pad|unk|end|sep|cls)(?<!mask|stop)[-_]token"  # `pad_token` belongs to a tokenizer
+_FIELDS = rf"(?<![a-z\d])(?:api[-_]?key|passwd)|{_HYPHENED}"  # no words of prose, so white space may follow
 _WORDS = r"(?<![a-z\d])(?:secret|password)"
 _IN_TEXTS = (
     (rf"((?:{_FIELDS}|{_WORDS}|\btoken(?!:))[\"']?[:=][\"']?)[^\s\"',;&*]+", r"\1***"),  # not "no end token: ..."
