@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
@@ -227,8 +227,9 @@ class Pool(Client):
     async def info(self) -> ServerInfo:
         """What is served. Incompatible names the endpoint whose model differs, and in what."""
         await self._members.start()
-        infos = await self.retry.run(lambda number: self._members.agree())
-        return next(iter(infos.values()))
+        infos = [*(await self.retry.run(lambda number: self._members.agree())).values()]
+        limits = [info.max_adapters for info in infos if info.max_adapters is not None]
+        return replace(infos[0], max_adapters=min(limits, default=None))
 
     async def health(self) -> bool:
         """Some endpoint is healthy."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import secrets
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
@@ -13,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from inference import Completion, Pool, Request, UnknownAdapter, check_compatible
+from legos_train.errors import ConfigError
 from legos_train.players.background import Background
 
 WAIT = 0.05  # seconds that a step waits for the first answer
@@ -73,16 +75,33 @@ class RemoteEngine:
         """A name for what one start of a run publishes."""
         return secrets.token_hex(3)
 
-    def check(self, identity: Mapping[str, Any]) -> None:
-        """Refuses servers that do not work on the trainer's model.
+    def check(self, identity: Mapping[str, Any], adapters: int = 2) -> None:
+        """Refuses servers that do not work on the trainer's model, or take too few adapters for the run.
 
         Args:
             identity: the keywords of `inference.client.check_compatible` after the first.
+            adapters: most that are published at a time; two for a policy that is being replaced.
 
         Raises:
             Incompatible: it names everything that differs.
+            ConfigError: there is a server that would refuse one of the adapters.
         """
-        check_compatible(self.background.call(self.client.info()), **identity)
+        info = self.background.call(self.client.info())
+        check_compatible(info, **identity)
+        most = info.max_adapters
+        if most is not None and most < adapters:
+            raise ConfigError(
+                f"a server of {', '.join(self.urls)} takes at most {most} adapters, and this run needs {adapters} at a "
+                f"time (the policy, its next version, the league's snapshots): start it with --max-adapters {adapters}"
+                + (f", or set league.pool = {most - 2}" if most > 2 else "")
+            )
+        others = sum(not name.startswith(f"{self.run}.") for name in info.adapters)
+        if most is not None and most - others < adapters:
+            warnings.warn(
+                f"a server of {', '.join(self.urls)} has room for {most - others} more adapters beside the {others} of "
+                f"others, and this run needs up to {adapters}: it ends where one is refused, unless others leave",
+                stacklevel=2,
+            )
         if not self.follows:
             self._clear(f"{self.run}.")
 
