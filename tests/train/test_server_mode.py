@@ -13,7 +13,7 @@ from inference import Incompatible, RequestRefused, ServerUnavailable
 from inference.adapters import linear_shapes
 from inference.client.packing import pack
 from inference.loading import load
-from legos_train import ConfigError, Trainer, train
+from legos_train import ConfigError, TrainConfig, Trainer, train
 from legos_train.disk import MetricsFile
 from legos_train.players import remote
 from legos_train.run import build
@@ -103,9 +103,6 @@ def test_a_server_with_another_model_is_refused_before_the_first_step(
         other.stop()
 
 
-LEAGUE = {"mode": "fsp", "snapshot_every": 2, "opponents": ("base",)}
-
-
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[LiveServer]:
     one = LiveServer("tiny", max_adapters=4)
@@ -116,20 +113,16 @@ def narrow() -> Iterator[LiveServer]:
 def test_a_server_that_takes_too_few_adapters_is_refused_before_the_first_step(
     narrow: LiveServer, tmp_path: Path
 ) -> None:
-    def begin(steps: int, pool: int) -> Trainer:
-        league = {**LEAGUE, "pool": pool}
-        return Trainer(build(small(steps=steps, batch_size=4, league=league, server={"urls": (narrow.url,)})))
+    def asked(steps: int, pool: int, *folder: Path) -> TrainConfig:
+        league = {"mode": "fsp", "snapshot_every": 2, "opponents": ("base",), "pool": pool}
+        return small(*folder, steps=steps, batch_size=4, league=league, server={"urls": (narrow.url,)})
 
     with pytest.raises(ConfigError, match=r"most 4 adapters.* needs 5 .*--max-adapters 5, or set league\.pool = 2"):
-        train(
-            small(tmp_path / "run", steps=40, league=LEAGUE | {"pool": 3}, server={"urls": (narrow.url,)}), quiet=True
-        )
+        train(asked(40, 3, tmp_path / "run"), quiet=True)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
     with pytest.raises(ConfigError, match="needs 5"):
-        begin(5, 25)
-    short = begin(
-        4, 25
-    )  # two snapshots while it plays; the third comes when the last policy has replaced the one before
+        build(asked(5, 25))
+    short = Trainer(build(asked(4, 25)))  # two snapshots and two policies; a third comes when a policy has left
     try:
         for _ in range(4):
             short.step()
