@@ -122,13 +122,17 @@ class Soak:
             if bad:
                 body, headers = CORRUPT[draw.choice(list(CORRUPT))](weights, body)
             path = f"/v1/adapters/{name}?scale=1&version={version}"
-            reply = await call(self.served.port, "PUT", path, body, **headers)
+            try:
+                reply = await call(self.served.port, "PUT", path, body, **headers)
+                if name != "policy" and not bad:
+                    await call(self.served.port, "DELETE", f"/v1/adapters/{name}")
+            except (OSError, TimeoutError) as error:
+                self.faults[f"publication {version}: {type(error).__name__}: {error}"] += 1
+                continue
             if reply.status != (400 if bad else 200):
                 self.faults[f"publication {version}: {reply.status} {reply.body[:100]!r}"] += 1
             self.refused += reply.status == 400
             self.published += reply.status == 200
-            if name != "policy" and not bad:
-                await call(self.served.port, "DELETE", f"/v1/adapters/{name}")
             await asyncio.sleep(draw.uniform(1.0, 4.0))
 
     def row(self) -> dict[str, float]:
@@ -184,16 +188,16 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     served = Served("--prefix-cache-mib", CACHE)
-    served.ready()
     training = None
     with tempfile.TemporaryDirectory() as folder:
-        if options.train:
-            flags = ["--env", "KuhnPoker-v0", "--steps", "1000000", "--batch-size", "16", "--eval.every", "0"]
-            flags += ["--server", f"http://127.0.0.1:{served.port}", "--run-dir", f"{folder}/run"]
-            command = [sys.executable, "-m", "legos_train", "train", *flags]
-            training = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # its errors are to be seen
-        soak = Soak(served, ConstantAdapters("tiny"), time.monotonic() + 60 * options.minutes, options.pause)
         try:
+            served.ready()
+            if options.train:
+                flags = ["--env", "KuhnPoker-v0", "--steps", "1000000", "--batch-size", "16", "--eval.every", "0"]
+                flags += ["--server", f"http://127.0.0.1:{served.port}", "--run-dir", f"{folder}/run"]
+                command = [sys.executable, "-m", "legos_train", "train", *flags]
+                training = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # its errors are to be seen
+            soak = Soak(served, ConstantAdapters("tiny"), time.monotonic() + 60 * options.minutes, options.pause)
             rows = asyncio.run(soak.run(options.clients, min(60.0, 60 * options.minutes / 12)))
             if training is not None and training.poll() is not None:
                 soak.faults[f"the training run ended with {training.returncode}"] += 1

@@ -105,12 +105,14 @@ def _row(port: int, data: bytes | None, seconds: float) -> dict[str, Any]:
     clients = [threading.Thread(target=attack) for _ in range(CLIENTS if data else 0)]
     for client in clients:
         client.start()
-    spent, bad = _probe(port, seconds)
-    over.set()
-    for connection in idle:
-        connection.close()
-    for client in clients:
-        client.join()
+    try:
+        spent, bad = _probe(port, seconds)
+    finally:
+        over.set()
+        for connection in idle:
+            connection.close()
+        for client in clients:
+            client.join()
     numbers = np.array(spent) * 1000
     quantiles = {f"ms_p{q}": round(float(np.percentile(numbers, q)), 1) for q in (50, 99, 100)}
     return {"probes": len(spent), **quantiles, "bad": bad, "answers": dict(answers)}

@@ -50,6 +50,7 @@ class Parts:
         best: the best weights measured so far.
         past: weights that the run had on its way, by step; what it is worth at the end is measured against them too.
         stop_reason: why the run ends early, once it does.
+        steps_were: how many steps the run was to have when the checkpoint that was loaded was written.
         check: called while episodes are played; what it raises ends the run.
     """
 
@@ -71,6 +72,7 @@ class Parts:
     best: Best | None = None
     past: dict[int, Snapshot] = field(default_factory=dict)
     stop_reason: str | None = None
+    steps_were: int | None = None
     check: Callable[[], None] = lambda: None
 
     def use_league(self, league: League) -> None:

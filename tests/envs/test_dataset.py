@@ -215,6 +215,15 @@ def test_other_orders():
     assert set(drawn) == set(range(7)) and drawn == indices(Dataset(ROWS, order="random"), range(100))
 
 
+def test_an_index_beyond_the_size_is_one_that_is_drawn():
+    env = Dataset(size=50, split="test")
+    beyond = {seed for seed in env.drawn if seed >= 50}
+    assert indices(env, range(2), index=max(beyond)) == [max(beyond)] * 2
+    other = next(n for n in range(50, max(beyond)) if n not in beyond)
+    with pytest.raises(ValueError, match="option index must be a whole number from 0 to 49"):
+        env.reset(seed=0, options={"index": other})
+
+
 def test_the_index_can_be_fixed():
     assert indices(Dataset(ROWS), range(5), index=3) == [3] * 5
     for bad in (-1, 7, 1.0, True):
