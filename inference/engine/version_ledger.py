@@ -1,7 +1,8 @@
-"""Which version of each adapter name was published last: numbers only go up, also after the name was taken away.
+"""Which version of each adapter name was published last, also for the last `MOST` names that were taken away.
 
 A publication may arrive late or twice: a client gave up waiting, a connection broke after the last byte. What it
-carries must then not win over what came after it.
+carries must then not win over what came after it: a publisher that asks `check` first never goes back to an older
+version, and repeats the last one only with the same weights. Who does not ask may put any version.
 """
 
 from __future__ import annotations

@@ -28,14 +28,14 @@ class CompletionHandler:
         self.encoder = TextEncoder(tokenizer)
         self.report = TokenReport(tokenizer)
         self.stop_ids = conversations.renderer.stop_ids
-        # More bytes than this cannot fit the context, whatever they say.
+        # As if each token were the longest of the vocabulary: what is longer is refused before it is tokenised.
         self._most_text = context * max(len(token.encode()) for token in tokenizer.get_vocab())
         self._talks: dict[bool | None, Conversations] = {None: conversations}
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def check_texts(self, texts: Iterable[str]) -> None:
-        """ServerError 400 when there is more text than is tokenised."""
+        """ServerError 400 when one text, or all of them together, are longer than what is tokenised."""
         total = 0
         for text in texts:
             size = len(text) if text.isascii() else len(text.encode())

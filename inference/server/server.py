@@ -103,6 +103,7 @@ class Server:
             "vocab_size": engine.vocab_size,
             "context": engine.context,
             "max_lora_rank": settings.max_lora_rank,
+            "max_adapters": settings.max_adapters,
         }
         return engine
 

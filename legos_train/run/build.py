@@ -82,7 +82,9 @@ def build(
     arena.generator = sync.local
     run_id = run_id or new_run_id()
     if config.server.urls:
-        remote = remote_engine(config, identity_of(config.model, tokenizer, backend.vocabulary), run_id, world)
+        identity = identity_of(config.model, tokenizer, backend.vocabulary)
+        adapters = 2 + (arena.league.most(config.steps) if arena.league is not None else 0)
+        remote = remote_engine(config, identity, adapters, run_id, world)
         sync.generator = arena.generator = generator(remote)
     parts = Parts(
         config=config,
@@ -266,11 +268,14 @@ def check_capabilities(config: TrainConfig, able: Capabilities) -> None:
             raise ConfigError(f"this backend cannot do it: {what}")
 
 
-def remote_engine(config: TrainConfig, identity: dict[str, Any], run_id: str, world: World | None) -> RemoteEngine:
+def remote_engine(
+    config: TrainConfig, identity: dict[str, Any], adapters: int, run_id: str, world: World | None
+) -> RemoteEngine:
     """The servers of `server.urls`, after they have shown that they serve the same model. Rank 0 publishes there.
 
     Raises:
         RuntimeError: one of them cannot be reached, or has another model, tokenizer or chat template.
+        ConfigError: one of them takes fewer than so many adapters.
     """
     session = RemoteEngine.new_session()
     if world is not None:
@@ -278,7 +283,7 @@ def remote_engine(config: TrainConfig, identity: dict[str, Any], run_id: str, wo
     follows = world is not None and world.rank > 0
     engine = RemoteEngine(config.server.urls, config.server.api_key_env, run=run_id, session=session, follows=follows)
     try:
-        engine.check(identity)
+        engine.check(identity, adapters)
     except BaseException:
         engine.close()
         raise

@@ -11,6 +11,8 @@ NAMES = "tests/train/test_two_runs.py::test_every_publication_has_a_name_of_its_
 LEARNER = "tests/train/test_two_runs.py::test_a_policy_that_is_not_the_learners_stops_the_run_before_it_learns"
 POOL = "tests/inference/test_client_pool.py::test_an_answer_may_come_from_what_was_current_while_its_request_ran"
 ROOM = "tests/server/test_adapter_versions.py::test_what_nobody_asks_for_makes_room_and_may_come_back"
+BUSY = "tests/train/test_two_runs.py::test_a_replaced_name_stays_until_the_last_request_under_it_has_ended"
+LIMIT = "tests/train/test_server_mode.py::test_a_server_that_takes_too_few_adapters_is_refused_before_the_first_step"
 RANK = "tests/train/test_two_runs.py::test_a_rank_that_follows_takes_no_answer_by_weights_other_than_its_own"
 
 MUTANTS: list[Mutant] = [
@@ -87,9 +89,23 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "name-kept",
-            "            self._take_away(old)\n",
-            "            pass\n",
+            "        self._take_away(old)\n",
+            "",
             "every step leaves an adapter behind",
+        ),
+        (
+            "name-goes-too-early",
+            "for name in self._replaced if name not in busy",
+            "for name in self._replaced",
+            "a request that goes to another server finds its adapter gone",
+            BUSY,
+        ),
+        (
+            "limit-not-looked-at",
+            "if most is not None and most < adapters:",
+            "if False:",
+            "the run ends in the middle",
+            LIMIT,
         ),
         (
             "nothing-cleared",
