@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from legos_train.observe.local_server import SiteReply, LocalServer, Query
+from legos_train.observe.local_server import LocalServer, Query, SiteReply
 from legos_train.observe.self_contained import as_json
 from legos_train.observe.viewer.compact import Json
 from legos_train.observe.viewer.log import read_extras
