@@ -21,8 +21,8 @@ _STEP = re.compile(rb'\{"step": (\d+)[,}]')
 
 
 def sample_games(path: Path, most: int = GAMES) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The first `most` games of the first step and of the last; the second list is empty with one step only. A game that
-    repeats another one, deal and actions, is passed over.
+    """The first `most` games of the first step and of the last; the second list is empty with one step only. A game
+    that repeats another one, deal and actions, is passed over.
 
     Reads the file once and keeps no more than that. A missing file has no games; a line that is no row is left out.
     """
@@ -80,7 +80,7 @@ def _messages(turn: Mapping[str, Any]) -> str:
 
 
 def games_html(title: str, games: Sequence[Mapping[str, Any]], shared: Shared | None = None) -> str:
-    """A column of games; all text that a model wrote is escaped. What only some were told (not `shared`) heads a game."""
+    """A column of games; all text that a model wrote is escaped. What is not `shared` by all stands at their heads."""
     step = f" (step {games[0]['step']})" if games else ""
     return f"<div><h3>{escape(title + step)}</h3>{''.join(_game(game, shared or {}) for game in games)}</div>"
 

@@ -47,7 +47,8 @@ pre { font: .82rem/1.45 ui-monospace, "DejaVu Sans Mono", monospace; background:
   table.facts, table.facts tr, table.facts td { display: block; } table.facts tr:first-child { display: none; }
   table.facts td { border: 0; padding: .1rem 0; white-space: normal; text-align: left; }
   table.facts tr { border-bottom: 1px solid var(--line); padding: .4rem 0; }
-  table.facts td.n::before { content: attr(data-name) ": "; color: var(--soft); } table.facts td:empty { display: none; } }
+  table.facts td.n::before { content: attr(data-name) ": "; color: var(--soft); }
+  table.facts td:empty { display: none; } }
 @media print { body { max-width: none; } figure, article { break-inside: avoid; } }
 """
 

@@ -49,8 +49,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A line chart. `unit` says what the vertical axis counts, `marks` are (step, word) for vertical lines, `levels` (value,
-    word) for horizontal ones.
+    """A line chart. `unit` says what the vertical axis counts, `marks` are (step, word) for vertical lines, `levels`
+    (value, word) for horizontal ones.
 
     `bounds`: what values can be, such as (0, 1) for shares: the axis shows that range, and no interval leaves it.
     `note` stands below the figure on a page.
