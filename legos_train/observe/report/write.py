@@ -125,7 +125,7 @@ def _published(result: Result) -> str:
     told += f", the better by {why}." if ":" in why else f"; {why}." if why else "."
     if result.best:
         told += (
-            f" The best of all evaluations, after step {int(result.best['step'])}, is {result.run_dir.name}@best:"
+            f" The best of all evaluations, after step {int(result.best['step'])}, is kept in best/:"
             " it was chosen by the very number that it is best in, so that number flatters it where games were sampled."
         )
     return told
