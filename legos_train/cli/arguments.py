@@ -111,7 +111,9 @@ def add_playing(p: Parser) -> None:
         metavar="T",
     )
     p.number("--max-tokens", help="most tokens of an action (default: 12 for `tiny`, otherwise 1024)", least=1)
-    p.value("--system", metavar="TEXT", help="system prompt for models and endpoints (default: none)")
+    p.repeated(
+        "--system", metavar="[NAME=]TEXT", help="system prompt of models and endpoints; with NAME of that agent or role"
+    )
     p.value(
         "--renderer",
         default="auto",
