@@ -1,7 +1,7 @@
 """Makes the pictures of `look.md` and `viewer.md` from a real run: python docs/make_screenshots.py [FOLDER]
 
 Trains for about a minute (Kuhn poker, the bundled model), evaluates the bundled model (tic-tac-toe), then photographs
-the dashboard as it stood at step 75, a game of `legos play`, and the report and the viewer in Chromium (on PATH; driven
+the dashboard as it stood at step 75, a game of `legos play`, and report, viewer and the list of a folder in Chromium (on PATH; driven
 by the `playwright` wheel). Pictures go to docs/images; run and evaluation stay in FOLDER (a temporary directory), and
 what is there already is photographed again, without the dashboard. Fails when a picture is larger than 150 KB.
 """
@@ -29,6 +29,7 @@ from legos_train.cli.main import main as main_of
 from legos_train.cli.play_table import PlaySession
 from legos_train.config import from_dict
 from legos_train.observe import Progress
+from legos_train.observe.browser import write_folder_page
 from legos_train.observe.viewer import write_page
 
 IMAGES = Path(__file__).parent / "images"
@@ -60,7 +61,8 @@ def main() -> None:
         if not (games / "results.json").exists():
             words = ["-m", "tiny", "--opponent", "random", "--opponent", "optimal", "-n", "60"]
             main_of(["eval", "TicTacToe-v0", *words, "--out", str(games)])
-        pages(run, games)
+        page = write_folder_page(folder)
+        pages(run, games, page)
     for picture in sorted(IMAGES.iterdir()):
         size = picture.stat().st_size
         print(f"{picture.relative_to(IMAGES.parent.parent)}: {size / 1000:.0f} kB")
@@ -107,8 +109,8 @@ def game() -> None:
     _save(console, "play.svg", "legos play TicTacToe-v0")
 
 
-def pages(run: Path, games: Path) -> None:
-    """The report and the viewer in a browser, light; the report also dark."""
+def pages(run: Path, games: Path, folder: Path) -> None:
+    """Report, viewer and the list of a folder in a browser, light and dark, the report also as wide as a phone."""
     from playwright.sync_api import Page, sync_playwright
 
     viewer, evaluation = (write_page([folder])[0] for folder in (run, games))
@@ -121,11 +123,18 @@ def pages(run: Path, games: Path) -> None:
     def health(page: Page) -> None:
         page.evaluate("[...document.querySelectorAll('h2')].find(h => h.innerText == 'Health').scrollIntoView()")
 
+    def chosen(page: Page) -> None:
+        for box in page.locator("#lines tbody input").all()[:2]:
+            box.check()
+
     def nothing(page: Page) -> None:
         """As it opens."""
 
     shots: tuple[tuple[str, Path, str, tuple[int, int], Callable[[Page], None]], ...] = (
         ("report", run / "report.html", "light", (1120, 860), nothing),
+        ("report_phone", run / "report.html", "light", (400, 700), nothing),
+        ("browse", folder, "light", (1120, 620), chosen),
+        ("browse_phone", folder, "dark", (400, 700), nothing),
         ("report_dark", run / "report.html", "dark", (1120, 560), health),
         ("viewer", viewer, "light", (1000, 600), worst_of_the_lost),
         ("evaluation", evaluation, "light", (1000, 460), nothing),

@@ -59,7 +59,7 @@ def _references(parts: Parts) -> dict[str, dict[str, float]]:
             with suppress(ValueError):  # a game without a known equilibrium
                 table = exactly.code_table(course.env, name)
             for key, value in ({} if table is None else exactly.policy_metrics(course.env, table)).items():  # type: ignore[arg-type]
-                found.setdefault(course.prefix + key, {})[REFERENCES[name]] = value
+                found.setdefault(course.prefix + key, {})[REFERENCES[name]] = round(value, 9)
     return found
 
 

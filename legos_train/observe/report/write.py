@@ -124,10 +124,9 @@ def _published(result: Result) -> str:
     told = f"Published: {name}"
     told += f", the better by {why}." if ":" in why else f"; {why}." if why else "."
     if result.best:
-        told += (
-            f" The best of all evaluations, after step {int(result.best['step'])}, is kept in best/:"
-            " it was chosen by the very number that it is best in, so that number flatters it where games were sampled."
-        )
+        told += f" The best of all evaluations, after step {int(result.best['step'])}, is kept in best/"
+        played = any(name.endswith("_low") for name in result.best)
+        told += ": it was chosen by a sampled number, which flatters it." if played else "."
     return told
 
 
