@@ -192,7 +192,7 @@ class TrainConfig(Section):
 
     def _check_credit(self) -> None:
         """Names are known, and every option that was changed is one that some method of the run takes."""
-        used = {"name", "roles"}
+        used = {"name", "roles", "return_scale"}
         for name in sorted(self.credit_names):
             if name not in METHODS:
                 raise ValueError(f"unknown credit method {name!r}; there are {', '.join(METHODS)}")

@@ -101,7 +101,9 @@ def build(
         monitor=CollapseMonitor(config.monitor),
         measurer=measurer,
         sync=sync,
-        decisions=DecisionTable(measurer) if config.loss.token_loss.all_actions else None,
+        decisions=DecisionTable(measurer, scaled=config.credit.return_scale == "running")
+        if config.loss.token_loss.all_actions
+        else None,
         league=arena.league,
         world=world,
     )

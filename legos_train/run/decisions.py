@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from legos_envs import Episode, InfoSet, exact
+from legos_envs.exact.graph import GameGraph
 from legos_envs.records import Trajectory, Turn
 from legos_train.credit import Advantages
 from legos_train.errors import ConfigError
@@ -58,13 +59,14 @@ class DecisionTable:
 
     Args:
         measurer: knows the games and seats the policies.
+        scaled: divide by the spread of a player's returns at uniform play, where that is above 1.
 
     Raises:
         ConfigError: an env of the run cannot be solved, or not all of its seats are the policy's.
     """
 
-    def __init__(self, measurer: Measurer):
-        self.measurer = measurer
+    def __init__(self, measurer: Measurer, *, scaled: bool = True):
+        self.measurer, self.scaled = measurer, scaled
         for name, course in measurer.courses.items():
             if not course.held_out and not course.exactly:
                 raise ConfigError(
@@ -97,7 +99,7 @@ class DecisionTable:
                 if (name, number, member) not in policies:
                     policies[name, number, member] = self._policy(course, number, member)
             mine = [policies[name, number, member] for number, member in enumerate(seating)]
-            _add(out, course, mine, trained[name, seating], count / played.total(), version)
+            _add(out, course, mine, trained[name, seating], count / played.total(), version, self.scaled)
         return out
 
     def _policy(self, course: Course, number: int, member: str | None) -> Mapping[InfoSet, Sequence[Answer]]:
@@ -118,6 +120,7 @@ def _add(
     trained: set[int],
     share: float,
     version: int,
+    scaled: bool,
 ) -> None:
     """Adds the decision points of a game, seat by seat one of the `policies`; together they weigh `share`."""
     env: Any = course.env
@@ -127,6 +130,7 @@ def _add(
     table = [(m / m.sum() if m.sum() else np.full(len(m), 1 / len(m))).tolist() for m in masses]
     values, reached = graph.values(table), graph.reach([table] * env.game.num_players)
     worst = np.min([returns for returns in graph.returns if returns], axis=0)
+    scales = _spreads(graph) if scaled else [1.0] * env.game.num_players
     visits = [sum(reached[node] for node in nodes) for nodes in graph.members]
     total = sum(visit for visit, info in zip(visits, graph.infosets) if info.player in trained)
     for at, info in enumerate(graph.infosets):
@@ -142,12 +146,24 @@ def _add(
         turns = [_turn(move, info.legal, answer, version) for move, answer in zip(info.legal, answers[at])]
         seat = Trajectory(agent, course.slot.seats[agent][0], turns=turns)
         out.episodes.append(Episode(course.slot.name, 0, {}, {agent: seat}))
+        gains, mean, illegal = (value / scales[info.player] for value in (gains, mean, illegal))
         out.advantages.append({agent: gains - mean})
         out.weights.append({agent: masses[at] * (share * visits[at] / total)})
         prompt = tuple(answers[at][0].prompt)
         out.values[prompt, ()] = illegal - mean
         for answer, gain in zip(answers[at], gains):
             out.values[prompt, tuple(answer.tokens)] = float(gain - mean)
+
+
+def _spreads(graph: GameGraph) -> list[float]:
+    """By player, the standard deviation of the returns when all play uniformly; 1 where it is less."""
+    uniform = [[1 / len(info.legal)] * len(info.legal) for info in graph.infosets]
+    reached = graph.reach([uniform] * graph.num_players)
+    ends = [(mass, returns) for mass, returns in zip(reached, graph.returns) if returns]
+    chances, returns = np.array([mass for mass, _ in ends]), np.array([returns for _, returns in ends])
+    means = chances @ returns
+    spreads = np.sqrt(np.maximum(1.0, chances @ (returns - means) ** 2))
+    return [float(spread) for spread in spreads]
 
 
 def _turn(move: str, legal: Sequence[str], answer: Answer, version: int) -> Turn:

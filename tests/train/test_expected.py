@@ -16,7 +16,11 @@ from legos_train.evaluation import exactly
 from legos_train.run import build
 from tests.train.helpers import digest, small
 
-EXPECTED: dict[str, Any] = {"batch_size": 4, "loss": {"name": "expected", "aggregation": "constant", "kl": 0.0}}
+EXPECTED: dict[str, Any] = {
+    "batch_size": 4,
+    "credit": {"return_scale": "none"},
+    "loss": {"name": "expected", "aggregation": "constant", "kl": 0.0},
+}
 
 
 @pytest.fixture
