@@ -51,7 +51,7 @@ def action_probabilities(
     return probabilities, leftover
 
 
-class Answer(NamedTuple):
+class ScoredAction(NamedTuple):
     """A legal action as a model would write it: the tokens it reads and writes, and their log-probabilities (L,)."""
 
     prompt: Sequence[int]
@@ -64,7 +64,7 @@ class Answer(NamedTuple):
         return math.exp(float(np.sum(self.logprobs)))
 
 
-def scored_answers(env: GameEnv, player: ModelPlayer, infos: Sequence[InfoSet]) -> dict[InfoSet, list[Answer]]:
+def scored_answers(env: GameEnv, player: ModelPlayer, infos: Sequence[InfoSet]) -> dict[InfoSet, list[ScoredAction]]:
     """The legal actions of information sets, in their order, as a model would write them: `[move]` and the end."""
     if not infos:
         return {}
@@ -77,7 +77,7 @@ def scored_answers(env: GameEnv, player: ModelPlayer, infos: Sequence[InfoSet]) 
             prompts.append(prompt)
             replies.append([*player.renderer.encode(parsing.write_action(move, env.action_format)), end])
     engine: Any = player.engine  # one behind HTTP cannot score; who comes here has one in this process
-    answers = map(Answer, prompts, replies, engine.score(prompts, replies, adapter=player.adapter))
+    answers = map(ScoredAction, prompts, replies, engine.score(prompts, replies, adapter=player.adapter))
     return {info: [next(answers) for _ in info.legal] for info in infos}
 
 

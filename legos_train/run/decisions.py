@@ -9,18 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from legos_envs import Episode, InfoSet, exact
-from legos_envs.exact.graph import GameGraph
 from legos_envs.records import Trajectory, Turn
 from legos_train.credit import Advantages
 from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer
-from legos_train.evaluation.courses import Course
-from legos_train.evaluation.exactly import Answer, code_table, scored_answers
+from legos_train.evaluation.exactly import ScoredAction, code_table, scored_answers
 from legos_train.players import actors
 
 Seating = tuple[str | None, ...]
 """By player number, the league's member at the seat; None: the policy that learns."""
-Policies = dict[tuple[str, int, str | None], Mapping[InfoSet, Sequence[Answer]]]
+Policies = dict[tuple[str, int, str | None], Mapping[InfoSet, Sequence[ScoredAction]]]
 """By env, player number and member, what may be answered at the player's decision points."""
 TINY = 1e-300
 
@@ -102,21 +100,21 @@ class DecisionTable:
             _add(out, course, mine, trained[name, seating], count / played.total(), version, self.scaled)
         return out
 
-    def _policy(self, course: Course, number: int, member: str | None) -> Mapping[InfoSet, Sequence[Answer]]:
+    def _policy(self, course: Any, number: int, member: str | None) -> Mapping[InfoSet, Sequence[ScoredAction]]:
         """What a seat's policy may answer at its decision points, with probabilities."""
         env: Any = course.env
         infos = [info for info in exact.graph_of(env.game).infosets if info.player == number]
         table = None if member is None else code_table(env, member)
         if table is not None:
-            return {i: [Answer((), (), np.log([table[i].get(m, 0.0) or TINY])) for m in i.legal] for i in infos}
+            return {i: [ScoredAction((), (), np.log([table[i].get(m, 0.0) or TINY])) for m in i.legal] for i in infos}
         player = self.measurer.player(course, env.possible_agents[number], member or actors.POLICY)
         return scored_answers(env, player, infos)
 
 
 def _add(
     out: Decisions,
-    course: Course,
-    policies: Sequence[Mapping[InfoSet, Sequence[Answer]]],
+    course: Any,
+    policies: Sequence[Mapping[InfoSet, Sequence[ScoredAction]]],
     trained: set[int],
     share: float,
     version: int,
@@ -155,7 +153,7 @@ def _add(
             out.values[prompt, tuple(answer.tokens)] = float(gain - mean)
 
 
-def _spreads(graph: GameGraph) -> list[float]:
+def _spreads(graph: Any) -> list[float]:
     """By player, the standard deviation of the returns when all play uniformly; 1 where it is less."""
     uniform = [[1 / len(info.legal)] * len(info.legal) for info in graph.infosets]
     reached = graph.reach([uniform] * graph.num_players)
@@ -166,7 +164,7 @@ def _spreads(graph: GameGraph) -> list[float]:
     return [float(spread) for spread in spreads]
 
 
-def _turn(move: str, legal: Sequence[str], answer: Answer, version: int) -> Turn:
+def _turn(move: str, legal: Sequence[str], answer: ScoredAction, version: int) -> Turn:
     return Turn(
         (),
         move,
