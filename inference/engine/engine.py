@@ -24,7 +24,7 @@ from mlx import nn
 
 from inference import adapter_files, loading
 from inference.adapters import AdapterBank, AdapterVersion, PreparedAdapter
-from inference.engine import recovery, scoring
+from inference.engine import branch_states, recovery, scoring
 from inference.engine.checks import Checks
 from inference.engine.delivery import Delivery
 from inference.engine.drawing import draw_all
@@ -47,6 +47,7 @@ from inference.types import (
 )
 
 _ROOM_AHEAD = 32
+_HELD = 4  # the states of branches that wait may take so much less than keys and values
 
 
 class Engine:
@@ -61,7 +62,7 @@ class Engine:
         max_rows: most distinct sequences decoded at once; requests with equal history count as one.
         prefill_tokens: most prompt tokens in one forward pass, padding included.
         admit_tokens: most prompt tokens admitted in one step; fewer keep running requests responsive.
-        max_kv_bytes: about how much memory keys and values of running rows may take.
+        max_kv_bytes: about how much memory keys, values and states of running rows may take.
         prefix_cache_bytes: how much those of kept prompt beginnings may take; 0 computes every prompt in full.
         adapter_slots: adapter slots to begin with; more are made when all are in use.
         max_lora_rank: highest rank accepted.
@@ -168,6 +169,9 @@ class Engine:
             ahead = max(min(row.reach, row.pos + len(row.pending) + _ROOM_AHEAD) for row in self._scheduler.rows)
             self._kv.reserve(len(self._scheduler.rows), ahead)
             self._kv.copy(plan.copies)
+            if not self._runner.forward.pads:
+                branch_states.resume(self._kv, self._scheduler.rows)
+                branch_states.hold(self._kv, self._scheduler.rows, self._max_kv_bytes // _HELD)
             self._runner.warm(self._kv, plan.admitted)
             for rows, logits in self._runner.feed(self._kv, self._scheduler.rows):
                 outcomes.update(draw_all(cast(Sequence[Row], rows), logits))
@@ -398,7 +402,7 @@ class Engine:
         return any(text in ending for text in stop)
 
     def _row_limit(self, reach: int) -> int:
-        return self._max_kv_bytes // (capacity_for(reach) * self._runner.bytes_per_entry)
+        return self._max_kv_bytes // (capacity_for(reach) * self._runner.bytes_per_entry + self._runner.bytes_per_row)
 
     # Ends
 

@@ -38,6 +38,7 @@ class Row:
         pos: entries of the slot that are valid.
         pending: tokens to feed next, whose keys and values are not there yet.
         branches: rows that wait on this slot, shallowest first; they have no slot of their own.
+        held: the recurrent states after `pos` tokens, while the slot's own have gone on; see `branch_states`.
     """
 
     prompt: tuple[int, ...]
@@ -56,6 +57,7 @@ class Row:
     home: int = -1  # where its keys and values lie when it has just ended
     switches: tuple[tuple[int, int], ...] = ()  # (index of a token, version that sampled those before it)
     branches: list[Row] = field(default_factory=list)
+    held: Any = None
 
     def request_ids(self) -> Iterator[int]:
         """Ids of the requests that share the row now."""
@@ -63,8 +65,8 @@ class Row:
             yield from cohort.ids.tolist()
 
     def restart(self) -> None:
-        """Forget the keys and values: everything is to be fed again."""
-        self.pos, self.pending = 0, (*self.prompt, *self.tokens)
+        """Forget keys, values and states: everything is to be fed again."""
+        self.pos, self.pending, self.held = 0, (*self.prompt, *self.tokens), None
 
 
 class Outcome(NamedTuple):
