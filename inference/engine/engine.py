@@ -237,6 +237,11 @@ class Engine:
         return done
 
     @property
+    def path(self) -> str:
+        """How the model is run: "numpy", "mlx" or, one row at a time, "row by row"."""
+        return self._runner.forward.name
+
+    @property
     def busy(self) -> bool:
         """Whether a request waits or runs."""
         return self._scheduler.busy

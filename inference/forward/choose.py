@@ -15,6 +15,8 @@ A model that none of them can run is refused with UnsupportedModel. docs/engine.
 
 from __future__ import annotations
 
+import logging
+
 import mlx.core as mx
 import numpy as np
 from mlx import nn
@@ -24,6 +26,8 @@ from inference.forward import host_forward
 from inference.forward.mlx_forward import Forward, Logits, MlxForward, alike, rounding, trial
 from inference.forward.solo_forward import SoloForward
 from inference.types import UnsupportedModel
+
+logger = logging.getLogger(__name__)
 
 _MISFITS = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
 """What a model's code raises when it is not made for what it is given."""
@@ -38,7 +42,8 @@ def choose_forward(model: nn.Module, bank: AdapterBank) -> Forward:
             f"the engine cannot run {type(model).__module__}: {type(error).__name__}: {error}"
         ) from error
     batched = _batched(model, bank, solo)
-    if batched is None:
+    if isinstance(batched, str):
+        logger.warning("%s runs row by row, without batches and kept beginnings: %s", type(model).__module__, batched)
         return solo
     own, found = batched
     if own.own_decoder and host_forward.fits(model):
@@ -48,17 +53,19 @@ def choose_forward(model: nn.Module, bank: AdapterBank) -> Forward:
     return own
 
 
-def _batched(model: nn.Module, bank: AdapterBank, solo: SoloForward) -> tuple[MlxForward, list[Logits]] | None:
-    """The model's own call over slots, and its trial; None without slots for its caches, or with other numbers."""
+def _batched(model: nn.Module, bank: AdapterBank, solo: SoloForward) -> tuple[MlxForward, list[Logits]] | str:
+    """The model's own call over slots, and its trial; or why there is none that gives the same numbers."""
+    reason = "rows of different lengths get other numbers in a batch than alone"
     for mask_axes in (1, 2):  # some designs keep the heads of a group on an axis of their own
         try:
             own = MlxForward(model, bank, mask_axes=mask_axes)
             found = trial(own, bank.base, pads=own.pads)
-        except _MISFITS:
-            continue  # the model's code does not take rows of different lengths
+        except _MISFITS as error:  # no slots, or code that does not take rows of different lengths
+            reason = f"{type(error).__name__}: {error}"
+            continue
         if alike(found, trial(solo, bank.base, pads=own.pads), rounding(model)):
             return own, found
-    return None
+    return reason
 
 
 def _same_head(host: host_forward.HostForward, own: MlxForward, base: AdapterVersion) -> bool:

@@ -37,10 +37,10 @@ def test_a_model_that_cannot_be_called_is_refused() -> None:
 class Even(qwen2.Qwen2Model):
     """Qwen 2 written for rows of one length: positions are counted from a single number."""
 
-    def __call__(self, inputs: mx.array, cache: Any = None, **kwargs: Any) -> mx.array:
+    def __call__(self, inputs: mx.array, cache: Any = None, *rest: Any) -> mx.array:
         if cache is not None and not isinstance(cache[0].offset, int):
             raise TypeError("an offset is one number")
-        return super().__call__(inputs, cache, **kwargs)
+        return super().__call__(inputs, cache, *rest)
 
 
 def test_a_model_that_takes_no_uneven_rows_is_run_row_by_row() -> None:
