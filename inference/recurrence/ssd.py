@@ -79,9 +79,7 @@ def chunked_ssd(
     return y, after.swapaxes(-1, -2).reshape(rows, heads, width, size)
 
 
-def _chunks(
-    c: mx.array, b: mx.array, x: mx.array, gates: mx.array, state: mx.array
-) -> tuple[mx.array, mx.array]:
+def _chunks(c: mx.array, b: mx.array, x: mx.array, gates: mx.array, state: mx.array) -> tuple[mx.array, mx.array]:
     """Chunks in a row: c, b (B, G, 1, N, C, n), x (B, G, R, N, C, dh), gates (B, G, R, N, C), state (B, G, R, n, dh)."""
     size = gates.shape[-1]
     decay = windows(gates[..., None])[..., 0]
