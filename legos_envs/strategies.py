@@ -1,7 +1,7 @@
 """Strategies in files: a move, or probabilities of moves, for every information set of a game.
 
-`legos exploit` writes the strategy that earns most against a policy; its folder is a policy for every verb of `legos` that
-takes one.
+`legos exploit` writes the strategy that earns most against a policy; its folder is a policy for every verb of
+`legos` that takes one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def strategy_table(folder: str | Path, infosets: Sequence[InfoSet]) -> dict[Info
     missing = next((info for info in infosets if (info.player, info.view) not in found), None)
     if missing is not None:
         raise ValueError(
-            f"the strategy in {str(folder)!r} says nothing about player {missing.player} at {missing.view!r}: it is for "
-            f"another game or other arguments ({FILE} says which)"
+            f"the strategy in {str(folder)!r} says nothing about player {missing.player} at {missing.view!r}: it is "
+            f"for another game or other arguments ({FILE} says which)"
         )
     return {info: found[info.player, info.view] for info in infosets}
