@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pettingzoo import AECEnv
 
-from legos_envs import GameEnv, InfoSet, exact, parsing
+from legos_envs import GameEnv, InfoSet, exact, parsing, strategies
 from legos_envs.game import Game
 from legos_train.evaluation.games import Pairing
 
@@ -192,10 +192,12 @@ def solvable(env: AECEnv) -> bool:
 
 
 def code_table(env: Any, name: str) -> dict[InfoSet, Mapping[str, float]] | None:
-    """The table of `random`, `optimal` or a game's own `scripted:NAME`; None for other policies."""
+    """The table of `random`, `optimal`, a game's own `scripted:NAME` or a strategy directory; None for others."""
     if not solvable(env):
         return None
     infos = exact.info_sets(env.game)
+    if strategies.is_strategy(name):
+        return dict(strategies.strategy_table(name, infos))
     scripted = getattr(env.game, "scripted", {})
     own = set(env.scripted_players)
     if name == "random" and "random" not in own:
