@@ -1,4 +1,4 @@
-"""The two spaces of every environment: what an agent reads (a chat) and what it answers (text)."""
+"""The spaces of every environment: what an agent reads (a chat), what it answers (text), and its state (a replay)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ class FreeText(Space[str]):
     """Any string of at most `max_length` characters, whatever its alphabet.
 
     Gymnasium's `Text` fixes a character set and checks it in linear time; a language model writes any Unicode.
-    `sample(mask)` takes a sequence of legal strings (an env's `info["action_mask"]`) and picks one of them.
+    `sample(mask)` takes a sequence of legal strings (an env's `info["legal_actions"]`) and picks one of them; with None
+    it makes up a line of text.
     """
 
     def __init__(self, max_length: int = 65536, seed: int | None = None):
@@ -73,6 +74,39 @@ class Chat(Space[tuple]):
 
     def __repr__(self) -> str:
         return "Chat()"
+
+
+class Replay(Space[dict]):
+    """What `TextEnv.state()` gives: `{"seed": int, "options": {...}, "log": [[agent, action], ...]}`."""
+
+    def __init__(self, seed: int | None = None):
+        super().__init__(shape=None, dtype=None, seed=seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        return False
+
+    def contains(self, x: Any) -> bool:
+        if not isinstance(x, dict) or x.keys() != {"seed", "options", "log"}:
+            return False
+        return (
+            isinstance(x["seed"], int)
+            and isinstance(x["options"], dict)
+            and all(len(entry) == 2 and all(isinstance(part, str) for part in entry) for entry in x["log"])
+        )
+
+    def sample(self, mask: Any = None, probability: Any = None) -> dict[str, Any]:
+        """The state at the beginning of some episode."""
+        return {"seed": int(self.np_random.integers(2**31)), "options": {}, "log": []}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Replay)
+
+    def __hash__(self) -> int:
+        return hash(Replay)
+
+    def __repr__(self) -> str:
+        return "Replay()"
 
 
 def chat_observation() -> Dict:

@@ -9,7 +9,7 @@ refused. Needs `pip install "legos[textarena]"`.
 | seats | `player_0` ... in TextArena's order; role `player` |
 | horizon | TextArena's own; at most `max_turns` actions |
 | sum of rewards | zero in most games for two, see `env.zero_sum`; general in others |
-| sample action | `info.get("legal_actions", ["I pass."])[0]` |
+| sample action | `(info["legal_actions"] or ["I pass."])[0]` |
 
 ## What each seat is told
 
