@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from gymnasium.spaces import Dict, Space
 
@@ -107,6 +108,41 @@ class Replay(Space[dict]):
 
     def __repr__(self) -> str:
         return "Replay()"
+
+
+class Numbers(NamedTuple):
+    """How a game with finitely many moves is told in numbers, for learners that read no text.
+
+    An env that has a method `numbers()` returning one can be wrapped in `legos_envs.wrappers.numeric.Numeric`.
+
+    Attributes:
+        moves: every move of the game; action `i` is `moves[i]`.
+        names: what each number of an observation is.
+        read: from the text that an agent was told to as many numbers, each from -1 to 1.
+    """
+
+    moves: tuple[str, ...]
+    names: tuple[str, ...]
+    read: Callable[[str], Sequence[float]]
+
+
+def last(pattern: str, text: str) -> str:
+    """What the group of a regular expression matches last in a text; empty where it matches nowhere."""
+    found = ""
+    for match in re.finditer(pattern, text):
+        found = match[1]
+    return found
+
+
+def one_hot(value: str, options: Sequence[str]) -> list[float]:
+    """1 at the place of the value among the options, 0 elsewhere."""
+    return [float(value == option) for option in options]
+
+
+def one_hots(text: str, places: int, options: Sequence[str]) -> list[float]:
+    """Each of the first words of a text as `one_hot`, place by place."""
+    words = text.split()[:places]
+    return [hot for word in words + [""] * (places - len(words)) for hot in one_hot(word, options)]
 
 
 def chat_observation() -> Dict:
