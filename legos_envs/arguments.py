@@ -1,4 +1,4 @@
-"""Checks constructor arguments and reset options; every error names the value it got and what is accepted."""
+"""Checks constructor arguments and reset options; every error names the value got and what is accepted or missing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import inspect
 import math
 import operator
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -70,6 +71,16 @@ def accepted(factory: Callable[..., Any]) -> dict[str, inspect.Parameter] | None
         if not any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters):
             return found
     return None
+
+
+DISTRIBUTION = "legos-selfplay"
+"""What the package index calls this project; `legos` is another's there."""
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra: another one in a checkout of the source than where a wheel is installed."""
+    checkout = (Path(__file__).parents[1] / "pyproject.toml").is_file()
+    return f"uv sync --extra {extra}" if checkout else f'pip install "{DISTRIBUTION}[{extra}]"'
 
 
 def unknown(what: str, got: str, accepted: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from legos_envs.arguments import install
 from legos_train.cli.doctor_environment import environment, extras, tidy, version, versions
 
 PORTS = range(8000, 8010)
@@ -96,7 +97,7 @@ def system() -> dict[str, Any]:
 
 def device() -> dict[str, Any]:
     if importlib.util.find_spec("mlx") is None:
-        return {"mlx": "not installed", "install": "pip install 'legos[train]'"}
+        return {"mlx": "not installed", "install": install("train")}
     import mlx.core as mx
 
     kind = mx.default_device()
@@ -238,7 +239,7 @@ def sandbox() -> dict[str, Any]:
     monty = version("pydantic-monty")
     tool = code_sandbox.os_sandbox.available()
     return {
-        "monty": monty or "not installed: pip install 'legos[tasks]'",
+        "monty": monty or f"not installed: {install('tasks')}",
         "os": tool or "none: apt install bubblewrap on Linux; macOS has sandbox-exec",
     }
 

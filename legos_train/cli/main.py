@@ -64,8 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
+        from legos_envs.arguments import install
+
         print(
-            f"legos {arguments[0]} needs {error.name}, from the extra {extra!r}: pip install 'legos[{extra}]'",
+            f"legos {arguments[0]} needs {error.name}, from the extra {extra!r}: {install(extra)}",
             file=sys.stderr,
         )
         return 1
