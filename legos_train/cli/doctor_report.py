@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from legos_envs.arguments import install
+from legos_train import errors
 from legos_train.cli.doctor_environment import environment, extras, tidy, version, versions
 
 PORTS = range(8000, 8010)
@@ -34,6 +35,7 @@ def examine() -> dict[str, Any]:
     sections: dict[str, Callable[[], Any]] = {
         "system": system,
         "versions": versions,
+        "packages": packages,
         "device": device,
         "blas": blas,
         "memory": memory,
@@ -77,6 +79,11 @@ def advice(report: Mapping[str, Any]) -> list[str]:
             sentences.append(f"{place['path']} ({name}) cannot be written.")
         elif isinstance(place, Mapping) and place["free"] < LITTLE_DISK:
             sentences.append(f"Only {place['free']} GiB are free in {place['path']} ({name}).")
+    if others := (report.get("packages") or {}).get("other_inference"):
+        sentences.append(
+            f"{', '.join(others)} installs a package `inference` too, over this project's: one of the two does not "
+            "work. Use a virtual environment for each (docs/installing.md)."
+        )
     sentences += [f"The section {name} could not be made: {r['error']}" for name, r in report.items() if _failed(r)]
     return sentences
 
@@ -93,6 +100,14 @@ def system() -> dict[str, Any]:
         "machine": platform.machine(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     }
+
+
+def packages() -> dict[str, Any]:
+    """Where this project's packages are, and what else is installed under the name of one."""
+    places = {name: importlib.util.find_spec(name) for name in ("legos_envs", "inference", "legos_train")}
+    facts: dict[str, Any] = {name: str(spec and spec.origin) for name, spec in places.items()}
+    others = errors.other_inferences()
+    return facts | {"other_inference": others} if others else facts
 
 
 def device() -> dict[str, Any]:

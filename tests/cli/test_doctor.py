@@ -18,8 +18,8 @@ from legos_train.cli.doctor import lines
 from legos_train.cli.main import main
 
 SECTIONS = {
-    "system", "versions", "device", "blas", "memory", "disk", "ports", "caches", "extras", "sandbox", "environment",
-    "advice",
+    "system", "versions", "packages", "device", "blas", "memory", "disk", "ports", "caches", "extras", "sandbox",
+    "environment", "advice",
 }  # fmt: skip
 
 

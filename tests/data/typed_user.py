@@ -49,7 +49,8 @@ def step() -> float:
     for agent in env.agent_iter():
         observation, reward, terminated, truncated, info = env.last()
         total += reward
-        env.step(None if terminated or truncated else info["legal_actions"][0])
+        answer = first(Decision(agent, info["role"], observation, info, 0, 0))
+        env.step(None if terminated or truncated else answer)
     return total
 
 
@@ -58,7 +59,7 @@ def numbers() -> int:
     env.reset(seed=0)
     seat = SingleAgent(env)
     observation, info = seat.reset(seed=1)
-    return int(env.action_space("player_0").n)
+    return int(env.action_space("player_0").n) + len(observation) + int(info["action_mask"].sum())
 
 
 async def played() -> Mapping[str, float]:
