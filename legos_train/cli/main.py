@@ -20,6 +20,7 @@ VERBS = {
     "report": ("legos_train.cli.report", "rewrite the report of a run, or compare runs"),
     "export": ("legos_train.cli.export", "export adapters, rollouts and environments for other tools"),
     "doctor": ("legos_train.cli.doctor", "show what is installed here and how it is set up"),
+    "completion": ("legos_train.cli.completion", "print a script that completes `legos` in bash, zsh or fish"),
     "bootstrap": ("legos_train.cli.bootstrap", "remake the bundled model `tiny`"),
 }
 EXTRAS = {
