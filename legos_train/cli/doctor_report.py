@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from legos_envs.arguments import install
+from legos_train import errors
 from legos_train.cli.doctor_environment import environment, extras, tidy, version, versions
 
 PORTS = range(8000, 8010)
@@ -33,6 +35,7 @@ def examine() -> dict[str, Any]:
     sections: dict[str, Callable[[], Any]] = {
         "system": system,
         "versions": versions,
+        "packages": packages,
         "device": device,
         "blas": blas,
         "memory": memory,
@@ -81,6 +84,11 @@ def advice(report: Mapping[str, Any]) -> list[str]:
         for port, answer in (report.get("ports") or {}).items()
         if str(answer).endswith("row by row")
     ]
+    if others := (report.get("packages") or {}).get("other_inference"):
+        sentences.append(
+            f"{', '.join(others)} installs a package `inference` too, over this project's: one of the two does not "
+            "work. Use a virtual environment for each (docs/installing.md)."
+        )
     sentences += [f"The section {name} could not be made: {r['error']}" for name, r in report.items() if _failed(r)]
     return sentences
 
@@ -99,9 +107,17 @@ def system() -> dict[str, Any]:
     }
 
 
+def packages() -> dict[str, Any]:
+    """Where this project's packages are, and what else is installed under the name of one."""
+    places = {name: importlib.util.find_spec(name) for name in ("legos_envs", "inference", "legos_train")}
+    facts: dict[str, Any] = {name: str(spec and spec.origin) for name, spec in places.items()}
+    others = errors.other_inferences()
+    return facts | {"other_inference": others} if others else facts
+
+
 def device() -> dict[str, Any]:
     if importlib.util.find_spec("mlx") is None:
-        return {"mlx": "not installed", "install": "pip install 'legos[train]'"}
+        return {"mlx": "not installed", "install": install("train")}
     import mlx.core as mx
 
     kind = mx.default_device()
@@ -251,7 +267,7 @@ def sandbox() -> dict[str, Any]:
     monty = version("pydantic-monty")
     tool = code_sandbox.os_sandbox.available()
     return {
-        "monty": monty or "not installed: pip install 'legos[tasks]'",
+        "monty": monty or f"not installed: {install('tasks')}",
         "os": tool or "none: apt install bubblewrap on Linux; macOS has sandbox-exec",
     }
 

@@ -18,8 +18,8 @@ from legos_train.cli.doctor import lines
 from legos_train.cli.main import main
 
 SECTIONS = {
-    "system", "versions", "device", "blas", "memory", "disk", "ports", "caches", "extras", "sandbox", "environment",
-    "advice",
+    "system", "versions", "packages", "device", "blas", "memory", "disk", "ports", "caches", "extras", "sandbox",
+    "environment", "advice",
 }  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def test_secrets_are_not_shown(
 
 def test_advice_names_what_to_do() -> None:
     report = {
-        "device": {"mlx": "not installed", "install": "pip install 'legos[train]'"},
+        "device": {"mlx": "not installed", "install": "uv sync --extra train"},
         "memory": {"total": 8.0, "available": 6.0, "container_limit": 0.5},
         "disk": {"here": {"path": "~/x", "free": 0.1, "writable": True}, "models": {"path": "/m", "free": 9.0,
                  "writable": False}},
@@ -143,7 +143,7 @@ sys.exit(code)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert report["device"] == {"mlx": "not installed", "install": "pip install 'legos[train]'"}
+    assert report["device"] == {"mlx": "not installed", "install": "uv sync --extra train"}
     assert not [name for name, facts in report.items() if "error" in facts]
 
 
@@ -204,7 +204,7 @@ def test_a_server_says_how_it_runs_its_model(
 def test_extras_come_with_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
     other = "win32"
     required = {
-        "legos": [
+        "legos-selfplay": [
             "numpy>=1",
             "numpy>=1; extra == 'good'",
             "not-there-1>=2; extra == 'bad'",
@@ -215,9 +215,9 @@ def test_extras_come_with_the_command_that_installs_them(monkeypatch: pytest.Mon
     }
     monkeypatch.setattr(importlib.metadata, "requires", required.__getitem__)
     assert doctor.extras() == {
-        "bad": {"installed": False, "missing": ["not-there-1"], "install": "pip install 'legos[bad]'"},
+        "bad": {"installed": False, "missing": ["not-there-1"], "install": "uv sync --extra bad"},
         "good": {"installed": True},
-        "nested": {"installed": False, "missing": ["not-there-3"], "install": "pip install 'legos[nested]'"},
+        "nested": {"installed": False, "missing": ["not-there-3"], "install": "uv sync --extra nested"},
     }
 
 
