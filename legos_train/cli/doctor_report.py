@@ -79,6 +79,11 @@ def advice(report: Mapping[str, Any]) -> list[str]:
             sentences.append(f"{place['path']} ({name}) cannot be written.")
         elif isinstance(place, Mapping) and place["free"] < LITTLE_DISK:
             sentences.append(f"Only {place['free']} GiB are free in {place['path']} ({name}).")
+    sentences += [
+        f"The model served on port {port} runs row by row: no batches, no kept beginnings. The server's log says why."
+        for port, answer in (report.get("ports") or {}).items()
+        if str(answer).endswith("row by row")
+    ]
     if others := (report.get("packages") or {}).get("other_inference"):
         sentences.append(
             f"{', '.join(others)} installs a package `inference` too, over this project's: one of the two does not "
@@ -194,7 +199,7 @@ def hub_cache() -> Path:
 
 
 def ports() -> dict[str, str]:
-    """By port of this machine that somebody listens on: `legos serve`, or something else."""
+    """By port of this machine that somebody listens on: `legos serve` and how it runs its model, or something else."""
     return {str(port): answer for port in PORTS if (answer := _listening(port)) is not None}
 
 
@@ -203,22 +208,30 @@ def _listening(port: int) -> str | None:
         probe.settimeout(0.2)
         if probe.connect_ex(("127.0.0.1", port)):
             return None
+    reply = _answer(port, "/ready")
+    if not isinstance(reply, dict) or set(reply) != {"ready"}:
+        return "another program"
+    if not reply["ready"]:
+        return "legos serve, not ready"
+    health = _answer(port, "/health")
+    path = health.get("path") if isinstance(health, dict) else None
+    return f"legos serve, ready, {path}" if isinstance(path, str) else "legos serve, ready"
+
+
+def _answer(port: int, route: str) -> Any:
+    """What a program says there, if that is JSON; else None."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-            f"http://127.0.0.1:{port}/ready", timeout=1
-        ) as answer:
+        with opener.open(f"http://127.0.0.1:{port}{route}", timeout=1) as answer:
             text = answer.read(200)
     except urllib.error.HTTPError as error:
         text = error.read(200)
     except (OSError, ValueError):
-        text = b""
+        return None
     try:
-        reply = json.loads(text)
+        return json.loads(text)
     except ValueError:
-        reply = None
-    if isinstance(reply, dict) and set(reply) == {"ready"}:
-        return "legos serve, ready" if reply["ready"] else "legos serve, not ready"
-    return "another program"
+        return None
 
 
 def caches() -> dict[str, Any]:

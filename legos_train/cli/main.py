@@ -14,6 +14,7 @@ VERBS = {
     "train": ("legos_train.cli.train", "train a model by self-play"),
     "eval": ("legos_train.cli.eval", "measure a policy, without training"),
     "tournament": ("legos_train.cli.tournament", "play all pairs of policies in several envs, with ratings"),
+    "exploit": ("legos_train.cli.exploit", "bound what a best responder wins from a policy, and find that responder"),
     "serve": ("legos_train.cli.serve", "serve a model over HTTP with OpenAI's API"),
     "play": ("legos_train.cli.play", "play against a policy in the terminal"),
     "view": ("legos_train.cli.view", "browse episodes, in the browser or the terminal"),

@@ -152,6 +152,8 @@ class TrainConfig(Section):
             raise ValueError("asynchronous.enabled and server.urls exclude each other: servers generate on their own")
         if self.monitor.action == "raise_kl" and not self.loss.kl:
             raise ValueError("monitor.action = 'raise_kl' multiplies loss.kl, which is 0: give it a value")
+        if self.loss.token_loss.all_actions:
+            self._check_all_actions()
         self._check_credit()
         replies.read_reply(self.reply)
         if (limit := self.sampling.thinking_tokens) is not None and limit >= self.action_tokens:
@@ -177,9 +179,20 @@ class TrainConfig(Section):
         """All credit methods that the run uses."""
         return self.credit.names | {entry.credit for entry in self.env if entry.credit}
 
+    def _check_all_actions(self) -> None:
+        """Every action is valued by the policy as it is: nothing sampled earlier or by others fits beside it."""
+        wrong = {
+            "asynchronous.enabled": self.asynchronous.enabled,
+            "replay.reuse": self.replay.reuse > 1,
+            "filter.keep": self.filter.keep != type(self.filter)().keep,
+            "filter.draws": bool(self.filter.draws),
+        }
+        if unfit := [name for name, is_set in wrong.items() if is_set]:
+            raise ValueError(f"loss.name = {self.loss.name!r} learns from no sampled action; leave out {unfit[0]}")
+
     def _check_credit(self) -> None:
         """Names are known, and every option that was changed is one that some method of the run takes."""
-        used = {"name", "roles"}
+        used = {"name", "roles", "return_scale"}
         for name in sorted(self.credit_names):
             if name not in METHODS:
                 raise ValueError(f"unknown credit method {name!r}; there are {', '.join(METHODS)}")

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from legos_train.credit.assigner import CreditAssigner
 from legos_train.credit.methods import METHODS, make_credit, options_of
+from legos_train.credit.return_scale import ReturnScale
 from legos_train.settings import Section
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ class CreditSettings(Section):
     """`hierarchical_grpo`: who the agents at the root are compared with."""
     step_weight: float = Field(default=1.0, ge=0)
     """`gigpo`: weight of the step advantage beside the episode's."""
+    return_scale: Literal["running", "none"] = "running"
+    """Divide advantages by the running standard deviation of the returns of their environment and role, where that is
+    above 1; methods that divide by one of their own are left alone."""
 
     @property
     def names(self) -> set[str]:
@@ -63,4 +67,6 @@ class CreditSettings(Section):
         Raises:
             ValueError: the name is unknown, or a value is out of range.
         """
-        return make_credit(name or self.name, **self.options(name))
+        credit = make_credit(name or self.name, **self.options(name))
+        scaled = self.return_scale == "running" and not getattr(credit, "scale_free", False)
+        return ReturnScale(credit) if scaled else credit

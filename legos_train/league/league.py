@@ -82,6 +82,10 @@ class League:
             return False
         return (step - self.settings.start_from) % self.settings.snapshot_every == 0
 
+    def most(self, steps: int) -> int:
+        """The most members that the pool has at a time while a run of so many steps plays."""
+        return min(self.settings.pool, len(self.pool) + sum(self.snapshot_due(step) for step in range(steps)))
+
     def add(self, name: str, weights: Any) -> list[str]:
         """Puts a snapshot into the pool and returns the names of those that had to leave it.
 

@@ -154,7 +154,7 @@ def listening() -> Iterator[tuple[ThreadingHTTPServer, dict[str, str]]]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = said["body"].encode()
+            body = said.get(self.path, said["body"]).encode()
             self.send_response(503 if "false" in said["body"] else 200)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -185,6 +185,20 @@ def test_ports_say_who_listens(
     for body, shown in answers.items():
         said["body"] = body
         assert doctor.ports() == {str(server.server_port): shown}
+
+
+def test_a_server_says_how_it_runs_its_model(
+    listening: tuple[ThreadingHTTPServer, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, said = listening
+    monkeypatch.setattr(doctor, "PORTS", [server.server_port])
+    said["body"] = '{"ready": true}'
+    said["/health"] = '{"status": "ok", "path": "row by row"}'
+    assert doctor.ports() == {str(server.server_port): "legos serve, ready, row by row"}
+    [advice] = doctor.advice({"ports": doctor.ports()})
+    assert f"port {server.server_port} runs row by row" in advice
+    said["/health"] = '{"status": "ok", "path": "mlx"}'
+    assert doctor.advice({"ports": doctor.ports()}) == []
 
 
 def test_extras_come_with_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
