@@ -15,7 +15,7 @@ from legos_envs.wrappers import FillSeats, SingleAgent
 from legos_envs.wrappers.numeric import Numeric
 from tests.interop.walk import LENIENT, library
 
-pytestmark = LENIENT
+pytestmark = [LENIENT, pytest.mark.timeout(1500)]
 EXAMPLE = Path(__file__).parents[2] / "examples/ppo_in_numbers.py"
 
 
