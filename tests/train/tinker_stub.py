@@ -32,7 +32,9 @@ ALPHA = 32.0
 class Server:
     """Weights and what was saved of them; it outlives its clients."""
 
-    def __init__(self, reduction: str = "sum", *, clips: bool = True, frozen: bool = True, losses: tuple[str, ...] = ()):
+    def __init__(
+        self, reduction: str = "sum", *, clips: bool = True, frozen: bool = True, losses: tuple[str, ...] = ()
+    ):
         self.reduction, self.clips, self.frozen, self.losses = reduction, clips, frozen, losses
         self.model, self.tokenizer, _ = load("tiny")
         self.engine = Engine(self.model, self.tokenizer)
@@ -52,7 +54,7 @@ class Server:
         model, rest = url.partition("/training_runs/")[2].split("/checkpoints/")
         path = f"tinker://{model}/{rest.removesuffix('/archive')}"
         matrices = {
-            f"base_model.model.{name.replace('.lora_', '.lora_').rpartition('.')[0]}.lora_{name[-1].upper()}.weight": a.T
+            f"base_model.model.{name.rpartition('.')[0]}.lora_{name[-1].upper()}.weight": a.T
             for name, a in self.saved[path].items()
         }
         rank = next(iter(self.saved[path].values())).shape

@@ -6,6 +6,7 @@ import queue
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ class Served(NamedTuple):
 
     sampler: Any
     version: int
+    path: str
 
 
 class Call(NamedTuple):
@@ -43,10 +45,14 @@ class TinkerEngine:
     Args:
         service: where the weights are.
         in_flight: most samples asked for at a time; the rest waits here.
+
+    Attributes:
+        frozen: whether saved weights stay as they were while training goes on.
     """
 
     def __init__(self, service: Service, in_flight: int):
         self.service, self.in_flight = service, in_flight
+        self.frozen = True
         self._base: Any = None
         self._served: dict[str, Served] = {}
         self._new: list[tuple[int, Request]] = []
@@ -157,7 +163,7 @@ class TinkerEngine:
         assert isinstance(weights, RemoteWeights)
         path = weights.playable(live=name == actors.POLICY)
         sampler = self.service.wait("sample", lambda: self.service.client.create_sampling_client(model_path=path))
-        self._served[name] = Served(sampler, version)
+        self._served[name] = Served(sampler, version, path)
         return path
 
     def unpublish(self, name: str) -> None:
@@ -202,7 +208,9 @@ class TinkerEngine:
             futures = [sampler.compute_logprobs(types.ModelInput.from_ints(list(name))) for name in part]
             for name, future in zip(part, futures, strict=True):
                 values = self.service.wait("score tokens", future)
-                found[name] = np.array(values[1 : len(name)], dtype=np.float32)
+                found[name] = np.array(
+                    values[len(values) + 1 - len(name) :], dtype=np.float32
+                )  # some have a first None
         return [found[tuple(map(int, sequence))] for sequence in sequences]
 
     def score(
@@ -214,5 +222,9 @@ class TinkerEngine:
         return [values[len(prompt) - 1 :] for values, prompt in zip(scored, prompts, strict=True)]
 
     def next_logits(self, prompts: Sequence[Sequence[int]], adapter: str | None = None) -> NDArray[np.float32]:
-        """What shows that new weights are served: log-probabilities of the prompts' own tokens."""
-        return np.concatenate(self.sequence_logprobs(prompts, adapter))
+        """What shows that new weights are served: log-probabilities of the prompts' own tokens.
+
+        Where what was saved moves with the training the old name gives the new numbers, and only the path is new.
+        """
+        own = [] if self.frozen or adapter is None else [np.array([crc32(self._served[adapter].path.encode())])]
+        return np.concatenate([*self.sequence_logprobs(prompts, adapter), *own])

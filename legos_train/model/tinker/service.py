@@ -123,7 +123,8 @@ class Service:
         try:
             return _fetch(self.url + path, self.key, seconds)
         except urllib.error.HTTPError as error:
-            text = error.read(500).decode(errors="replace")
+            with error:
+                text = error.read(500).decode(errors="replace")
             if error.code in (401, 403):
                 raise ConfigError(f"{self.url} refuses the key ({error.code}): {text or error.reason}") from None
             raise ConfigError(
@@ -175,6 +176,7 @@ def _fetch(url: str, key: str | None, seconds: float) -> bytes:
             there = error.headers.get("Location")
             if error.code not in (301, 302, 303, 307, 308) or not there:
                 raise
+            error.close()
             if urlsplit(there).netloc != urlsplit(url).netloc:
                 key = None
             url = there

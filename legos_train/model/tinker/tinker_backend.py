@@ -67,6 +67,7 @@ class TinkerBackend:
         self.service, self.config, self.vocabulary, self.run = service, config, vocabulary, run
         self.mirrored = config.tinker.mirror
         self.found = self._probe(prompt)
+        engine.frozen = self.found.frozen
         self.reference = Reference(engine)
         self.training = Training(service, config)
         self.training.ask = service.wait
@@ -86,7 +87,7 @@ class TinkerBackend:
         if not found.frozen and not self.mirrored:
             raise ConfigError(
                 f"{self.service.url} changes what was saved for sampling when training goes on (seen by trying it), so "
-                "older weights are measured from a copy: give --tinker.mirror on, and the base as --model"
+                "older weights are measured from a copy: give --tinker.mirror, and the base as --model"
             )
         return found
 
