@@ -64,6 +64,8 @@ class TrainerBackend(Protocol):
     capabilities: Capabilities
     vocabulary: int
     """How many tokens the model knows."""
+    notes: list[str]
+    """What whoever starts the run should know."""
 
     # --- learning ----------------------------------------------------------------------------------------------------
 

@@ -198,6 +198,22 @@ def test_a_service_lost_in_a_run_is_told(patch: pytest.MonkeyPatch) -> None:
     trainer.parts.close()
 
 
+def test_playing_ahead_versions_are_exact(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Episodes are played while a step is learned from, and every token is of the version that it is said to be."""
+    install(patch, Server())
+    settings = config(tmp_path / "run", steps=4, asynchronous={"enabled": True}, league={"mode": "fsp"})
+    rows: list[Any] = []
+    result = train(settings, quiet=True, on_step=rows.append)
+    assert result.steps == 4 and any(row["staleness_max"] > 0 for row in rows)
+    assert all(row.get("mismatch_max", 0) < 1e-4 for row in rows)
+
+
+def test_a_moving_server_does_not_play_ahead(patch: pytest.MonkeyPatch) -> None:
+    install(patch, Server(frozen=False))
+    with pytest.raises(ConfigError, match=r"asynchronous\.enabled must be off"):
+        build(config(asynchronous={"enabled": True}))
+
+
 def test_settings_of_the_service_need_the_backend() -> None:
     with pytest.raises(ConfigError, match=r"give --backend tinker"):
         small(tinker={"url": URL})

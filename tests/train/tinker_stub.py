@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 import tarfile
+import threading
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +39,7 @@ class Server:
         self.reduction, self.clips, self.frozen, self.losses = reduction, clips, frozen, losses
         self.model, self.tokenizer, _ = load("tiny")
         self.engine = Engine(self.model, self.tokenizer)
-        self.count = itertools.count()
+        self.count, self.lock = itertools.count(), threading.RLock()
         self.trainers: dict[str, Trainer] = {}
         self.saved: dict[str, dict[str, Any]] = {}
         self.states: dict[str, Any] = {}
@@ -136,8 +137,10 @@ class Sampler:
         return "now"
 
     def sample(self, prompt: list[int], num_samples: int, sampling_params: Any) -> Future[Any]:
-        if self.server.failing is not None:
-            return done(self.server.failing)
+        with self.server.lock:
+            return done(self.server.failing or self._sample(prompt, num_samples, sampling_params))
+
+    def _sample(self, prompt: list[int], num_samples: int, sampling_params: Any) -> Any:
         self.server.calls.append(num_samples)
         q, engine = sampling_params, self.server.engine
         adapter = self._adapter()
@@ -156,17 +159,13 @@ class Sampler:
         found: dict[int, Any] = {}
         while len(found) < len(numbers):
             found |= {c.request_id: c for c in engine.step()}
-        return done(
-            SimpleNamespace(
-                sequences=[
-                    SimpleNamespace(tokens=c.tokens, logprobs=c.logprobs, stop_reason=c.finish_reason)
-                    for c in (found[number] for number in numbers)
-                ]
-            )
-        )
+        said = [found[number] for number in numbers]
+        sequences = [SimpleNamespace(tokens=c.tokens, logprobs=c.logprobs, stop_reason=c.finish_reason) for c in said]
+        return SimpleNamespace(sequences=sequences)
 
     def compute_logprobs(self, prompt: list[int]) -> Future[Any]:
-        values = self.server.engine.score([prompt[:1]], [prompt[1:]], adapter=self._adapter())[0]
+        with self.server.lock:
+            values = self.server.engine.score([prompt[:1]], [prompt[1:]], adapter=self._adapter())[0]
         return done([None, *map(float, values)])
 
 
@@ -189,6 +188,10 @@ class Trainer:
         return self._pass(data, loss, loss_fn_config or {}, backward=True)
 
     def _pass(self, data: list[Any], loss: str, limits: dict[str, float], *, backward: bool) -> Future[Any]:
+        with self.server.lock:
+            return done(self._computed(data, loss, limits, backward))
+
+    def _computed(self, data: list[Any], loss: str, limits: dict[str, float], backward: bool) -> Any:
         lengths = [len(d.model_input) for d in data]
         width = max(lengths)
 
@@ -229,17 +232,21 @@ class Trainer:
             total(self.policy.model)
         new = np.array(seen["new"])
         outputs = [{"logprobs": SimpleNamespace(data=row[:n].tolist())} for row, n in zip(new, lengths)]
-        return done(SimpleNamespace(loss_fn_outputs=outputs))
+        return SimpleNamespace(loss_fn_outputs=outputs)
 
     def optim_step(self, p: Any) -> Future[Any]:
+        with self.server.lock:
+            return done(SimpleNamespace(metrics={"grad_norm": self._step(p)}))
+
+    def _step(self, p: Any) -> float:
         norm = float(np.sqrt(sum(float(mx.sum(g * g).item()) for g in self.grads.values())))
         if self.server.clips and p.grad_clip_norm and norm > p.grad_clip_norm:
             self.grads = {name: g * (p.grad_clip_norm / norm) for name, g in self.grads.items()}
         o = self.optimizer
         o.learning_rate, o.betas, o.eps, o.weight_decay = p.learning_rate, [p.beta1, p.beta2], p.eps, p.weight_decay
         self.policy.load(o.apply_gradients(self.grads, self.policy.trainable()))
-        self.last, self.grads = self.grads, None
-        return done(SimpleNamespace(metrics={"grad_norm": norm}))
+        self.grads = None
+        return norm
 
     def save_weights_for_sampler(self, name: str) -> Future[Any]:
         path = f"tinker://{self.model_id}/sampler_weights/{name}"

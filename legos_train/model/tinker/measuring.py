@@ -11,6 +11,7 @@ import numpy as np
 from inference import Engine, Request
 from legos_train.errors import ConfigError
 from legos_train.model.tinker.sampler import TinkerEngine
+from legos_train.model.tinker.weights import RemoteWeights
 
 MOST_APART = 1.0
 """Nats between two copies of one base model that half precision explains; other models are further apart."""
@@ -27,14 +28,16 @@ class MirroredEngine(Engine):
         super().__init__(*arguments, **options)
         self.at_service = at_service
         self._later: dict[str, tuple[Mapping[str, mx.array], dict[str, Any]]] = {}
+        self._given: dict[str, tuple[Mapping[str, mx.array], dict[str, Any]]] = {}
 
     def publish(self, name: str, weights: Mapping[str, mx.array], **options: Any) -> str:
         """Takes weights under a name, as a promise."""
-        self._later[name] = (weights, options)
+        self._later[name] = self._given[name] = (weights, options)
         return ""
 
     def unpublish(self, name: str) -> None:
         """Takes a name away, fetched or not."""
+        del self._given[name]
         promised = self._later.pop(name, None) is not None
         if not promised or name in super().adapters():
             super().unpublish(name)
@@ -54,7 +57,11 @@ class MirroredEngine(Engine):
         return super().score(prompts, replies, **options)
 
     def next_logits(self, prompts: Sequence[Sequence[int]], adapter: str | None = None) -> Any:
-        """What the service says, see `TinkerEngine.next_logits`."""
+        """What the service says, see `TinkerEngine.next_logits`; another engine may be the one that plays there."""
+        if adapter is not None:
+            weights, options = self._given[adapter]
+            if isinstance(weights, RemoteWeights) and self.at_service.path_of(adapter) != weights.path:
+                self.at_service.publish(adapter, weights, **options)
         return np.asarray(self.at_service.next_logits(prompts, adapter))
 
     def _fetch(self, name: str | None) -> None:

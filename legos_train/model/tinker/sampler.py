@@ -29,10 +29,11 @@ class Served(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Requests that ask the same: their numbers, what they ask, the version that answers."""
+    """Requests that ask the same: their numbers, what they ask, who answers and with which version."""
 
     numbers: list[int]
     request: Request
+    sampler: Any
     version: int
 
 
@@ -99,10 +100,11 @@ class TinkerEngine:
             q = request.sampling
             key = (tuple(request.prompt), request.adapter, q.max_tokens, q.temperature, q.top_p, q.stop_ids)
             version = 0 if request.adapter is None else self._served[request.adapter].version
-            call = calls.setdefault(key, Call([], request, version))
+            new = Call([], request, self._sampler(request.adapter), version)
+            call = calls.setdefault(key, new)
             if len(call.numbers) == self.in_flight:
                 self._waiting.append(calls.pop(key))
-                call = calls.setdefault(key, Call([], request, version))
+                call = calls[key] = new
             call.numbers.append(number)
         self._new = []
         self._waiting.extend(calls.values())
@@ -116,7 +118,7 @@ class TinkerEngine:
             seed=None if q.seed is None else q.seed % SEEDS,
             stop=sorted(q.stop_ids or ()),
         )
-        future = self._sampler(call.request.adapter).sample(
+        future = call.sampler.sample(
             prompt=types.ModelInput.from_ints(list(call.request.prompt)),
             num_samples=len(call.numbers),
             sampling_params=parameters,
@@ -165,6 +167,10 @@ class TinkerEngine:
         sampler = self.service.wait("sample", lambda: self.service.client.create_sampling_client(model_path=path))
         self._served[name] = Served(sampler, version, path)
         return path
+
+    def path_of(self, name: str) -> str | None:
+        """What a name stands for; None where it is not published."""
+        return self._served[name].path if name in self._served else None
 
     def unpublish(self, name: str) -> None:
         """Forgets a name."""

@@ -68,6 +68,9 @@ class TinkerBackend:
         self.mirrored = config.tinker.mirror
         self.found = self._probe(prompt)
         engine.frozen = self.found.frozen
+        self.notes = (
+            [] if self.found.clips else [f"{service.url} does not clip gradients: optim.grad_clip does nothing"]
+        )
         self.reference = Reference(engine)
         self.training = Training(service, config)
         self.training.ask = service.wait
@@ -88,6 +91,11 @@ class TinkerBackend:
             raise ConfigError(
                 f"{self.service.url} changes what was saved for sampling when training goes on (seen by trying it), so "
                 "older weights are measured from a copy: give --tinker.mirror, and the base as --model"
+            )
+        if not found.frozen and self.config.asynchronous.enabled:
+            raise ConfigError(
+                f"{self.service.url} changes what was saved for sampling when training goes on (seen by trying it), so "
+                "what plays meanwhile would not be the version it is said to be: asynchronous.enabled must be off"
             )
         return found
 
@@ -304,6 +312,8 @@ def check(config: TrainConfig) -> None:
     """
     wrong = {
         f"loss.name = {config.loss.name!r}; it has {', '.join(LOSSES)}": config.loss.name not in LOSSES,
+        "asynchronous.in_flight = 'keep' gives running requests new weights; use 'pin'": config.asynchronous.enabled
+        and config.asynchronous.in_flight == "keep",
         "sampling.thinking_tokens closes thoughts while they are sampled; use none": config.sampling.thinking_tokens
         is not None,
     }
