@@ -16,6 +16,7 @@ from legos_train.league import League, sides_of
 from legos_train.model import Learner, TrainerBackend, World
 from legos_train.players import Actor, RemoteEngine, actors, replies
 from legos_train.rollout import Generator, LocalGenerator
+from legos_train.run.decisions import DecisionTable
 from legos_train.run.monitor import CollapseMonitor
 from legos_train.run.parts import Parts
 from legos_train.run.places import place_of
@@ -48,6 +49,8 @@ def build(
     """
     if world is not None and config.asynchronous.enabled:
         raise ConfigError("asynchronous.enabled must be off with several ranks: each of them plays and trains")
+    if world is not None and config.loss.token_loss.all_actions:
+        raise ConfigError(f"loss.name = {config.loss.name!r} has nothing to share between ranks; use one process")
     arena = arena_of(config, arena)
     courses = courses_of(arena, config)
     run_id = run_id or new_run_id()
@@ -80,7 +83,9 @@ def build(
     arena.generator = sync.local
     remote = place.remote
     if config.server.urls:
-        remote = remote_engine(config, identity_of(config.model, tokenizer, backend.vocabulary), run_id, world)
+        identity = identity_of(config.model, tokenizer, backend.vocabulary)
+        adapters = 2 + (arena.league.most(config.steps) if arena.league is not None else 0)
+        remote = remote_engine(config, identity, adapters, run_id, world)
     if remote is not None:
         sync.generator = arena.generator = generator(remote)
     parts = Parts(
@@ -97,6 +102,9 @@ def build(
         monitor=CollapseMonitor(config.monitor),
         measurer=measurer,
         sync=sync,
+        decisions=DecisionTable(measurer, scaled=config.credit.return_scale == "running")
+        if config.loss.token_loss.all_actions
+        else None,
         league=arena.league,
         world=world,
     )
@@ -245,11 +253,14 @@ def make_league(config: TrainConfig, arena: Arena, backend: TrainerBackend, *, f
     return league
 
 
-def remote_engine(config: TrainConfig, identity: dict[str, Any], run_id: str, world: World | None) -> RemoteEngine:
+def remote_engine(
+    config: TrainConfig, identity: dict[str, Any], adapters: int, run_id: str, world: World | None
+) -> RemoteEngine:
     """The servers of `server.urls`, after they have shown that they serve the same model. Rank 0 publishes there.
 
     Raises:
         RuntimeError: one of them cannot be reached, or has another model, tokenizer or chat template.
+        ConfigError: one of them takes fewer than so many adapters.
     """
     session = RemoteEngine.new_session()
     if world is not None:
@@ -257,7 +268,7 @@ def remote_engine(config: TrainConfig, identity: dict[str, Any], run_id: str, wo
     follows = world is not None and world.rank > 0
     engine = RemoteEngine(config.server.urls, config.server.api_key_env, run=run_id, session=session, follows=follows)
     try:
-        engine.check(identity)
+        engine.check(identity, adapters)
     except BaseException:
         engine.close()
         raise

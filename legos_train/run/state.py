@@ -78,6 +78,7 @@ def _state(parts: Parts, *, with_learner: bool) -> tuple[dict[str, Any], dict[st
         "best": None if best is None else {"step": best.step, "kind": best.kind, "numbers": best.numbers},
         "arena": parts.arena.state_dict(),
         "monitor": parts.monitor.state_dict(),
+        "steps": parts.config.steps,
         "stop_reason": parts.stop_reason,
         "league": league.state_dict() if league is not None else None,
         "league_settings": league.settings.plain() if league is not None else None,
@@ -97,6 +98,7 @@ def restore(parts: Parts, root: Path) -> int:
     parts.arena.load_state_dict(state["arena"])
     parts.monitor.load_state_dict(state["monitor"])
     parts.stop_reason = state["stop_reason"]
+    parts.steps_were = state.get("steps", parts.config.steps)  # checkpoints of before do not say
     parts.replay.load(loaded.files["replay.jsonl"])
     if state["league"] is not None:
         league = parts.league
