@@ -37,7 +37,7 @@ class MirroredEngine(Engine):
 
     def unpublish(self, name: str) -> None:
         """Takes a name away, fetched or not."""
-        del self._given[name]
+        self._given.pop(name, None)
         promised = self._later.pop(name, None) is not None
         if not promised or name in super().adapters():
             super().unpublish(name)

@@ -77,7 +77,7 @@ class TinkerBackend:
         self._saved = self._updates = 0
         self._now: RemoteWeights | None = None
         self._seen: dict[str, Any] = {}
-        self._garbage: deque[str] = deque()
+        self._garbage: deque[str | Training] = deque()
         self._kept: set[str] = set()
         self._states: deque[str] = deque()
 
@@ -224,15 +224,17 @@ class TinkerBackend:
             self._saved += 1
             weights.state = self.training.save_state(f"{self.run}-copy-{self._saved}")
         copy = Training(self.service, self.config, weights.state, self.service.wait)
-        weakref.finalize(weights, copy.close).atexit = False
+        weakref.finalize(weights, self._garbage.append, copy).atexit = False
         return copy.save_for_sampling("copy")
 
     def _sweep(self) -> None:
         """Deletes what nothing refers to any more, unless a checkpoint may."""
         while self._garbage:
-            path = self._garbage.popleft()
-            if path not in self._kept:
-                self.service.discard(path)
+            gone = self._garbage.popleft()
+            if isinstance(gone, Training):
+                gone.close()
+            elif gone not in self._kept:
+                self.service.discard(gone)
 
     # --- files -------------------------------------------------------------------------------------------------------
 
