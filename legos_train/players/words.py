@@ -20,7 +20,7 @@ from legos_train.errors import PolicyError
 
 if TYPE_CHECKING:
     from legos_train.players.endpoint import Endpoint
-from legos_train.players import strategies as strategies  # entered here by other rooms
+from legos_train.players import strategies as strategies  # noqa: PLC0414  other rooms enter it here
 from legos_train.players.actors import TOKENS, default_tokens
 from legos_train.players.chat_api import checked_word, is_endpoint
 from legos_train.players.player import ModelPlayer
