@@ -15,11 +15,12 @@ from pettingzoo import AECEnv
 from inference import BUNDLED
 from inference.address import KEY_PLACE, SECRET_NAME
 from inference.thoughts import THINKING
-from legos_envs import Policy, exact, policies, strategies
+from legos_envs import Policy, exact, policies
 from legos_train.errors import PolicyError
 
 if TYPE_CHECKING:
     from legos_train.players.endpoint import Endpoint
+from legos_train.players import strategies as strategies  # noqa: PLC0414  other rooms enter it here
 from legos_train.players.actors import TOKENS, default_tokens
 from legos_train.players.chat_api import checked_word, is_endpoint
 from legos_train.players.player import ModelPlayer
