@@ -68,7 +68,6 @@ class MlxForward:
         model: the model; its linear layers are the bank's.
         bank: its adapters.
         mask_axes: see `SlotKVCache`.
-        templates: caches of the kinds the model is to be given, if not those that mlx-lm makes for it.
 
     Raises:
         TypeError: there are no slots for one of its caches.
@@ -77,11 +76,9 @@ class MlxForward:
     name = "mlx"
     batches = True
 
-    def __init__(
-        self, model: nn.Module, bank: AdapterBank, *, mask_axes: int = 1, templates: Sequence[Any] | None = None
-    ) -> None:
+    def __init__(self, model: nn.Module, bank: AdapterBank, *, mask_axes: int = 1) -> None:
         self.model, self.bank = model, bank
-        self._templates = make_prompt_cache(model) if templates is None else templates
+        self.templates = make_prompt_cache(model)
         self._mask_axes = mask_axes
         self._body: Body | None = None
         self.head: _Head | None = None
@@ -96,7 +93,7 @@ class MlxForward:
 
     def new_kv(self) -> SlotKVCache:
         """An empty KV cache."""
-        return SlotKVCache(self._templates, mask_axes=self._mask_axes)
+        return SlotKVCache(self.templates, mask_axes=self._mask_axes)
 
     def __call__(
         self,
