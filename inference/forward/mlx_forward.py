@@ -211,6 +211,8 @@ Call = tuple[int, list[int], slice, Sequence[int] | None]
 
 _PADDED: list[Call] = [(0, [0, 0], slice(6), [5, 3]), (0, [6, 4], slice(6, 8), None), (0, [8, 6], slice(8, 9), [0, 0])]
 _EVEN: list[Call] = [
+    (4, [0], slice(1), [0]),  # a state that grows with the first tokens has no slot
+    (4, [1], slice(1, 2), [0]),
     (0, [0], slice(6), [5]),
     (1, [0], slice(4), [3]),
     (0, [6, 4], slice(6, 8), None),
@@ -221,7 +223,7 @@ _EVEN: list[Call] = [
 
 def trial(forward: Forward, base: AdapterVersion, *, pads: bool = True) -> list[Logits]:
     """Logits for rows of different lengths, in prefill and in decode; without padding where there may be none."""
-    tokens = np.random.default_rng(0).integers(0, min(forward.vocab, 1000), (4, 9), dtype=np.int32)
+    tokens = np.random.default_rng(0).integers(0, min(forward.vocab, 1000), (5, 9), dtype=np.int32)
     kv, results = forward.new_kv(), []
     for low, offsets, fed, last in _PADDED if pads else _EVEN:
         rows = range(low, low + len(offsets))

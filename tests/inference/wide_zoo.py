@@ -252,7 +252,7 @@ _OWN: dict[str, dict[str, Any]] = {
 }
 
 _NUMPY = {"mimo", "seed_oss", "nemotron-nas", "internlm3", "nanbeige"}
-_ALONE = {"afm7", "gpt_bigcode", "llama4", "deepseek_v41"}
+_ALONE = {"longcat_flash_ngram", "afm7", "gpt_bigcode", "llama4", "deepseek_v41"}
 _NAMES = [
     "Klear",
     "afm7",

@@ -358,7 +358,7 @@ def adapter(shapes: dict[str, tuple[int, int]], seed: int, rank: int, size: floa
     return {
         f"{path}.{leaf}": mx.array(rng.normal(0.0, size, shape).astype(np.float32))
         for path, (width, out) in shapes.items()
-        if "layers." in path or "h." in path
+        if "layers." in path or "h." in path or "blocks." in path
         for leaf, shape in (("lora_a", (width, rank)), ("lora_b", (rank, out)))
     }
 
