@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from inference.address import Address, SecretError
 from legos_train.config.eval_settings import EvaluationSettings as EvaluationSettings  # noqa: PLC0414
@@ -14,6 +14,17 @@ from legos_train.players.actors import checked_word
 from legos_train.settings import Section
 
 ServerAddress = Annotated[str, AfterValidator(lambda text: str(Address.parse(text)))]
+
+
+def _variable_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_]\w*", value, re.ASCII):
+        raise SecretError(
+            "api_key_env is the name of an environment variable, such as LEGOS_API_KEY, and never the key itself"
+        )
+    return value
+
+
+VariableName = Annotated[str, AfterValidator(_variable_name)]
 
 
 class EnvEntry(Section):
@@ -248,17 +259,8 @@ class ServerSettings(Section):
 
     urls: tuple[ServerAddress, ...] = ()
     """Addresses of `legos serve`, such as http://127.0.0.1:8000; empty: generate in this process."""
-    api_key_env: str = "LEGOS_API_KEY"
+    api_key_env: VariableName = "LEGOS_API_KEY"
     """The name of the environment variable that holds the key."""
-
-    @field_validator("api_key_env")
-    @classmethod
-    def _name(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z_]\w*", value, re.ASCII):
-            raise SecretError(
-                "api_key_env is the name of an environment variable, such as LEGOS_API_KEY, and never the key itself"
-            )
-        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -266,3 +268,22 @@ class ServerSettings(Section):
         if isinstance(data, dict) and isinstance(data.get("urls"), str):
             return {**data, "urls": tuple(data["urls"].split(","))}
         return data
+
+
+class TinkerSettings(Section):
+    """`--backend tinker`: the weights, their optimiser and sampling at a service that speaks the Tinker API."""
+
+    url: ServerAddress | None = None
+    """Where the service is, such as http://127.0.0.1:8000 for SkyRL; none: the hosted one, or TINKER_BASE_URL."""
+    base: str | None = None
+    """What the service calls the base model; none: as `model`."""
+    api_key_env: VariableName = "TINKER_API_KEY"
+    """The name of the environment variable that holds the key."""
+    mirror: bool = True
+    """Measure with the base model loaded here and adapters fetched from the service. Off: only the tokenizer of `model`
+    is loaded, and answers are scored at the service."""
+    in_flight: int = Field(512, ge=1)
+    """Most samples asked for at a time."""
+    multiple: int = Field(1, ge=1)
+    """Sequences of a training call are filled up to a multiple of this with copies that teach nothing, for servers that
+    compile for each shape."""
