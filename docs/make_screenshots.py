@@ -1,7 +1,7 @@
 """Makes the pictures of `look.md` and `viewer.md` from a real run: python docs/make_screenshots.py [FOLDER]
 
-Trains for about a minute (Kuhn poker, the bundled model), evaluates the bundled model (tic-tac-toe), then photographs
-the dashboard as it stood at step 75, a game of `legos play`, and report, viewer and the list of a folder in Chromium (on
+Trains for about a minute (Kuhn poker, the bundled model), evaluates that model (tic-tac-toe), then photographs the
+dashboard as it stood at step 75, a game of `legos play`, and report, viewer and the list of a folder in Chromium (on
 PATH; driven by the `playwright` wheel). Pictures go to docs/images; run and evaluation stay in FOLDER (a temporary
 directory), and what is there already is photographed again, without the dashboard. Fails when a picture is larger than
 150 KB.
