@@ -56,8 +56,9 @@ def make_parser(format: str | None = None) -> Parser:
         p.add_argument("source", metavar="SOURCE", help="what to export, see above")
     else:
         source, what = FORMATS[format]
+        leaves = "Nothing leaves this machine" + (", except with --push." if format == "hub" else ".")
         examples = "\n".join(line for line in EXAMPLES.splitlines() if f" export {format} " in line)
-        p = Parser(f"export {format}", f"Write {what}.\n\n{NOTHING_LEAVES}", examples)
+        p = Parser(f"export {format}", f"Write {what}.\n\n{leaves}", examples)
         p.add_argument("source", metavar=source, help="what to export")
 
     def takes(name: str) -> bool:

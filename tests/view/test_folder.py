@@ -90,10 +90,10 @@ def test_it_lists_runs_and_each_row_of_an_evaluation(several: Path) -> None:
     assert (lines["a"]["state"], lines["deep/b"]["state"]) == ("finished", "unfinished")
     assert lines["deep/b"]["numbers"]["nash_conv"] == 0.3
     assert lines["a"]["settings"] == {"optim.lr": "0.1"} and lines["deep/b"]["settings"] == {"optim.lr": "0.2"}
-    assert lines["evals/nim random"]["numbers"] == {"return": 0.2, "win": 0.6, "loss": 0.4, "no_loss": 0.7, "games": 40}
-    assert lines["evals/nim random"]["ends"]["return"] == pytest.approx([0.1, 0.3])
+    assert lines["evals/nim random"]["numbers"] == {"mean": 0.2, "win": 0.6, "loss": 0.4, "no_loss": 0.7, "games": 40}
+    assert lines["evals/nim random"]["ends"]["mean"] == pytest.approx([0.1, 0.3])
     better = {column["key"]: column["better"] for column in found["columns"]}
-    assert (better["nash_conv"], better["return"], better["loss"], better["steps"]) == (-1, 1, -1, 0)
+    assert (better["nash_conv"], better["mean"], better["loss"], better["steps"]) == (-1, 1, -1, 0)
     assert holds_several(several) and not holds_several(several / "a") and not holds_several(several / "empty")
 
 

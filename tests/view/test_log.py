@@ -69,10 +69,12 @@ def test_only_the_newest_are_parsed(tmp_path: Path, line: dict[str, Any]) -> Non
 
 
 def test_metrics_and_settings_beside_the_log(tmp_path: Path) -> None:
-    assert read_extras(tmp_path, {1}) == ("", {})
+    assert read_extras(tmp_path, {1}) == ("", {}, 0)
     (tmp_path / "config.toml").write_text("steps = 3\n")
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "a": 1}\n{"step": 1, "b": 2}\n{"step": 2}\n{"step": 1, "a"')
-    assert read_extras(tmp_path, {1}) == ("steps = 3\n", {"1": {"step": 1, "a": 1, "b": 2}})
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"step": 1, "a": 1}\n{"step": 1, "b": 2}\n{"step": 2, "episodes": 8}\n{"step": 1, "a"'
+    )
+    assert read_extras(tmp_path, {1}) == ("steps = 3\n", {"1": {"step": 1, "a": 1, "b": 2}}, 8)
 
 
 def test_errors_say_what_to_do(tmp_path: Path, line: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,8 +85,8 @@ def test_errors_say_what_to_do(tmp_path: Path, line: dict[str, Any], capsys: pyt
     assert "does not exist. Runs are kept below runs/" in told(str(tmp_path / "nowhere"))
     write_log(tmp_path / "runs/one", [line])
     assert "is a file; give the folder" in told(str(tmp_path / "runs/one" / LOG))
-    assert f"There is one in {tmp_path / 'runs/one'}." in told(str(tmp_path / "runs"))
-    assert "`legos train` writes it" in told(str(tmp_path))
+    assert f"There is one in {tmp_path / 'runs/one'}." in told(str(tmp_path / "runs"), "--terminal")
+    assert "`legos train` writes it" in told(str(tmp_path), "--terminal")
     write_log(tmp_path / "empty", [])
     assert "holds no finished episode yet" in told(str(tmp_path / "empty"))
     (tmp_path / "empty" / LOG).write_text("nonsense\n")

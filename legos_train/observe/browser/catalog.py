@@ -23,10 +23,11 @@ COUNTS = {
     "tokens": "trained tokens",
     "seconds": "seconds",
     "games": "games",
+    "mean": "mean return",
     "elo": "Elo (Bradley-Terry)",
     "score": "share of points",
 }
-MORE_IS_BETTER = ("elo", "score", "accuracy", "success", "win")
+MORE_IS_BETTER = ("elo", "score", "mean", "accuracy", "success", "win")
 MORE_STARTS = ("pass@", "mean@", "wins_vs_", "no_loss")
 """Numbers besides those that weights are judged by; of others, such as draws, neither more nor less is better."""
 

@@ -117,7 +117,7 @@ def evaluation_lines(path: Path) -> list[Json]:
     return [
         _line(
             "evaluation", str(row.get("env")), str(row.get("policy")), str(row.get("opponent", "")),
-            _of_row(row), row, "return",
+            _of_row(row), row, "mean",
         )
         for row in rows
     ]  # fmt: skip
@@ -127,7 +127,7 @@ def _of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     shares = {name: row.get(name) for name in SHARES if row.get(name) or name in ("win", "loss")}
     found = [table for name in ("accuracy", "exact") if isinstance(table := row.get(name), Mapping)]
     tables = {k: v for table in found for k, v in table.items() if k not in ("problems", "samples")}
-    return {"return": row.get("mean"), **shares, **tables, "games": row.get("games")}
+    return {"mean": row.get("mean"), **shares, **tables, "games": row.get("games")}
 
 
 def _line(
