@@ -40,12 +40,12 @@ def _config(hidden: int, layers: int, vocab: int) -> dict[str, Any]:
     }
 
 
-def random_model(hidden: int, layers: int, vocab: int) -> Any:
-    """A random float32 Qwen3."""
+def random_model(hidden: int, layers: int, vocab: int, **more: Any) -> Any:
+    """A random float32 Qwen3; `more` goes over the config."""
     from mlx_lm.models import qwen3
 
     mx.random.seed(0)
-    model = qwen3.Model(qwen3.ModelArgs.from_dict(_config(hidden, layers, vocab)))
+    model = qwen3.Model(qwen3.ModelArgs.from_dict({**_config(hidden, layers, vocab), **more}))
     model.update(tree_map(lambda w: w * 4 if w.ndim == 2 and w.shape[0] == vocab else w, model.parameters()))
     mx.eval(model.parameters())
     return model

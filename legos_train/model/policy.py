@@ -46,7 +46,7 @@ EAGER_WIDTH = 192
 """Up to this many channels exponentials are so much of a step that fastmath.py's save time in a gradient."""
 EAGER_STATES = 1 << 18
 """Up to this many numbers in the residual stream, of all tokens and blocks, they do not cost more memory than others'
-plain graph: 70 MB. Larger gradients are computed as one graph, in a third of the memory (`benchmarks.learner_memory`)."""
+plain graph: 70 MB. Larger gradients are computed as one graph, in a third of the memory (`benchmarks.learner`)."""
 MIN_PREFIX = 8  # a shorter shared prefix saves less than a second pass through the layers costs
 
 
