@@ -17,6 +17,7 @@ import json
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import mlx.core as mx
 import numpy as np
@@ -28,7 +29,6 @@ from inference.loading import prepare_mlx
 from legos_envs import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
 from legos_train.loss import LossSettings
-from legos_train.model import policy as policy_module
 from legos_train.model.gradients import loss_and_grad
 from legos_train.model.policy import LoRAPolicy
 
@@ -88,12 +88,8 @@ def compare(size: str, rows: int, tokens: int, repeats: int) -> dict[str, Any]:
     batch, settings, policy = batch_of(rows, tokens), LossSettings(kl=0.0), LoRAPolicy(model, seed=0)
 
     def numpy() -> None:
-        chosen = policy_module.EAGER_STATES, policy_module.EAGER_WIDTH
-        policy_module.EAGER_STATES = policy_module.EAGER_WIDTH = 1 << 40
-        try:
+        with mock.patch.object(policy, "_eager", return_value=True):
             loss_and_grad(policy, batch, settings)
-        finally:
-            policy_module.EAGER_STATES, policy_module.EAGER_WIDTH = chosen
 
     sides = {
         "learner": lambda: loss_and_grad(policy, batch, settings),

@@ -3,8 +3,8 @@
 `python -m benchmarks.recurrence [--length 512] [--heads 8] [--size 128] [--json out.json]` runs, without and with the
 gradient of all inputs, side by side in one run:
 
-* the gated delta rule with a gate for a head (Qwen3-Next, Qwen3.5, OLMo hybrid) and for a channel (Kimi Linear), against
-  mlx-lm's loop over positions;
+* the gated delta rule with a gate for a head (Qwen3-Next, Qwen3.5, OLMo hybrid) and for a channel (Kimi Linear),
+  against mlx-lm's loop over positions;
 * Mamba 2 (Granite, Falcon-H1, Nemotron-H) against mlx-lm's chunks of 256.
 
 Memory is the peak of MLX's allocator above the inputs.

@@ -45,8 +45,10 @@ FULL_ROW_VOCABULARY = 8192  # up to this size the reference cache keeps whole di
 EAGER_WIDTH = 192
 """Up to this many channels exponentials are so much of a step that fastmath.py's save time in a gradient."""
 EAGER_STATES = 1 << 18
-"""Up to this many numbers in the residual stream, of all tokens and blocks, they do not cost more memory than others'
-plain graph: 70 MB. Larger gradients are computed as one graph, in a third of the memory (`benchmarks.learner`)."""
+"""Up to this many numbers in the residual stream, of all tokens and blocks, 70 MB; beyond, no time was saved."""
+EAGER_SHARE = 0.75
+"""Up to this share of a batch's tokens, where the others are a shared beginning. A gradient with fastmath.py's functions
+takes three times the memory of one graph, up to 1.2 times mlx-lm's for the same tokens (`benchmarks.learner`)."""
 MIN_PREFIX = 8  # a shorter shared prefix saves less than a second pass through the layers costs
 
 
@@ -170,8 +172,8 @@ class LoRAPolicy:
         """Whether numpy's exponentials, which evaluate the graph while it is built, pay for this gradient."""
         prefix = _prefix(batch)
         tokens = batch.distinct_rows * (batch.tokens.shape[1] - prefix) + prefix
-        width = self._width
-        return 0 < width <= EAGER_WIDTH and tokens * len(self.model.layers) * width <= EAGER_STATES
+        small = tokens * len(self.model.layers) * self._width <= EAGER_STATES
+        return 0 < self._width <= EAGER_WIDTH and small and tokens <= EAGER_SHARE * batch.tokens.size
 
     def _forward(self, batch: Batch, path: str) -> mx.array:
         prefix = _prefix(batch)
