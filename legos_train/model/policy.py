@@ -34,6 +34,7 @@ from legos_train.config import sections
 from legos_train.disk import save_adapter
 from legos_train.loss import distribution
 from legos_train.model import recompute
+from legos_train.model.convolution import shift_convolutions
 from legos_train.model.decoder import site_hidden
 from legos_train.model.logprob_cache import LogprobCache
 from legos_train.model.lora import Switch, Weights, add_lora, share
@@ -47,7 +48,7 @@ EAGER_WIDTH = 192
 EAGER_STATES = 1 << 18
 """Up to this many numbers in the residual stream, of all tokens and blocks, 70 MB; beyond, no time was saved."""
 EAGER_SHARE = 0.75
-"""Up to this share of a batch's tokens, where the others are a shared beginning. A gradient with fastmath.py's functions
+"""Up to this share of a batch's tokens, where the others are a shared beginning: a gradient with fastmath.py's functions
 takes three times the memory of one graph, up to 1.2 times mlx-lm's for the same tokens (`benchmarks.learner`)."""
 MIN_PREFIX = 8  # a shorter shared prefix saves less than a second pass through the layers costs
 
@@ -77,6 +78,7 @@ class LoRAPolicy:
         self.lora = lora or sections.LoRASettings()
         self._switch = Switch()
         self.model = share(model)
+        shift_convolutions(self.model)
         self.keys = add_lora(self.model, self.lora, seed, self._switch)
         self._anchor: Weights | None = None
         self._cache = LogprobCache(cache_bytes)
