@@ -48,8 +48,8 @@ EAGER_WIDTH = 192
 EAGER_STATES = 1 << 18
 """Up to this many numbers in the residual stream, of all tokens and blocks, 70 MB; beyond, no time was saved."""
 EAGER_SHARE = 0.75
-"""Up to this share of a batch's tokens, where the others are a shared beginning: with fastmath.py's functions a gradient
-takes three times the memory of one graph, up to 1.2 times mlx-lm's for the same tokens (see `benchmarks.learner`).
+"""Up to this share of a batch's tokens, where the others are a shared beginning: fastmath.py's functions in a gradient
+take three times the memory of one graph, up to 1.2 times mlx-lm's for the same tokens (see `benchmarks.learner`).
 """
 MIN_PREFIX = 8  # a shorter shared prefix saves less than a second pass through the layers costs
 
