@@ -11,7 +11,7 @@ that of the undisturbed run, but for the times in it (asynchronous: every step o
 * lost: steps without a row in metrics.jsonl, and checkpoints that were there after a kill and not after the next;
 * doubled: steps with two rows;
 * different: files, or rows, that are not those of the undisturbed run;
-* outlived: processes of a run that went on after one of it was killed, or ended without a reason.
+* outlived: processes of a run that went on after one of it was killed, or ended without saying why.
 
 With --stops, SIGINT and SIGTERM in turn instead: how long until the process has ended (bar: 5 s), how it ended, whether
 its checkpoints are whole, and whether the resumed run ends like the undisturbed one. Exit code 1 if anything is wrong.
@@ -62,7 +62,7 @@ def disturb(started: Started, row: int, delay: float, number: int, rank: int) ->
     seconds = time.monotonic() - began
     others = [process.poll() for process in started.processes if process is not killed]
     if others and (0 in others or "Start all ranks again with --resume" not in started.log.read_text()):
-        faults.append(f"the other ranks ended with {others} and without a reason")
+        faults.append(f"the other ranks ended with {others} without saying why")
     return killed.wait(), seconds, faults
 
 

@@ -123,7 +123,7 @@ def write(folder: Path, docs: Path) -> Path:
     missing = ", ".join(env_id for env_id in TASKS if env_id not in by_id) or "none"
     parts = [
         HEAD,
-        textwrap.fill(f"{shown} of {len(by_id)} ids learn on every seed that was run. Not run yet: {missing}.", 120),
+        textwrap.fill(f"{shown} of {len(by_id)} ids learn on every seed that was run. No result yet: {missing}.", 120),
         "",
         table(rows),
         "",

@@ -86,6 +86,14 @@ FACTS = {
         variables=("LEGOS_DATA", "XDG_DATA_HOME", *MODELS, *ENDPOINTS),
         codes={1: "games were lost by an endpoint (all others count), or it failed and the message says why"},
     ),
+    "exploit": Facts(
+        reads="what `eval` reads; the answers that are in DIR",
+        writes="in DIR, `--out` or `runs/exploit-ENV-POLICY`: `rollouts.jsonl` (every answer, for `legos view DIR`), "
+        "`results.json` and `exploiter/` with `strategy.json`; nothing with `--dry-run`",
+        guides="[How exploitable is this model?](../../exploit.md), [evaluation](../../evaluation.md)",
+        variables=(*MODELS, *ENDPOINTS),
+        codes={1: "answers were lost by an endpoint (all others count), or it failed and the message says why"},
+    ),
     "serve": Facts(
         reads="the model; adapters of `--adapter`, and from below `--adapter-root`; the keys of `--api-key-file`",
         writes="nothing",
@@ -125,6 +133,11 @@ FACTS = {
         writes="nothing",
         guides="[Exporting, and `legos doctor`](../../export.md)",
         codes={0: "always, even if a part could not be examined; the report says so"},
+    ),
+    "completion": Facts(
+        reads="the parsers of all verbs, and the registered environments",
+        writes="nothing",
+        guides="[Installing](../../installing.md)",
     ),
     "bootstrap": Facts(
         reads="nothing but the registered environments",

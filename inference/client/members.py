@@ -87,6 +87,7 @@ class Members:
     Attributes:
         published: the adapters that all of them should have.
         identity: the model they serve, once known.
+        changing: held by who changes `published`.
     """
 
     def __init__(self, clients: Sequence[Client], retry: Retry) -> None:
@@ -94,6 +95,7 @@ class Members:
         self.retry = retry
         self.published = Publications()
         self.identity: ServerInfo | None = None
+        self.changing = asyncio.Lock()
         self._starting = asyncio.Lock()
 
     @property
@@ -176,7 +178,6 @@ class Members:
             endpoint.failed_again(error)
             return
         endpoint.take_in()
-        self.all_are_here()
         logger.info("%s is used", endpoint.name)
 
     async def _catch_up(self, endpoint: Endpoint, info: ServerInfo) -> None:
@@ -188,8 +189,12 @@ class Members:
         for name in self.published.dropped & info.adapters.keys():
             await endpoint.client.unpublish(name)
 
-    def all_are_here(self) -> None:
-        """Where all endpoints are in use, none has what was taken away: it need not be remembered."""
+    def forget_dropped(self) -> None:
+        """Where all endpoints are in use, none has what was taken away: it need not be remembered.
+
+        For who holds `changing`: amid a change an endpoint in use may have yet to hear of it.
+        """
+        assert self.changing.locked()
         if len(self.usable) == len(self.endpoints):
             self.published.forget_dropped()
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
@@ -54,7 +54,6 @@ class Pool(Client):
         self._members = Members(clients, self.retry)
         self._published = self._members.published
         self._sessions: OrderedDict[str, Endpoint] = OrderedDict()
-        self._publishing = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"Pool([{', '.join(endpoint.name for endpoint in self._members.endpoints)}])"
@@ -158,7 +157,7 @@ class Pool(Client):
         check_name(name)
         new = Publication(pack(weights, scale), version)
         await self._members.start()
-        async with self._publishing:
+        async with self._members.changing:
             undo = self._published.put(name, new)
             try:
                 refusals = await self._members.everywhere(
@@ -168,6 +167,7 @@ class Pool(Client):
                 undo()
                 raise
             self._published.settle(name)
+            self._members.forget_dropped()
         if refusals:
             raise RequestRefused(refusals[0].status, f"not all endpoints took {name!r}: {_joined(refusals)}")
         return new.packed.digest
@@ -175,7 +175,7 @@ class Pool(Client):
     async def unpublish(self, name: str) -> None:
         check_name(name)
         await self._members.start()
-        async with self._publishing:
+        async with self._members.changing:
             existed = name in self._published
 
             async def remove(client: Client) -> None:
@@ -189,7 +189,7 @@ class Pool(Client):
 
             self._published.drop(name)  # and if nobody can be reached: who comes back lets go of it then
             refusals = await self._members.everywhere(remove)
-            self._members.all_are_here()
+            self._members.forget_dropped()
         if refusals:
             raise RequestRefused(refusals[0].status, f"not all endpoints let go of {name!r}: {_joined(refusals)}")
         if not existed:
@@ -198,14 +198,16 @@ class Pool(Client):
     async def expect(self, name: str, weights: Mapping[str, Any] | PackedAdapter, scale: float, version: int) -> str:
         """As `publish`, for what another client publishes: answers under the name must come from these weights."""
         new = Publication(pack(weights, scale), version)
-        self._published.put(check_name(name), new)
-        self._published.settle(name)
+        async with self._members.changing:
+            self._published.put(check_name(name), new)
+            self._published.settle(name)
         return new.packed.digest
 
     async def forget(self, name: str) -> None:
         """As `unpublish`, for what another client takes away."""
-        self._published.drop(name)
-        self._members.all_are_here()
+        async with self._members.changing:
+            self._published.drop(name)
+            self._members.forget_dropped()
 
     async def clear(self, prefix: str) -> None:
         """Take away every adapter whose name begins so, at every endpoint that answers; where that fails they stay."""
@@ -217,27 +219,32 @@ class Pool(Client):
                         with contextlib.suppress(RequestRefused):
                             await client.unpublish(name)
 
-        for name in [name for name, _ in self._published.items() if name.startswith(prefix)]:
-            self._published.drop(name)
-        await asyncio.gather(*(empty(endpoint.client) for endpoint in self._members.endpoints))
+        async with self._members.changing:
+            for name in [name for name, _ in self._published.items() if name.startswith(prefix)]:
+                self._published.drop(name)
+            await asyncio.gather(*(empty(endpoint.client) for endpoint in self._members.endpoints))
 
     async def info(self) -> ServerInfo:
         """What is served. Incompatible names the endpoint whose model differs, and in what."""
         await self._members.start()
-        infos = await self.retry.run(lambda number: self._members.agree())
-        return next(iter(infos.values()))
+        infos = [*(await self.retry.run(lambda number: self._members.agree())).values()]
+        limits = [info.max_adapters for info in infos if info.max_adapters is not None]
+        return replace(infos[0], max_adapters=min(limits, default=None))
 
     async def health(self) -> bool:
         """Some endpoint is healthy."""
         return any(await asyncio.gather(*(e.client.health() for e in self._members.endpoints)))
 
     async def close(self) -> None:
-        """Close every client."""
+        """Close every client; the first error is raised when all have been tried."""
         revivals = [e.revival for e in self._members.endpoints if e.revival is not None]
         for revival in revivals:
             revival.cancel()
         await asyncio.gather(*revivals, return_exceptions=True)
-        await asyncio.gather(*(e.client.close() for e in self._members.endpoints))
+        closed = await asyncio.gather(*(e.client.close() for e in self._members.endpoints), return_exceptions=True)
+        for fault in closed:
+            if fault is not None:
+                raise fault
 
     async def __aenter__(self) -> Self:
         entered = []

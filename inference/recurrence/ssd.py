@@ -80,7 +80,7 @@ def chunked_ssd(
 
 
 def _chunks(c: mx.array, b: mx.array, x: mx.array, gates: mx.array, state: mx.array) -> tuple[mx.array, mx.array]:
-    """Chunks in a row: c, b (B, G, 1, N, C, n), x (B, G, R, N, C, dh), gates (B, G, R, N, C), state (.., n, dh)."""
+    """Chunks in a row: c, b (B, G, 1, N, C, n), x (B, G, R, N, C, d), gates (B, G, R, N, C), state (B, G, R, n, d)."""
     size = gates.shape[-1]
     decay = windows(gates[..., None])[..., 0]
     from_start = (decay[..., :, 0] * gates[..., :1])[..., None]

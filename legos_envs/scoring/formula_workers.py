@@ -154,8 +154,10 @@ class Workers:
                     verdict, used = json.loads(reply)
                     return verdict, used
                 calls.close()
-                if reply == b"" or fresh:  # else it had ended in its idle time, which says nothing about this question
+                if reply == b"":
                     return None, seconds
+                if fresh:  # it has ended before it could read, which says nothing about this question
+                    raise TimeoutError
         finally:
             self._turns.release()
 
@@ -164,12 +166,15 @@ class Workers:
         with self._lock:
             if self.idle:
                 return self.idle.pop(), False
-        if not self.wait(loading):
-            raise TimeoutError
-        with self._lock:
-            if self.loaded is None:  # closed meanwhile
+        try:
+            if not self.wait(loading):
                 raise TimeoutError
-            return self.loaded.fork(), True
+            with self._lock:
+                if self.loaded is None:
+                    raise TimeoutError
+                return self.loaded.fork(), True
+        except OSError:  # it was closed or has died meanwhile
+            raise TimeoutError from None
 
     def close(self) -> None:
         """Ends all processes; the next comparison starts anew."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 import re
 import threading
 from collections import OrderedDict, deque
@@ -78,7 +79,7 @@ def same(given: str, truth: str, budget: Budget, *, known: bool = True) -> bool:
         budget.left -= LOADING
         return False
     budget.left -= used
-    _memory.keep(given, truth, verdict, known)
+    _memory.keep(given, truth, verdict, known, limit >= budget.limit)
     return bool(verdict)
 
 
@@ -137,13 +138,16 @@ class _Memory:
                 return False
             return self.verdicts.get((given, truth))
 
-    def keep(self, given: str, truth: str, verdict: bool | None, known: bool) -> None:
+    def keep(self, given: str, truth: str, verdict: bool | None, known: bool, whole: bool) -> None:
         """Remembers a verdict. A late one is blamed on the given formula, or if the other is as unknown, on the one
-        that was late before, or on both.
+        that was late before, or on both; on nobody where there was not the `whole` time that a comparison gets.
         """
         with self.lock:
             self.late.append(verdict is None)
-            _put(self.verdicts, (given, truth), bool(verdict))
+            if verdict is None and not whole:
+                return
+            if verdict is not None:
+                _put(self.verdicts, (given, truth), verdict)
             ours, theirs = self.strikes.get(given, 0), self.strikes.get(truth, 0)
             if verdict is None:
                 if known or ours >= theirs:
@@ -163,3 +167,6 @@ def _put(memory: OrderedDict, key: object, value: int) -> None:
 
 
 _memory = _Memory()
+
+if hasattr(os, "register_at_fork"):  # another thread may have held the lock when the child was made
+    os.register_at_fork(after_in_child=lambda: setattr(_memory, "lock", threading.Lock()))

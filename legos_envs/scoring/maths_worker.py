@@ -42,16 +42,16 @@ WARM_UP = (
 def main(control: socket.socket) -> None:
     try:
         from math_verify import parse, verify
+
+        def same(given: str, truth: str) -> Any:
+            read = [parse(f"\\boxed{{{text}}}", parsing_timeout=None) for text in (truth, given)]
+            return verify(*read, timeout_seconds=None)
+
+        for pair in WARM_UP:
+            same(*pair)
     except Exception as error:
         control.sendall(f"{type(error).__name__}: {error}\n".encode())
         return
-
-    def same(given: str, truth: str) -> Any:
-        read = [parse(f"\\boxed{{{text}}}", parsing_timeout=None) for text in (truth, given)]
-        return verify(*read, timeout_seconds=None)
-
-    for pair in WARM_UP:
-        same(*pair)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children that end leave nothing
     control.sendall(b"ready\n")
     while True:

@@ -126,7 +126,7 @@ def run(code: str, inputs: dict[str, Any], seconds: float, memory_mb: int) -> Ra
             rules.write(seccomp())
             rules.seek(0)
         ended = _watch(tool, given, rules, seconds)
-    return _result(ended, seconds, memory_mb)
+    return _result(ended, seconds, memory_mb)._replace(starting=ended.starting)
 
 
 class Ended(NamedTuple):
@@ -138,6 +138,8 @@ class Ended(NamedTuple):
     """What came from the pipe for its value."""
     status: int | None
     """How it ended; None: it had to be killed, being late or saying too much."""
+    starting: float
+    """Seconds until the interpreter was up."""
 
 
 def _watch(tool: str, given: Any, rules: Any, seconds: float) -> Ended:
@@ -160,7 +162,8 @@ def _watch(tool: str, given: Any, rules: Any, seconds: float) -> Ended:
         os.close(writing)
         assert process.stdout is not None
         said = {results.fileno(): bytearray(), process.stdout.fileno(): bytearray()}
-        deadline, up = time.monotonic() + START, False
+        began, starting = time.monotonic(), 0.0
+        deadline = began + START
         for pipe in said:
             ready.register(pipe, selectors.EVENT_READ)
         try:
@@ -173,8 +176,9 @@ def _watch(tool: str, given: Any, rules: Any, seconds: float) -> Ended:
                     said[key.fd] += part
                     if not part:
                         ready.unregister(key.fd)
-                if not up and said[results.fileno()].startswith(UP):
-                    deadline, up = time.monotonic() + seconds + LEAVE, True
+                if not starting and said[results.fileno()].startswith(UP):
+                    starting = time.monotonic() - began
+                    deadline = time.monotonic() + seconds + LEAVE
             status = None
             if not ready.get_map():
                 with suppress(subprocess.TimeoutExpired):
@@ -184,7 +188,7 @@ def _watch(tool: str, given: Any, rules: Any, seconds: float) -> Ended:
                 os.killpg(process.pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):  # it is gone already (macOS says the latter)
                 process.kill()
-        return Ended(bytes(said[process.stdout.fileno()]), bytes(said[results.fileno()]), status)
+        return Ended(bytes(said[process.stdout.fileno()]), bytes(said[results.fileno()]), status, starting)
 
 
 def _result(ended: Ended, seconds: float, memory_mb: int) -> Ran:

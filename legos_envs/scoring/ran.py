@@ -30,6 +30,8 @@ class Ran(NamedTuple):
     """What it printed, to either stream, up to `MAX_OUTPUT` bytes."""
     error: str | None
     """Type and message, such as `"ZeroDivisionError: division by zero (line 3)"`; None when ok."""
+    starting: float = 0.0
+    """Seconds until its interpreter was up, where that is a process of its own (kind `"os"`)."""
 
 
 def finished(value: Any, output: str) -> Ran:

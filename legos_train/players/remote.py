@@ -6,13 +6,15 @@ import asyncio
 import os
 import re
 import secrets
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
 from inference import Completion, Pool, Request, UnknownAdapter, check_compatible
+from legos_train.errors import ConfigError
 from legos_train.players.background import Background
 
 WAIT = 0.05  # seconds that a step waits for the first answer
@@ -26,7 +28,7 @@ class RemoteEngine:
 
     On the servers every publication has a name of its own, which says run, session, number and version, so two runs on
     one server never share one, and a name stands for the same weights for ever. The pool refuses an answer by any other
-    weights. Names go when they are replaced, and all of a session's when it is closed.
+    weights. A replaced name goes when the last request under it has ended, all of a session's when it is closed.
 
     A server that has been away, or was started again, is used again when it has all adapters published here. A run
     fails when there has been none for `PATIENCE` seconds.
@@ -65,23 +67,41 @@ class RemoteEngine:
         self.client = self.background.call(connect())
         self._count = self._publications = 0
         self._names: dict[str, str] = {}
-        self._running: dict[int, Future[Any]] = {}
+        self._replaced: list[str] = []  # names on the servers that go when nothing runs under them
+        self._running: dict[int, tuple[Future[Any], str | None]] = {}
 
     @staticmethod
     def new_session() -> str:
         """A name for what one start of a run publishes."""
         return secrets.token_hex(3)
 
-    def check(self, identity: Mapping[str, Any]) -> None:
-        """Refuses servers that do not work on the trainer's model.
+    def check(self, identity: Mapping[str, Any], adapters: int = 2) -> None:
+        """Refuses servers that do not work on the trainer's model, or take too few adapters for the run.
 
         Args:
             identity: the keywords of `inference.client.check_compatible` after the first.
+            adapters: most that are published at a time; two for a policy that is being replaced.
 
         Raises:
             Incompatible: it names everything that differs.
+            ConfigError: there is a server that would refuse one of the adapters.
         """
-        check_compatible(self.background.call(self.client.info()), **identity)
+        info = self.background.call(self.client.info())
+        check_compatible(info, **identity)
+        most = info.max_adapters
+        if most is not None and most < adapters:
+            raise ConfigError(
+                f"a server of {', '.join(self.urls)} takes at most {most} adapters, and this run needs {adapters} at a "
+                f"time (the policy, its next version, the league's snapshots): start it with --max-adapters {adapters}"
+                + (f", or set league.pool = {most - 2}" if most > 2 else "")
+            )
+        others = sum(not name.startswith(f"{self.run}.") for name in info.adapters)
+        if most is not None and most - others < adapters:
+            warnings.warn(
+                f"a server of {', '.join(self.urls)} has room for {most - others} more adapters beside the {others} of "
+                f"others, and this run needs up to {adapters}: it ends where one is refused, unless others leave",
+                stacklevel=2,
+            )
         if not self.follows:
             self._clear(f"{self.run}.")
 
@@ -94,9 +114,8 @@ class RemoteEngine:
         there = self.name_of(request.adapter)
         self._count += 1
         label = (self._count, request.adapter)
-        self._running[self._count] = self.background.submit(
-            label, self.client.complete(replace(request, adapter=there))
-        )
+        future = self.background.submit(label, self.client.complete(replace(request, adapter=there)))
+        self._running[self._count] = future, there
         return self._count
 
     def name_of(self, adapter: str | None) -> str | None:
@@ -117,13 +136,13 @@ class RemoteEngine:
             if isinstance(answer, BaseException):
                 raise answer
             out.append(replace(answer, request_id=number, adapter=adapter))
+        self._take_away()
         return out
 
     def abort(self, request_id: int) -> None:
         """Cancels a request; the client tells the server."""
-        future = self._running.pop(request_id, None)
-        if future is not None:
-            future.cancel()
+        if (running := self._running.pop(request_id, None)) is not None:
+            running[0].cancel()
 
     def settle(self) -> list[Completion]:
         """Nothing to do: `abort` has told the server."""
@@ -145,19 +164,23 @@ class RemoteEngine:
         send = self.client.expect if self.follows else self.client.publish
         digest = self.background.call(send(there, weights, scale, version))
         old, self._names[name] = self._names.get(name), there
-        if old is not None:
-            self._take_away(old)
+        self._take_away(old)
         return digest
 
     def unpublish(self, name: str) -> None:
-        """Takes an adapter away from every server."""
+        """Takes an adapter away from every server, when the last request under it has ended."""
         there = self.name_of(name)
-        assert there is not None
         del self._names[name]
         self._take_away(there)
 
-    def _take_away(self, there: str) -> None:
-        self.background.call((self.client.forget if self.follows else self.client.unpublish)(there))
+    def _take_away(self, there: str | None = None) -> None:
+        """Lets go of a name, and of those before it: a request that still runs may yet be sent to another server."""
+        if there is not None:
+            self._replaced.append(there)
+        busy = {name for future, name in self._running.values() if not future.done()}
+        for name in [name for name in self._replaced if name not in busy]:
+            self._replaced.remove(name)
+            self.background.call((self.client.forget if self.follows else self.client.unpublish)(name))
 
     def _clear(self, prefix: str) -> None:
         """Takes away what begins so where that is possible now; a server that is full lets go of the rest by itself."""
@@ -165,8 +188,9 @@ class RemoteEngine:
             self.background.call(asyncio.wait_for(self.client.clear(prefix), CLEARING))
 
     def close(self) -> None:
-        """Takes this session's adapters away where that is possible at once, and closes the connections."""
-        if not self.follows:
-            self._clear(f"{self.run}.{self.session}.")
-        self.background.call(self.client.close())
-        self.background.close()
+        """Takes this session's adapters away where that is possible at once, and closes everything, whatever fails."""
+        with ExitStack() as stack:
+            stack.callback(self.background.close)
+            stack.callback(lambda: self.background.call(self.client.close()))
+            if not self.follows:
+                self._clear(f"{self.run}.{self.session}.")

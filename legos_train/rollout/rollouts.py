@@ -1,8 +1,8 @@
 """Rollouts: hundreds of episodes at once, every model action with the tokens it was sampled as.
 
 One loop and no clock: hand out decisions, step the engine, take answers. So in synchronous mode a batch of episodes is
-a function of the seeds and the weights alone. Beside it run only policies that are coroutine functions (endpoints), and
-steps that take unusually long (`slow_steps.py`).
+a function of the seeds and the weights alone, but for what takes long: policies that are coroutine functions
+(endpoints) and slow steps (`slow_steps.py`) run beside the loop, and a formula that math-verify is late on is wrong.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Rollouts:
                     index, job = queue.pop()
                     ready[index] = live[index] = self._begin(index, job)
                 for game in list(ready.values()):
-                    if game.index not in live:
+                    if game.index not in live or self._busy(game):  # what a thread steps is ready when that has ended
                         continue
                     try:
                         for key, flight in self._advance(game, engines):
@@ -191,7 +191,7 @@ class Rollouts:
         """Answers every scripted seat that can act and submits every model seat; returns what was submitted."""
         submitted: list[tuple[Any, Any]] = []
         moved = True
-        while moved:
+        while moved and not self._busy(game):
             moved = False
             for decision in game.runner.pending():
                 if game.runner.done:  # an answer just given reached the turn limit
@@ -207,8 +207,7 @@ class Rollouts:
                         raise TypeError(
                             f"the policy of {decision.agent!r} must return a str, got {type(said).__name__}"
                         )
-                    game.runner.answer(decision, said)
-                    moved = True
+                    moved = self._step(game, decision, said)
                     continue
                 conversation = game.conversations.get(decision.agent)
                 if conversation is None:
@@ -220,10 +219,8 @@ class Rollouts:
                 sampling = player.sampling(player.room(prompt), decision.seed)
                 key = self._submit(player, prompt, sampling)
                 if key is None:  # an overflow is this seat's invalid move, not the end of everybody's episode
-                    game.runner.answer(
-                        decision, "", prompt_tokens=prompt, action_tokens=(), logprobs=(), finish_reason="overflow"
-                    )
-                    moved = True
+                    nothing = {"prompt_tokens": prompt, "action_tokens": (), "logprobs": ()}
+                    moved = self._step(game, decision, "", **nothing, finish_reason="overflow")
                     continue
                 engines[id(player.engine)] = player.engine
                 submitted.append((key, (game, decision, player, prompt, sampling)))
@@ -251,6 +248,10 @@ class Rollouts:
             return True
         self._slow = self._slow or SlowSteps()
         return self._slow.take(game, step)
+
+    def _busy(self, game: LiveEpisode) -> bool:
+        """Whether a step of a game goes on in a thread."""
+        return self._slow is not None and self._slow.busy(game)
 
     def _answer(
         self,

@@ -59,6 +59,11 @@ class SlowSteps:
             raise error
         return True
 
+    def busy(self, episode: Any) -> bool:
+        """Whether a thread is stepping an episode, which nobody else may touch then."""
+        with self._lock:
+            return id(episode) in self._steps
+
     def ended(self, timeout: float) -> list[tuple[Any, BaseException | None]]:
         """The episodes whose steps have ended since, each with the error of one that failed; waits for the first."""
         found = []
@@ -72,7 +77,7 @@ class SlowSteps:
             return found
 
     def close(self) -> None:
-        """Waits for what is running; a step takes two seconds at most."""
+        """Waits for what is running."""
         self._threads.shutdown()
 
     def _run(self, episode: Any) -> BaseException | None:

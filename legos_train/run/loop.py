@@ -38,18 +38,13 @@ from legos_train.run.trainer import Trainer
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Run options: the arguments of `train` that are no settings.
-
-    Attributes:
-        steps_were: how many steps the run had before a resume gave it more, if a schedule goes over them.
-    """
+    """Run options: the arguments of `train` that are no settings."""
 
     resume: bool = False
     quiet: bool = False
     on_step: OnStep | None = None
     watch: int | None = None
     world: World | None = None
-    steps_were: int | None = None
 
 
 def train(
@@ -112,10 +107,7 @@ def _begin(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Res
                 "--run-dir, or put config.toml back and --resume"
             )
         if run.started:
-            old = TrainConfig.load(path / "config.toml")
-            _check_same(config, old)
-            if config.steps != old.steps and _over_steps(config):
-                options = replace(options, steps_were=old.steps)
+            _check_same(config, TrainConfig.load(path / "config.toml"))
         finished = _finished(run, config)
         if options.world is not None:
             options.world.share(json.dumps({"path": str(path), "finished": finished, "run": run.id}).encode())
@@ -179,18 +171,21 @@ def _run(
                 if judged := parts.arena.judged_by_code:
                     said = f"{JUDGE} judges, since {config.model} cannot; another: --actor judge=MODEL"
                     progress.note(f"{', '.join(judged)}: {said}")
+                for said in parts.backend.notes:
+                    progress.note(said)
                 if options.resume and not start:
                     progress.note("no checkpoint to resume from: the run begins at step 0")
-                if start and options.steps_were:
-                    schedules = ", ".join(_over_steps(config))
+                changed = {}
+                if start and parts.steps_were != config.steps and (schedules := ", ".join(_over_steps(config))):
+                    changed = {"steps_were": parts.steps_were}
                     progress.note(
-                        f"--steps was {options.steps_were} and is {config.steps}: {schedules} go over all steps, so "
+                        f"--steps was {parts.steps_were} and is {config.steps}: {schedules} go over all steps, so "
                         f"this is not the run that had {config.steps} from the start"
                     )
                 first = _first_numbers(trainer, run, start, progress)
                 progress.before(first)
                 steps = Steps(trainer, run, start, first, stopping, progress, options.on_step, options.watch)
-                steps.take({"steps_were": options.steps_were} if start and options.steps_were else {})
+                steps.take(changed)
                 if parts.stop_reason:
                     progress.note(f"stopped after step {trainer.learner.step}: {parts.stop_reason}")
             crashpoint("loop.finishing")
@@ -221,18 +216,14 @@ def _tell_so_far(path: Path, config: TrainConfig, first: Mapping[str, float]) ->
 def _trainer(config: TrainConfig, arena: Arena | None, run: RunDirectory, options: RunOptions) -> tuple[Trainer, int]:
     """The trainer as it goes on, and how many steps it has done."""
     root = run.path / "checkpoints"
-    if options.resume and root.is_dir() and checkpoint.steps(root):
-        trainer = Trainer(build(config, arena, options.world, fresh=False, run_id=run.id))
-        try:
-            if start := state.restore(trainer.parts, root):
-                return trainer, start
-        except BaseException:
-            trainer.parts.close()
-            raise
-        trainer.parts.close()  # every checkpoint is damaged: from the beginning, with what it began from
-        return Trainer(build(config, arena, options.world, run_id=run.id)), 0
-    trainer = Trainer(build(config, arena, options.world, run_id=run.id))
-    return trainer, state.restore(trainer.parts, root) if options.resume else 0
+    kept = options.resume and root.is_dir() and checkpoint.load_newest(root, run.id) is not None
+    # Built once: ranks agree while they build, and those above 0 do not know whether a checkpoint is whole.
+    trainer = Trainer(build(config, arena, options.world, fresh=not kept, run_id=run.id))
+    try:
+        return trainer, state.restore(trainer.parts, root) if options.resume else 0
+    except BaseException:
+        trainer.parts.close()
+        raise
 
 
 def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Progress) -> dict[str, float]:

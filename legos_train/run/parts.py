@@ -14,6 +14,7 @@ from legos_train.credit import CreditAssigner
 from legos_train.evaluation import Measurer
 from legos_train.league import League
 from legos_train.model import Learner, Snapshot, TrainerBackend, World
+from legos_train.run.decisions import DecisionTable
 from legos_train.run.monitor import CollapseMonitor
 from legos_train.run.replay import ReplayBuffer
 from legos_train.run.weight_sync import WeightSync
@@ -45,11 +46,13 @@ class Parts:
         base: the base model, for engines beside `engine` over the same weights.
         engine: measures, and plays unless episodes come from elsewhere.
         sync: gives new weights to whatever plays.
+        decisions: with a loss for every action, what gives them; None: the sampled ones are learned from.
         league: None for mirror play; the collapse monitor may put one in.
         world: all ranks of the run, when there are several.
         best: the best weights measured so far.
         past: weights that the run had on its way, by step; what it is worth at the end is measured against them too.
         stop_reason: why the run ends early, once it does.
+        steps_were: how many steps the run was to have when the checkpoint that was loaded was written.
         check: called while episodes are played; what it raises ends the run.
     """
 
@@ -66,11 +69,13 @@ class Parts:
     monitor: CollapseMonitor
     measurer: Measurer
     sync: WeightSync
+    decisions: DecisionTable | None = None
     league: League | None = None
     world: World | None = None
     best: Best | None = None
     past: dict[int, Snapshot] = field(default_factory=dict)
     stop_reason: str | None = None
+    steps_were: int | None = None
     check: Callable[[], None] = lambda: None
 
     def use_league(self, league: League) -> None:

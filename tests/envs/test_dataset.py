@@ -22,8 +22,8 @@ from legos_envs.testing import check_env
 DATA = Path(__file__).with_name("data")
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 ROWS = [{"question": f"What is {n} + {n}?", "answer": 2 * n} for n in range(1, 8)]
-has_datasets = pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="needs legos[datasets]")
-has_pyarrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs legos[datasets]")
+has_datasets = pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="needs the extra datasets")
+has_pyarrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs the extra datasets")
 
 
 def play(env, said, seed=0, **options):
@@ -135,7 +135,7 @@ def test_a_missing_package_is_named(source, package, monkeypatch, tmp_path):
     (tmp_path / "x.parquet").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=r'pip install "legos\[datasets\]"'):
+    with pytest.raises(ImportError, match=r"uv sync --extra datasets"):
         open_source(source)
 
 
@@ -213,6 +213,15 @@ def test_other_orders():
     assert indices(Dataset(ROWS, order="sequential"), range(9)) == [0, 1, 2, 3, 4, 5, 6, 0, 1]
     drawn = indices(Dataset(ROWS, order="random"), range(100))
     assert set(drawn) == set(range(7)) and drawn == indices(Dataset(ROWS, order="random"), range(100))
+
+
+def test_an_index_beyond_the_size_is_one_that_is_drawn():
+    env = Dataset(size=50, split="test")
+    beyond = {seed for seed in env.drawn if seed >= 50}
+    assert indices(env, range(2), index=max(beyond)) == [max(beyond)] * 2
+    other = next(n for n in range(50, max(beyond)) if n not in beyond)
+    with pytest.raises(ValueError, match="option index must be a whole number from 0 to 49"):
+        env.reset(seed=0, options={"index": other})
 
 
 def test_the_index_can_be_fixed():

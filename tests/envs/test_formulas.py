@@ -151,9 +151,8 @@ def test_verdicts_are_remembered_and_bounded(asked, monkeypatch):
     for _ in range(3):
         assert same_answer("\\sqrt{2}+1", "\\sqrt{2}") and not same_answer("\\sqrt{3}", "\\sqrt{2}")
     assert len(asked) == 2
-    for i in range(50):
-        same_answer(f"\\sqrt{{{i}}}", "\\sqrt{2}")
-        same_answer(f"\\sqrt{{{i}B}}", "\\sqrt{2}")
+    for i in range(200):  # one of 16 is late, which is no flood yet
+        same_answer(f"\\sqrt{{{i}}}" if i % 16 else f"\\sqrt{{{i}B}}", "\\sqrt{2}")
     assert len(formulas._memory.verdicts) == len(formulas._memory.strikes) == 10
 
 
@@ -162,6 +161,16 @@ def test_a_formula_that_was_late_twice_is_not_tried_again(asked):
         assert not same_answer("\\sqrt{B}", truth)
     assert len(asked) == 2
     assert same_answer("\\sqrt{2}+1", "\\sqrt{2}")  # the truths are not blamed
+
+
+def test_a_formula_that_got_less_than_its_time_is_not_judged_for_good(asked, monkeypatch):
+    monkeypatch.setattr(formulas, "_memory", formulas._Memory())
+    budget = Budget()
+    budget.left = budget.limit / 100
+    for _ in range(3):
+        assert not formulas.same("\\sqrt{B}", "\\sqrt{2}", budget)
+        budget.left = budget.limit / 100
+    assert not formulas._memory.verdicts and not formulas._memory.strikes and sum(formulas._memory.late) == 3
 
 
 def test_of_two_unknown_formulas_the_one_that_was_late_before_is_blamed(asked):

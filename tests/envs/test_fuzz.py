@@ -18,7 +18,8 @@ def test_registered(id, monkeypatch):
     monkeypatch.setattr(formulas, "installed", lambda: False)  # loading math-verify takes longer than all the rest
     report = fuzz(id, actions=150)
     assert report.ok, str(report)
-    assert min(report.slowest_s, report.slowest_ms / 500) < 2, str(report)  # on a busy machine the clock says little
+    assert report.slowest_s < 20, str(report)  # by the clock, of which a busy machine takes its part
+    assert min(report.slowest_s, report.slowest_ms / 500) < 2, str(report)
     assert report.hostile >= 150 and report.outcomes.total() == report.episodes
 
 

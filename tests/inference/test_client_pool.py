@@ -401,6 +401,84 @@ def test_a_publication_that_is_refused_by_all_changes_nothing() -> None:
     pooled(fakes, ask)
 
 
+class Held(Fake):
+    """It answers `unpublish` and `publish` when it is let."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.asked_to, self.go = asyncio.Event(), asyncio.Event()
+        self.go.set()
+
+    async def publish(self, name: str, *args: Any, **options: Any) -> str:
+        self.asked_to.set()
+        await self.go.wait()
+        return await super().publish(name, *args, **options)
+
+    async def unpublish(self, name: str) -> None:
+        self.asked_to.set()
+        await self.go.wait()
+        await super().unpublish(name)
+
+
+def test_who_fails_to_let_go_of_a_name_is_asked_again_also_when_all_were_in_use_meanwhile() -> None:
+    async def run() -> None:
+        fakes = [Held("a"), Held("b")]
+        async with Pool(fakes, retry=QUICK) as pool:
+            await pool.publish("pro", PACKED[1], 1.0, 1)
+            fakes[1].down = True
+            await asyncio.gather(*(pool.complete(ASK) for _ in range(4)))
+            fakes[0].go.clear(), fakes[0].asked_to.clear()
+            going = asyncio.ensure_future(pool.unpublish("pro"))
+            await fakes[0].asked_to.wait()
+            fakes[1].down = False
+            while not all(s.usable for s in pool.status()):  # b is back, without the name; a has not heard of it yet
+                await asyncio.sleep(0.005)
+                await pool.complete(ASK, session="b" if pool.status()[1].usable else None)
+            fakes[0].down = True
+            fakes[0].go.set()
+            await asyncio.sleep(0.01)
+            fakes[0].down = False
+            await going
+            while not all(s.usable for s in pool.status()):
+                await asyncio.sleep(0.005)
+                await pool.complete(ASK)
+            assert [list(one.adapters) for one in fakes] == [[], []]
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_who_clears_waits_for_a_publication_that_is_under_way() -> None:
+    async def run() -> None:
+        fakes = [Held("a"), Held("b")]
+        async with Pool(fakes, retry=QUICK) as pool:
+            fakes[0].go.clear(), fakes[0].asked_to.clear()
+            coming = asyncio.ensure_future(pool.publish("run.pro", PACKED[1], 1.0, 1))
+            await fakes[0].asked_to.wait()
+            clearing = asyncio.ensure_future(pool.clear("run."))
+            await asyncio.sleep(0.01)
+            fakes[0].go.set()
+            await asyncio.gather(coming, clearing)
+            assert [list(one.adapters) for one in fakes] == [[], []]
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_every_client_is_closed_although_one_cannot_be() -> None:
+    class Stuck(Fake):
+        async def close(self) -> None:
+            raise OSError("its socket is gone")
+
+    class Slow(Fake):
+        async def close(self) -> None:
+            await asyncio.sleep(0.01)
+            await super().close()
+
+    fakes = [Stuck("a"), Slow("b")]
+    with pytest.raises(OSError, match="its socket is gone"):
+        pooled(fakes, lambda pool: pool.complete(ASK))
+    assert fakes[1].closed
+
+
 def test_who_alone_refuses_a_publication_is_named_and_left_out() -> None:
     fakes = [Fake("a"), Fake("b")]
 

@@ -11,6 +11,8 @@ NAMES = "tests/train/test_two_runs.py::test_every_publication_has_a_name_of_its_
 LEARNER = "tests/train/test_two_runs.py::test_a_policy_that_is_not_the_learners_stops_the_run_before_it_learns"
 POOL = "tests/inference/test_client_pool.py::test_an_answer_may_come_from_what_was_current_while_its_request_ran"
 ROOM = "tests/server/test_adapter_versions.py::test_what_nobody_asks_for_makes_room_and_may_come_back"
+BUSY = "tests/train/test_two_runs.py::test_a_replaced_name_stays_until_the_last_request_under_it_has_ended"
+LIMIT = "tests/train/test_server_mode.py::test_a_server_that_takes_too_few_adapters_is_refused_before_the_first_step"
 RANK = "tests/train/test_two_runs.py::test_a_rank_that_follows_takes_no_answer_by_weights_other_than_its_own"
 
 MUTANTS: list[Mutant] = [
@@ -22,17 +24,17 @@ MUTANTS: list[Mutant] = [
         ("deleted-version-returns", "elif last.gone:", "elif False:", "a late repeat brings back what was taken away"),
     ),
     *mutants(
-        "inference/engine/engine.py",
+        "inference/engine/publisher.py",
         LATE,
         (
             "deletion-forgotten",
-            "            self._ledger.drop(name)\n",
-            "            pass\n",
+            "        self.ledger.drop(name, for_good=for_good)\n",
+            "",
             "a deletion leaves no trace",
         ),
         (
             "probe-skipped",
-            "        self._probe(prepared, self.vocab_size)\n",
+            "        self.probe(prepared, self._vocab)\n",
             "",
             "overflowing products go live",
             FINITE,
@@ -68,6 +70,12 @@ MUTANTS: list[Mutant] = [
             "self._remove(oldest, for_good=True)",
             "no way back",
         ),
+        (
+            "room-before-the-ledger",
+            "engine.check_version(name, version, prepared.digest)",
+            "None",
+            "a late repeat takes the place of an adapter that is served, and is refused",
+        ),
     ),
     *mutants(
         "legos_train/players/remote.py",
@@ -81,9 +89,23 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "name-kept",
-            "            self._take_away(old)\n",
-            "            pass\n",
+            "        self._take_away(old)\n",
+            "",
             "every step leaves an adapter behind",
+        ),
+        (
+            "name-goes-too-early",
+            "for name in self._replaced if name not in busy",
+            "for name in self._replaced",
+            "a request that goes to another server finds its adapter gone",
+            BUSY,
+        ),
+        (
+            "limit-not-looked-at",
+            "if most is not None and most < adapters:",
+            "if False:",
+            "the run ends in the middle",
+            LIMIT,
         ),
         (
             "nothing-cleared",

@@ -15,11 +15,14 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tests.mutants.mutant import ROOT, Mutant
 
 KILLED, SURVIVED, EQUIVALENT, STALE, BROKEN = "killed", "survived", "equivalent", "stale", "broken"
+LATE = "late"
+"""The tests did not end in time: a mutant that hangs, or a busy machine."""
 OWN = ("legos_envs", "inference", "legos_train", "tests")
 PRELOADED = ("pytest", "mlx.core", "mlx.nn", "mlx_lm.models.qwen3", "pettingzoo", "gymnasium", "pydantic")
 
@@ -48,13 +51,26 @@ class Trees:
     def baseline(self, tests: Sequence[str]) -> str | None:
         """Runs tests without any mutant; returns the end of what pytest said where some failed."""
         log = self.folder / "baseline.log"
-        _, status = os.waitpid(fork(self.free[0], [*tests, "--maxfail=1000"], log), 0)
+        pid = fork(self.free[0], [*tests, "--maxfail=1000"], log)
+        try:
+            _, status = os.waitpid(pid, 0)
+        except BaseException:
+            kill(pid)
+            raise
         return None if os.waitstatus_to_exitcode(status) == 0 else log.read_text()[-4000:]
 
     def tried(self, chosen: Sequence[Mutant]) -> Iterator[tuple[Mutant, str, float]]:
         """Each mutant with its fate and the seconds that it took, as they are known."""
         running: dict[int, tuple[Mutant, Path, float]] = {}
-        queue = list(chosen)[::-1]
+        try:
+            yield from self._tried(list(chosen)[::-1], running)
+        finally:  # of a command that was interrupted
+            for pid in running:
+                kill(pid)
+
+    def _tried(
+        self, queue: list[Mutant], running: dict[int, tuple[Mutant, Path, float]]
+    ) -> Iterator[tuple[Mutant, str, float]]:
         while queue or running:
             while queue and self.free:
                 mutant = queue.pop()
@@ -71,12 +87,11 @@ class Trees:
                 if not done and seconds < self.timeout:
                     continue
                 if not done:
-                    os.killpg(pid, signal.SIGKILL)
-                    os.waitpid(pid, 0)
+                    kill(pid)
                 del running[pid]
                 shutil.copy2(self.pristine / mutant.file, tree / mutant.file)
                 self.free.append(tree)
-                yield mutant, fate_of(os.waitstatus_to_exitcode(status)) if done else KILLED, seconds
+                yield mutant, fate_of(os.waitstatus_to_exitcode(status)) if done else LATE, seconds
             time.sleep(0.05)
 
     def _put(self, mutant: Mutant, tree: Path) -> str | None:
@@ -94,6 +109,16 @@ class Trees:
 def fate_of(code: int) -> str:
     """What an exit code of pytest means: 1 is a test that failed; more is no test that could be run."""
     return {0: SURVIVED, 1: KILLED}.get(code, BROKEN)
+
+
+def kill(pid: int) -> None:
+    """Ends a fork with all that it has started."""
+    with suppress(ProcessLookupError, PermissionError):  # it has no group of its own yet
+        os.killpg(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        os.waitpid(pid, 0)
 
 
 def fork(tree: Path, arguments: Sequence[str], log: Path) -> int:

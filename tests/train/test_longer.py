@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,11 @@ def test_more_steps(settings: Any, named: str | None, tmp_path: Path, capsys: py
     out = capsys.readouterr().out
     assert (said + f"{named} go over all steps" in out) if named else (said not in out)
     assert [row.get("steps_were") for row in rows(tmp_path / "longer")] == [None, None, 2 if named else None]
+    if named:  # a run that is killed before its next checkpoint says so again
+        shutil.rmtree(tmp_path / "longer/checkpoints/step_3")
+        (tmp_path / "longer/result.json").unlink()
+        train(small(tmp_path / "longer", steps=3, **GAMES, **settings), resume=True)
+        assert said in capsys.readouterr().out and rows(tmp_path / "longer")[-1]["steps_were"] == 2
     if named in (None, "optim.lr_end"):
         train(small(tmp_path / "whole", steps=3, **GAMES, **settings), quiet=True)
         same = digest(tmp_path / "whole" / WEIGHTS) == digest(tmp_path / "longer" / WEIGHTS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from legos_envs import Seat, TextEnv
+from legos_envs import Runner, Seat, TextEnv
 from legos_train.rollout import Job, Rollouts
 
 stepped_in: list[str] = []
@@ -92,6 +92,59 @@ def test_other_episodes_play_while_a_step_goes_on(monkeypatch: pytest.MonkeyPatc
     playing.close()
     assert happened == [True] and order[-1] == 0
     assert {name.partition("_")[0] for name in stepped_in} == {"MainThread", "legos-slow-step"}
+
+
+class Twice(Sleepy):
+    """Asks again after a step that is kept busy; whoever touches it meanwhile meets a generator that runs."""
+
+    name = "Twice-v0"
+
+    def play(self, table: Any) -> Any:
+        for turn in range(self.turns):
+            first = yield from table.ask("player_0", f"Turn {turn}.")
+            happened.append(busy())
+            said = yield from table.gather(table.ask(agent, f"After {first}.") for agent in self.seats)
+            happened.append(busy())
+            table.reward("player_0", float(len(said)))
+
+
+ENVS["twice"] = Twice
+
+
+@pytest.mark.parametrize("policy", [talk, lambda decision: f"{decision.agent} {decision.turn}"], ids=["away", "here"])
+def test_an_episode_is_left_alone_while_a_thread_steps_it(policy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside: list[int] = []
+
+    def pause() -> bool:
+        inside.append(threading.get_ident())
+        time.sleep(0.1)
+        return True
+
+    monkeypatch.setattr(f"{__name__}.busy", pause)
+    monkeypatch.setattr("legos_train.rollout.slow_steps.PATIENCE", 0.05)
+    touched: list[int] = []
+    real = Runner.pending
+
+    def pending(runner: Runner) -> Any:
+        if playing._slow is not None and any(playing._slow._steps):
+            touched.extend(key for key in playing._slow._steps if live.get(key) is runner)
+        return real(runner)
+
+    playing, live = rollouts(), {}
+    begin = playing._begin
+
+    def begun(index: int, job: Job) -> Any:
+        game = begin(index, job)
+        live[id(game)] = game.runner
+        return game
+
+    monkeypatch.setattr(Runner, "pending", pending)
+    monkeypatch.setattr(playing, "_begin", begun)
+    for seed in range(2):  # alone: with others the first answer of two is not waited for
+        (episode,) = playing.run([Job("twice", seed, {"*": policy})])
+        assert episode.trajectories["player_0"].total == 6.0
+    playing.close()
+    assert not touched and threading.get_ident() not in inside
 
 
 def test_two_slow_steps_go_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,6 +180,55 @@ def test_every_publication_has_a_name_of_its_own_and_the_last_one_answers(server
     assert served(server) == {}
 
 
+def test_a_replaced_name_stays_until_the_last_request_under_it_has_ended(
+    server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = connected(server, run="d" * 12)
+    complete, go = engine.client.complete, asyncio.Event()
+
+    async def late(request: Request) -> Completion:
+        await go.wait()
+        return await complete(request)
+
+    try:
+        first = engine.publish("policy", weights(1), scale=1.0, version=1)
+        names = [engine.name_of("policy")]
+        monkeypatch.setattr(engine.client, "complete", late)
+        asked = [engine.submit(Request((5,), SamplingParams(max_tokens=1), "policy")) for _ in range(2)]
+        engine.publish("policy", weights(2), scale=1.0, version=2)
+        names.append(engine.name_of("policy"))
+        assert list(served(server)) == names
+        engine.abort(asked[0])
+        assert not engine.step() and list(served(server)) == names
+        engine.background._loop.call_soon_threadsafe(go.set)
+        while not (done := engine.step()):
+            continue
+        assert (done[0].request_id, done[0].adapter_digest) == (asked[1], first)
+        assert list(served(server)) == names[1:]
+    finally:
+        engine.close()
+
+
+def test_everything_is_closed_although_a_part_of_it_fails(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = connected(server)
+    really, closed = engine.client.close, []
+
+    async def broken(prefix: str) -> None:
+        raise RuntimeError("the names cannot be read")
+
+    async def close() -> None:
+        await really()
+        closed.append(True)
+        raise OSError("no socket")
+
+    monkeypatch.setattr(engine.client, "clear", broken)
+    monkeypatch.setattr(engine.client, "close", close)
+    with pytest.raises(OSError, match="no socket") as caught:
+        engine.close()
+    assert str(caught.value.__context__) == "the names cannot be read"
+    assert closed and not engine.background._thread.is_alive()
+
+
 def test_what_a_killed_session_left_goes_when_the_run_is_resumed(server: LiveServer) -> None:
     killed, bystander = connected(server, run="a" * 12), connected(server, run="b" * 12)
     killed.publish("policy", weights(1), scale=1.0, version=9)

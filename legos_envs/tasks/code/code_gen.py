@@ -41,7 +41,8 @@ learned from it.
 
 A program that breaks off, or takes more than `seconds` or 64 MiB for all calls together, fails them all. The runs of
 the coder's program share this time, and so do those of the three hidden programs, of which those that could not be run
-in it are not caught; the reference has as much for the tester's calls. No action takes more than three times `seconds`.
+in it are not caught; the reference has as much for the tester's calls. No action takes more than three times `seconds`,
+and the starts of interpreters where `sandbox="os"`.
 
 ## End
 
@@ -65,7 +66,7 @@ the fields. The program is run on its tests when the env is made; rows whose pro
 such lines, are bad rows. Programs that are almost right are made by changing one operator, constant or function of the
 right one; where none can be made, the tester is paid nothing and `info["trainable"]` is False for it.
 
-Needs `pip install "legos[tasks]"`.
+Needs `pip install "legos-selfplay[tasks]"`.
 
 ## Scripted players
 

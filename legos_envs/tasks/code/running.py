@@ -16,7 +16,7 @@ FAILED = object()
 SECONDS = 0.5
 """How long a program may run over all its calls. Most take less than a millisecond."""
 STARTING = 0.05
-"""How much of a run is not counted, for starting an interpreter."""
+"""How much of a run is not counted at least, for starting an interpreter."""
 LEAST = 0.01
 """Seconds: with less nothing is run."""
 HARNESS = """
@@ -61,7 +61,7 @@ def results_of(
         return [FAILED] * len(calls), "TimeoutError: no time was left to run it"
     start = time.monotonic()
     ran = sandbox.run(code + HARNESS.format(name=name), {"calls_": list(calls)}, seconds=left.seconds, kind=kind)
-    left.seconds -= max(0.0, time.monotonic() - start - STARTING)
+    left.seconds -= max(0.0, time.monotonic() - start - max(ran.starting, STARTING))
     reply = ran.value if ran.ok and isinstance(ran.value, list) and len(ran.value) == len(calls) else None
     if reply is None:
         return [FAILED] * len(calls), ran.error or "ValueError: the program put something else in place of its results"

@@ -176,7 +176,8 @@ def choose(table: Table, size: int, order: str, drawn: Sequence[int] | None = No
     some = range(size) if drawn is None else drawn
     given = table.options.get("index")
     if given is not None:
-        return arguments.whole("option index", given, 0, max(size - 1, some[-1]))
+        drawn_here = type(given) is int and given >= size and given in some
+        return given if drawn_here else arguments.whole("option index", given, 0, size - 1)
     if order == "random" or table.path:
         return some[int(table.rng.integers(len(some)))]
     epoch, place = divmod(table.env.seed or 0, len(some))

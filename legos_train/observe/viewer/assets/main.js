@@ -130,7 +130,7 @@ function onKey(event) {
 async function live() {
   try {
     const { generation, seen } = header.live;
-    const answer = await fetch(`/lines?generation=${generation}&seen=${seen}`, { cache: "no-store" });
+    const answer = await fetch(`lines?generation=${generation}&seen=${seen}`, { cache: "no-store" });
     if (answer.ok) {
       const added = await answer.json();
       if (added.reload) return location.reload();
@@ -171,6 +171,7 @@ addEventListener("keydown", onKey);
 addEventListener("hashchange", arrive);
 addEventListener("popstate", arrive);
 addEventListener("resize", () => requestAnimationFrame(draw));
+if (header.home) byId("title").prepend(el("a", { href: header.home }, "All runs"), " \u203a ");
 drawFilters();
 refresh();
 arrive();
