@@ -12,14 +12,13 @@ Each is compared with the slower one after it before it is relied on:
 
 A model that none of them can run is refused with UnsupportedModel. docs/engine.md has a table by architecture.
 
-A comparison costs a dozen passes over the weights. Where all blocks are built alike and keep plain keys and values it is
-made on two of them.
+A comparison costs a dozen passes over the weights. Where all blocks are built alike and keep plain keys and values it
+is made on two of them.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import mlx.core as mx
 import numpy as np

@@ -34,7 +34,6 @@ from legos_train.config import sections
 from legos_train.disk import save_adapter
 from legos_train.loss import distribution
 from legos_train.model import recompute
-from legos_train.model.convolution import shift_convolutions
 from legos_train.model.decoder import site_hidden
 from legos_train.model.logprob_cache import LogprobCache
 from legos_train.model.lora import Switch, Weights, add_lora, share
@@ -79,7 +78,6 @@ class LoRAPolicy:
         self.lora = lora or sections.LoRASettings()
         self._switch = Switch()
         self.model = share(model)
-        shift_convolutions(self.model)
         self.keys = add_lora(self.model, self.lora, seed, self._switch)
         self._anchor: Weights | None = None
         self._cache = LogprobCache(cache_bytes)
