@@ -7,6 +7,9 @@ gradient of all inputs, side by side in one run:
   against mlx-lm's loop over positions;
 * Mamba 2 (Granite, Falcon-H1, Nemotron-H) against mlx-lm's chunks of 256.
 
+`--hybrid ROWS` adds a gradient of ROWS x `--length` tokens through a random qwen3_5 of 4 million parameters, against
+the same model over mlx-lm's loop.
+
 Memory is the peak of MLX's allocator above the inputs.
 """
 
@@ -17,14 +20,20 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest import mock
 
 import mlx.core as mx
 import numpy as np
+from mlx import nn
+from mlx_lm.models import gated_delta, qwen3_5
 from mlx_lm.models.gated_delta import gated_delta_ops
 from mlx_lm.models.ssm import ssm_attn
 
+from benchmarks.learner import measured
+from benchmarks.models import SIZES, _config
 from inference.loading import prepare_mlx
 from inference.recurrence import chunked_gated_delta, chunked_ssd
+from legos_train.model.policy import LoRAPolicy
 
 Rule = Callable[..., tuple[mx.array, mx.array]]
 
@@ -84,12 +93,46 @@ def compare(
     }
 
 
+def hybrid(rows: int, length: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """The gradient of a hybrid's LoRA weights: as the learner computes it, and over mlx-lm's loop."""
+    attention = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "partial_rotary_factor": 0.25}
+    linear = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_conv_kernel_dim": 4}
+    sizes = {
+        "linear_key_head_dim": 64,
+        "linear_value_head_dim": 64,
+        "full_attention_interval": 4,
+        **attention,
+        **linear,
+    }
+    config = _config(*SIZES["4m"]) | {"model_type": "qwen3_5"} | sizes
+    model = qwen3_5.Model(qwen3_5.ModelArgs.from_dict({"model_type": "qwen3_5", "text_config": config}))
+    trained = LoRAPolicy(model, seed=0).model
+    tokens = mx.array(np.random.default_rng(0).integers(0, SIZES["4m"][2], (rows, length)))
+    chunked = gated_delta.gated_delta_ops
+
+    def step() -> Any:
+        def loss() -> mx.array:
+            return nn.losses.cross_entropy(trained(tokens)[:, :-1], tokens[:, 1:]).mean()
+
+        found = nn.value_and_grad(trained, loss)()
+        mx.eval(found)
+        return found
+
+    def over_the_loop() -> Any:
+        with mock.patch.object(gated_delta, "gated_delta_ops", chunked.__wrapped__):
+            return step()
+
+    mx.eval(trained.parameters())
+    return step, over_the_loop
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--hybrid", type=int, default=0, help="also a whole model, on so many rows")
     parser.add_argument("--json", help="also write the rows to this file")
     arguments = parser.parse_args()
     length, heads, size = arguments.length, arguments.heads, arguments.size
@@ -113,6 +156,13 @@ def main() -> None:
                 f"{row['memory']:>8.3f}{row['off']:>10.1e}",
                 flush=True,
             )
+    if arguments.hybrid:
+        step, over_the_loop = hybrid(arguments.hybrid, length)
+        step()
+        (seconds, memory), (slow, large) = measured(step), measured(over_the_loop)
+        row = {"case": "qwen3_5, a whole model", "seconds": seconds, "faster": slow / seconds}
+        rows.append({**row, "MiB": memory, "memory": memory / large})
+        print(f"{row['case']:<40}{seconds * 1e3:>8.0f}{slow / seconds:>8.1f}x{memory:>8.0f}{memory / large:>8.3f}")
     if arguments.json:
         with open(arguments.json, "w") as out:
             json.dump(rows, out, indent=1)
