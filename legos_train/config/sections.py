@@ -250,8 +250,8 @@ class LogSettings(Section):
     tensorboard: bool = False
     """Also write TensorBoard event files into the run directory (needs tensorboardX or torch)."""
     progress: Literal["auto", "rich", "plain", "json"] = "auto"
-    """What is printed: a live dashboard (`rich`), a line every ten steps (`plain`), every step as a line of JSON
-    (`json`); auto: the dashboard on a terminal, JSON elsewhere, plain lines in a notebook."""
+    """What is printed: a live dashboard (`rich`), a short line a step (`plain`; in a notebook every tenth), every step
+    as a line of JSON (`json`); auto: the dashboard on a terminal, lines elsewhere."""
 
 
 class ServerSettings(Section):

@@ -100,7 +100,7 @@ def test_another_version_of_the_sdk(sdk: SimpleNamespace, url: str, version: str
 
 def test_no_sdk(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setitem(sys.modules, "tinker", None)
-    with pytest.raises(ConfigError, match=r"pip install 'legos\[tinker\]'"):
+    with pytest.raises(ConfigError, match=r"uv sync --extra tinker"):
         Service(TinkerSettings(url=url), "org/base")
 
 

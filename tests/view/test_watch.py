@@ -64,7 +64,7 @@ def test_it_hands_out_what_is_new(tmp_path: Path, lines: list[dict[str, Any]]) -
             found: dict[str, Any] = json.loads(text)
             return found
 
-        assert news("generation=0&seen=2") == {"rows": [], "bodies": [], "metrics": [{}], "seen": 2}
+        assert news("generation=0&seen=2") == {**{"rows": [], "bodies": [], "metrics": [{}], "seen": 2, "played": [0]}}
         step = lines[2]["step"]
         (folder / "metrics.jsonl").write_text(json.dumps({"step": step, "loss": 0.5}) + '\n{"step": 99, "loss"')
         append(folder, lines[2])

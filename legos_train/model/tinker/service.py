@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from legos_envs.arguments import install
 from legos_train.config import sections
 from legos_train.errors import ConfigError, TrainingError
 
@@ -143,7 +144,7 @@ def find_sdk() -> Any:
     try:
         sdk = importlib.import_module("tinker")
     except ImportError as error:
-        raise ConfigError(f"--backend tinker needs the extra: pip install 'legos[tinker]' ({error})") from None
+        raise ConfigError(f"--backend tinker needs the extra: {install('tinker')} ({error})") from None
     version = str(getattr(sdk, "__version__", "unknown"))
     first, end = (_numbers(text) for text in SDK)
     if not first <= _numbers(version) < end:

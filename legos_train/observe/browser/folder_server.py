@@ -12,7 +12,7 @@ from legos_train.errors import RunError
 from legos_train.observe.browser.catalog import Catalog
 from legos_train.observe.browser.entries import Json
 from legos_train.observe.browser.folder_page import folder_page
-from legos_train.observe.local_server import SiteReply, LocalServer, Query
+from legos_train.observe.local_server import LocalServer, Query, SiteReply
 from legos_train.observe.report import compare
 from legos_train.observe.self_contained import as_json
 from legos_train.observe.viewer.watch import Feed

@@ -55,7 +55,7 @@ def gather(folders: Sequence[Path], newest: int | None = None) -> tuple[Json, li
     for number, folder in enumerate(map(Path, folders)):
         lines, reader = read_log(folder, newest)
         shown = add_lines(lines, number, reader, header["rows"], bodies)
-        config, metrics = read_extras(folder, steps_of(lines))
+        config, metrics, played = read_extras(folder, steps_of(lines))
         older = reader.count - len(reader.bad) - shown if newest is not None and shown >= newest else 0
         header["runs"].append(
             {
@@ -63,6 +63,7 @@ def gather(folders: Sequence[Path], newest: int | None = None) -> tuple[Json, li
                 "path": str(folder),
                 "config": config,
                 "metrics": metrics,
+                "played": played,
                 "results": read_results(Path(folder)),
                 "report": (Path(folder) / "report.html").is_file(),
                 "shown": shown,

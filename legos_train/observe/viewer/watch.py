@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from legos_train.observe.local_server import SiteReply, LocalServer, Query
+from legos_train.observe.local_server import LocalServer, Query, SiteReply
 from legos_train.observe.self_contained import as_json
 from legos_train.observe.viewer.compact import Json
 from legos_train.observe.viewer.log import read_extras
@@ -48,8 +48,9 @@ class Feed:
                     return
                 add_lines(lines, run, reader, self.header["rows"], self.bodies)
                 if lines:
-                    _, metrics = read_extras(self.folders[run], steps_of(lines))
+                    _, metrics, played = read_extras(self.folders[run], steps_of(lines))
                     self.header["runs"][run]["metrics"] |= metrics
+                    self.header["runs"][run]["played"] = played
 
     def page(self) -> str:
         with self.lock:
@@ -66,7 +67,8 @@ class Feed:
             for row in rows:
                 known, step = self.header["runs"][row["run"]]["metrics"], str(row["step"])
                 metrics[row["run"]] |= {step: known[step]} if step in known else {}
-            return {"rows": rows, "bodies": bodies, "metrics": metrics, "seen": len(self.bodies)}
+            played = [run["played"] for run in self.header["runs"]]
+            return {"rows": rows, "bodies": bodies, "metrics": metrics, "seen": len(self.bodies), "played": played}
 
     def site(self, path: str, query: Query) -> SiteReply | None:
         """The page at `/`, what is new at `/lines`."""

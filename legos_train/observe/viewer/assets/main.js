@@ -138,7 +138,10 @@ async function live() {
         rows.push(...added.rows);
         bodies.push(...added.bodies);
         header.live.seen = added.seen;
-        header.runs.forEach((run, index) => Object.assign(run.metrics, added.metrics[index]));
+        header.runs.forEach((run, index) => {
+          Object.assign(run.metrics, added.metrics[index]);
+          run.played = added.played[index];
+        });
         measured = measuredPlayers();
         if (!state.view) welcome();
         const { scrollTop } = byId("list");
