@@ -94,9 +94,9 @@ class MlxForward:
 
     def over(self, model: nn.Module) -> MlxForward:
         """The same way to run a model with more blocks of the same kind."""
-        other, count = copy.copy(self), len(self._templates)
-        other.model, other._templates = model, make_prompt_cache(model)
-        other.bytes_per_entry = self.bytes_per_entry // count * len(other._templates)
+        other, count = copy.copy(self), len(self.templates)
+        other.model, other.templates = model, make_prompt_cache(model)
+        other.bytes_per_entry = self.bytes_per_entry // count * len(other.templates)
         if self.head is not None and (seam := _seam(model)) is not None:
             other._body, other.head = seam
         return other
