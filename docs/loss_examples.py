@@ -10,7 +10,17 @@ from page_parts import table
 
 from legos_train.loss import distribution
 from legos_train.loss.penalties import entropy, entropy_top, entropy_within, kl_exact, kl_k3
-from legos_train.loss.tokens import cispo, expected, gspo, importance_sampling, inside, ppo, sft, truncated_weights, turn_means
+from legos_train.loss.tokens import (
+    cispo,
+    expected,
+    gspo,
+    importance_sampling,
+    inside,
+    ppo,
+    sft,
+    truncated_weights,
+    turn_means,
+)
 
 CLIP = 0.2
 RATIOS = (0.5, 0.9, 1.0, 1.1, 2.0)

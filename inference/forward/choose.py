@@ -19,6 +19,7 @@ is made on two of them.
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -50,13 +51,15 @@ def choose_forward(model: nn.Module, bank: AdapterBank) -> Forward:
 
 def _two_blocks(model: nn.Module) -> nn.Module | None:
     """The model with two of its blocks, over the same modules; None where they differ or are not where Llama's are."""
-    layers = getattr(model.get("model"), "layers", None)
+    inner: Any = model.get("model")
+    layers: Any = getattr(inner, "layers", None)
     if not isinstance(layers, list) or len(layers) < 3 or getattr(model, "layers", None) is not layers:
         return None
     plain = all(type(cache) is KVCache for cache in make_prompt_cache(model))
     if not plain or len({_built(block) for block in layers}) > 1:
         return None
-    short, body = shallow(model), shallow(model["model"])
+    short: Any = shallow(model)
+    body: Any = shallow(inner)
     dict.__setitem__(body, "layers", layers[:2])
     dict.__setitem__(short, "model", body)
     return short
