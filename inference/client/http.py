@@ -81,15 +81,26 @@ class HttpClient(Client):
         other.retry = Retry(attempts=1)
         return other
 
-    async def complete(self, request: Request, *, session: str | None = None) -> Completion:
+    async def call(self, method: str, path: str, body: wire.Json | None = None, **parts: Any) -> Any:
+        """One attempt at any route: the parsed answer.
+
+        Raises:
+            InferenceError: `ServerUnavailable`, `RequestRefused` or `BadAnswer`.
+        """
+        headers, content = self._written(body)
+        parts["headers"] = {**headers, **parts.get("headers", {})}
+        return await self._send(method, path, content=content, **parts)
+
+    async def complete(self, request: Request) -> Completion:
         """See `Client`. The completion's `request_id` counts this client's requests."""
         body = wire.completion_body(request)
-        answer = await self._repeat("POST", "/v1/completions", body)
+        answer = await self._repeat("POST", "/v1/completions", body, request.session)
         return self._interpret(lambda: wire.read_completion(answer, request, next(self._numbers)))
 
     async def chat(self, messages: Sequence[Message], *, session: str | None = None, **options: Any) -> ChatReply:
         adapter, choices, params = chat_options(**options)
-        answer = await self._repeat("POST", "/v1/chat/completions", wire.chat_body(messages, params, adapter, choices))
+        body = wire.chat_body(messages, params, adapter, choices)
+        answer = await self._repeat("POST", "/v1/chat/completions", body, session)
         return self._interpret(lambda: wire.read_chat(answer, params, adapter))
 
     async def publish(
@@ -148,15 +159,22 @@ class HttpClient(Client):
         """Close the connections."""
         await self._http.aclose()
 
-    async def _repeat(self, method: str, path: str, body: wire.Json | None = None) -> Any:
-        headers, content = {}, None
-        if body is not None:
-            try:
-                content = json.dumps(body, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
-            except (TypeError, ValueError, RecursionError) as error:
-                raise RequestRefused(400, f"the request cannot be written as JSON: {error}"[:300]) from None
-            headers["Content-Type"] = "application/json"
+    async def _repeat(self, method: str, path: str, body: wire.Json | None = None, session: str | None = None) -> Any:
+        headers, content = self._written(body)
+        if session is not None:
+            headers["X-Session-ID"] = session
         return await self.retry.run(lambda number: self._send(method, path, content=content, headers=headers))
+
+    @staticmethod
+    def _written(body: wire.Json | None) -> tuple[dict[str, str], bytes | None]:
+        """The headers of a body, and its bytes."""
+        if body is None:
+            return {}, None
+        try:
+            content = json.dumps(body, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise RequestRefused(400, f"the request cannot be written as JSON: {error}"[:300]) from None
+        return {"Content-Type": "application/json"}, content
 
     async def _send(self, method: str, path: str, **parts: Any) -> Any:
         """One attempt: the parsed answer, or one of our errors."""

@@ -177,6 +177,11 @@ class Server:
             raise ServerError(503, f"the server is {what}", "server_error", retry_after=2)
         return self.generator
 
+    async def fetch(self, model: str | None) -> None:
+        """Takes an adapter from the root that nobody has loaded yet; what is not there is left to `resolve`."""
+        if model is not None and model != self.settings.model and model not in self.adapters.versions:
+            await self.adapters.fetch(model)
+
     def resolve(self, model: str | None) -> str | None:
         """The adapter that a `model` names; None for the base model."""
         if model is None or model == self.settings.model:
@@ -284,6 +289,7 @@ def _completions(app: FastAPI, server: Server) -> None:
         request: Request, body: ChatRequest | CompletionRequest, count: int, make: Callable[[str | None], list[Choice]]
     ) -> Response:
         generator, model = server.open(), body.model or server.settings.model
+        await server.fetch(body.model)
         size = len(await request.body())
         if isinstance(body, ChatRequest) and generator.is_new(body):
             size = LONG_WORK
@@ -319,6 +325,7 @@ def _completions(app: FastAPI, server: Server) -> None:
     @app.post("/tokenize")
     async def tokenize(body: TokenizeRequest, request: Request) -> Response:
         generator = server.open()
+        await server.fetch(body.model)
         server.resolve(body.model)
         content = await server.reader.run(len(await request.body()), lambda: tokenized(generator, body))
         return Response(content, media_type="application/json")

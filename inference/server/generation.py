@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import itertools
 import json
 import logging
 import secrets
@@ -24,7 +23,7 @@ from inference.server.protocol import (
     TokenizeRequest,
 )
 from inference.text import Conversations, Renderer, TextEncoder, TextStream, TokenBytes
-from inference.types import Completion, ContextOverflow, Delta, Request
+from inference.types import Completion, ContextOverflow, Delta, Request, UnknownAdapter
 
 logger = logging.getLogger(__name__)
 
@@ -156,11 +155,15 @@ class CompletionHandler:
             stop_ids=frozenset(body.stop_token_ids or ()) | (frozenset() if body.ignore_eos else self.stop_ids),
             allowed=self._allowed(body),
         )
-        base = secrets.randbits(63) if body.seed is None else body.seed
-        seeded = [replace(params, seed=base + number) for number in range(body.n)]
+        seeds = body.seed if isinstance(body.seed, list) else [body.seed] * len(prompts)
+        bases = [secrets.randbits(63) if seed is None else seed for seed in seeds]
         return [
             Choice(index, Request(prompt, one, adapter, body.stream, park=True), text, messages, talk)
-            for index, (prompt, one) in enumerate(itertools.product(prompts, seeded))
+            for index, (prompt, one) in enumerate(
+                (prompt, replace(params, seed=base + number))
+                for prompt, base in zip(prompts, bases, strict=True)
+                for number in range(body.n)
+            )
             for text in [TextStream(self.tokenizer, one.stop, self.stop_ids)]
         ]
 
@@ -181,6 +184,8 @@ class CompletionHandler:
         """Hand the choices to the engine, all or none."""
         try:
             return await self.engine.submit([choice.request for choice in choices])
+        except UnknownAdapter as error:  # it made room between being looked up and being used
+            raise ServerError(404, str(error)[:500], "not_found_error") from error
         except (ContextOverflow, ValueError) as error:
             raise ServerError(400, str(error)[:500]) from error
 

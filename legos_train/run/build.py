@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from inference import Engine, load
 from inference.forward import fastblas
@@ -20,6 +19,7 @@ from legos_train.rollout import Generator, LocalGenerator
 from legos_train.run.monitor import CollapseMonitor
 from legos_train.run.parts import Parts
 from legos_train.run.replay import ReplayBuffer
+from legos_train.run.servers import remote_engine
 from legos_train.run.shared import SharedGenerator
 from legos_train.run.weight_sync import WeightSync, member_version
 
@@ -82,7 +82,7 @@ def build(
     arena.generator = sync.local
     run_id = run_id or new_run_id()
     if config.server.urls:
-        remote = remote_engine(config, identity_of(config.model, tokenizer, backend.vocabulary), run_id, world)
+        remote = remote_engine(config, engine, renderer, backend, run_id, world)
         sync.generator = arena.generator = generator(remote)
     parts = Parts(
         config=config,
@@ -264,37 +264,3 @@ def check_capabilities(config: TrainConfig, able: Capabilities) -> None:
     for what, lacking in wanted.items():
         if lacking:
             raise ConfigError(f"this backend cannot do it: {what}")
-
-
-def remote_engine(config: TrainConfig, identity: dict[str, Any], run_id: str, world: World | None) -> RemoteEngine:
-    """The servers of `server.urls`, after they have shown that they serve the same model. Rank 0 publishes there.
-
-    Raises:
-        RuntimeError: one of them cannot be reached, or has another model, tokenizer or chat template.
-    """
-    session = RemoteEngine.new_session()
-    if world is not None:
-        session = world.share(session.encode()).decode()
-    follows = world is not None and world.rank > 0
-    engine = RemoteEngine(config.server.urls, config.server.api_key_env, run=run_id, session=session, follows=follows)
-    try:
-        engine.check(identity)
-    except BaseException:
-        engine.close()
-        raise
-    return engine
-
-
-def identity_of(model: str, tokenizer: Any, vocabulary: int) -> dict[str, Any]:
-    """What a server must agree on: the keywords of `inference.client.check_compatible`."""
-    from inference import base_digest
-    from inference.loading import find_model
-    from inference.text import template_digest, tokenizer_digest
-
-    path = find_model(model)
-    return {
-        "base_digest": base_digest(path),
-        "tokenizer_digest": tokenizer_digest(path),
-        "template_digest": template_digest(tokenizer),
-        "vocab": vocabulary,
-    }
