@@ -46,7 +46,10 @@ def main() -> None:
         server = Server([sys.executable, "-m", "legos_train", "serve"], Path(folder) / "log", "tiny")
         try:
             server.wait()
-            runs = {"here": trainer(options.batch, ()), "HTTP": trainer(options.batch, (f"http://127.0.0.1:{server.port}",))}
+            runs = {
+                "here": trainer(options.batch, ()),
+                "HTTP": trainer(options.batch, (f"http://127.0.0.1:{server.port}",)),
+            }
             rows: dict[str, list[tuple[float, float, int]]] = {name: [] for name in runs}
             for step in range(options.steps + 1):
                 for name, run in runs.items():

@@ -140,7 +140,7 @@ class AsyncSettings(Section):
     """Generate the next episodes while a step is being learned from."""
     backend: Literal["auto", "process", "thread"] = "auto"
     """Where episodes are generated: a second process (CPU), or a thread of this one (Metal; two processes on one GPU
-    crash Macs). auto: process on CPU and CUDA, thread on Metal."""
+    crash Macs), which also asks servers. auto: process on CPU and CUDA, thread on Metal and with `server.urls`."""
     max_off_policy_steps: int = Field(2, ge=0)
     """How many optimiser steps may pass between sampling an episode and training on it; older ones are dropped."""
     queue: int = Field(2, ge=1)

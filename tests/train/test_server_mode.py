@@ -151,6 +151,7 @@ def test_a_key_is_asked_for_and_taken_from_the_environment(tmp_path: Path, monke
         server.stop()
 
 
-def test_servers_exclude_asynchronous_generation() -> None:
-    with pytest.raises(ConfigError, match="exclude each other"):
-        small(server={"urls": ("http://127.0.0.1:1",)}, asynchronous={"enabled": True})
+@pytest.mark.parametrize("odd", [{"backend": "process"}, {"in_flight": "keep"}])
+def test_asynchronous_settings_that_servers_cannot_keep(odd: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="is for generation here"):
+        small(server={"urls": ("http://127.0.0.1:1",)}, asynchronous={"enabled": True, **odd})
