@@ -83,7 +83,7 @@ class Fleet:
         self.endpoints = [self._endpoint(url, api_key, timeout) for url in urls]
         self.patience, self.sessions = patience, sessions
         self._deliver = deliver
-        self._retry = retry or Retry(attempts=10_000, budget=patience)
+        self.retry = retry or Retry(attempts=10_000, budget=patience)
         self._waiting: deque[Ticket] = deque()
         self._open: dict[int, Ticket] = {}
         self._calls: dict[asyncio.Task[None], list[Ticket]] = {}
@@ -106,7 +106,7 @@ class Fleet:
         """
 
         async def begin(endpoint: Endpoint) -> None:
-            await self._retry.run(lambda number: endpoint.identify())
+            await self.retry.run(lambda number: endpoint.identify())
             endpoint.usable = True
 
         await asyncio.gather(*(begin(endpoint) for endpoint in self.endpoints))
@@ -129,7 +129,7 @@ class Fleet:
     async def _revive(self, endpoint: Endpoint, wait: float | None) -> None:
         full = wait is not None
         while True:
-            await asyncio.sleep(self._retry.wait(endpoint.failures) if wait is None else wait)
+            await asyncio.sleep(self.retry.wait(endpoint.failures) if wait is None else wait)
             wait = None
             try:
                 if not full:
@@ -210,7 +210,7 @@ class Fleet:
         """Takes away every adapter whose name begins so, where that is possible now."""
         for name in [name for name in self._publications if name.startswith(prefix)]:
             del self._publications[name]
-        await asyncio.gather(*(endpoint.clear(prefix) for endpoint in self.endpoints if endpoint.usable))
+        await asyncio.gather(*(endpoint.clear(prefix) for endpoint in self.endpoints))
         if self.shelf is not None:
             for name in self.shelf.names(prefix):
                 await asyncio.to_thread(self.shelf.remove, name)
@@ -319,7 +319,7 @@ class Fleet:
         final = False
         if isinstance(error, ServerUnavailable) and status == 429:
             endpoint.window = max(1, (endpoint.outstanding - len(tickets)) or endpoint.window // 2)
-            self._leave_out(endpoint, error, error.retry_after or self._retry.wait(1))
+            self._leave_out(endpoint, error, error.retry_after or self.retry.wait(1))
         elif isinstance(error, ServerUnavailable | BadAnswer):
             self._leave_out(endpoint, error)
         elif isinstance(error, RequestRefused) and status == 404 and tickets[0].publication is not None:

@@ -214,12 +214,14 @@ def _ask(
     requests = [Request(prompt, replace(sampling, seed=number), adapter) for number, prompt in enumerate(prompts)]
     there = remote.name_of(adapter)
 
-    async def ask() -> list[Completion]:
+    async def attempt(number: int) -> list[Completion]:
+        if number:  # it may have been started again
+            await endpoint.identify()
         publication = None if there is None else remote.fleet.publication(there)
         answers: list[Completion] = await endpoint.complete(requests, publication, None)
         return answers
 
-    return remote.background.call(ask())
+    return remote.background.call(remote.fleet.retry.run(attempt))
 
 
 def _gap(engine: Engine, prompts: Sequence[Sequence[int]], said: Sequence[Completion], adapter: str | None) -> float:
