@@ -14,11 +14,27 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.servers import Server
 from legos_train import TrainConfig, Trainer
 from legos_train.run import build
+
+
+@contextmanager
+def serving(count: int, folder: Path) -> Iterator[tuple[str, ...]]:
+    """The addresses of so many `legos serve` on this machine."""
+    command = [sys.executable, "-m", "legos_train", "serve"]
+    servers = [Server(command, folder / f"log{number}", "tiny") for number in range(count)]
+    try:
+        for server in servers:
+            server.wait()
+        yield tuple(f"http://127.0.0.1:{server.port}" for server in servers)
+    finally:
+        for server in servers:
+            server.stop()
 
 
 def trainer(batch: int, urls: tuple[str, ...]) -> Trainer:
@@ -42,22 +58,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6, help="measured steps of each (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=512, help="games of a step (default: %(default)s)")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server([sys.executable, "-m", "legos_train", "serve"], Path(folder) / "log", "tiny")
-        try:
-            server.wait()
-            runs = {
-                "here": trainer(options.batch, ()),
-                "HTTP": trainer(options.batch, (f"http://127.0.0.1:{server.port}",)),
-            }
-            rows: dict[str, list[tuple[float, float, int]]] = {name: [] for name in runs}
-            for step in range(options.steps + 1):
-                for name, run in runs.items():
-                    rows[name].append(play(run, step + 1))
-            for run in runs.values():
-                run.parts.close()
-        finally:
-            server.stop()
+    with tempfile.TemporaryDirectory() as folder, serving(1, Path(folder)) as urls:
+        runs = {"here": trainer(options.batch, ()), "HTTP": trainer(options.batch, urls)}
+        rows: dict[str, list[tuple[float, float, int]]] = {name: [] for name in runs}
+        for step in range(options.steps + 1):
+            for name, run in runs.items():
+                rows[name].append(play(run, step + 1))
+        for run in runs.values():
+            run.parts.close()
     print("          seconds a step   ms of CPU a turn   turns a step")
     for name, found in rows.items():
         seconds = statistics.median(row[0] for row in found[1:])

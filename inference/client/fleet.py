@@ -362,10 +362,17 @@ class Fleet:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def close(self) -> None:
-        """Breaks off what runs, and closes the connections."""
+    async def stop(self) -> None:
+        """Breaks off what runs."""
+        self._waiting.clear()
+        for endpoint in self.endpoints:
+            endpoint.usable = False
         tasks = [*self._tasks, *self._calls]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Breaks off what runs, and closes the connections."""
+        await self.stop()
         await asyncio.gather(*(endpoint.client.close() for endpoint in self.endpoints))

@@ -173,6 +173,7 @@ class RemoteEngine:
 
     def close(self) -> None:
         """Takes the run's adapters away where that is possible at once, and closes the connections."""
+        self.background.call(self.fleet.stop())
         if not self.follows:
             self._clear()
         self.background.call(self.fleet.close())

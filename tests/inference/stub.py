@@ -51,6 +51,7 @@ class Stub:
     def start(self) -> None:
         """Serves from now on, on the port it had; adapters are forgotten."""
         self.loaded.clear()
+        self.down = False
         stub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -84,7 +85,7 @@ class Stub:
                     self.answer(404, {"detail": "Not Found"})
 
             def answer(self, status: int, value: Any) -> None:
-                if status == 0:  # the connection breaks off
+                if status == 0 or stub.down:  # the connection breaks off
                     self.close_connection = True
                     return
                 content = value if isinstance(value, bytes) else json.dumps(value).encode()
@@ -108,6 +109,7 @@ class Stub:
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
+        self.down = True  # connections that are kept alive break off too
         self.server.shutdown()
         self.server.server_close()
 

@@ -147,10 +147,8 @@ def test_a_server_that_is_lost_and_one_that_comes_back() -> None:
     async def work(asked: Asked) -> None:
         right(await asked.answers(GAMES))
         one.stop()
-        one.always = status(503)  # connections that are kept alive
         right(await asked.answers(GAMES))
         assert not asked.fleet.endpoints[0].usable
-        one.always = None
         one.start()
         for _ in range(300):
             if asked.fleet.endpoints[0].usable:
