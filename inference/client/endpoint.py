@@ -58,11 +58,17 @@ class Endpoint:
         self.window = WINDOW
         self.reviving: asyncio.Task[None] | None = None
         self._there: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def room(self) -> int:
         """How many more completions it may be asked for now."""
         return self.window - self.outstanding if self.usable else 0
+
+    @property
+    def bringing(self) -> list[asyncio.Task[None]]:
+        """What brings adapters there now."""
+        return [task for task in self._tasks if not task.done()]
 
     # --- who it is ---------------------------------------------------------------------------------------------------
 
@@ -118,6 +124,8 @@ class Endpoint:
         task = self._there.get(publication.name)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = self._there[publication.name] = asyncio.ensure_future(self._bring(publication))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         await asyncio.shield(task)
 
     async def _bring(self, publication: Publication) -> None:

@@ -367,7 +367,8 @@ class Fleet:
         self._waiting.clear()
         for endpoint in self.endpoints:
             endpoint.usable = False
-        tasks = [*self._tasks, *self._calls]
+        bringing = [task for endpoint in self.endpoints for task in endpoint.bringing]
+        tasks = [*self._tasks, *self._calls, *bringing]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
