@@ -89,6 +89,7 @@ class Fleet:
         self._calls: dict[asyncio.Task[None], list[Ticket]] = {}
         self._publications: dict[str, Publication] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.base: Publication | None = None
 
     def _endpoint(self, url: str, key: str | None, timeout: float) -> Endpoint:
         scheme, _, rest = url.partition("://")
@@ -185,6 +186,14 @@ class Fleet:
         with suppress(InferenceError):  # the first request that needs it says what is wrong
             await endpoint.ensure(publication)
 
+    def use_base(self, publication: Publication) -> None:
+        """Asks the base model under the name of an adapter that changes nothing, from now on.
+
+        vLLM 0.32 on a CPU computes requests of the base wrongly (by 9 nats) beside requests of an adapter.
+        """
+        self.base = publication
+        self.publish(publication)
+
     def publication(self, name: str) -> Publication:
         """What was published under a name."""
         return self._publications[name]
@@ -220,7 +229,7 @@ class Fleet:
     def submit(self, requests: Iterable[tuple[int, Request, str | None]]) -> None:
         """Sends requests off: number, request, name of a published adapter. `deliver` gets what becomes of each."""
         for number, request, name in requests:
-            publication = None if name is None else self._publications[name]
+            publication = self.base if name is None else self._publications[name]
             ticket = Ticket(number, request, publication)
             self._open[number] = ticket
             if publication is not None:

@@ -143,12 +143,18 @@ class RemoteEngine:
         """
         if mode != "pin":
             raise ValueError(f"on servers running requests keep their weights: mode must be 'pin', got {mode!r}")
+        if self.fleet.base is None and any(endpoint.kind == "vllm" for endpoint in self.fleet.endpoints):
+            nothing = {key: w * 0 if key.endswith("lora_b") else w for key, w in weights.items()}
+            self.background.call(self._use_base(self.fleet.prepare(f"{self.run}.base", nothing, scale, 0)))
         publication = self.fleet.prepare(f"{self.run}.{_ODD.sub('_', name)[-20:]}", weights, scale, version)
         old, self._names[name] = self._names.get(name), publication.name
         if old != publication.name:
             self.background.soon(self.fleet.publish, publication)
             self._retire(old)
         return publication.packed.digest
+
+    async def _use_base(self, publication: Any) -> None:
+        self.fleet.use_base(publication)
 
     def unpublish(self, name: str) -> None:
         """Takes an adapter away from every server, when no request needs it any more."""

@@ -217,7 +217,7 @@ def _ask(
     async def attempt(number: int) -> list[Completion]:
         if number:  # it may have been started again
             await endpoint.identify()
-        publication = None if there is None else remote.fleet.publication(there)
+        publication = remote.fleet.base if there is None else remote.fleet.publication(there)
         answers: list[Completion] = await endpoint.complete(requests, publication, None)
         return answers
 

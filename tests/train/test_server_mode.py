@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import pytest
 
-from inference import Incompatible, RequestRefused, ServerUnavailable
+from inference import Incompatible, Request, RequestRefused, SamplingParams, ServerUnavailable, read_adapter
 from inference.client.packing import pack
 from legos_train import ConfigError, Trainer, train
 from legos_train.disk import MetricsFile
 from legos_train.players import remote
 from legos_train.run import build
 from tests.inference.live import LiveServer, serving, wait_until
+from tests.inference.stub import stubs
 from tests.train.helpers import small
 
 STEPS = 3
@@ -155,3 +157,22 @@ def test_a_key_is_asked_for_and_taken_from_the_environment(tmp_path: Path, monke
 def test_asynchronous_settings_that_servers_cannot_keep(odd: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="is for generation here"):
         small(server={"urls": ("http://127.0.0.1:1",)}, asynchronous={"enabled": True, **odd})
+
+
+def test_the_base_is_asked_of_vllm_under_an_adapter_that_changes_nothing(tmp_path: Path) -> None:
+    """Beside requests of an adapter vLLM 0.32 computes those of the base wrongly."""
+    with stubs(1, tmp_path) as [server]:
+        engine = remote.RemoteEngine((server.url,), run="r", shelf=tmp_path)
+        try:
+            engine.start()
+            path = "model.layers.0.self_attn.q_proj"
+            engine.publish("policy", {f"{path}.lora_a": mx.ones((4, 2)), f"{path}.lora_b": mx.ones((2, 4))}, scale=2.0)
+            number = engine.submit(Request((5, 6), SamplingParams(max_tokens=4, stop_ids=frozenset((2,)))))
+            while not (done := engine.step()):
+                continue
+            assert [(one.request_id, one.adapter, one.policy_version) for one in done] == [(number, None, 0)]
+            name = server.asked[-1]["model"]
+            weights = read_adapter(tmp_path / name).weights
+            assert name.startswith("r.base-v0-") and not mx.any(weights[f"{path}.lora_b"]).item()
+        finally:
+            engine.close()
