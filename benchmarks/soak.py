@@ -11,7 +11,9 @@ server's process, and tokens per second of its processor time, which other work 
 The bars: RSS grows by at most 2 % after the first sixth of the time; descriptors are as many at the end as after the
 first sixth, but for a client's connection more or less; no answer of 5xx; throughput falls by at most 5 %, median of
 the last third against that of the second sixth. Exit code 1 if one is missed. Less than half an hour says nothing about
-growth and drift, and these bars are then not looked at. Linux (reads /proc).
+growth and drift, and these bars are then not looked at. Before a longer one, as many rows as the engine takes run at
+once, and as many conversations as the server remembers are asked (two minutes): what has a bound is then full, and does
+not count as growth. Linux (reads /proc).
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from benchmarks.storm_processes import Served
 from benchmarks.wire import Connection, call, post
 
 GROWTH, DRIFT, CONNECTIONS, LEAST = 0.02, 0.05, 2, 30
+ROWS, CONVERSATIONS = 64, 4096  # as `Engine` and `Conversations` have them
 CACHE = 32  # MiB of kept prompt beginnings, so that the cache is full long before growth is counted
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -148,8 +151,26 @@ class Soak:
             "requests": float(sum(self.statuses.values())),
         }
 
-    async def run(self, clients: int, minute: float) -> list[dict[str, float]]:
-        """Everything at once; returns a row for each `minute` seconds."""
+    async def warm_up(self) -> None:
+        """Fill what has a bound: keys and values of the most rows, and the remembered conversations."""
+        draw = random.Random("warm")
+        peak = [{"prompt": [draw.randrange(20, 200) for _ in range(400)], "max_tokens": 40} for _ in range(ROWS)]
+        await asyncio.gather(*(self._ask("/v1/completions", {"model": "tiny", **one}) for one in peak))
+
+        async def ask(numbers: range) -> None:
+            for number in numbers:
+                messages = [{"role": "user", "content": f"Before all, question {number}: " + "word " * (number % 50)}]
+                body = {"model": "tiny", "messages": messages, "max_tokens": 1}
+                await self._ask("/v1/chat/completions", body)
+
+        await asyncio.gather(*(ask(range(first, CONVERSATIONS, 8)) for first in range(8)))
+
+    async def run(self, clients: int, minute: float, warm: bool) -> list[dict[str, float]]:
+        """Everything at once, after the warm-up if asked for; returns a row for each `minute` seconds."""
+        if warm:
+            start = time.monotonic()
+            await self.warm_up()
+            self.end += time.monotonic() - start
         at_work = [asyncio.ensure_future(self.client(number)) for number in range(clients)]
         at_work.append(asyncio.ensure_future(self.publisher()))
         rows = [self.row()]
@@ -198,7 +219,9 @@ def main() -> int:
                 command = [sys.executable, "-m", "legos_train", "train", *flags]
                 training = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # its errors are to be seen
             soak = Soak(served, ConstantAdapters("tiny"), time.monotonic() + 60 * options.minutes, options.pause)
-            rows = asyncio.run(soak.run(options.clients, min(60.0, 60 * options.minutes / 12)))
+            rows = asyncio.run(
+                soak.run(options.clients, min(60.0, 60 * options.minutes / 12), options.minutes >= LEAST)
+            )
             if training is not None and training.poll() is not None:
                 soak.faults[f"the training run ended with {training.returncode}"] += 1
         finally:

@@ -54,6 +54,7 @@ def attacks() -> dict[str, bytes]:
         "260,000 token ids": post(COMPLETE, {"prompt": [7] * 260_000}),
         "2,000,000 token ids": post(COMPLETE, b'{"prompt":[' + b"7," * 2_000_000 + b"7]}"),
         "1,300,000 empty lists": post(COMPLETE, b'{"prompt":[' + b"[]," * 1_300_000 + b"[]]}"),
+        "1,800,000 escaped quotes that end no text": post(COMPLETE, b"," * 300_000 + b'\\"' * 1_800_000),
         "400,000 keys": post(COMPLETE, b"{" + b",".join(b'"%x":1' % i for i in range(400_000)) + b"}"),
         "a long answer": post(
             COMPLETE, {"prompt": [7] * 3000, "n": 64, "max_tokens": 8, "return_token_ids": True, "logprobs": 20}

@@ -126,6 +126,11 @@ FACTS = {
         guides="[Exporting, and `legos doctor`](../../export.md)",
         codes={0: "always, even if a part could not be examined; the report says so"},
     ),
+    "completion": Facts(
+        reads="the parsers of all verbs, and the registered environments",
+        writes="nothing",
+        guides="[Installing](../../installing.md)",
+    ),
     "bootstrap": Facts(
         reads="nothing but the registered environments",
         writes="OUT: a model directory in mlx-lm's layout, with its tokenizer and chat template",

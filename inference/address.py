@@ -16,9 +16,16 @@ _IN_ADDRESSES = (
     (r"(?<![\w/:@*])[^\s/:@=]+:[^\s/@=]+@(?=[\w\[])", "***@"),  # the same without a scheme
     (rf"([?&#;][^=&\s]*(?:{_NAMES})[^=&\s]*=)[^&\s]+", r"\1***"),
 )
+_HYPHENED = r"(?<!eos|bos|pad|unk|end|sep|cls)(?<!mask|stop)[-_]token"  # `pad_token` belongs to a tokenizer
+_FIELDS = rf"(?<![a-z\d])(?:api[-_]?key|passwd)|{_HYPHENED}"  # no words of prose, so white space may follow
+_WORDS = r"(?<![a-z\d])(?:secret|password)"
 _IN_TEXTS = (
-    (r"\b((?:api[-_]?key|token|secret|password|passwd)[\"']?\s*[:=]\s*[\"']?)[^\s\"',;&*]+", r"\1***"),
-    (r"\b(bearer|basic)(\s+)[^\s\"',;]+", r"\1\2***"),
+    (rf"((?:{_FIELDS}|{_WORDS}|\btoken(?!:))[\"']?[:=][\"']?)[^\s\"',;&*]+", r"\1***"),  # not "no end token: ..."
+    (rf"((?:{_FIELDS})[\"']?\s*[:=]\s*[\"']?)[^\s\"',;&*]{{8,}}", r"\1***"),
+    (rf"((?:{_WORDS})[\"']?\s*[:=]\s*[\"']?)(?=[^\s\"',;&*]*\d)[^\s\"',;&*]{{8,}}", r"\1***"),
+    (r"([\"'](?:token|secret|password)[\"']\s*[:=]\s*[\"'])[^\"'*]+", r"\1***"),
+    (r"\b(authorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic)\s+)[^\s\"',;*]+", r"\1***"),
+    (r"\b((?:bearer|basic)\s+)(?=[\w.~+/-]*\d)[\w.~+/-]{16,}=*", r"\1***"),  # such a header without its name
     (r"\b(?:sk-|hf_|gh[pousr]_|github_pat_|glpat-|xox[abpr]-|AKIA)[\w-]{8,}", "***"),  # keys by their shape
 )
 HIDDEN = tuple((re.compile(pattern, re.IGNORECASE), left) for pattern, left in (*_IN_ADDRESSES, *_IN_TEXTS))

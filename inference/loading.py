@@ -20,6 +20,7 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
 
+from inference import recurrence
 from inference.adapter_files import read_adapter
 from inference.adapters import base_layer
 from inference.forward import fastblas
@@ -91,11 +92,15 @@ def widen(model: nn.Module) -> None:
 
 
 def prepare_mlx() -> None:
-    """Fast BLAS, and no `mx.compile` on Linux CPUs, where each fused kernel costs 0.6 s of g++ and gains nothing."""
+    """Fast BLAS, recurrences in chunks, and no `mx.compile` on Linux CPUs.
+
+    There each fused kernel costs 0.6 s of g++ and gains nothing.
+    """
     if sys.platform == "linux" and mx.default_device() == mx.cpu:
         mx.disable_compile()
         _keep_freed_memory()
     fastblas.enable()
+    recurrence.install()
 
 
 @functools.cache

@@ -59,6 +59,7 @@ class Endpoint:
         self.reviving: asyncio.Task[None] | None = None
         self._there: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._changing = asyncio.Lock()  # room is made before it is taken, where a server takes few adapters
 
     @property
     def room(self) -> int:
@@ -129,10 +130,11 @@ class Endpoint:
         await asyncio.shield(task)
 
     async def _bring(self, publication: Publication) -> None:
-        if self.way is None:
-            await self._find_way(publication)
-        elif self.way != "pull":
-            await self._send(publication, self.way)
+        async with self._changing:
+            if self.way is None:
+                await self._find_way(publication)
+            elif self.way != "pull":
+                await self._send(publication, self.way)
 
     async def _find_way(self, publication: Publication) -> None:
         """The first way that works, the cheapest first."""
@@ -176,7 +178,8 @@ class Endpoint:
     async def drop(self, name: str) -> None:
         """Lets the server forget an adapter, where that is possible now."""
         if self._there.pop(name, None) is not None and self.usable:
-            await self._unload(name)
+            async with self._changing:
+                await self._unload(name)
 
     async def clear(self, prefix: str) -> None:
         """Lets the server forget all adapters whose name begins so, where that is possible now."""

@@ -385,4 +385,7 @@ class Fleet:
     async def close(self) -> None:
         """Breaks off what runs, and closes the connections."""
         await self.stop()
-        await asyncio.gather(*(endpoint.client.close() for endpoint in self.endpoints))
+        closed = await asyncio.gather(*(e.client.close() for e in self.endpoints), return_exceptions=True)
+        for fault in closed:
+            if fault is not None:
+                raise fault

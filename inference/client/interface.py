@@ -50,7 +50,10 @@ class ChatReply:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What an engine serves. The digests are hexadecimal SHA-256; see `loading.base_digest` and `identity`."""
+    """What an engine serves. The digests are hexadecimal SHA-256; see `loading.base_digest` and `identity`.
+
+    max_adapters: most names at a time, of a pool the least of its servers; None: no limit is known.
+    """
 
     protocol: int
     model: str
@@ -60,6 +63,7 @@ class ServerInfo:
     vocab_size: int
     context: int
     adapters: dict[str, AdapterInfo] = field(default_factory=dict)
+    max_adapters: int | None = None
 
 
 class Client(Protocol):

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from inference.engine.sampling import CheckedParams
+from inference.remembered import Remembered
 from inference.thoughts import NO_LIMIT, ThoughtLimit, ThoughtMarkers
 from inference.types import NUMBERS, ContextOverflow, SamplingParams
 
 MAX_STOPS = 16
 MAX_STOP_CHARS = 200
 MAX_BIASED = 1024
-_KEPT = 4096
 _PLAIN = operator.attrgetter("stop_ids", "stop", "top_logprobs", *(option.name for option in NUMBERS))
 
 
@@ -35,7 +35,7 @@ class Checks:
     ) -> None:
         self.vocab, self.context, self._thoughts = vocab, context, thoughts
         self._eos_ids, self._has_tokenizer = eos_ids, has_tokenizer
-        self._cache: dict[tuple[Any, int], CheckedParams] = {}
+        self._checked: Remembered[CheckedParams] = Remembered(4096, 8 << 20)
 
     def prompt(self, prompt: Sequence[int], what: str = "prompt") -> tuple[int, ...]:
         """The ids as a tuple. ValueError when they are not token ids, ContextOverflow when they leave no room."""
@@ -74,9 +74,10 @@ class Checks:
             raise ValueError(f"sampling must be SamplingParams, got {params!r:.100}")
         limited = params.thinking_token_budget != NO_LIMIT
         plain = params.logit_bias is None and params.allowed is None and not limited
+        room = self.context - prompt_tokens
         try:
-            key = (_PLAIN(params), prompt_tokens)
-            cached = self._cache.get(key) if plain else None
+            key = (_PLAIN(params), min(params.max_tokens, room) if type(params.max_tokens) is int else room)
+            cached = self._checked.get(key) if plain else None
         except TypeError as error:
             raise ValueError(f"stop_ids must be a frozenset of token ids, stop a tuple of texts: {error}") from error
         if params.seed is not None and not isinstance(params.seed, numbers.Integral):
@@ -93,7 +94,6 @@ class Checks:
             raise ValueError(f"stop_ids must be a frozenset of token ids, got {stop_ids!r}")
         if not all(isinstance(i, int | np.integer) and 0 <= i < self.vocab for i in stop_ids):
             raise ValueError(f"stop_ids must be token ids from 0 to {self.vocab - 1}, got {sorted(stop_ids, key=str)}")
-        room = self.context - prompt_tokens
         limit = room if params.max_tokens is None else min(int(params.max_tokens), room)
         values = {option.name: option.kind(getattr(params, option.name) or 0) for option in NUMBERS}
         checked = CheckedParams(
@@ -104,11 +104,7 @@ class Checks:
             allowed=self._allowed(params.allowed, limit),
             thought=self._thought(params.thinking_token_budget, prompt) if limited else None,
         )
-        if plain:
-            if len(self._cache) >= _KEPT:
-                self._cache.clear()
-            self._cache[key] = checked
-        return checked
+        return self._checked.put(key, checked) if plain else checked
 
     def _ids(self, array: np.ndarray, what: str) -> None:
         low, high = int(array.min()), int(array.max())

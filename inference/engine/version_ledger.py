@@ -1,7 +1,8 @@
-"""Which version of each adapter name was published last: numbers only go up, also after the name was taken away.
+"""Which version of each adapter name was published last, also for the last `MOST` names that were taken away.
 
 A publication may arrive late or twice: a client gave up waiting, a connection broke after the last byte. What it
-carries must then not win over what came after it.
+carries must then not win over what came after it: a publisher that asks `check` first never goes back to an older
+version, and repeats the last one only with the same weights. Who does not ask may put any version.
 """
 
 from __future__ import annotations
@@ -11,15 +12,21 @@ from dataclasses import dataclass, replace
 from inference.types import VersionConflict
 
 MOST = 4096
-"""Names remembered after they were taken away; the oldest is forgotten first."""
+"""Names remembered after they were unpublished; the oldest is forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastVersion:
-    """The last version of a name. gone: it was taken away for good."""
+    """The last version of a name.
+
+    Attributes:
+        published: whether the name is served now.
+        gone: unpublished for good; the same version does not come back.
+    """
 
     version: int
     digest: str
+    published: bool = True
     gone: bool = False
 
 
@@ -55,10 +62,10 @@ class VersionLedger:
         self._last.pop(name, None)  # to the end: the order is that of the last change
         self._last[name] = LastVersion(version, digest)
 
-    def drop(self, name: str) -> None:
-        """The name was taken away."""
+    def drop(self, name: str, *, for_good: bool = True) -> None:
+        """The name was unpublished. for_good: off, `check` lets the same version come back."""
         if (last := self._last.pop(name, None)) is not None:
-            self._last[name] = replace(last, gone=True)
-        gone = [other for other, last in self._last.items() if last.gone]
-        for oldest in gone[: len(gone) - self._most]:
+            self._last[name] = replace(last, published=False, gone=for_good)
+        unpublished = [other for other, last in self._last.items() if not last.published]
+        for oldest in unpublished[: max(0, len(unpublished) - self._most)]:
             del self._last[oldest]

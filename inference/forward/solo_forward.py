@@ -1,4 +1,4 @@
-"""Models whose state is not plain keys and values (sliding windows, recurrences): one cache of mlx-lm's own per slot.
+"""The fallback, for caches that have no slots and for models that take no batches: a cache of mlx-lm's own per slot.
 
 Rows are run one by one, share no beginnings and are never split, so any architecture that mlx-lm runs is served
 correctly, if not fast.
@@ -85,7 +85,9 @@ class SoloCaches:
 class SoloForward:
     """Any model, a row at a time."""
 
-    batches = False
+    name = "row by row"
+    batches, pads = False, True
+    bytes_per_row = 0
 
     def __init__(self, model: nn.Module, bank: AdapterBank) -> None:
         self.model, self.bank = model, bank

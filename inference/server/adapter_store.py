@@ -50,7 +50,11 @@ class Adapters:
         self._fetched: set[str] = set()  # they can be fetched again
         self._fetching: dict[str, asyncio.Task[None]] = {}
         self._lock = asyncio.Lock()
-        self._preparing = asyncio.Semaphore(2)
+        self._preparing = _Preparing()
+
+    def close(self) -> None:
+        """Nothing more will be published. Blocks until what is being prepared is done."""
+        self._preparing.close()
 
     def check_name(self, name: str) -> str:
         """The name, if it may be one."""
@@ -61,7 +65,7 @@ class Adapters:
         return name
 
     def use(self, name: str) -> None:
-        """Somebody asks for it."""
+        """Somebody asks for a name that is here. On the event loop only: `_make_room` goes through the times."""
         self._used[name] = time.monotonic()
 
     async def fetch(self, name: str) -> None:
@@ -140,8 +144,8 @@ class Adapters:
         }
         idle = [
             name
-            for name, used in self._used.items()
-            if (used <= before or name in self._fetched) and name not in self.fixed | running
+            for name in self.versions
+            if name not in self.fixed | running and (name in self._fetched or self._used[name] <= before)
         ]
         if not idle:
             raise ServerError(
@@ -166,11 +170,12 @@ class Adapters:
             return engine.adapters()[name].version
 
         try:
-            async with self._preparing:  # not under the lock: what is refused holds up nobody else
-                engine = await self.engine.call(lambda engine: engine)
-                prepared = await _aside(prepare, engine)
+            engine = await self.engine.call(lambda engine: engine)
+            prepared = await self._preparing.run(prepare, engine)  # not under the lock: what is refused changes nothing
             async with self._lock:
                 if name not in self.versions and len(self.versions) >= self.most:
+                    if version is not None:  # what will be refused takes nobody's place
+                        await self.engine.call(lambda engine: engine.check_version(name, version, prepared.digest))
                     await self._make_room()
                 number = await asyncio.shield(self.engine.call(timed))
                 self.versions[name] = number
@@ -183,18 +188,31 @@ class Adapters:
         return {"adapter": name, "version": number, "digest": prepared.digest, "mode": mode, "seconds": seconds}
 
 
-async def _aside(prepare: Callable[[Engine], PreparedAdapter], engine: Engine) -> PreparedAdapter:
-    """Prepare an adapter in a thread of its own, while the engine keeps running."""
+class _Preparing:
+    """One thread, in which adapters are prepared one by one while the engine keeps running.
 
-    def work() -> PreparedAdapter:
-        try:
-            return prepare(engine)
-        finally:
-            mx.synchronize()
-            mx.clear_streams()  # see `Engine.close`; MLX is of no use to this thread from here on, so it ends
+    It lives as long as the server: what MLX keeps for a thread that has run a model (150 KiB) it never gives back.
+    """
 
-    with ThreadPoolExecutor(1) as thread:
-        return await asyncio.get_running_loop().run_in_executor(thread, work)
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "adapters")
+        self._begun = False
+
+    async def run(self, prepare: Callable[[Engine], PreparedAdapter], engine: Engine) -> PreparedAdapter:
+        """Prepare an adapter there."""
+        self._begun = True
+        return await asyncio.get_running_loop().run_in_executor(self._thread, prepare, engine)
+
+    def close(self) -> None:
+        """Finish what was handed over, and end the thread. Blocks."""
+        if self._begun:
+            self._thread.submit(_let_go_of_streams)
+        self._thread.shutdown()
+
+
+def _let_go_of_streams() -> None:
+    mx.synchronize()
+    mx.clear_streams()  # see `Engine.close`
 
 
 def _scale_in(body: bytes) -> float:

@@ -1,71 +1,19 @@
-"""From an HTTP request to engine requests, and from their events to an answer, whole or streamed."""
+"""From an HTTP request to engine requests, and from their events to choices."""
 
 from __future__ import annotations
 
-import asyncio
-import codecs
-import json
-import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from inference.engine import AsyncEngine
+from inference.server.choices import Choice, TokenReport
 from inference.server.metrics import Metrics
-from inference.server.protocol import (
-    MAX_TEXT,
-    ChatRequest,
-    CompletionRequest,
-    SamplingRequest,
-    ServerError,
-    TokenizeRequest,
-)
-from inference.text import Conversations, Renderer, TextEncoder, TextStream, TokenBytes
-from inference.types import Completion, ContextOverflow, Delta, Request, UnknownAdapter
-
-logger = logging.getLogger(__name__)
-
-Tops = list[list[tuple[int, float]]]
-
-
-@dataclass
-class Choice:
-    """One completion as it grows."""
-
-    index: int
-    request: Request
-    text: TextStream
-    messages: list[dict[str, str]] | None
-    talk: Conversations
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    tops: Tops = field(default_factory=list)
-    done: Completion | None = None
-    offsets: list[int] = field(default_factory=list)  # characters before each token
-    _characters: codecs.IncrementalDecoder = field(default_factory=codecs.getincrementaldecoder("utf-8"))
-    _seen: int = 0
-
-    def __post_init__(self) -> None:
-        self._characters.errors = "replace"
-
-    @property
-    def reason(self) -> str | None:
-        """OpenAI's finish reason; "abort" when the adapter was published with that mode."""
-        if self.done is None:
-            return None
-        return {"aborted": "abort"}.get(self.done.finish_reason, self.done.finish_reason)
-
-    def numbers(self, with_ids: bool) -> int:
-        """About how many numbers its answer holds."""
-        return len(self.tokens) * (1 + self.request.sampling.top_logprobs) + with_ids * len(self.request.prompt)
-
-    def count_characters(self, of: TokenBytes) -> None:
-        """Bring `offsets` up to date."""
-        for token in self.tokens[len(self.offsets) :]:
-            self.offsets.append(self._seen)
-            self._seen += len(self._characters.decode(of[token]))
+from inference.server.protocol import MAX_TEXT, ChatRequest, CompletionRequest, SamplingRequest, ServerError
+from inference.text import Conversations, Renderer, TextEncoder, TextStream
+from inference.types import Completion, Delta, Request, UnknownAdapter
 
 
 class CompletionHandler:
@@ -77,17 +25,16 @@ class CompletionHandler:
         self.engine, self.conversations, self.metrics = engine, conversations, metrics
         self.tokenizer, self.context = tokenizer, context
         self.encoder = TextEncoder(tokenizer)
-        self.bytes = TokenBytes(tokenizer)
-        self._words: dict[int, str] = {}
+        self.report = TokenReport(tokenizer)
         self.stop_ids = conversations.renderer.stop_ids
-        # More bytes than this cannot fit the context, whatever they say.
+        # As if each token were the longest of the vocabulary: what is longer is refused before it is tokenised.
         self._most_text = context * max(len(token.encode()) for token in tokenizer.get_vocab())
         self._talks: dict[bool | None, Conversations] = {None: conversations}
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def check_texts(self, texts: Iterable[str]) -> None:
-        """ServerError 400 when there is more text than is tokenised."""
+        """ServerError 400 when one text, or all of them together, are longer than what is tokenised."""
         total = 0
         for text in texts:
             size = len(text) if text.isascii() else len(text.encode())
@@ -181,12 +128,15 @@ class CompletionHandler:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     async def submit(self, choices: list[Choice]) -> list[int]:
-        """Hand the choices to the engine, all or none."""
+        """Hand the choices to the engine, all or none.
+
+        ServerError 400 for what it refuses, 404 where the adapter is gone.
+        """
         try:
             return await self.engine.submit([choice.request for choice in choices])
-        except UnknownAdapter as error:  # it made room between being looked up and being used
+        except UnknownAdapter as error:  # taken away since its name was looked up
             raise ServerError(404, str(error)[:500], "not_found_error") from error
-        except (ContextOverflow, ValueError) as error:
+        except ValueError as error:
             raise ServerError(400, str(error)[:500]) from error
 
     async def finish(self, ids: list[int], choices: list[Choice]) -> None:
@@ -229,193 +179,3 @@ class CompletionHandler:
         for choice in choices:
             if choice.done is not None and choice.done.finish_reason == "error":
                 raise ServerError(500, f"generation failed: {choice.done.error}"[:300], "server_error")
-
-    def usage(self, choices: Sequence[Choice]) -> dict[str, Any]:
-        """Tokens used; a prompt that several choices share counts once."""
-        first = [choice for choice in choices if choice.index % self._per_prompt(choices) == 0]
-        prompt = sum(len(choice.request.prompt) for choice in first)
-        cached = sum(choice.done.cached_tokens for choice in first if choice.done is not None)
-        completion = sum(len(choice.tokens) for choice in choices)
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": cached},
-        }
-
-    @staticmethod
-    def _per_prompt(choices: Sequence[Choice]) -> int:
-        prompts = {id(choice.request.prompt) for choice in choices}
-        return max(1, len(choices) // max(1, len(prompts)))
-
-    def logprobs(self, choice: Choice, start: int, *, chat: bool) -> dict[str, Any]:
-        """The log-probabilities of a choice's tokens from `start` on, in the form of either API."""
-        tokens = choice.tokens[start:]
-        tops = choice.tops[start:] or [[] for _ in tokens]
-        numbers = [_finite(p) for p in choice.logprobs[start:]]
-        if not chat:
-            choice.count_characters(self.bytes)
-            return {
-                "tokens": [self._word(token) for token in tokens],
-                "token_logprobs": numbers,
-                # Reversed, since parts of characters look alike and the most likely one is to stay.
-                "top_logprobs": [{self._word(i): _finite(p) for i, p in reversed(top)} for top in tops],
-                "text_offset": choice.offsets[start:],
-            }
-        content = [
-            self._entry(token, number) | {"top_logprobs": [self._entry(i, _finite(p)) for i, p in top]}
-            for token, number, top in zip(tokens, numbers, tops)
-        ]
-        return {"content": content, "refusal": None}
-
-    def _entry(self, token: int, logprob: float) -> dict[str, Any]:
-        return {"token": self._word(token), "logprob": logprob, "bytes": list(self.bytes[token])}
-
-    def _word(self, token: int) -> str:
-        word = self._words.get(token)
-        if word is None:
-            word = self._words[token] = str(self.tokenizer.decode([token], skip_special_tokens=False))
-        return word
-
-
-def _finite(logprob: float) -> float:
-    """JSON has no infinities; -9999 is what OpenAI writes for a probability of zero."""
-    return max(logprob, -9999.0)
-
-
-def envelope(kind: str, model: str) -> dict[str, Any]:
-    """The head of an answer."""
-    prefix = "chatcmpl" if kind.startswith("chat") else "cmpl"
-    return {"id": f"{prefix}-{secrets.token_hex(12)}", "object": kind, "created": int(time.time()), "model": model}
-
-
-def whole(generator: CompletionHandler, body: SamplingRequest, choices: Sequence[Choice], model: str) -> bytes:
-    """The answer to a request that does not stream."""
-    chat = isinstance(body, ChatRequest)
-    answer = _json(envelope("chat.completion" if chat else "text_completion", model) | {"choices": [], "usage": 0})
-    parts = [_json(_choice(generator, body, choice, chat)) for choice in choices]  # one by one: other threads may run
-    before, _, _ = answer.rpartition('],"usage":0}')
-    return f'{before}{",".join(parts)}],"usage":{_json(generator.usage(choices))}}}'.encode()
-
-
-def tokenized(generator: CompletionHandler, body: TokenizeRequest) -> bytes:
-    """The answer to /tokenize."""
-    generator.check_texts(body.texts())
-    if body.prompt is not None:
-        ids = generator.encoder.plain(body.prompt)
-    else:
-        try:
-            ids = list(generator.conversations.prompt([message.plain() for message in body.messages or ()]))
-        except ValueError as error:
-            raise ServerError(400, f"the chat template refuses these messages: {error}"[:300]) from error
-    parts = [_json(ids[start : start + 8192])[1:-1] for start in range(0, len(ids), 8192)]
-    return f'{{"tokens":[{",".join(parts)}],"count":{len(ids)},"max_model_len":{generator.context}}}'.encode()
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _choice(generator: CompletionHandler, body: SamplingRequest, choice: Choice, chat: bool) -> dict[str, Any]:
-    answer: dict[str, Any] = {"index": choice.index, "finish_reason": choice.reason}
-    if chat:
-        answer["message"] = {"role": "assistant", "content": choice.text.text}
-    else:
-        answer["text"] = choice.text.text
-    with_logprobs = body.logprobs if isinstance(body, ChatRequest) else getattr(body, "logprobs", None) is not None
-    answer["logprobs"] = generator.logprobs(choice, 0, chat=chat) if with_logprobs else None
-    return answer | _provenance(body, choice)
-
-
-def _provenance(body: SamplingRequest, choice: Choice) -> dict[str, Any]:
-    """Which policy version answered, and with which tokens."""
-    done = choice.done
-    assert done is not None
-    facts: dict[str, Any] = {
-        "adapter": done.adapter,
-        "policy_version": done.policy_version,
-        "adapter_digest": done.adapter_digest,
-    }
-    if done.token_versions is not None:
-        facts["token_versions"] = done.token_versions
-    if body.return_token_ids:
-        facts |= {"token_ids": done.tokens, "prompt_token_ids": list(choice.request.prompt)}
-        facts["token_logprobs"] = [_finite(p) for p in done.logprobs]
-        facts["token_sampled_logprobs"] = [_finite(p) for p in done.sampled_logprobs]
-        if done.top_logprobs is not None:
-            facts["token_top_logprobs"] = [[(i, _finite(p)) for i, p in top] for top in done.top_logprobs]
-    return facts
-
-
-async def events(
-    generator: CompletionHandler, body: SamplingRequest, ids: list[int], choices: list[Choice], model: str
-) -> AsyncGenerator[bytes, None]:
-    """Server-sent events of a request that streams; ends with [DONE]. Closed early, it aborts what still runs."""
-    chat = isinstance(body, ChatRequest)
-    head = envelope("chat.completion.chunk" if chat else "text_completion", model)
-    with_logprobs = body.logprobs if isinstance(body, ChatRequest) else getattr(body, "logprobs", None) is not None
-    usage = body.stream_options is not None and body.stream_options.include_usage
-    inbox: asyncio.Queue[tuple[Choice, Delta | Completion | Exception]] = asyncio.Queue()
-    start = time.perf_counter()
-
-    async def follow(request_id: int, choice: Choice) -> None:
-        try:
-            async for event in generator.engine.events(request_id):
-                inbox.put_nowait((choice, event))
-        except Exception as error:  # else the stream would wait for ever
-            inbox.put_nowait((choice, error))
-
-    tasks = [asyncio.ensure_future(follow(*pair)) for pair in zip(ids, choices)]
-    try:
-        if chat:
-            for choice in choices:
-                yield _chunk(head, [{"index": choice.index, "delta": {"role": "assistant", "content": ""}}], usage)
-        waiting, first = len(choices), True
-        while waiting:
-            choice, event = await inbox.get()
-            if isinstance(event, Exception):
-                raise event
-            if first:
-                generator.metrics.first_token.observe(time.perf_counter() - start)
-                first = False
-            before = len(choice.tokens)
-            piece = generator.take(choice, event)
-            part: dict[str, Any] = {"index": choice.index, "finish_reason": choice.reason}
-            part |= {"delta": {"content": piece} if piece else {}} if chat else {"text": piece}
-            fresh = choice.tokens[before:]
-            if with_logprobs and fresh:
-                part["logprobs"] = generator.logprobs(choice, before, chat=chat)
-            if body.return_token_ids and fresh:
-                part["token_ids"] = fresh
-            if isinstance(event, Completion):
-                waiting -= 1
-                if event.finish_reason == "error":
-                    yield _data({"error": {"message": "generation failed", "type": "server_error", "code": 500}})
-                    return
-                part |= _provenance(body, choice) | ({"token_ids": fresh} if body.return_token_ids else {})
-            elif not piece and not body.return_token_ids and not with_logprobs:
-                continue
-            yield _chunk(head, [part], usage)
-        if usage:
-            yield _data({**head, "choices": [], "usage": generator.usage(choices)})
-        generator.metrics.request_seconds.observe(time.perf_counter() - start)
-        yield b"data: [DONE]\n\n"
-    except Exception:  # the status has been sent: this is the only way to say it
-        logger.exception("a stream failed")
-        yield _data({"error": {"message": "internal error; see the server's log", "type": "server_error", "code": 500}})
-    finally:
-        for task in tasks:
-            task.cancel()
-        for request_id in ids:
-            generator.engine.abort(request_id)
-
-
-def _chunk(head: dict[str, Any], parts: list[dict[str, Any]], usage: bool) -> bytes:
-    for part in parts:
-        part.setdefault("finish_reason", None)
-        part.setdefault("logprobs", None)
-    return _data({**head, "choices": parts, **({"usage": None} if usage else {})})
-
-
-def _data(value: dict[str, Any]) -> bytes:
-    return f"data: {_json(value)}\n\n".encode()

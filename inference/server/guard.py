@@ -1,7 +1,8 @@
 """Who may ask, and how much: a plain ASGI layer before the routes, which no route can forget.
 
 Refused here: foreign `Host` (a page in a browser that resolves a name to this machine), foreign `Origin`, missing keys,
-bodies that are too long, too slow or not JSON, heads that are too long, and anything while the server is not ready.
+bodies that are too long, too slow or not declared as JSON, and heads that are too long. Bodies are read whole before a
+route sees them; their bytes count as held until the route has answered.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Limits:
 
     Attributes:
         body: most of a request to a route of `LONG`; other routes take `SHORT_BODY`.
-        adapter_body: most of an adapter, and of all adapters that are being uploaded.
+        adapter_body: most of an adapter, and of all adapters whose uploads have not been answered.
         bodies: most of all other bodies whose requests have not been answered.
         head: most of a request's headers.
         body_seconds: how long a body may take to arrive; an adapter six times that.
@@ -95,7 +96,7 @@ class Guard:
             self._held[adapter] -= len(body)
 
     async def _read(self, receive: Receive, body: bytearray, limit: int, adapter: bool) -> tuple[int, str] | None:
-        """Read the body, or say why not."""
+        """Read the whole body into `body`; what to refuse it with, or None. `_Gone` when the client leaves."""
         most = self.limits.adapter_body if adapter else self.limits.bodies
         while True:
             message = await receive()

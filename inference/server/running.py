@@ -14,6 +14,7 @@ import signal
 import socket
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,12 +22,11 @@ from typing import Any
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from inference.server.protocol import error_body
 
 MAX_HEAD = 32 << 10  # bytes that may wait for the end of a head; the guard accepts less
-
-
 MOST_CONNECTIONS = 8192
 _OWN_FILES = 128  # descriptors that the server itself may need
 
@@ -47,43 +47,66 @@ def _take_descriptors() -> None:
     _Protocol.most = _most_connections()
 
 
+class _State(ServerState):
+    """What the connections of one server share.
+
+    Attributes:
+        silent: open connections without a request, first those that have been silent for longest.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.silent: OrderedDict[_Protocol, None] = OrderedDict()
+
+
 class _Protocol(H11Protocol):
     """Closes connections that send no request, and answers what is not HTTP with an error object.
 
-    A connection too many takes the place of the one that has been silent for longest; where all of them have a request
-    that runs, it is the one that is closed.
+    A connection is silent while no whole head of a request has arrived since its last answer. A connection too many
+    takes the place of the one that has been silent for longest; where all others have a request, it is the one that is
+    closed. Finding that one takes the same time however many there are.
     """
 
     head_seconds = 10.0
     most = _most_connections()
+    server_state: _State
     _late: asyncio.TimerHandle | None = None
-    _heard = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._heard = time.monotonic()
         self._expect_head()
+        self._count()
         if len(self.connections) > self.most:
-            silent = [one for one in self.connections if isinstance(one, _Protocol) and one is not self and one._silent]
-            min(silent, key=lambda one: one._heard, default=self)._make_way()
+            next(iter(self.server_state.silent), self)._make_way()
 
-    @property
-    def _silent(self) -> bool:
-        """No request of this connection runs or has begun to arrive in full."""
-        return not self.transport.is_closing() and self.conn.their_state is h11.IDLE
+    def _count(self) -> None:
+        """Something has happened here: this connection is the last of the silent ones, or none of them."""
+        silent = self.server_state.silent
+        silent.pop(self, None)
+        if not self.transport.is_closing() and self.conn.their_state is h11.IDLE:
+            silent[self] = None
 
     def _make_way(self) -> None:
-        self._refuse(503, "too many connections; try again later")
+        if self.transport.is_closing():
+            self.transport.abort()  # nobody reads the end of its answer
+            self._count()
+        else:
+            self._refuse(503, "too many connections; try again later")
 
     def data_received(self, data: bytes) -> None:
-        self._heard = time.monotonic()
         super().data_received(data)
+        self._count()
         if self.conn.their_state is not h11.IDLE:
             self._stop_waiting()
         elif self.conn.trailing_data[0]:
             self._expect_head()  # from the first byte on: more bytes do not buy more time
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._count()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self.server_state.silent.pop(self, None)
         self._stop_waiting()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
@@ -118,10 +141,15 @@ class _Protocol(H11Protocol):
             ):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+        self._count()
 
 
 class _Server(uvicorn.Server):
     """Drains before it closes; ends with exit code 0 after SIGTERM or SIGINT, which uvicorn would raise again."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.server_state = _State()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         drain = getattr(self.config.app, "drain", None)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from inference.text.remembered import Remembered
+from inference.remembered import Remembered
 from inference.text.render import Renderer
 
 Dialogue = tuple[tuple[str, str], ...]
@@ -20,14 +20,14 @@ Ids = tuple[int, ...]
 
 
 class Conversations:
-    """Renders conversations, and remembers the ids of those that were answered: the last few thousand, within 64 MiB.
+    """Renders conversations, and remembers the ids of those that were answered: the last 4,096, within 64 MiB.
 
-    Several threads may use it.
+    What its renderer remembers comes on top. Several threads may use it.
     """
 
     def __init__(self, renderer: Renderer) -> None:
         self.renderer = renderer
-        self._answered: Remembered[tuple[Ids, Ids]] = Remembered(4096)
+        self._answered: Remembered[tuple[Ids, Ids]] = Remembered(4096, 64 << 20)
 
     def prompt(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
         """The ids of a conversation with the assistant's generation prompt. ValueError where the template refuses."""

@@ -6,13 +6,14 @@ import ctypes
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
-class Overdue(Exception):
-    """The time is over."""
+class Overdue(BaseException):
+    """The time is over. No `Exception`, so the late work cannot catch it by accident; callers turn it into one."""
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
@@ -26,10 +27,13 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     result: Future[T] = Future()
 
     def run() -> None:
-        try:
-            result.set_result(work())
-        except BaseException as error:
-            result.set_exception(error)
+        with suppress(Overdue):  # the work has ended, but nobody waits any more
+            try:
+                value = work()
+            except BaseException as error:
+                result.set_exception(error)
+            else:
+                result.set_result(value)
 
     thread = threading.Thread(target=run, name="template", daemon=True)
     thread.start()
@@ -38,5 +42,6 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     except TimeoutError:
         if result.done():  # work of its own raised it
             raise
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Overdue))
+        if thread.is_alive():  # else its number may be another thread's by now
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Overdue))
         raise Overdue(f"it took more than {seconds:g} seconds") from None

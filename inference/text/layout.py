@@ -11,8 +11,8 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from inference.text.deadline import within
-from inference.text.remembered import Remembered
+from inference.remembered import Remembered
+from inference.text.deadline import Overdue, within
 from inference.text.templates import RENDERERS, named_template, pin_clock
 from inference.thoughts import CLOSE, OPEN
 
@@ -32,6 +32,10 @@ class Layout(NamedTuple):
     slots: tuple[int, ...]
 
 
+class Refused(ValueError):
+    """The template does not render a conversation of these roles; that it was too slow once is no refusal."""
+
+
 class ChatTemplate:
     """One tokenizer's chat template, asked with slots.
 
@@ -42,7 +46,7 @@ class ChatTemplate:
     def __init__(self, tokenizer: Any, jinja: str | None, options: dict[str, Any]) -> None:
         self._tokenizer = tokenizer
         self._options = options if jinja is None else {**options, "chat_template": jinja}
-        self._layouts: Remembered[Layout] = Remembered(512)
+        self._layouts: Remembered[Layout] = Remembered(512, 8 << 20)
 
     def _render(self, roles: Sequence[str], contents: Sequence[str], generate: bool) -> str:
         messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
@@ -57,8 +61,13 @@ class ChatTemplate:
 
         try:
             return within(_SECONDS, render)
-        except Exception as error:  # a template can fail in any way a program can, and not end
-            raise ValueError(f"the chat template refuses the roles {', '.join(roles)}: {error}") from error
+        except Overdue as error:
+            raise ValueError(
+                f"the chat template did not finish the roles {', '.join(roles)}: {error}. If the machine was busy, try "
+                "again; else the template does not end, and a named renderer, such as chatml, has to take its place"
+            ) from None
+        except Exception as error:  # a template can fail in any way a program can
+            raise Refused(f"the chat template refuses the roles {', '.join(roles)}: {error}") from error
 
     def knows(self, roles: tuple[str, ...]) -> bool:
         """Whether `layout` has the answer at hand, and need not run the template."""
@@ -67,7 +76,8 @@ class ChatTemplate:
     def layout(self, roles: tuple[str, ...], generate: bool = True) -> Layout:
         """Return the layout of a conversation of these roles, with the generation prompt at its end.
 
-        Raises ``ValueError`` where the template fails, or leaves out what somebody said to the assistant.
+        Raises `Refused` where the template fails, or leaves out what somebody said to the assistant, and ``ValueError``
+        where it takes too long.
         """
         found = self._layouts.get((roles, generate))
         return self._layouts.put((roles, generate), self._layout(roles, generate)) if found is None else found
@@ -78,14 +88,14 @@ class ChatTemplate:
         shown = set(slots)
         for i, role in enumerate(roles):
             if i not in shown and role != "assistant":
-                raise ValueError(f"the chat template leaves out message {i} ({role}) of the roles {', '.join(roles)}")
+                raise Refused(f"the chat template leaves out message {i} ({role}) of the roles {', '.join(roles)}")
         return Layout(tuple(parts[::2]), slots)
 
     def accepts(self, *roles: str) -> bool:
         """Tell whether a conversation of these roles can be rendered."""
         try:
             self.layout(roles)
-        except ValueError:
+        except Refused:
             return False
         return True
 
@@ -100,7 +110,7 @@ class ChatTemplate:
             bare = self._render(roles, contents, True)
             contents[at] = f" \n {contents[at]} \n "
             return self._render(roles, contents, True) == bare
-        except ValueError:
+        except Refused:
             return False
 
     def drops_thoughts(self) -> bool:
@@ -109,7 +119,7 @@ class ChatTemplate:
         contents = [_SLOT.format(0), f"<think>\n{thought}\n</think>\n\n{answer}", _SLOT.format(3)]
         try:
             text = self._render(("user", "assistant", "user"), contents, True)
-        except ValueError:
+        except Refused:
             return False
         return thought not in text and answer in text
 
@@ -117,7 +127,7 @@ class ChatTemplate:
         """Tell whether the generation prompt ends inside a ``<think>`` of its own."""
         try:
             prompt = self.layout(("user",)).texts[-1]
-        except ValueError:
+        except Refused:
             return False
         return prompt.rfind(OPEN) > prompt.rfind(CLOSE)
 
@@ -129,7 +139,7 @@ class ChatTemplate:
         """
         try:
             one, two, three = (self.layout(("user", "assistant") * n + ("user",)) for n in range(3))
-        except ValueError as error:
+        except Refused as error:
             return str(error)
         for layout, length in ((one, 1), (two, 3), (three, 5)):
             if layout.slots != tuple(range(length)):
@@ -149,7 +159,7 @@ class ChatTemplate:
         """
         try:
             layout = self.layout(("user", "assistant", *roles))
-        except ValueError:
+        except Refused:
             return None
         if layout.slots != tuple(range(len(roles) + 2)) or layout.texts[0] != self.layout(("user",)).texts[0]:
             return None
@@ -159,7 +169,7 @@ class ChatTemplate:
         """Return the text after a reply that ends the conversation; "" where nothing follows or it is not shown."""
         try:
             layout = self.layout(("user", "assistant"), False)
-        except ValueError:
+        except Refused:
             return ""
         return layout.texts[-1] if layout.slots[-1] == 1 else ""
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from legos_train.cli import elsewhere
 from legos_train.cli.arguments import Parser
 from legos_train.config import (
     TrainConfig,
@@ -108,6 +109,7 @@ def run(arguments: Sequence[str]) -> int:
         if (value := getattr(options, name)) is not None:
             rest += [flag, value]
     rest = list(split_urls(rest))
+    elsewhere.refuse(rest)
     config = parse(rest, from_dict(settings(options), options.config[-1] if options.config else "settings"))
     if options.dry_run:
         from legos_train.run import estimate

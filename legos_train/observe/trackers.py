@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from legos_envs import arguments
 from legos_train.config import TrainConfig
 from legos_train.errors import RunError
 
@@ -60,7 +61,7 @@ def _wandb(config: TrainConfig, path: Path) -> Opened:
     try:
         import wandb
     except ImportError:
-        raise RunError("logs.wandb needs the extra: pip install 'legos[wandb]'") from None
+        raise RunError(f"logs.wandb needs the extra: {arguments.install('wandb')}") from None
     session = wandb.init(
         project=config.logs.wandb,
         name=path.name,

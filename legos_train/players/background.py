@@ -30,8 +30,13 @@ class Background:
         self._loop.run_forever()
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """The coroutine's result, or its exception raised here."""
-        return self.start(coroutine).result(timeout)
+        """The coroutine's result, or its exception raised here. Interrupted or out of time, it is cancelled."""
+        future = self.start(coroutine)
+        try:
+            return future.result(timeout)
+        except BaseException:
+            future.cancel()
+            raise
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Starts a coroutine whose result is for the holder of the future alone."""

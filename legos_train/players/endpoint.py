@@ -76,6 +76,7 @@ class Endpoint:
     ):
         self.url, self.model = split(spec)
         self.system, self.ask, self.timeout, self.retry = system, ask, timeout, retry or PATIENT
+        self.max_tokens = max_tokens
         self._options: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
         self._optional = {"temperature", "seed"}
         self._more = dict(body or {})

@@ -8,7 +8,7 @@ import queue
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -179,8 +179,9 @@ class RemoteEngine:
 
     def close(self) -> None:
         """Takes the run's adapters away where that is possible at once, and closes the connections."""
-        self.background.call(self.fleet.stop())
-        if not self.follows:
-            self._clear()
-        self.background.call(self.fleet.close())
-        self.background.close()
+        with ExitStack() as stack:  # everything, whatever fails
+            stack.callback(self.background.close)
+            stack.callback(lambda: self.background.call(self.fleet.close()))
+            self.background.call(self.fleet.stop())
+            if not self.follows:
+                self._clear()

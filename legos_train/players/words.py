@@ -15,7 +15,7 @@ from pettingzoo import AECEnv
 from inference import BUNDLED
 from inference.address import KEY_PLACE, SECRET_NAME
 from inference.thoughts import THINKING
-from legos_envs import Policy, policies
+from legos_envs import Policy, exact, policies, strategies
 from legos_train.errors import PolicyError
 
 if TYPE_CHECKING:
@@ -27,13 +27,15 @@ from legos_train.players.player import ModelPlayer
 CODE_POLICIES = ("random", "optimal", "human", "scripted")
 ACCEPTED = (
     "random, optimal, human, scripted:NAME, tiny, a model directory or hub name (with +ADAPTER if wanted), an adapter "
-    "directory, a run directory (with @last, @average, @best or @step_N), an endpoint http://HOST:PORT/v1#MODEL"
+    "directory, a run directory (with @last, @average, @best or @step_N), a strategy directory of `legos exploit`, an "
+    "endpoint http://HOST:PORT/v1#MODEL"
 )
 WORDS = """Policies:
   random, optimal, scripted:NAME   code; `legos envs show ENV` has the names
   human                            you, in the terminal
   tiny, DIRECTORY, ORG/NAME        a model, +ADAPTER with LoRA weights; or an adapter directory alone
   runs/x, runs/x@best              a run's published weights, its best; @last, @average, @step_40
+  runs/x/exploiter                 a strategy that `legos exploit` has saved
   http://HOST:PORT/v1#MODEL        a server with OpenAI's API; its key is read from LEGOS_API_KEY
                                    (OPENAI_API_KEY, OPENROUTER_API_KEY for those services)"""
 
@@ -88,7 +90,7 @@ class Cast:
             temperature: of models and endpoints, instead of the cast's.
             spec: `random`, `optimal`, `scripted:NAME`, `human`; `tiny`, a model directory or hub name, each with
                 `+ADAPTER` if wanted; an adapter directory; a run directory (`runs/x`), or `runs/x@last`, `@best`,
-                `@step_40`; an endpoint with OpenAI's API, `http://host:port/v1#model`.
+                `@step_40`; a strategy directory; an endpoint with OpenAI's API, `http://host:port/v1#model`.
 
         Raises:
             PolicyError: there is no such policy, or it does not fit the env.
@@ -99,6 +101,8 @@ class Cast:
                 return policies.make_policy(spec, self.env if env is None else env)
             except (ValueError, TypeError) as error:
                 raise PolicyError(str(error)) from error
+        if strategies.is_strategy(spec):
+            return saved_strategy(spec, self.env if env is None else env)
         if is_endpoint(spec):
             return self._endpoint(spec, self.temperature if temperature is None else temperature)
         if spec not in self._models:
@@ -115,6 +119,8 @@ class Cast:
         _check(spec)
         if is_code(spec):
             return {}
+        if strategies.is_strategy(spec):
+            return {"strategy": hashlib.sha256((Path(spec) / strategies.FILE).read_bytes()).hexdigest()[:12]}
         warmth = self.temperature if temperature is None else temperature
         sampling = {"temperature": warmth, "max_tokens": self.max_tokens, "system": self.system}
         asked = {"thinking": self.thinking, "thinking_tokens": self.thinking_tokens, "ask": self.ask}
@@ -209,6 +215,19 @@ def _check(spec: str) -> None:
 def is_code(spec: str) -> bool:
     """Whether a word names a policy without a model."""
     return spec.partition(":")[0] in CODE_POLICIES and (":" in spec) == spec.startswith("scripted:")
+
+
+def saved_strategy(spec: str, env: Any) -> policies.TabularPolicy:
+    """The player of a strategy directory, for an env.
+
+    Raises:
+        PolicyError: the env has no solvable game, or the strategy is for another.
+    """
+    try:
+        infosets = exact.info_sets(policies.game_env(env).game)
+        return policies.TabularPolicy(env, strategies.strategy_table(spec, infosets).__getitem__)
+    except (TypeError, ValueError) as error:
+        raise PolicyError(f"{spec} cannot play here: {error}") from None
 
 
 def locate(spec: str) -> tuple[str, Path | None]:

@@ -16,6 +16,7 @@ from legos_train.league import League, sides_of
 from legos_train.model import Capabilities, Learner, MLXBackend, TrainerBackend, World
 from legos_train.players import Actor, RemoteEngine, actors, replies
 from legos_train.rollout import Generator, LocalGenerator
+from legos_train.run.decisions import DecisionTable
 from legos_train.run.monitor import CollapseMonitor
 from legos_train.run.parts import Parts
 from legos_train.run.replay import ReplayBuffer
@@ -48,6 +49,8 @@ def build(
     """
     if world is not None and config.asynchronous.enabled:
         raise ConfigError("asynchronous.enabled must be off with several ranks: each of them plays and trains")
+    if world is not None and config.loss.token_loss.all_actions:
+        raise ConfigError(f"loss.name = {config.loss.name!r} has nothing to share between ranks; use one process")
     arena = arena_of(config, arena)
     courses = courses_of(arena, config)
     model, tokenizer, _ = load(config.model)
@@ -82,7 +85,8 @@ def build(
     arena.generator = sync.local
     run_id = run_id or new_run_id()
     if config.server.urls:
-        remote = remote_engine(config, engine, renderer, backend, run_id, world)
+        adapters = 2 + (arena.league.most(config.steps) if arena.league is not None else 0)
+        remote = remote_engine(config, engine, renderer, backend, adapters, run_id, world)
         sync.generator = arena.generator = generator(remote)
     parts = Parts(
         config=config,
@@ -98,6 +102,9 @@ def build(
         monitor=CollapseMonitor(config.monitor),
         measurer=measurer,
         sync=sync,
+        decisions=DecisionTable(measurer, scaled=config.credit.return_scale == "running")
+        if config.loss.token_loss.all_actions
+        else None,
         league=arena.league,
         world=world,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -28,6 +29,7 @@ from inference import (
 from inference.loading import find_model
 from inference.text import Conversation, Renderer, template_digest, tokenizer_digest
 from legos_train.config import TrainConfig
+from legos_train.errors import ConfigError
 from legos_train.model import TrainerBackend, World
 from legos_train.players import RemoteEngine
 
@@ -44,12 +46,16 @@ def remote_engine(
     engine: Engine,
     renderer: Renderer,
     backend: TrainerBackend,
+    adapters: int,
     run_id: str,
     world: World | None,
 ) -> RemoteEngine:
     """An engine on the servers, checked. The first rank takes adapters away that nobody needs any more.
 
+    `adapters`: most that are published at a time; two for a policy that is being replaced.
+
     Raises:
+        ConfigError: a server takes fewer than so many adapters.
         InferenceError: a server cannot be reached, takes no adapters, or does not compute what the trainer does.
     """
     settings = config.server
@@ -65,6 +71,7 @@ def remote_engine(
     try:
         remote.start()
         check_identity(remote, identity_of(config.model, engine.tokenizer, backend.vocabulary), config.context)
+        check_room(remote, adapters)
         check_template(remote, engine.tokenizer)
         most = config.sampling.max_mismatch or backend.capabilities.rounding
         check_numbers(remote, engine, renderer, backend, config.lora.scale, most)
@@ -98,6 +105,31 @@ def check_identity(remote: RemoteEngine, identity: Mapping[str, Any], context: i
             raise Incompatible(
                 f"{endpoint.url} takes {endpoint.context} tokens; this run needs {context}: start it with a "
                 "longer --max-model-len, or lower `context`"
+            )
+
+
+def check_room(remote: RemoteEngine, adapters: int) -> None:
+    """Refuses a server that takes too few adapters for the run, and warns of one whose room others take.
+
+    Raises:
+        ConfigError: there is a server that would refuse one of the adapters.
+    """
+    for endpoint in remote.fleet.endpoints:
+        most = None if endpoint.info is None else endpoint.info.max_adapters
+        if most is None:
+            continue
+        if most < adapters:
+            raise ConfigError(
+                f"the server {endpoint.url} takes at most {most} adapters, and this run needs {adapters} at a time "
+                f"(the policy, its next version, the league's snapshots): start it with --max-adapters {adapters}"
+                + (f", or set league.pool = {most - 2}" if most > 2 else "")
+            )
+        others = sum(not name.startswith(f"{remote.run}.") for name in endpoint.info.adapters)
+        if most - others < adapters:
+            warnings.warn(
+                f"the server {endpoint.url} has room for {most - others} more adapters beside the {others} of others, "
+                f"and this run needs up to {adapters}: it ends where one is refused, unless others leave",
+                stacklevel=2,
             )
 
 

@@ -202,10 +202,10 @@ def test_a_server_takes_runs_as_adapters_and_the_model_that_they_are_for(
 ) -> None:
     import numpy as np
 
-    import inference.server.app as app
     from inference import read_adapter
+    from inference.server import Settings
 
-    seen: list[app.Settings] = []
+    seen: list[Settings] = []
     monkeypatch.setattr("inference.server.create_app", seen.append)
     monkeypatch.setattr("inference.server.serve", lambda *args: 0)
     assert main(["serve", "--adapter", f"kuhn={run_dir}", "--adapter", f"best={run_dir}@best"]) == 0

@@ -131,6 +131,8 @@ def test_void_matches_and_double_forfeits_are_not_rated():
     assert episode.info["ratings"] == {"entrant_0": 1500.0, "entrant_1": 1500.0}
     assert [record["ending"] for record in episode.info["records"]] == ["unscored", "forfeit", "played"]
     assert episode.info["leader"] is None and episode.outcome == "shared"
+    ahead = {"entrant_0": 1900.0, "entrant_1": 1500.0}  # whom a match that counts as a draw would cost points
+    assert play(EloArena(2, matches=2), said, options={"start": ahead}).info["ratings"] == ahead
 
 
 def test_a_forfeit_is_rated_as_a_loss():

@@ -235,6 +235,13 @@ def test_rewards(k, goldilocks, variance):
         )
 
 
+def test_the_proposer_is_paid_for_the_rate_of_right_answers():
+    """Both rewards are the same for a rate and for one minus it, so they do not tell which of the two was taken."""
+    env = ProposerSolver()
+    env.pays = lambda rate: rate
+    assert play(env, **some_right(1)).returns["proposer_0"] == 0.25
+
+
 @pytest.mark.parametrize(
     ("said", "right"),
     [

@@ -81,6 +81,13 @@ def test_the_payoffs_are_numbered_as_the_ratings_are() -> None:
     ]
 
 
+def test_payoffs_are_wins_minus_losses_from_each_side() -> None:
+    met = [Meeting(f"x{n}", "X", "a", "b", score, n) for n, score in enumerate((1.0, 1.0, 1.0, 0.5, 0.0))]
+    met.append(Meeting("x5", "X", "c", "a", 1.0, 5))
+    expected = [[0.0, 0.4, -1.0], [-0.4, 0.0, np.nan], [1.0, np.nan, 0.0]]
+    np.testing.assert_allclose(payoffs(met, ["a", "b", "c"]), expected)
+
+
 def test_a_leaderboard_is_no_other_file(tmp_path: Path) -> None:
     other = tmp_path / "other.sqlite"
     with sqlite3.connect(other) as db:

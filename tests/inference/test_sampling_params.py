@@ -14,6 +14,7 @@ from pydantic import ValidationError
 import inference.types
 from inference import Request, SamplingParams
 from inference.client import wire
+from inference.engine.checks import Checks
 from inference.server.protocol import ChatRequest, CompletionRequest
 from inference.types import NUMBERS
 
@@ -78,3 +79,20 @@ def test_a_number_out_of_range_is_refused_over_http(option: inference.types.Numb
 def test_a_completion_is_sent_with_every_option() -> None:
     body = wire.completion_body(Request((1,), SamplingParams()))
     assert {option.name for option in NUMBERS} <= body.keys() and isinstance(body["seed"], int)
+
+
+def test_checked_parameters_are_kept_within_their_bytes() -> None:
+    checks = Checks(100_000, 1000, frozenset(), False)
+    for i in range(20):
+        params = SamplingParams(stop_ids=frozenset(range(i, i + 20_000)))
+        assert checks.sampling(params, 5) is checks.sampling(params, 5)
+        assert checks._checked.nbytes <= checks._checked.most_bytes == 8 << 20
+    assert 0 < len(checks._checked) < 5
+
+
+def test_prompts_that_leave_room_share_the_checked_parameters() -> None:
+    checks = Checks(100, 1000, frozenset(), False)
+    few, all_there_is = SamplingParams(max_tokens=20), SamplingParams(max_tokens=None)
+    assert len({id(checks.sampling(few, length)) for length in range(1, 981)}) == 1
+    assert [checks.sampling(few, length).max_tokens for length in (980, 981, 999)] == [20, 19, 1]
+    assert [checks.sampling(all_there_is, length).max_tokens for length in (1, 980)] == [999, 20]

@@ -139,7 +139,7 @@ MUTANTS = [
             "[one.env].append(1 - 2 * one.score)",
             "[one.env].append(2 * one.score - 1)",
             "of a game both have won",
-            "tests/eval/test_tournament.py::test_the_payoffs_are_numbered_as_the_ratings_are",
+            "tests/eval/test_tournament.py::test_payoffs_are_wins_minus_losses_from_each_side",
         ),
         (
             "envs-weighed-by-games",

@@ -12,6 +12,8 @@ LEARNER = "tests/train/test_two_runs.py::test_a_policy_that_is_not_the_learners_
 ONCE = "tests/inference/test_fleet.py::test_what_goes_wrong_once_costs_no_game_and_brings_none_twice"
 OTHERS = "tests/train/test_two_runs.py::test_answers_by_other_weights_under_the_right_name_and_version_stop_the_run"
 ROOM = "tests/server/test_adapter_versions.py::test_what_nobody_asks_for_makes_room_and_may_come_back"
+BUSY = "tests/train/test_two_runs.py::test_a_request_keeps_the_version_that_it_was_submitted_under"
+LIMIT = "tests/train/test_server_mode.py::test_a_server_that_takes_too_few_adapters_is_refused_before_the_first_step"
 RANK = "tests/train/test_two_runs.py::test_a_rank_that_follows_uses_what_the_first_has_brought_and_takes_nothing_away"
 
 MUTANTS: list[Mutant] = [
@@ -23,17 +25,17 @@ MUTANTS: list[Mutant] = [
         ("deleted-version-returns", "elif last.gone:", "elif False:", "a late repeat brings back what was taken away"),
     ),
     *mutants(
-        "inference/engine/engine.py",
+        "inference/engine/publisher.py",
         LATE,
         (
             "deletion-forgotten",
-            "            self._ledger.drop(name)\n",
-            "            pass\n",
+            "        self.ledger.drop(name, for_good=for_good)\n",
+            "",
             "a deletion leaves no trace",
         ),
         (
             "probe-skipped",
-            "        self._probe(prepared, self.vocab_size)\n",
+            "        self.probe(prepared, self._vocab)\n",
             "",
             "overflowing products go live",
             FINITE,
@@ -82,6 +84,12 @@ MUTANTS: list[Mutant] = [
             "self._remove(oldest, for_good=True)",
             "no way back",
         ),
+        (
+            "room-before-the-ledger",
+            "engine.check_version(name, version, prepared.digest)",
+            "None",
+            "a late repeat takes the place of an adapter that is served, and is refused",
+        ),
     ),
     *mutants(
         "legos_train/players/remote.py",
@@ -112,6 +120,11 @@ MUTANTS: list[Mutant] = [
             "the first rank that ends takes away what the others play with",
             RANK,
         ),
+    ),
+    *mutants(
+        "legos_train/run/servers.py",
+        LIMIT,
+        ("limit-not-looked-at", "if most < adapters:", "if False:", "the run ends in the middle"),
     ),
     *mutants(
         "legos_train/model/learner.py",

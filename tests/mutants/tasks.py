@@ -36,7 +36,7 @@ MUTANTS = [
             "table.reward(proposer, self.pays(rate))",
             "table.reward(proposer, self.pays(1 - rate))",
             "too easy is too hard",
-            f"{E}/test_proposer_solver.py::test_rewards",
+            f"{E}/test_proposer_solver.py::test_the_proposer_is_paid_for_the_rate_of_right_answers",
         ),
     ),
     *mutants(

@@ -8,7 +8,9 @@ import random
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -235,6 +237,45 @@ def test_five_hundred_races_with_a_writer(live: Live, adapter_root: Path, adapte
     assert statuses.keys() <= {200, 400, 404} and statuses[200] >= 50
 
 
+def test_an_adapter_that_goes_while_a_request_waits_is_not_found(
+    live: Live, put: Put, adapter_bytes: Bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names are looked up on the event loop, whoever reads the text."""
+    threads: list[str] = []
+    resolve = live.core.resolve
+    monkeypatch.setattr(
+        live.core, "resolve", lambda name: [threads.append(threading.current_thread().name), resolve(name)][1]
+    )
+    assert put("a", adapter_bytes(1)).status == 200
+    live.loop.call_soon_threadsafe(live.core.gate.clear)  # as /pause?mode=wait does
+    with ThreadPoolExecutor() as pool:
+        bodies = [{"model": "a", "prompt": "bet " * count, "max_tokens": 1} for count in (1, 1500)]
+        waiting = [pool.submit(live.ask, "POST", "/v1/completions", body) for body in bodies]
+        live.until(lambda: live.core._coming == 2)
+        assert live.ask("DELETE", "/v1/adapters/a").status == 200
+        live.loop.call_soon_threadsafe(live.core.gate.set)
+        for one in waiting:
+            assert "'a' is published" in refused(one.result(20), 404)
+    assert threads == ["server"] * 2
+
+
+def test_all_adapters_are_prepared_in_one_thread(
+    live: Live, put: Put, adapter_bytes: Bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLX never gives back what it keeps for a thread; a server that made one for each upload would grow."""
+    engine = live.run(live.core.engine.call(lambda engine: engine))
+    threads: list[tuple[str, int]] = []
+    prepare = engine.prepare
+
+    def seen(*args: Any, **options: Any) -> Any:
+        threads.append((threading.current_thread().name, threading.get_ident()))
+        return prepare(*args, **options)
+
+    monkeypatch.setattr(engine, "prepare", seen)
+    assert [put("a", adapter_bytes(seed)).status for seed in (1, 2, 3)] == [200] * 3
+    assert [name for name, _ in threads] == ["adapters_0"] * 3 and len(set(threads)) == 1
+
+
 # --- room ------------------------------------------------------------------------------------------------------------
 
 
@@ -257,10 +298,13 @@ def test_what_nobody_asks_for_makes_room_and_may_come_back(
         monkeypatch.setattr(adapter_store, "IDLE_SECONDS", 0.2)
         server.until(lambda: bool(said(server, "used")) and send("third", 3).status == 200, 10)
         assert adapters(server).keys() == {"start", "used", "third"}
+        time.sleep(0.3)
+        assert send("left", 2).status == 409 and "third" in adapters(server), "what is refused takes nobody's place"
         gone = server.ask("POST", "/v1/completions", {"model": "left", "prompt": "x"})
         assert gone.status == 404
         server.until(lambda: bool(said(server, "used")) and send("left", 1).status == 200, 10)
         assert adapters(server).keys() == {"start", "used", "left"} and adapters(server)["left"]["version"] == 7
         assert send("left", 2).status == 409
+        assert server.core.adapters._used.keys() <= server.core.adapters.versions.keys()
     finally:
         server.stop()

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,12 +17,12 @@ from pydantic import BaseModel, ValidationError
 
 from benchmarks.wire import Connection, Live, head
 from inference import adapter_files, tensors
-from inference.server import bodies
+from inference.remembered import Remembered, footprint
+from inference.server import answers, bodies
 from inference.server.guard import Guard, Limits
 from inference.server.metrics import Metrics
 from inference.server.protocol import ChatRequest, CompletionRequest
 from inference.text.encoding import TextEncoder
-from inference.text.remembered import Remembered, footprint
 from inference.types import AdapterError
 
 CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
@@ -138,6 +139,16 @@ def test_json_is_bounded_before_it_is_read(body: bytes, message: str) -> None:
 )
 def test_what_stands_within_texts_is_no_value(text: str) -> None:
     assert bodies.read(json.dumps({"text": text}).encode(), Said).text == text
+
+
+def test_texts_that_never_end_are_counted_in_linear_time() -> None:
+    """Each of the quotes was taken for the beginning of a text, and looked for its end in all that follows."""
+    quotes = b'\\"' * 1000
+    assert [found[0] for found in bodies._TEXT.finditer(b"," + quotes)] == [quotes[1:]]
+    start = time.perf_counter()
+    with pytest.raises(HTTPException, match="values"):
+        bodies.read(b"," * 300_000 + b'\\"' * 1_800_000, CompletionRequest)
+    assert time.perf_counter() - start < 5
 
 
 @pytest.mark.parametrize(
@@ -269,6 +280,21 @@ def test_conversations_are_remembered_within_their_bytes(live: Live) -> None:
     finally:
         answered.most_bytes = before[0]
     assert len(answered) < before[2] + 6
+
+
+@pytest.mark.parametrize(("tokens", "thread"), [(1, "server"), (40, "reader_0")])
+def test_answers_of_many_numbers_are_written_beside_the_loop(
+    live: Live, monkeypatch: pytest.MonkeyPatch, tokens: int, thread: str
+) -> None:
+    """A few hundred numbers with their texts take as long as some thousand bytes."""
+    threads: list[str] = []
+    usage = answers.usage
+    monkeypatch.setattr(
+        answers, "usage", lambda choices: (threads.append(threading.current_thread().name), usage(choices))[1]
+    )
+    body = {"prompt": "x", "max_tokens": tokens, "logprobs": 5, "ignore_eos": True}
+    assert live.ask("POST", COMPLETE, body).status == 200
+    assert threads == [thread]
 
 
 def test_labels_of_adapters_that_are_gone_are_counted_together() -> None:

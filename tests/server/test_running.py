@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.storm_processes import Served
-from benchmarks.wire import Connection, Live, Reply, post
+from benchmarks.wire import Connection, Live, Reply, head, post
 from inference import ModelNotFound, loading
 from inference.server import Settings
 from inference.server import running as running_module
@@ -100,7 +100,9 @@ def test_a_model_that_cannot_be_loaded_ends_the_server(tmp_path: Path) -> None:
 
 def test_health_tells_a_stuck_engine(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
     live = serve(patience=0.3)
-    assert live.ask("GET", "/health").json() == {"status": "ok"}
+    path = live.run(live.core.engine.call(lambda engine: engine.path))
+    assert path in ("numpy", "mlx")
+    assert live.ask("GET", "/health").json() == {"status": "ok", "path": path}
     with Hold(live):
         waiting = pool.submit(ask, live, 3)
         live.until(lambda: live.ask("GET", "/health").status == 503, 5.0)
@@ -149,6 +151,31 @@ def test_connections_too_many_take_the_place_of_silent_ones(
     assert live.ask("GET", "/health").status == 200
     for one in idle:
         one.close()
+
+
+def test_the_one_that_makes_way_has_been_silent_for_longest(
+    serve: Callable[..., Live], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = serve()
+    state = live.uvicorn.server_state
+    monkeypatch.setattr(running_module._Protocol, "most", 4)
+    asked, first, second, spoke = connections = [Connection(live.port) for _ in range(4)]
+    ports = {one: one.socket.getsockname()[1] for one in connections}
+    live.until(lambda: len(state.silent) == 4)
+    asked.send(head("GET", "/health", Connection="keep-alive"))
+    assert asked.socket.recv(4096).startswith(b"HTTP/1.1 200")
+    spoke.send(b"GET /health HT")
+    order = [ports[one] for one in (first, second, asked, spoke)]
+    live.until(lambda: [one.client[1] for one in state.silent] == order, 5)
+    for victim in (first, second):
+        connections.append(Connection(live.port))
+        assert victim.status() == 503
+    live.until(lambda: len(state.connections) == 4 and set(state.silent) == state.connections, 5)
+    spoke.send(b"TP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    assert spoke.socket.recv(4096).startswith(b"HTTP/1.1 200")
+    for one in connections:
+        one.close()
+    live.until(lambda: not state.silent, 5)
 
 
 # --- pausing ---------------------------------------------------------------------------------------------------------

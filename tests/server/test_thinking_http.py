@@ -37,8 +37,9 @@ def test_the_switch_and_the_limit(thinker: Live) -> None:
     assert extra[0] == markers.open and markers.close in extra  # an empty thought
     begun = [*plain["prompt_token_ids"], markers.open]
     options = {"prompt": begun, "max_tokens": 8, "ignore_eos": True, "return_token_ids": True}
-    reply = thinker.ask("POST", "/v1/completions", {**options, "thinking_token_budget": 3})
-    assert reply.json()["choices"][0]["token_ids"][3] == markers.close
+    # Greedy: a sampled thought may end by itself before the limit, and then nothing is forced.
+    reply = thinker.ask("POST", "/v1/completions", {**options, "thinking_token_budget": 3, "temperature": 0})
+    assert reply.json()["choices"][0]["token_ids"].index(markers.close) == 3
 
 
 def test_what_a_model_cannot_do_is_refused(live: Live) -> None:

@@ -153,6 +153,39 @@ def test_what_is_an_address() -> None:
         assert not has_secret(text) and hide_secrets(text) == text
 
 
+def test_what_only_speaks_of_tokens_is_left_as_it_is() -> None:
+    for text in (
+        "this model has no end token: replies end by length only",
+        "the tokenizer has no end token = replies end by length only",
+        "tasks in basic arithmetic, for the bearer of news",
+        "pad_token: <|endoftext|>, eos_token=<|im_end|>, max_tokens: 12345678",
+        "a password: none is needed, and the secret: understanding",
+        "basic multiplication and basic authentication",
+        "stop_token=</s>, mask_token: [MASKED_12]",
+    ):
+        assert hide_secrets(text) == text
+
+
+def test_what_is_named_as_a_secret_is_hidden() -> None:
+    for text in (
+        "api_key={}",
+        "password: {}",
+        "token={}",
+        "access_token: {}",
+        "x-auth-token: {}",
+        "{{'token': '{}'}}",
+        '{{"secret":"{}"}}',
+        "at http://h/v1?token={}",
+        "Authorization: Bearer {}",
+        "{{'authorization': 'Basic {}'}}",
+        "it was sent the header Bearer {}",
+        "OPENAI_API_KEY={}",
+        "client_secret: {}",
+    ):
+        assert hide_secrets(text.format(CANARY)) == text.format("***")
+    assert hide_secrets("password=short") == "password=***"
+
+
 @pytest.mark.parametrize("fails", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_keys_of_the_environment_stand_in_nothing_that_a_run_leaves(
     fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: Any

@@ -10,8 +10,10 @@ import mlx.core as mx
 import pytest
 
 from inference import Incompatible, Request, RequestRefused, SamplingParams, ServerUnavailable, read_adapter
+from inference.adapters import linear_shapes
 from inference.client.packing import pack
-from legos_train import ConfigError, Trainer, train
+from inference.loading import load
+from legos_train import ConfigError, TrainConfig, Trainer, train
 from legos_train.disk import MetricsFile
 from legos_train.players import remote
 from legos_train.run import build
@@ -111,6 +113,53 @@ def test_a_server_with_another_model_is_refused_before_the_first_step(
         assert not (tmp_path / "run" / "metrics.jsonl").exists() and not (tmp_path / "pool" / "start.json").exists()
     finally:
         other.stop()
+
+
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[LiveServer]:
+    one = LiveServer("tiny", max_adapters=4)
+    yield one
+    one.stop()
+
+
+def test_a_server_that_takes_too_few_adapters_is_refused_before_the_first_step(
+    narrow: LiveServer, tmp_path: Path
+) -> None:
+    def asked(steps: int, pool: int, *folder: Path) -> TrainConfig:
+        league = {"mode": "fsp", "snapshot_every": 2, "opponents": ("base",), "pool": pool}
+        return small(*folder, steps=steps, batch_size=4, league=league, server={"urls": (narrow.url,)})
+
+    with pytest.raises(ConfigError, match=r"most 4 adapters.* needs 5 .*--max-adapters 5, or set league\.pool = 2"):
+        train(asked(40, 3, tmp_path / "run"), quiet=True)
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    with pytest.raises(ConfigError, match="needs 5"):
+        build(asked(5, 25))
+    short = Trainer(build(asked(4, 25)))  # two snapshots and two policies; a third comes when a policy has left
+    try:
+        for _ in range(4):
+            short.step()
+        assert short.parts.league is not None and len(short.parts.league.pool) == 3
+    finally:
+        short.parts.close()
+
+
+def test_a_server_whose_room_others_take_is_warned_of(narrow: LiveServer) -> None:
+    bystander = remote.RemoteEngine((narrow.url,))
+    weights = {f"model.layers.0.self_attn.q_proj.lora_{side}": w for side, w in zip("ab", _pair())}
+    try:
+        for name in ("one", "two", "three"):
+            bystander.publish(name, weights, scale=1.0)
+        with pytest.warns(UserWarning, match=r"room for 1 more adapters beside the 3 of others.* needs up to 2"):
+            build(small(steps=2, batch_size=8, server={"urls": (narrow.url,)})).close()
+    finally:
+        bystander.close()
+
+
+def _pair() -> tuple[Any, Any]:
+    width, out = linear_shapes(load("tiny")[0])["model.layers.0.self_attn.q_proj"]
+    pair = mx.zeros((width, 2)), mx.ones((2, out))
+    mx.eval(pair)
+    return pair
 
 
 def test_a_server_that_dies_ends_the_run_and_a_resume_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

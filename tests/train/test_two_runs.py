@@ -198,6 +198,26 @@ def test_a_request_keeps_the_version_that_it_was_submitted_under(server: LiveSer
         engine.close()
 
 
+def test_everything_is_closed_although_a_part_of_it_fails(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = connected(server)
+    really, closed = engine.fleet.close, []
+
+    async def broken(prefix: str) -> None:
+        raise RuntimeError("the names cannot be read")
+
+    async def close() -> None:
+        await really()
+        closed.append(True)
+        raise OSError("no socket")
+
+    monkeypatch.setattr(engine.fleet, "clear", broken)
+    monkeypatch.setattr(engine.fleet, "close", close)
+    with pytest.raises(OSError, match="no socket") as caught:
+        engine.close()
+    assert str(caught.value.__context__) == "the names cannot be read"
+    assert closed and not engine.background._thread.is_alive()
+
+
 def test_what_a_killed_session_left_goes_when_the_run_is_resumed(server: LiveServer) -> None:
     killed, bystander = connected(server, run="a" * 12), connected(server, run="b" * 12)
     killed.publish("policy", weights(1), scale=1.0, version=9)

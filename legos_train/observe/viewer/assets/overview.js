@@ -49,8 +49,25 @@ function fared(run) {
 const percent = (value) => (finite(value) ? `${number(100 * value)} %` : "\u2013");
 const interval = (pair) => (Array.isArray(pair) && pair.every(finite) ? `${signed(pair[0])} \u2026 ${signed(pair[1])}` : "\u2013");
 
+const bounded = (one, exact) => (one === null || typeof one !== "object" ? "\u2013" : exact ? amount(one.estimate) : `${number(one.estimate)} (${interval(one.ci95)})`);
+const shares = (played) => (played === null || typeof played !== "object" ? "\u2013" : visible(Object.entries(played).map(([move, share]) => `${move} ${number(share)}`).join("  ")));
+
+function examined(found) {
+  const says = found.exact ? "computed exactly" : `from ${count(finite(found.answers) ? found.answers : 0, "answer")}; 95 % intervals in brackets`;
+  const seats = found.responder !== null && typeof found.responder === "object" ? Object.entries(found.responder) : [];
+  const lines = [["NashConv", bounded(found.nash_conv, found.exact)], ["loss per game", bounded(found.loss_per_game, found.exact)], ...seats.map(([seat, one]) => [visible(`a best responder as ${seat} gets`), bounded(one, found.exact)])];
+  const leaks = found.leaks.map((one) => [visible(one.seat), visible(one.view), visible(one.move), number(one.played), number(one.at_most), visible(one.instead), number(one.cost), number(one.asked, 9)]);
+  const infosets = found.infosets.map((one) => [visible(one.seat), visible(one.view), shares(one.played), visible(one.exploiter), number(one.asked, 9)]);
+  return [
+    el("h3", {}, "How exploitable"), el("p", { class: "soft" }, visible(`${found.policy} in ${found.env}, ${says}`)), numbersTable(["", "value"], lines),
+    ...(leaks.length ? [el("h3", {}, "Leaks"), numbersTable(["seat", "reads", "plays", "share", "at most", "instead of it", "costs per game", "answers"], leaks)] : []),
+    ...(infosets.length ? [el("h3", {}, "Information sets"), numbersTable(["seat", "reads", "plays", "the exploiter plays", "answers"], infosets)] : []),
+  ];
+}
+
 function evaluated(results) {
   const boxes = [];
+  if (results.exploit) boxes.push(...examined(results.exploit));
   if (results.ratings.length) {
     const lines = results.ratings.map((one) => [visible(one.name), number(one.elo, 4), Array.isArray(one.ci95) ? one.ci95.map((v) => number(v, 4)).join(" \u2026 ") : "\u2013", percent(one.score), number(one.games, 9)]);
     boxes.push(el("h3", {}, "Ratings"), numbersTable(["policy", "Elo (Bradley-Terry)", "95 % interval", "score", "games"], lines));

@@ -16,13 +16,13 @@ class Remembered(Generic[V]):
 
     Args:
         most: entries.
-        most_bytes: about how much memory keys and values may take together.
+        most_bytes: about how much memory keys and values may take together, `footprint` says.
 
     Attributes:
         nbytes: about how much they take.
     """
 
-    def __init__(self, most: int, most_bytes: int = 64 << 20) -> None:
+    def __init__(self, most: int, most_bytes: int) -> None:
         self.most, self.most_bytes, self.nbytes = most, most_bytes, 0
         self._kept: OrderedDict[Hashable, tuple[V, int]] = OrderedDict()
         self._lock = threading.Lock()
@@ -53,7 +53,9 @@ class Remembered(Generic[V]):
 
 
 def footprint(value: Any) -> int:
-    """About how many bytes a value of texts, numbers and tuples takes. Token ids count as objects of their own."""
+    """About how many bytes a value of texts, numbers, tuples and sets takes; token ids are objects of their own."""
+    if isinstance(value, frozenset):
+        return sys.getsizeof(value) + 28 * len(value)
     if not isinstance(value, tuple):
         return sys.getsizeof(value)
     if value and type(value[0]) is int:

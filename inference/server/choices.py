@@ -1,0 +1,115 @@
+"""The completions of one request as they grow, and what is reported of their tokens."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from inference.text import Conversations, TextStream, TokenBytes
+from inference.types import Completion, Request
+
+Tops = list[list[tuple[int, float]]]
+BYTES_PER_NUMBER = 24
+"""A token's id, or its log-probability with the text it stands for, is written in 2 to 7 us."""
+
+
+@dataclass
+class Choice:
+    """One completion as it grows."""
+
+    index: int
+    request: Request
+    text: TextStream
+    messages: list[dict[str, str]] | None
+    talk: Conversations
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    tops: Tops = field(default_factory=list)
+    done: Completion | None = None
+    offsets: list[int] = field(default_factory=list)  # characters before each token
+    _characters: codecs.IncrementalDecoder = field(default_factory=codecs.getincrementaldecoder("utf-8"))
+    _seen: int = 0
+
+    def __post_init__(self) -> None:
+        self._characters.errors = "replace"
+
+    @property
+    def reason(self) -> str | None:
+        """OpenAI's finish reason; "abort" when the adapter was published with that mode."""
+        if self.done is None:
+            return None
+        return {"aborted": "abort"}.get(self.done.finish_reason, self.done.finish_reason)
+
+    def size(self, with_ids: bool) -> int:
+        """About how much work it is to write its answer, in bytes as `Reader.run` counts them."""
+        numbers = len(self.tokens) * (1 + self.request.sampling.top_logprobs) + with_ids * len(self.request.prompt)
+        return BYTES_PER_NUMBER * numbers
+
+    def count_characters(self, of: TokenBytes) -> None:
+        """Bring `offsets` up to date."""
+        for token in self.tokens[len(self.offsets) :]:
+            self.offsets.append(self._seen)
+            self._seen += len(self._characters.decode(of[token]))
+
+
+class TokenReport:
+    """The log-probabilities of tokens, with the texts they stand for.
+
+    Args:
+        tokenizer: mlx-lm's wrapper.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer, self.bytes = tokenizer, TokenBytes(tokenizer)
+        self._words: dict[int, str] = {}
+
+    def logprobs(self, choice: Choice, start: int, *, chat: bool) -> dict[str, Any]:
+        """The log-probabilities of a choice's tokens from `start` on, in the form of either API."""
+        tokens = choice.tokens[start:]
+        tops = choice.tops[start:] or [[] for _ in tokens]
+        numbers = [finite(p) for p in choice.logprobs[start:]]
+        if not chat:
+            choice.count_characters(self.bytes)
+            return {
+                "tokens": [self._word(token) for token in tokens],
+                "token_logprobs": numbers,
+                # Reversed, since parts of characters look alike and the most likely one is to stay.
+                "top_logprobs": [{self._word(i): finite(p) for i, p in reversed(top)} for top in tops],
+                "text_offset": choice.offsets[start:],
+            }
+        content = [
+            self._entry(token, number) | {"top_logprobs": [self._entry(i, finite(p)) for i, p in top]}
+            for token, number, top in zip(tokens, numbers, tops)
+        ]
+        return {"content": content, "refusal": None}
+
+    def _entry(self, token: int, logprob: float) -> dict[str, Any]:
+        return {"token": self._word(token), "logprob": logprob, "bytes": list(self.bytes[token])}
+
+    def _word(self, token: int) -> str:
+        word = self._words.get(token)
+        if word is None:
+            word = self._words[token] = str(self.tokenizer.decode([token], skip_special_tokens=False))
+        return word
+
+
+def finite(logprob: float) -> float:
+    """JSON has no infinities; -9999 is what OpenAI writes for a probability of zero."""
+    return max(logprob, -9999.0)
+
+
+def usage(choices: Sequence[Choice]) -> dict[str, Any]:
+    """Tokens used; a prompt that several choices share counts once."""
+    per_prompt = max(1, len(choices) // max(1, len({id(choice.request.prompt) for choice in choices})))
+    first = [choice for choice in choices if choice.index % per_prompt == 0]
+    prompt = sum(len(choice.request.prompt) for choice in first)
+    cached = sum(choice.done.cached_tokens for choice in first if choice.done is not None)
+    completion = sum(len(choice.tokens) for choice in choices)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }

@@ -1,0 +1,109 @@
+"""Routes that are sent texts: completions, whole or streamed, and /tokenize."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, TypeVar
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import StreamingResponse
+
+from inference.server.answers import events, tokenized, whole
+from inference.server.bodies import LONG_WORK, SHORT
+from inference.server.choices import Choice
+from inference.server.generation import CompletionHandler
+from inference.server.protocol import ChatRequest, CompletionRequest, ServerError, TokenizeRequest
+from inference.server.server import Server
+
+T = TypeVar("T")
+
+
+def add(app: FastAPI, server: Server) -> None:
+    """Add the routes to the application."""
+
+    async def answer(
+        request: Request, body: ChatRequest | CompletionRequest, count: int, make: Callable[[str | None], list[Choice]]
+    ) -> Response:
+        generator, model = server.open(), body.model or server.settings.model
+        await server.fetch(body.model)
+        adapter = server.resolve(body.model)
+        size = len(await request.body())
+        if isinstance(body, ChatRequest) and generator.is_new(body):
+            size = LONG_WORK
+
+        async def prepared() -> list[Choice]:
+            choices = await server.reader.run(size, lambda: make(adapter))
+            await server.gate.wait()
+            return choices
+
+        with server.room(count):
+            at_once = size <= SHORT and server.gate.is_set()
+            choices = make(adapter) if at_once else await _unless_left(request, prepared())
+        ids = await generator.submit(choices)
+        if body.stream:
+            return _Events(generator, events(generator, body, ids, choices, model), ids)
+        await _unless_left(request, generator.finish(ids, choices))
+        size = sum(choice.size(body.return_token_ids) for choice in choices)
+        content = await server.reader.run(size, lambda: whole(generator, body, choices, model))
+        return Response(content, media_type="application/json")
+
+    @app.post("/v1/chat/completions")
+    async def chat(body: ChatRequest, request: Request) -> Response:
+        generator = server.open()
+        return await answer(request, body, body.n, lambda adapter: generator.chat_choices(body, adapter))
+
+    @app.post("/v1/completions")
+    async def complete(body: CompletionRequest, request: Request) -> Response:
+        generator = server.open()
+        several = isinstance(body.prompt, list) and not isinstance(body.prompt[0], int)
+        count = body.n * (len(body.prompt) if several else 1)
+        return await answer(request, body, count, lambda adapter: generator.text_choices(body, adapter))
+
+    @app.post("/tokenize")
+    async def tokenize(body: TokenizeRequest, request: Request) -> Response:
+        generator = server.open()
+        await server.fetch(body.model)
+        server.resolve(body.model)
+        content = await server.reader.run(len(await request.body()), lambda: tokenized(generator, body))
+        return Response(content, media_type="application/json")
+
+
+class _Events(StreamingResponse):
+    """A stream of server-sent events that ends its completions, however it ends itself.
+
+    A client that is gone before the first event would otherwise leave them running: a generator that was never started
+    has no `finally`.
+    """
+
+    def __init__(self, generator: CompletionHandler, content: AsyncGenerator[bytes, None], ids: list[int]) -> None:
+        super().__init__(content, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        self._content, self._engine, self._ids = content, generator.engine, ids
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            for request_id in self._ids:
+                self._engine.abort(request_id)
+            await self._content.aclose()
+
+
+async def _unless_left(request: Request, work: Awaitable[T]) -> T:
+    """The result of some work; when the client leaves, the work is cancelled."""
+    task = asyncio.ensure_future(work)
+    watch = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ServerError(499, "the client has left")
+        return task.result()
+    finally:
+        for one in (task, watch):
+            one.cancel()
+        await asyncio.gather(task, watch, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

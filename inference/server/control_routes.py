@@ -1,0 +1,54 @@
+"""Routes of those who run the server: health, metrics, pausing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+from fastapi import FastAPI, Response
+from fastapi.responses import JSONResponse
+
+from inference.server.server import Server
+
+
+def add(app: FastAPI, server: Server) -> None:
+    """Add the routes to the application."""
+    worker, patience = server.engine.worker, server.settings.patience
+
+    @app.get("/health")
+    async def health() -> Response:
+        good = server.failure is None and (not server.ready or worker.healthy(patience))
+        return JSONResponse({"status": "ok" if good else "stuck", "path": worker.path}, 200 if good else 503)
+
+    @app.get("/ready")
+    async def ready() -> Response:
+        good = server.ready and not server.draining and worker.healthy(patience)
+        return JSONResponse({"ready": good}, 200 if good else 503)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    @app.post("/pause")
+    async def pause(mode: Literal["abort", "wait", "keep"] = "abort") -> dict[str, Any]:
+        """keep: freeze everything until /resume; wait: let running requests finish first; abort: end them."""
+        server.open()
+        if mode == "wait":
+            server.gate.clear()
+        try:
+            while mode == "wait" and not worker.paused and await server.engine.call(lambda engine: engine.busy):
+                await asyncio.sleep(0.01)
+            await server.engine.call(lambda engine: worker.pause(engine, abort=mode == "abort"))
+        finally:
+            server.gate.set()
+        return {"paused": True, "mode": mode}
+
+    @app.post("/resume")
+    async def resume() -> dict[str, Any]:
+        server.open()
+        await server.engine.call(lambda engine: worker.resume())
+        return {"paused": False}
+
+    @app.get("/is_paused")
+    async def is_paused() -> dict[str, Any]:
+        return {"is_paused": worker.paused}

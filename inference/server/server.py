@@ -1,0 +1,201 @@
+"""What a server is started with, and what its routes share: the engine, the adapters, the queue's room, the gate."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from inference import adapter_files, loading
+from inference.engine import AsyncEngine, Engine
+from inference.server.adapter_store import Adapters
+from inference.server.bodies import Reader
+from inference.server.generation import CompletionHandler
+from inference.server.guard import LOOPBACK, Limits
+from inference.server.metrics import Metrics
+from inference.server.protocol import ServerError
+from inference.text import PROTOCOL, Conversations, Renderer, template_digest, tokenizer_digest
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a server is started with.
+
+    Attributes:
+        model: as for `Engine.load`.
+        adapters: names and directories to publish at the start.
+        adapter_root: where clients may load adapters from by path.
+        keys: API keys; without any, none is needed.
+        hosts: names accepted in `Host`.
+        max_queue: most choices waiting or running; more are answered 429.
+        patience: seconds that the engine may spend on one step before /health says that it is stuck.
+        engine: options of `Engine`.
+    """
+
+    model: str = "tiny"
+    adapters: dict[str, Path] = field(default_factory=dict)
+    adapter_root: Path | None = None
+    max_adapters: int = 8
+    max_lora_rank: int = 64
+    keys: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = LOOPBACK
+    max_queue: int = 512
+    patience: float = 5.0
+    limits: Limits = field(default_factory=Limits)
+    engine: dict[str, Any] = field(default_factory=dict)
+
+
+class Server:
+    """What the routes share. `ready` once the model is loaded; `draining` from the moment it is asked to stop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics(lambda: self.adapters.versions)
+        self.reader = Reader()
+        self.engine = AsyncEngine(self._make_engine)
+        self.adapters = Adapters(
+            self.engine,
+            self.metrics,
+            settings.model,
+            settings.adapter_root,
+            settings.max_adapters,
+            settings.max_lora_rank,
+        )
+        self.ready = self.draining = False
+        self.failure: BaseException | None = None
+        self.info: dict[str, Any] = {}
+        self._parts: dict[str, Any] = {}
+        self.generator: CompletionHandler | None = None
+        self.when_ready: Callable[[], None] = lambda: None
+        self.gate = asyncio.Event()  # shut while /pause?mode=wait lets finish what runs
+        self.gate.set()
+        self._coming = 0  # choices that are being tokenised, or wait at the gate
+
+    def _make_engine(self) -> Engine:
+        """In the engine's thread: the model, its renderer, and what identifies them."""
+        settings = self.settings
+        model, tokenizer, info = loading.load(settings.model)
+        engine = Engine(
+            model,
+            tokenizer,
+            max_lora_rank=settings.max_lora_rank,
+            adapter_slots=settings.max_adapters,
+            **settings.engine,
+        )
+        renderer = Renderer(tokenizer)
+        for name, path in settings.adapters.items():
+            adapter = adapter_files.read_adapter(path, model, max_rank=settings.max_lora_rank)
+            engine.publish(name, adapter.weights, scale=adapter.scale, version=1)
+        self._parts = {"tokenizer": tokenizer, "renderer": renderer, "context": engine.context}
+        self.info = {
+            "protocol": PROTOCOL,
+            "model": settings.model,
+            "base_digest": info.digest,
+            "tokenizer_digest": tokenizer_digest(info.path),
+            "template_digest": template_digest(tokenizer),
+            "vocab_size": engine.vocab_size,
+            "context": engine.context,
+            "max_lora_rank": settings.max_lora_rank,
+            "max_adapters": settings.max_adapters,
+        }
+        return engine
+
+    async def start(self) -> None:
+        """Load the model in the background; requests are answered 503 until it is there."""
+        for name in self.settings.adapters:
+            self.adapters.check_name(name)
+        self.engine.begin()
+        self._loading = asyncio.ensure_future(self._finish_loading())
+
+    async def _finish_loading(self) -> None:
+        try:
+            await asyncio.wrap_future(self.engine.worker.ready)
+        except BaseException as error:
+            self.failure = error
+            logger.error("the model could not be loaded: %s", error)
+            return
+        parts = self._parts
+        self.generator = CompletionHandler(
+            self.engine, Conversations(parts["renderer"]), parts["tokenizer"], parts["context"], self.metrics
+        )
+        self.adapters.versions.update(dict.fromkeys(self.settings.adapters, 1))
+        self.adapters.fixed = frozenset(self.settings.adapters)
+        self.metrics.watch("legos_running", "Choices that wait or run", lambda: self.engine.running)
+        self.metrics.watch("legos_adapters", "Adapters loaded", lambda: len(self.adapters.versions))
+        self.metrics.watch("legos_steps", "Engine steps", lambda: self.engine.worker.steps)
+        self.when_ready()
+        self.ready = True
+
+    async def drain(self, seconds: float, hurry: Callable[[], bool]) -> None:
+        """Refuse new requests and wait for those that run; after `seconds`, or when `hurry` says so, end them."""
+        self.draining = True
+        self.engine.worker.resume()
+        end = time.monotonic() + seconds
+        while self._works() and time.monotonic() < end and not hurry():
+            await asyncio.sleep(0.05)
+        if self._works():
+            logger.warning("%d completions are cut off: the time to drain is over", self.engine.running)
+            await self.engine.call(lambda engine: engine.abort_all())
+
+    def _works(self) -> bool:
+        return self.engine.running > 0 and self.engine.worker.healthy(self.settings.patience)
+
+    async def stop(self) -> None:
+        """End the engine."""
+        self.draining = True
+        self.reader.close()
+        await asyncio.to_thread(self.adapters.close)
+        await self.engine.close()
+
+    def open(self) -> CompletionHandler:
+        """The generator. ServerError 503 while loading, draining or after a failed load."""
+        if self.failure is not None:
+            raise ServerError(503, "the model could not be loaded; see the server's log", "server_error")
+        if not self.ready or self.generator is None or self.draining:
+            what = "shutting down" if self.draining else "loading the model"
+            raise ServerError(503, f"the server is {what}", "server_error", retry_after=2)
+        return self.generator
+
+    async def fetch(self, model: str | None) -> None:
+        """Takes an adapter from the root that nobody has loaded yet; what is not there is left to `resolve`."""
+        if model is not None and model != self.settings.model and model not in self.adapters.versions:
+            await self.adapters.fetch(model)
+
+    def resolve(self, model: str | None) -> str | None:
+        """The adapter that a `model` names; None for the base model. On the event loop only, which owns the names.
+
+        ServerError 404 when it is not served.
+        """
+        if model is None or model == self.settings.model:
+            return None
+        if model not in self.adapters.versions:
+            raise ServerError(404, f"no model {model!r:.100} is served; see /v1/models", "not_found_error")
+        self.adapters.use(model)
+        return model
+
+    @contextmanager
+    def room(self, count: int) -> Iterator[None]:
+        """Keeps room for choices until they are handed to the engine.
+
+        Raises:
+            ServerError: 429 when the queue has no room for so many now, 400 when it never has.
+        """
+        if count > self.settings.max_queue:
+            raise ServerError(400, f"{count} completions in one request; at most {self.settings.max_queue} are served")
+        here = self.engine.running + self._coming
+        if here + count > self.settings.max_queue:
+            raise ServerError(
+                429, f"{here} completions wait or run; try again later", "rate_limit_error", retry_after=1
+            )
+        self._coming += count
+        try:
+            yield
+        finally:
+            self._coming -= count
