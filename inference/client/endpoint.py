@@ -168,7 +168,8 @@ class Endpoint:
             assert self.shelf is not None
             path = str(self.shelf.path(name))
             try:
-                await self.client.call("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path})
+                body = {"lora_name": name, "lora_path": path}
+                await self.client.call("POST", "/v1/load_lora_adapter", body, plain=True)
             except RequestRefused as error:
                 if "already been loaded" not in error.message:
                     raise
@@ -192,7 +193,7 @@ class Endpoint:
 
     async def _unload(self, name: str) -> None:
         with suppress(ServerUnavailable, RequestRefused, BadAnswer):
-            await self.client.call("POST", "/v1/unload_lora_adapter", {"lora_name": name})
+            await self.client.call("POST", "/v1/unload_lora_adapter", {"lora_name": name}, plain=True)
 
     # --- requests ----------------------------------------------------------------------------------------------------
 

@@ -81,15 +81,17 @@ class HttpClient(Client):
         other.retry = Retry(attempts=1)
         return other
 
-    async def call(self, method: str, path: str, body: wire.Json | None = None, **parts: Any) -> Any:
-        """One attempt at any route: the parsed answer.
+    async def call(
+        self, method: str, path: str, body: wire.Json | None = None, *, plain: bool = False, **parts: Any
+    ) -> Any:
+        """One attempt at any route: the parsed answer; of a `plain` one, which need not be JSON, nothing.
 
         Raises:
             InferenceError: `ServerUnavailable`, `RequestRefused` or `BadAnswer`.
         """
         headers, content = self._written(body)
         parts["headers"] = {**headers, **parts.get("headers", {})}
-        return await self._send(method, path, content=content, **parts)
+        return await self._send(method, path, plain=plain, content=content, **parts)
 
     async def complete(self, request: Request) -> Completion:
         """See `Client`. The completion's `request_id` counts this client's requests."""
@@ -176,11 +178,12 @@ class HttpClient(Client):
             raise RequestRefused(400, f"the request cannot be written as JSON: {error}"[:300]) from None
         return {"Content-Type": "application/json"}, content
 
-    async def _send(self, method: str, path: str, **parts: Any) -> Any:
+    async def _send(self, method: str, path: str, *, plain: bool = False, **parts: Any) -> Any:
         """One attempt: the parsed answer, or one of our errors."""
         try:
             async with asyncio.timeout(self.timeout), self._http.stream(method, self.url + path, **parts) as response:
-                return self._read(response, await self._body(response))
+                body = await self._body(response)
+                return None if plain and response.status_code == 200 else self._read(response, body)
         except (TimeoutError, httpx2.TimeoutException) as error:
             late = not isinstance(error, httpx2.ConnectTimeout)
             what = f"did not answer within {self.timeout:g} seconds" if late else "cannot be connected to in time"

@@ -115,8 +115,7 @@ def check_room(remote: RemoteEngine, adapters: int) -> None:
         ConfigError: there is a server that would refuse one of the adapters.
     """
     for endpoint in remote.fleet.endpoints:
-        most = None if endpoint.info is None else endpoint.info.max_adapters
-        if most is None:
+        if endpoint.info is None or (most := endpoint.info.max_adapters) is None:
             continue
         if most < adapters:
             raise ConfigError(

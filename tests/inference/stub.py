@@ -76,11 +76,11 @@ class Stub:
                     there = (Path(body["lora_path"]) / "adapter_model.safetensors").is_file()
                     if there:
                         stub.loaded.add(body["lora_name"])
-                    self.answer(200 if there else 400, {"error": {"message": "loaded" if there else "no such folder"}})
+                    self.answer(*((200, b"Success: loaded") if there else (400, {"error": {"message": "no folder"}})))
                 elif self.path == "/v1/unload_lora_adapter" and stub.updating:
                     stub.loaded.discard(body["lora_name"])
                     stub.unloaded.append(body["lora_name"])
-                    self.answer(200, {})
+                    self.answer(200, b"Success: removed")
                 else:
                     self.answer(404, {"detail": "Not Found"})
 
