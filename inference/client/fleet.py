@@ -332,7 +332,8 @@ class Fleet:
         elif isinstance(error, ServerUnavailable | BadAnswer):
             self._leave_out(endpoint, error)
         elif isinstance(error, RequestRefused) and status == 404 and tickets[0].publication is not None:
-            endpoint.misses += 1  # it was started again, or let go of the adapter
+            endpoint.misses += 1  # it was started again, let go of the adapter, or had only that one by itself
+            endpoint.way = None
             final = endpoint.misses > MISSES
             self._leave_out(endpoint, error)
         elif isinstance(error, RequestRefused) and error.status >= 500:

@@ -256,3 +256,15 @@ def test_a_cancelled_request_is_not_delivered() -> None:
 
     with stubs(1) as [server]:
         using([server], work)
+
+
+def test_an_adapter_that_was_there_already_does_not_mean_that_the_server_pulls(tmp_path: Path) -> None:
+    async def work(asked: Asked) -> None:
+        old, new = (asked.fleet.prepare("run.policy", weights(n), 2.0, n) for n in (1, 2))
+        server.loaded.add(old.name)
+        for one in (old, new):
+            asked.fleet.publish(one)
+            right(await asked.answers(GAMES, one.name), one.name)
+
+    with stubs(1) as [server]:
+        using([server], work, shelf=tmp_path)

@@ -133,6 +133,7 @@ def test_one_protocol_at_every_server(server: Any, engine: Engine) -> None:
         fleet = asked.fleet
         try:
             await fleet.start()
+            await fleet.clear("conformance.")
             assert fleet.endpoints[0].kind == kind.partition("-")[0]
             names: dict[str | None, int] = {None: 0}
             for seed in (1, 2):
