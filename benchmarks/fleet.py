@@ -52,6 +52,8 @@ class Plan:
         pull: servers take weights from a shared store.
         ahead: batches that may be under way beyond the one that is learned from.
         client_ms: milliseconds of the client's processor time a turn.
+        spread: of the lengths of games, as standard deviation by mean. 0 where a server gives what ended games leave
+            free to those that still run, as a small model on a CPU does.
     """
 
     servers: int
@@ -67,6 +69,7 @@ class Plan:
     pull: bool = True
     ahead: int = 0
     client_ms: float = 0.35
+    spread: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def simulate(plan: Plan, steps: int = 12, seed: int = 0) -> Outcome:
             at, server = heapq.heappop(free)
             asked = max(at, allowed)
             version = bisect.bisect_right(ends, asked) - 1
-            length = rng.gammavariate(plan.turns, mean / plan.turns)
+            length = rng.gammavariate(plan.spread**-2, mean * plan.spread**2) if plan.spread else mean
             end = max(asked, there(version, server)) + length
             generating += length
             heapq.heappush(free, (end, server))
@@ -169,6 +172,7 @@ def check(steps: int, games: int = 256) -> None:
                 learn=learn,
                 adapter=0.0,
                 client_ms=1000 * cpu / turns,
+                spread=0.0,
             )
             real, said = games / (play + learn), simulate(plan).games_per_second
             print(f"{count} server(s): {real:.1f} games/s measured, {said:.1f} simulated ({said / real - 1:+.0%})")

@@ -32,7 +32,7 @@ FAULTS = 3
 
 
 @dataclass(eq=False, slots=True)
-class Ticket:
+class Pending:
     """A request on its way to its one answer.
 
     Attributes:
@@ -84,9 +84,9 @@ class Fleet:
         self.patience, self.sessions = patience, sessions
         self._deliver = deliver
         self.retry = retry or Retry(attempts=10_000, budget=patience)
-        self._waiting: deque[Ticket] = deque()
-        self._open: dict[int, Ticket] = {}
-        self._calls: dict[asyncio.Task[None], list[Ticket]] = {}
+        self._waiting: deque[Pending] = deque()
+        self._open: dict[int, Pending] = {}
+        self._calls: dict[asyncio.Task[None], list[Pending]] = {}
         self._publications: dict[str, Publication] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.base: Publication | None = None
@@ -230,7 +230,7 @@ class Fleet:
         """Sends requests off: number, request, name of a published adapter. `deliver` gets what becomes of each."""
         for number, request, name in requests:
             publication = self.base if name is None else self._publications[name]
-            ticket = Ticket(number, request, publication)
+            ticket = Pending(number, request, publication)
             self._open[number] = ticket
             if publication is not None:
                 publication.outstanding += 1
@@ -250,8 +250,8 @@ class Fleet:
 
     def _drain(self) -> None:
         """Gives waiting requests to servers that have room, those of a kind together."""
-        groups: dict[tuple[object, ...], list[Ticket]] = {}
-        rest: deque[Ticket] = deque()
+        groups: dict[tuple[object, ...], list[Pending]] = {}
+        rest: deque[Pending] = deque()
         now = time.monotonic()
         while self._waiting:
             ticket = self._waiting.popleft()
@@ -284,14 +284,14 @@ class Fleet:
                 self._calls[task] = part
                 task.add_done_callback(lambda done: self._calls.pop(done, None))
 
-    def _lane(self, ticket: Ticket) -> str | None:
+    def _lane(self, ticket: Pending) -> str | None:
         """The session id that a conversation travels under."""
         session = ticket.request.session
         if session is None or self.sessions <= 1:
             return None
         return f"legos-{zlib.crc32(session.encode()) % self.sessions}"
 
-    def _choose(self, ticket: Ticket) -> Endpoint | None:
+    def _choose(self, ticket: Pending) -> Endpoint | None:
         """The conversation's own server, unless it is lost or much busier than another; None when all are full."""
         if len(self.endpoints) == 1:
             return self.endpoints[0] if self.endpoints[0].room > 0 else None
@@ -306,7 +306,7 @@ class Fleet:
         home = self.endpoints[zlib.crc32(ticket.request.session.encode()) % len(self.endpoints)]
         return home if home in able and home.outstanding <= 2 * least.outstanding + 32 else least
 
-    async def _call(self, endpoint: Endpoint, tickets: list[Ticket], session: str | None) -> None:
+    async def _call(self, endpoint: Endpoint, tickets: list[Pending], session: str | None) -> None:
         try:
             answers = await endpoint.complete([t.request for t in tickets], tickets[0].publication, session)
         except InferenceError as error:
@@ -322,7 +322,7 @@ class Fleet:
             endpoint.outstanding -= len(tickets)
             self._drain()
 
-    def _failed(self, endpoint: Endpoint, tickets: Sequence[Ticket], error: InferenceError) -> None:
+    def _failed(self, endpoint: Endpoint, tickets: Sequence[Pending], error: InferenceError) -> None:
         """What an error means: for the server, and for the requests that it was asked for."""
         status = getattr(error, "status", None)
         final = False
@@ -354,12 +354,12 @@ class Fleet:
             elif not ticket.cancelled:
                 self._waiting.appendleft(ticket)
 
-    def _finish(self, ticket: Ticket, answer: Completion | InferenceError) -> None:
+    def _finish(self, ticket: Pending, answer: Completion | InferenceError) -> None:
         if not ticket.cancelled and self._open.get(ticket.number) is ticket:
             self._close(ticket)
             self._deliver(ticket.number, answer)
 
-    def _close(self, ticket: Ticket) -> None:
+    def _close(self, ticket: Pending) -> None:
         if self._open.pop(ticket.number, None) is not None and ticket.publication is not None:
             ticket.publication.outstanding -= 1
             self._forget(ticket.publication)
