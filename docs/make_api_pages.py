@@ -88,17 +88,33 @@ def entry(name: str, value: Any) -> list[str]:
     return [code("python", f"{name}{signature(value)}"), docstring(value)]
 
 
+class Annotation(str):
+    """An annotation as it is written, without the quotes of a text."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 def signature(value: Any) -> str:
-    """The signature, on lines of their own where it is long; empty where Python knows none."""
+    """The signature, a parameter a line where it is long; empty where Python knows none."""
     try:
         shown = inspect.signature(value)
     except (TypeError, ValueError):
         return ""
-    one = re.sub(r"<([\w.]+)[^>]*>", r"\1", str(shown)).replace("'", "")
+    parameters = [p.replace(annotation=_written(p.annotation)) for p in shown.parameters.values()]
+    whole = shown.replace(parameters=parameters, return_annotation=_written(shown.return_annotation))
+    one = re.sub(r"<(?:function |class )?([^ >]+)[^>]*>", r"\1", str(whole))
     if len(one) <= 100:
         return one
-    parameters = [re.sub(r"<([\w.]+)[^>]*>", r"\1", str(p)).replace("'", "") for p in shown.parameters.values()]
-    return "(\n    " + ",\n    ".join(parameters) + ",\n)"
+    inner, _, returned = one[1:].rpartition(")")
+    lines = [re.sub(r"<(?:function |class )?([^ >]+)[^>]*>", r"\1", str(p)) for p in parameters]
+    return "(\n    " + ",\n    ".join(lines) + f",\n){returned}" if inner else one
+
+
+def _written(annotation: Any) -> Any:
+    return Annotation(annotation) if isinstance(annotation, str) else annotation
 
 
 def docstring(value: Any) -> str:
@@ -106,7 +122,7 @@ def docstring(value: Any) -> str:
     out, inside = [], False
     for line in (inspect.getdoc(value) or "").splitlines():
         if found := SECTION.match(line):
-            out += ["", f"**{found[1]}:** {found[2]}".rstrip(), ""]
+            out += [f"**{found[1]}:** {found[2]}".rstrip(), ""]
             inside = True
         elif inside and (item := re.match(r"^ {4}(\*{0,2}[\w., ]+?)(?: \([^)]*\))?: (.*)$", line)):
             out.append(f"- `{item[1]}`: {item[2]}")

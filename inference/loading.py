@@ -75,6 +75,19 @@ def load(name_or_path: str | Path, adapter_path: str | Path | None = None) -> tu
     return model, tokenizer, ModelInfo(str(name_or_path), path, config)
 
 
+def load_tokenizer(name_or_path: str | Path) -> Any:
+    """The tokenizer of a model alone, whose weights need not be here; see `load`.
+
+    Raises:
+        ModelNotFound: nothing of that name.
+        UnsafeModel: the directory wants its own code to be run.
+    """
+    import mlx_lm.utils
+
+    path = find_model(name_or_path)
+    return mlx_lm.utils.load_tokenizer(path, eos_token_ids=_safe_config(path).get("eos_token_id"))
+
+
 def widen(model: nn.Module) -> None:
     """On a CPU, turn bfloat16 and float16 parameters into float32; the numbers stay what they are.
 

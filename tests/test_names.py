@@ -100,3 +100,13 @@ def test_the_doctor_names_the_other_distribution(monkeypatch: pytest.MonkeyPatch
     assert advice.startswith("inference installs a package `inference` too") and "docs/installing.md" in advice
     holders["inference"] = ["legos-selfplay"]
     assert "other_inference" not in doctor_report.packages() and doctor_report.advice({"packages": {}}) == []
+
+
+def test_the_citation_has_the_version() -> None:
+    assert f"version: {legos_envs.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_pre_commit_runs_what_ci_runs_before_the_tests() -> None:
+    commands = re.findall(r"^ +entry: (.*)$", (ROOT / ".pre-commit-config.yaml").read_text(), re.MULTILINE)
+    lines = (ROOT / ".ci/run").read_text().splitlines()
+    assert commands == [line for line in lines if line.startswith("python3 -m uv run")]

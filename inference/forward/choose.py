@@ -22,7 +22,7 @@ import numpy as np
 from mlx import nn
 
 from inference.adapters import AdapterBank, AdapterVersion
-from inference.forward import host_forward
+from inference.forward import host_forward, narrow
 from inference.forward.mlx_forward import Forward, Logits, MlxForward, alike, rounding, trial
 from inference.forward.solo_forward import SoloForward
 from inference.types import UnsupportedModel
@@ -60,10 +60,11 @@ def _batched(model: nn.Module, bank: AdapterBank, solo: SoloForward) -> tuple[Ml
         try:
             own = MlxForward(model, bank, mask_axes=mask_axes)
             found = trial(own, bank.base, pads=own.pads)
+            short = narrow.trials(own, solo)
         except _MISFITS as error:  # no slots, or code that does not take rows of different lengths
             reason = f"{type(error).__name__}: {error}"
             continue
-        if alike(found, trial(solo, bank.base, pads=own.pads), rounding(model)):
+        if alike(*(short or (found, trial(solo, bank.base, pads=own.pads))), rounding(model)):
             return own, found
     return reason
 

@@ -68,7 +68,6 @@ class MlxForward:
         model: the model; its linear layers are the bank's.
         bank: its adapters.
         mask_axes: see `SlotKVCache`.
-        templates: caches of the kinds the model is to be given, if not those that mlx-lm makes for it.
 
     Raises:
         TypeError: there are no slots for one of its caches.
@@ -77,11 +76,9 @@ class MlxForward:
     name = "mlx"
     batches = True
 
-    def __init__(
-        self, model: nn.Module, bank: AdapterBank, *, mask_axes: int = 1, templates: Sequence[Any] | None = None
-    ) -> None:
+    def __init__(self, model: nn.Module, bank: AdapterBank, *, mask_axes: int = 1) -> None:
         self.model, self.bank = model, bank
-        self._templates = make_prompt_cache(model) if templates is None else templates
+        self.templates = make_prompt_cache(model)
         self._mask_axes = mask_axes
         self._body: Body | None = None
         self.head: _Head | None = None
@@ -96,7 +93,7 @@ class MlxForward:
 
     def new_kv(self) -> SlotKVCache:
         """An empty KV cache."""
-        return SlotKVCache(self._templates, mask_axes=self._mask_axes)
+        return SlotKVCache(self.templates, mask_axes=self._mask_axes)
 
     def __call__(
         self,
@@ -214,6 +211,8 @@ Call = tuple[int, list[int], slice, Sequence[int] | None]
 
 _PADDED: list[Call] = [(0, [0, 0], slice(6), [5, 3]), (0, [6, 4], slice(6, 8), None), (0, [8, 6], slice(8, 9), [0, 0])]
 _EVEN: list[Call] = [
+    (4, [0], slice(1), [0]),  # a state that grows with the first tokens has no slot
+    (4, [1], slice(1, 2), [0]),
     (0, [0], slice(6), [5]),
     (1, [0], slice(4), [3]),
     (0, [6, 4], slice(6, 8), None),
@@ -224,7 +223,7 @@ _EVEN: list[Call] = [
 
 def trial(forward: Forward, base: AdapterVersion, *, pads: bool = True) -> list[Logits]:
     """Logits for rows of different lengths, in prefill and in decode; without padding where there may be none."""
-    tokens = np.random.default_rng(0).integers(0, min(forward.vocab, 1000), (4, 9), dtype=np.int32)
+    tokens = np.random.default_rng(0).integers(0, min(forward.vocab, 1000), (5, 9), dtype=np.int32)
     kv, results = forward.new_kv(), []
     for low, offsets, fed, last in _PADDED if pads else _EVEN:
         rows = range(low, low + len(offsets))

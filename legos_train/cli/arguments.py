@@ -103,7 +103,9 @@ def add_sampling(p: Parser) -> None:
     """How models and endpoints are sampled, for `eval`, `tournament` and `exploit`."""
     p.number("--temperature", help="sampling temperature of models and endpoints", default=1.0, type=float, metavar="T")
     p.number("--max-tokens", help="most tokens of an action (default: 12 for `tiny`, otherwise 1024)", least=1)
-    p.value("--system", metavar="TEXT", help="system prompt for models and endpoints (default: none)")
+    p.repeated(
+        "--system", metavar="[NAME=]TEXT", help="system prompt of models and endpoints; with NAME of that agent or role"
+    )
     p.value(
         "--renderer",
         default="auto",

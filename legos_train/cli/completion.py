@@ -58,7 +58,9 @@ def words() -> Iterator[tuple[str, list[str]]]:
                     inner += [str(choice) for choice in action.choices]
                 envs |= "env" in action.dest.split("_")
                 flags += [flag for flag in action.option_strings if flag.startswith("--")]
-            yield name, inner + (known_ids() if envs else []) + flags + (settings() if verb == "train" else [])
+            if verb == "train":
+                flags += [*settings(), "--help"]
+            yield name, inner + (known_ids() if envs else []) + flags
 
 
 def _parsers(name: str, parser: Any) -> Iterator[tuple[str, Any]]:

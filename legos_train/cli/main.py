@@ -17,6 +17,7 @@ VERBS = {
     "exploit": ("legos_train.cli.exploit", "bound what a best responder wins from a policy, and find that responder"),
     "serve": ("legos_train.cli.serve", "serve a model over HTTP with OpenAI's API"),
     "play": ("legos_train.cli.play", "play against a policy in the terminal"),
+    "chat": ("legos_train.cli.chat", "talk to what was trained, in the terminal"),
     "view": ("legos_train.cli.view", "browse episodes, in the browser or the terminal"),
     "report": ("legos_train.cli.report", "rewrite the report of a run, or compare runs"),
     "export": ("legos_train.cli.export", "export adapters, rollouts and environments for other tools"),

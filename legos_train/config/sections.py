@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from inference.address import Address, SecretError
 from legos_train.config.eval_settings import EvaluationSettings as EvaluationSettings  # noqa: PLC0414
@@ -23,6 +23,17 @@ def _server_address(text: str) -> str:
 
 
 ServerAddress = Annotated[str, AfterValidator(_server_address)]
+
+
+def _variable_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_]\w*", value, re.ASCII):
+        raise SecretError(
+            "api_key_env is the name of an environment variable, such as LEGOS_API_KEY, and never the key itself"
+        )
+    return value
+
+
+VariableName = Annotated[str, AfterValidator(_variable_name)]
 
 
 class EnvEntry(Section):
@@ -248,8 +259,8 @@ class LogSettings(Section):
     tensorboard: bool = False
     """Also write TensorBoard event files into the run directory (needs tensorboardX or torch)."""
     progress: Literal["auto", "rich", "plain", "json"] = "auto"
-    """What is printed: a live dashboard (`rich`), a line every ten steps (`plain`), every step as a line of JSON
-    (`json`); auto: the dashboard on a terminal, JSON elsewhere, plain lines in a notebook."""
+    """What is printed: a live dashboard (`rich`), a short line a step (`plain`; in a notebook every tenth), every step
+    as a line of JSON (`json`); auto: the dashboard on a terminal, lines elsewhere."""
 
 
 class ServerSettings(Section):
@@ -266,17 +277,8 @@ class ServerSettings(Section):
     sessions: int = Field(default=1, ge=1)
     """Behind a router: over how many session ids (header `X-Session-ID`) conversations are spread. Each stays at the
     server that the router gives its id to; 1: no id is sent, and one call carries the turns of any games."""
-    api_key_env: str = "LEGOS_API_KEY"
+    api_key_env: VariableName = "LEGOS_API_KEY"
     """The name of the environment variable that holds the key."""
-
-    @field_validator("api_key_env")
-    @classmethod
-    def _name(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z_]\w*", value, re.ASCII):
-            raise SecretError(
-                "api_key_env is the name of an environment variable, such as LEGOS_API_KEY, and never the key itself"
-            )
-        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -284,3 +286,22 @@ class ServerSettings(Section):
         if isinstance(data, dict) and isinstance(data.get("urls"), str):
             return {**data, "urls": tuple(data["urls"].split(","))}
         return data
+
+
+class TinkerSettings(Section):
+    """`--backend tinker`: the weights, their optimiser and sampling at a service that speaks the Tinker API."""
+
+    url: ServerAddress | None = None
+    """Where the service is, such as http://127.0.0.1:8000 for SkyRL; none: the hosted one, or TINKER_BASE_URL."""
+    base: str | None = None
+    """What the service calls the base model; none: as `model`."""
+    api_key_env: VariableName = "TINKER_API_KEY"
+    """The name of the environment variable that holds the key."""
+    mirror: bool = True
+    """Measure with the base model loaded here and adapters fetched from the service. Off: only the tokenizer of `model`
+    is loaded, and answers are scored at the service."""
+    in_flight: int = Field(512, ge=1)
+    """Most samples asked for at a time."""
+    multiple: int = Field(1, ge=1)
+    """Sequences of a training call are filled up to a multiple of this with copies that teach nothing, for servers that
+    compile for each shape."""

@@ -35,6 +35,7 @@ from legos_train.config.sections import (
     ReplaySettings,
     SamplingSettings,
     ServerSettings,
+    TinkerSettings,
 )
 from legos_train.credit import METHODS, CreditSettings
 from legos_train.errors import ConfigError
@@ -62,6 +63,8 @@ class TrainConfig(Section):
     """Who answers for a role: tables `[actors.ROLE]` or `[actors."ENV/ROLE"]`."""
     model: str = "tiny"
     """`tiny`, a model directory in mlx-lm's layout, or a hub name."""
+    backend: Literal["mlx", "tinker"] = "mlx"
+    """Where the weights are trained: on MLX in this process, or at a service that speaks the Tinker API."""
     init_adapter: Path | None = None
     """Adapter weights to start from: an adapter directory or a run directory."""
     renderer: RendererName = "auto"
@@ -108,6 +111,7 @@ class TrainConfig(Section):
     checkpoint: CheckpointSettings = CheckpointSettings()
     logs: LogSettings = LogSettings()
     server: ServerSettings = ServerSettings()
+    tinker: TinkerSettings = TinkerSettings()
 
     @field_validator("credit", "loss", mode="before")
     @classmethod
@@ -155,6 +159,10 @@ class TrainConfig(Section):
                 raise ValueError(
                     "asynchronous.in_flight = 'keep' is for generation here: servers finish what they began"
                 )
+        if self.backend != "tinker" and self.tinker != TinkerSettings():
+            raise ValueError("tinker.* does nothing with backend = 'mlx'; give --backend tinker, or leave it out")
+        if self.backend == "tinker" and self.server.urls:
+            raise ValueError("backend = 'tinker' samples at the service; leave server.urls out")
         if self.monitor.action == "raise_kl" and not self.loss.kl:
             raise ValueError("monitor.action = 'raise_kl' multiplies loss.kl, which is 0: give it a value")
         if self.loss.token_loss.all_actions:

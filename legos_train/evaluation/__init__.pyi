@@ -1,6 +1,5 @@
 from . import crossplay as crossplay
 from . import exactly as exactly
-from . import exploit as exploit
 from . import leaderboard as leaderboard
 from . import outcomes as outcomes
 from .courses import courses_of as courses_of

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pettingzoo import AECEnv
 
-from legos_envs import GameEnv, InfoSet, exact, parsing, strategies
+from legos_envs import GameEnv, InfoSet, exact, parsing
 from legos_envs.game import Game
 from legos_train.evaluation.games import Pairing
+from legos_train.players import words
 
 if TYPE_CHECKING:
     from legos_train.players import ModelPlayer
@@ -196,8 +197,8 @@ def code_table(env: Any, name: str) -> dict[InfoSet, Mapping[str, float]] | None
     if not solvable(env):
         return None
     infos = exact.info_sets(env.game)
-    if strategies.is_strategy(name):
-        return dict(strategies.strategy_table(name, infos))
+    if words.strategies.is_strategy(name):
+        return dict(words.strategies.strategy_table(name, infos))
     scripted = getattr(env.game, "scripted", {})
     own = set(env.scripted_players)
     if name == "random" and "random" not in own:

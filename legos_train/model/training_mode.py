@@ -1,8 +1,9 @@
 """Which modules have to know that they are trained.
 
 mlx-lm's gated-delta layers run a Metal kernel that has no gradient, unless they are in training mode; other modules
-keep products of weights that they would have to make again. Training mode also means dropout, which would make the learner
-another policy than the one that played. So it is set for the modules whose own code asks for it, and never for MLX's.
+keep products of weights that they would have to make again. Training mode also means dropout, with which the learner
+would be another policy than the one that played. So it is set for the modules whose own code asks for it, and never for
+MLX's.
 """
 
 from __future__ import annotations

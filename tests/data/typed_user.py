@@ -10,7 +10,6 @@ from legos_envs.policies import make_policy
 from legos_envs.testing import check_env
 from legos_envs.wrappers import FillSeats, RubricReward, SingleAgent
 from legos_envs.wrappers.numeric import Numeric
-from legos_train import Actor, Arena, TrainConfig, train
 
 
 class Bargain(TextEnv):
@@ -74,6 +73,8 @@ def exactly() -> float:
 
 
 def training() -> None:
+    from legos_train import Actor, Arena, TrainConfig, train
+
     arena = Arena()
     arena.add_env("KuhnPoker-v0", weight=2.0)
     arena.add_actor(Actor("rps/player_1", model="random"))

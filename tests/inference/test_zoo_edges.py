@@ -17,6 +17,7 @@ from test_zoo import ON_CPU, PATHS, PROMPTS, case, check, jobs, path, run
 from inference import AdapterError, Engine, UnsupportedModel, clone_structure
 from inference.forward import choose
 from inference.forward.kv import SlotKVCache
+from inference.forward.layer_slots import LayerCache
 from inference.forward.solo_forward import SoloForward
 from inference.loading import context_length
 
@@ -62,6 +63,24 @@ def test_masks_are_broadcast_along_the_axes_that_a_model_has(monkeypatch: pytest
     with case("gemma2") as made, pytest.raises(AssertionError):
         assert path(made) == "mlx"
         check(made, 1.0)
+
+
+def test_a_window_that_is_not_masked_is_found_although_the_comparison_is_shorter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unmasked(self: LayerCache, n: int, return_array: bool = False, window_size: int | None = None) -> Any:
+        windows, self.window = self.window, None
+        try:
+            return original(self, n, return_array)
+        finally:
+            self.window = windows
+
+    with case("gemma3_text") as made:
+        assert path(made) == "mlx"
+    original = LayerCache.make_mask
+    monkeypatch.setattr(LayerCache, "make_mask", unmasked)
+    with case("gemma3_text") as made:
+        assert path(made) == "row by row"
 
 
 class Capped(qwen2.Model):

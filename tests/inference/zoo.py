@@ -305,13 +305,22 @@ ZOO: dict[str, Kind] = {
 }
 
 
+def kinds() -> dict[str, Kind]:
+    """`ZOO` and the rest, wide_zoo.py."""
+    import wide_zoo
+
+    return {**wide_zoo.WIDE, **ZOO}
+
+
 def build(name: str, *, dtype: mx.Dtype = mx.float32, bits: int = 0, group_size: int = 32, seed: int = 0) -> Any:
     """A model of the zoo whose distributions are neither flat nor one-hot; `bits` quantises what divides."""
-    kind = ZOO[name]
+    kind = kinds()[name]
     module = importlib.import_module(f"mlx_lm.models.{kind.module}")
     config = {**_BASE, "model_type": kind.module, **kind.config}
     if "text_config" in kind.config:
         config = {"model_type": kind.module, "vocab_size": VOCAB, "text_config": kind.config["text_config"]}
+    elif "text_config" in getattr(module.ModelArgs, "__dataclass_fields__", {}):
+        config = {"model_type": kind.module, "vocab_size": VOCAB, "text_config": config}
     mx.random.seed(seed)
     model = module.Model(module.ModelArgs.from_dict(config))
     spread(model, np.random.default_rng(seed), kind.embedding)
@@ -349,7 +358,7 @@ def adapter(shapes: dict[str, tuple[int, int]], seed: int, rank: int, size: floa
     return {
         f"{path}.{leaf}": mx.array(rng.normal(0.0, size, shape).astype(np.float32))
         for path, (width, out) in shapes.items()
-        if "layers." in path or "h." in path
+        if "layers." in path or "h." in path or "blocks." in path
         for leaf, shape in (("lora_a", (width, rank)), ("lora_b", (rank, out)))
     }
 

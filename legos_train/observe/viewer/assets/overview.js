@@ -79,6 +79,39 @@ function evaluated(results) {
   return boxes;
 }
 
+const SAMPLES = 6;
+const LONG = 400;
+const cut = (text) => (text.length > LONG ? `${text.slice(0, LONG)} \u2026` : text);
+
+// The newest episode of every ending that ours had, then others, no two with the same moves.
+function sampleIndexes() {
+  const seen = new Set();
+  const ends = new Set();
+  const [first, more] = [[], []];
+  for (let index = rows.length - 1; index >= Math.max(0, rows.length - 200); index--) {
+    const { seats, env } = rows[index];
+    const moves = JSON.stringify([env, body(index).seats.map(({ turns }) => turns.map(({ action }) => action))]);
+    if (seen.has(moves)) continue;
+    seen.add(moves);
+    const end = `${env} ${(seats.find(isOurs) ?? seats[0]).outcome}`;
+    (ends.has(end) ? more : first).push(index);
+    ends.add(end);
+  }
+  return [...first, ...more].slice(0, SAMPLES).sort((a, b) => b - a);
+}
+
+function sample(index) {
+  const [row, episode] = [rows[index], body(index)];
+  const said = episode.order.slice(0, 12).map(([seat, turn]) => el("p", {}, el("b", {}, visible(row.seats[seat].agent)), " ", visible(cut(episode.seats[seat].turns[turn].action.trim()))));
+  if (episode.order.length > 12) said.push(el("p", { class: "soft" }, `and ${count(episode.order.length - 12, "turn")} more`));
+  const [[seat, turn] = []] = episode.order;
+  const told = seat === undefined ? "" : String(episode.seats[seat].turns[turn].messages.at(-1)?.content ?? "");
+  const ends = row.seats.map((one) => el("span", {}, visible(`${one.agent}${one.player === "policy" ? "" : ` (${shortName(one.player)})`} `), amount(one.return), " ", outcomeChip(one.outcome) ?? ""));
+  return el("article", { class: "sample" },
+    el("header", {}, el("button", { type: "button", onclick: () => goTo(index, null, null) }, visible(`#${row.n} ${row.env}`)), row.measured ? "" : el("span", { class: "soft" }, `step ${visible(row.step)}`), ...ends),
+    el("p", { class: "told" }, visible(cut(told))), ...said);
+}
+
 function welcome() {
   const parts = header.runs.flatMap((run, index) => [
     el("h3", { title: visible(run.path) }, visible(run.label), el("span", { class: "soft" }, run.report ? " \u00b7 its curves are in report.html beside this page" : "")),
@@ -89,6 +122,8 @@ function welcome() {
   ]);
   byId("main").replaceChildren(
     el("h2", {}, "Choose an episode"),
-    el("p", { class: "soft" }, "\u201cLost games\u201d lists what was lost, the worst first; the red number of a row leads to the turn that cost most. Buttons with numbers list those games. Press ? for the keys."),
-    ...parts.filter(Boolean));
+    el("p", { class: "soft" }, "\u201cLost games\u201d lists what was lost, the worst first; the button beside a row leads to the mistake that cost most: a red number is the drop in exact value. Buttons with numbers list those games. Press ? for the keys."),
+    sampled() ? el("p", { class: "soft" }, `The log has a sample, ${rows.length.toLocaleString("en")} of the ${sampled().toLocaleString("en")} episodes that were played; counts and means are those of the sample.`) : "",
+    ...parts.filter(Boolean),
+    el("h3", {}, "Sample episodes"), el("div", { class: "samples" }, ...sampleIndexes().map(sample)));
 }

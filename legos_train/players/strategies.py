@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from legos_envs.game import InfoSet
+from legos_envs import InfoSet
 
 FILE = "strategy.json"
 
