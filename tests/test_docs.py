@@ -195,6 +195,8 @@ def test_commands_run(command: str, short_run: Path, tmp_path: Path) -> None:
         start = serve_here if arguments else serve  # one is a process of its own, which the docs' requests are sent to
         start([re.sub(r"\bruns/\w+", str(short_run), a) for a in arguments], tmp_path)
         return
+    if verb == "view" and "runs" in arguments:
+        arguments = [str(short_run.parent) if a == "runs" else a for a in arguments] + ["--no-open"]  # it would serve
     arguments = [str(short_run) if a.startswith("runs/") else a for a in arguments]
     legos([verb, *arguments, *{"train": SHORT, "eval": ["-n", "4"]}.get(verb, [])], tmp_path)
 

@@ -35,6 +35,7 @@ TokenIds = Annotated[
 ]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_CHOICES, fail_fast=True)]
 ManyIds = Annotated[list[TokenIds], Field(min_length=1, max_length=MAX_CHOICES, fail_fast=True)]
+Seed = Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]
 StopText = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_writable)]
 
 
@@ -115,7 +116,7 @@ class SamplingRequest(_Numbers):
 
     model: Name | None = None
     n: int = Field(default=1, ge=1, le=MAX_CHOICES)
-    seed: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 64)
+    seed: Seed | Annotated[list[Seed], Field(max_length=MAX_CHOICES, fail_fast=True)] | None = None
     stop: StopText | Annotated[list[StopText], Field(max_length=16, fail_fast=True)] | None = None
     stop_token_ids: Annotated[list[int], Field(max_length=256, fail_fast=True)] | None = None
     ignore_eos: bool = False
@@ -179,6 +180,8 @@ class ChatRequest(SamplingRequest):
     def _agree(self) -> ChatRequest:
         if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs to be true")
+        if isinstance(self.seed, list):
+            raise ValueError("a conversation has one seed")
         return self
 
     def texts(self) -> list[str]:
@@ -196,7 +199,10 @@ class ChatRequest(SamplingRequest):
 
 
 class CompletionRequest(SamplingRequest):
-    """POST /v1/completions: a text, token ids, or several of either. 16 tokens by default, as OpenAI documents it."""
+    """POST /v1/completions: a text, token ids, or several of either, with a seed for each or one for all.
+
+    16 tokens by default, as OpenAI documents it.
+    """
 
     prompt: Text | TokenIds | Texts | ManyIds
     max_tokens: int | None = Field(default=16, ge=1, le=1 << 31)
@@ -204,6 +210,13 @@ class CompletionRequest(SamplingRequest):
     echo: Literal[False] | None = None
     best_of: Literal[1] | None = None
     suffix: None = None
+
+    @model_validator(mode="after")
+    def _one_seed_each(self) -> CompletionRequest:
+        prompts = len(self.prompt) if isinstance(self.prompt, list) and not isinstance(self.prompt[0], int) else 1
+        if isinstance(self.seed, list) and len(self.seed) != prompts:
+            raise ValueError(f"{len(self.seed)} seeds for {prompts} prompts; give one for each, or one for all")
+        return self
 
     def texts(self) -> list[str]:
         prompts = [self.prompt] if isinstance(self.prompt, str) else self.prompt

@@ -137,14 +137,13 @@ def _add(
         gains = np.zeros(len(info.legal))
         for node in graph.members[at]:
             gains += reached[node] * np.array([values[child][info.player] for child in graph.children[node]])
-        gains /= visits[at]
-        illegal = min(float(env.invalid_reward), float(worst[info.player]))
+        gains /= visits[at] * scales[info.player]
+        illegal = min(float(env.invalid_reward), float(worst[info.player])) / scales[info.player]
         mean = float(masses[at] @ gains) + max(0.0, 1.0 - float(masses[at].sum())) * illegal
         agent = env.possible_agents[info.player]
         turns = [_turn(move, info.legal, answer, version) for move, answer in zip(info.legal, answers[at])]
         seat = Trajectory(agent, course.slot.seats[agent][0], turns=turns)
         out.episodes.append(Episode(course.slot.name, 0, {}, {agent: seat}))
-        gains, mean, illegal = (value / scales[info.player] for value in (gains, mean, illegal))
         out.advantages.append({agent: gains - mean})
         out.weights.append({agent: masses[at] * (share * visits[at] / total)})
         prompt = tuple(answers[at][0].prompt)

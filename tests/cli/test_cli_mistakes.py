@@ -10,6 +10,8 @@ import pytest
 
 from inference import ServerUnavailable
 from legos_train.cli import main as cli
+from legos_train.cli import train
+from legos_train.config import TrainConfig
 
 GIVEN = ["--arg", "foo=1"]
 NO_FOO = "KuhnPoker-v0 cannot be made with foo=1: "
@@ -124,3 +126,22 @@ def test_a_mistake_in_the_code_of_an_env_keeps_its_traceback(tmp_path: Path) -> 
     (tmp_path / "mine.py").write_text(CODE)
     with pytest.raises(TypeError, match="unsupported operand"):
         cli.main(["envs", "show", f"{tmp_path}/mine.py:mistakes/Mine-v0", "--arg", "size=4"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--server.urls", "http://a:1,http://b:2"],
+        ["--server.urls=http://a:1,http://b:2"],
+        ["--server.urls", "http://a:1", "http://b:2"],
+        ["--server.urls", "http://a:1,http://b:2", "--steps", "3"],
+    ],
+)
+def test_addresses_of_servers_are_joined_by_commas_or_spaces(words: list[str]) -> None:
+    config = train.parse(list(train.split_urls(words)), TrainConfig())
+    assert config.server.urls == ("http://a:1", "http://b:2")
+
+
+def test_an_address_of_vllm_says_so() -> None:
+    config = train.parse(list(train.split_urls(["--server.urls", "vllm://a:1,http://b:2/"])), TrainConfig())
+    assert config.server.urls == ("vllm://a:1", "http://b:2")
