@@ -14,7 +14,7 @@ from legos_train.cli import train
 from legos_train.config import TrainConfig
 
 GIVEN = ["--arg", "foo=1"]
-NO_FOO = "KuhnPoker-v0 cannot be made with foo=1: "
+NO_FOO = "KuhnPoker-v0: argument 'foo' is unknown"
 
 
 @pytest.mark.parametrize(
