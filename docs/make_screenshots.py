@@ -10,6 +10,7 @@ directory), and what is there already is photographed again, without the dashboa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import re
@@ -53,7 +54,7 @@ TYPED = ("?", "5", "2", "undo", "3", "look", "4", "frog", "8", "9", "7", "2", "1
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(sys.argv[1] if len(sys.argv) > 1 else temporary)
+        folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(temporary) / "runs")
         run = folder / "kuhn"
         if not (run / "result.json").exists():
             dashboard(run)
@@ -62,8 +63,7 @@ def main() -> None:
         if not (games / "results.json").exists():
             words = ["-m", "tiny", "--opponent", "random", "--opponent", "optimal", "-n", "60"]
             main_of(["eval", "TicTacToe-v0", *words, "--out", str(games)])
-        page = write_folder_page(folder)
-        pages(run, games, page)
+        pages(run, games)
     for picture in sorted(IMAGES.iterdir()):
         size = picture.stat().st_size
         print(f"{picture.relative_to(IMAGES.parent.parent)}: {size / 1000:.0f} kB")
@@ -110,11 +110,13 @@ def game() -> None:
     _save(console, "play.svg", "legos play TicTacToe-v0")
 
 
-def pages(run: Path, games: Path, folder: Path) -> None:
+def pages(run: Path, games: Path) -> None:
     """Report, viewer and the list of a folder in a browser, light and dark, the report also as wide as a phone."""
     from playwright.sync_api import Page, sync_playwright
 
     viewer, evaluation = (write_page([folder])[0] for folder in (run, games))
+    with contextlib.chdir(run.parents[1]):  # the page says where it looks
+        folder = write_folder_page(Path(run.parent.name)).resolve()
 
     def worst_of_the_lost(page: Page) -> None:
         page.keyboard.press("l")

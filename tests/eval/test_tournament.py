@@ -14,7 +14,7 @@ from legos_envs.scoring.ratings import bradley_terry
 from legos_train.cli.main import main
 from legos_train.cli.tournament import lines
 from legos_train.evaluation.crossplay import online, payoffs, ratings
-from legos_train.evaluation.leaderboard import Leaderboard, LeaderboardError, Meeting
+from legos_train.evaluation.leaderboard import Leaderboard, LeaderboardError, Meeting, default_path
 from tests.eval.stub import chat, error, legal, serving
 
 
@@ -183,3 +183,9 @@ def test_wrong_use_is_explained(arguments: list[str], said: str, capsys: pytest.
     with pytest.raises(SystemExit) as caught:
         main(["tournament", *arguments])
     assert caught.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_the_leaderboard_lies_beside_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert default_path().name == "leaderboard.sqlite"
+    monkeypatch.delenv("LEGOS_DATA")
+    assert default_path() == Path("runs/leaderboard.sqlite")

@@ -158,7 +158,7 @@ def test_a_port_that_is_taken_ends_no_run(
     said: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert main(["view", str(folder), "--watch", "--no-open", "--port", str(port)]) == 1
+        assert main(["view", str(folder), "--no-open", "--port", str(port)]) == 1
         assert f"port {port} is taken" in capsys.readouterr().err
         with LiveViewer(folder, port) as watch:
             watch.begin(said.append)
