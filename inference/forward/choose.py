@@ -53,7 +53,7 @@ def _two_blocks(model: nn.Module) -> nn.Module | None:
     """The model with two of its blocks, over the same modules; None where they differ or are not where Llama's are."""
     inner: Any = model.get("model")
     layers: Any = getattr(inner, "layers", None)
-    if not isinstance(layers, list) or len(layers) < 3 or getattr(model, "layers", None) is not layers:
+    if not (isinstance(layers, list) and len(layers) >= 3 and id(getattr(model, "layers", None)) == id(layers)):
         return None
     plain = all(type(cache) is KVCache for cache in make_prompt_cache(model))
     if not plain or len({_built(block) for block in layers}) > 1:
