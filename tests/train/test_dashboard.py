@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import time
 from contextlib import suppress
@@ -146,7 +147,7 @@ def test_no_markup_is_printed_after_a_note_or_an_interruption() -> None:
         progress.update(record(2))
         raise KeyboardInterrupt
     assert isinstance(console.file, io.StringIO)
-    said = console.file.getvalue()
+    said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
     assert "a note" in said and "[bold]" not in said and "[dim]" not in said and "[/]" not in said
 
 
