@@ -184,7 +184,7 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "inference/adapters.py",
+        "inference/adapters/checks.py",
         SLOTS,
         (
             "scale-not-folded",

@@ -41,7 +41,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *mutants(
-        "inference/adapters.py",
+        "inference/adapters/checks.py",
         FINITE,
         (
             "scaled-not-looked-at",
