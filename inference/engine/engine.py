@@ -5,7 +5,7 @@ request, deliver what ended. Requests join and leave between steps. See `schedul
 prompt share rows, `adapters` for versions, `sampling` for why a request's tokens do not depend on the rest of the
 batch.
 
-Left out here: penalties, and grammars beyond a list of allowed answers.
+Left out here: penalties.
 """
 
 from __future__ import annotations

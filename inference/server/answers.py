@@ -12,7 +12,7 @@ from typing import Any
 
 from inference.server.choices import Choice, finite, usage
 from inference.server.generation import CompletionHandler
-from inference.server.protocol import ChatRequest, SamplingRequest, ServerError, TokenizeRequest
+from inference.server.protocol import ChatRequest, SamplingRequest, ServerError, TokenizeRequest, error_body
 from inference.types import Completion, Delta
 
 logger = logging.getLogger(__name__)
@@ -126,6 +126,9 @@ async def events(
                 waiting -= 1
                 if event.finish_reason == "error":
                     yield _data({"error": {"message": "generation failed", "type": "server_error", "code": 500}})
+                    return
+                if fault := choice.fault():
+                    yield _data(error_body(fault, "invalid_request_error", 400))
                     return
                 part |= _provenance(body, choice) | ({"token_ids": fresh} if body.return_token_ids else {})
             elif not piece and not body.return_token_ids and not with_logprobs:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from inference.grammars import Grammar
 from inference.text import Conversations, TextStream, TokenBytes
 from inference.types import Completion, Request
 
@@ -46,6 +47,13 @@ class Choice:
         """About how much work it is to write its answer, in bytes as `Reader.run` counts them."""
         numbers = len(self.tokens) * (1 + self.request.sampling.top_logprobs) + with_ids * len(self.request.prompt)
         return BYTES_PER_NUMBER * numbers
+
+    def fault(self) -> str:
+        """Why its grammar could not be followed to the end; "" where it could, or there was none."""
+        guide = self.request.sampling.guide
+        if self.done is None or not isinstance(guide, Grammar) or not (why := guide.fault(self.tokens[:-1])):
+            return ""
+        return f"the grammar of the reply became too complex after {len(self.tokens) - 1} tokens: {why}"
 
     def count_characters(self, of: TokenBytes) -> None:
         """Bring `offsets` up to date."""

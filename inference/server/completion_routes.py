@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 
+from inference.grammars import Grammar
 from inference.server.answers import events, tokenized, whole
 from inference.server.bodies import LONG_WORK, SHORT
 from inference.server.choices import Choice
@@ -23,7 +24,10 @@ def add(app: FastAPI, server: Server) -> None:
     """Add the routes to the application."""
 
     async def answer(
-        request: Request, body: ChatRequest | CompletionRequest, count: int, make: Callable[[str | None], list[Choice]]
+        request: Request,
+        body: ChatRequest | CompletionRequest,
+        count: int,
+        make: Callable[[str | None, Grammar | None], list[Choice]],
     ) -> Response:
         generator, model = server.open(), body.model or server.settings.model
         adapter = server.resolve(body.model)
@@ -32,13 +36,15 @@ def add(app: FastAPI, server: Server) -> None:
             size = LONG_WORK
 
         async def prepared() -> list[Choice]:
-            choices = await server.reader.run(size, lambda: make(adapter))
+            guide = await generator.guide(body, server.reader) if isinstance(body, ChatRequest) else None
+            choices = await server.reader.run(size, lambda: make(adapter, guide))
             await server.gate.wait()
             return choices
 
         with server.room(count):
-            at_once = size <= SHORT and server.gate.is_set()
-            choices = make(adapter) if at_once else await _unless_left(request, prepared())
+            guided = isinstance(body, ChatRequest) and body.schema_to_follow is not None
+            at_once = size <= SHORT and server.gate.is_set() and not guided
+            choices = make(adapter, None) if at_once else await _unless_left(request, prepared())
         ids = await generator.submit(choices)
         if body.stream:
             return _Events(generator, events(generator, body, ids, choices, model), ids)
@@ -50,14 +56,14 @@ def add(app: FastAPI, server: Server) -> None:
     @app.post("/v1/chat/completions")
     async def chat(body: ChatRequest, request: Request) -> Response:
         generator = server.open()
-        return await answer(request, body, body.n, lambda adapter: generator.chat_choices(body, adapter))
+        return await answer(request, body, body.n, lambda adapter, guide: generator.chat_choices(body, adapter, guide))
 
     @app.post("/v1/completions")
     async def complete(body: CompletionRequest, request: Request) -> Response:
         generator = server.open()
         several = isinstance(body.prompt, list) and not isinstance(body.prompt[0], int)
         count = body.n * (len(body.prompt) if several else 1)
-        return await answer(request, body, count, lambda adapter: generator.text_choices(body, adapter))
+        return await answer(request, body, count, lambda adapter, _: generator.text_choices(body, adapter))
 
     @app.post("/tokenize")
     async def tokenize(body: TokenizeRequest, request: Request) -> Response:

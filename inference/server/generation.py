@@ -10,7 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from inference.engine import AsyncEngine
+from inference.grammars import Grammar
+from inference.server.bodies import LONG_WORK, Reader
 from inference.server.choices import Choice, TokenReport
+from inference.server.guides import Guides
 from inference.server.metrics import Metrics
 from inference.server.protocol import MAX_TEXT, ChatRequest, CompletionRequest, SamplingRequest, ServerError
 from inference.text import Conversations, Renderer, TextEncoder, TextStream
@@ -21,12 +24,18 @@ class CompletionHandler:
     """Answers completion requests with one engine."""
 
     def __init__(
-        self, engine: AsyncEngine, conversations: Conversations, tokenizer: Any, context: int, metrics: Metrics
+        self,
+        engine: AsyncEngine,
+        conversations: Conversations,
+        tokenizer: Any,
+        context: int,
+        metrics: Metrics,
+        guides: Guides,
     ) -> None:
         self.engine, self.conversations, self.metrics = engine, conversations, metrics
         self.tokenizer, self.context = tokenizer, context
         self.encoder = TextEncoder(tokenizer)
-        self.report = TokenReport(tokenizer)
+        self.report, self.guides = TokenReport(tokenizer), guides
         self.stop_ids = conversations.renderer.stop_ids
         # As if each token were the longest of the vocabulary: what is longer is refused before it is tokenised.
         self._most_text = context * max(len(token.encode()) for token in tokenizer.get_vocab())
@@ -52,7 +61,20 @@ class CompletionHandler:
         talk = self._talks.get(body.thinking)
         return talk is None or not talk.renderer.knows(tuple(message.plain()["role"] for message in body.messages))
 
-    def chat_choices(self, body: ChatRequest, adapter: str | None) -> list[Choice]:
+    async def guide(self, body: ChatRequest, reader: Reader) -> Grammar | None:
+        """The grammar that the replies have to follow, if any. ServerError as `Guides.compile` and for no end token."""
+        schema = body.schema_to_follow
+        if schema is None:
+            return None
+        renderer = (await reader.run(LONG_WORK, lambda: self._talk(body.thinking))).renderer
+        after = renderer.thoughts.close if renderer.opens_thought and renderer.thoughts else None
+        try:
+            end = renderer.end_id
+        except ValueError as error:
+            raise ServerError(400, f"response_format cannot be used: {error}") from error
+        return await self.guides.compile("response_format", end, lambda grammars: grammars.schema(schema, after))
+
+    def chat_choices(self, body: ChatRequest, adapter: str | None, guide: Grammar | None = None) -> list[Choice]:
         """n choices of one conversation. ServerError 400 for what cannot be served."""
         self.check_texts(body.texts())
         messages = [message.plain() for message in body.messages]
@@ -62,7 +84,7 @@ class CompletionHandler:
         except ValueError as error:
             raise ServerError(400, f"the chat template refuses these messages: {error}"[:300]) from error
         tops = (body.top_logprobs or 0) if body.logprobs else 0
-        return self._choices(body, adapter, [prompt], body.limit, tops, messages, talk)
+        return self._choices(body, adapter, [prompt], body.limit, tops, messages, talk, guide)
 
     def _talk(self, thinking: bool | None) -> Conversations:
         """Conversations with the thinking switch on, off or left alone. ServerError 400 where there is none."""
@@ -96,12 +118,14 @@ class CompletionHandler:
         tops: int,
         messages: list[dict[str, str]] | None,
         talk: Conversations,
+        guide: Grammar | None = None,
     ) -> list[Choice]:
         params = body.params(
             max_tokens=limit,
             top_logprobs=tops,
             stop_ids=frozenset(body.stop_token_ids or ()) | (frozenset() if body.ignore_eos else self.stop_ids),
             allowed=self._allowed(body),
+            guide=guide,
         )
         base = secrets.randbits(63) if body.seed is None else body.seed
         seeded = [replace(params, seed=base + number) for number in range(body.n)]
@@ -172,7 +196,9 @@ class CompletionHandler:
         self.metrics.finished.labels(done.finish_reason).inc()
 
     def raise_faults(self, choices: Sequence[Choice]) -> None:
-        """ServerError 500 when the engine ended a choice with an error."""
+        """ServerError 500 when the engine ended a choice with an error, 400 where its grammar could not go on."""
         for choice in choices:
+            if fault := choice.fault():
+                raise ServerError(400, fault)
             if choice.done is not None and choice.done.finish_reason == "error":
                 raise ServerError(500, f"generation failed: {choice.done.error}"[:300], "server_error")

@@ -69,9 +69,41 @@ def _conversation(messages: Sequence[Message]) -> str:
 
 
 class TextFormat(Strict):
-    """The only response format: plain text. For a choice among texts give `guided_choice`."""
+    """Plain text, which is the default. For a choice among texts give `guided_choice`."""
 
     type: Literal["text"]
+
+
+class JsonFormat(Strict):
+    """JSON mode: the reply is one JSON object."""
+
+    type: Literal["json_object"]
+
+    @property
+    def grammar(self) -> dict[str, Any]:
+        """The schema that the reply follows."""
+        return {"type": "object"}
+
+
+class JsonSchema(Strict):
+    """A named JSON schema. The reply follows it whether it is `strict` or not."""
+
+    name: Name
+    description: Text | None = None
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class JsonSchemaFormat(Strict):
+    """The reply is JSON that a schema describes."""
+
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
+
+    @property
+    def grammar(self) -> dict[str, Any]:
+        """The schema that the reply follows."""
+        return self.json_schema.schema_
 
 
 class TemplateOptions(Strict):
@@ -169,7 +201,7 @@ class ChatRequest(SamplingRequest):
     max_completion_tokens: int | None = Field(None, ge=1, le=1 << 31)
     logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=20)
-    response_format: TextFormat | None = None
+    response_format: Annotated[TextFormat | JsonFormat | JsonSchemaFormat, Field(discriminator="type")] | None = None
     tools: Annotated[list[Any], Field(max_length=0)] | None = None
     tool_choice: Literal["none", "auto"] | None = None
     store: Literal[False] | None = None
@@ -179,7 +211,18 @@ class ChatRequest(SamplingRequest):
     def _agree(self) -> ChatRequest:
         if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs to be true")
+        if self.schema_to_follow is not None:
+            if self.guided_choice is not None or self.guided_token_ids is not None:
+                raise ValueError("give either response_format or a guided choice")
+            if self.ignore_eos:
+                raise ValueError("ignore_eos cannot be used with response_format: the reply ends where its JSON does")
         return self
+
+    @property
+    def schema_to_follow(self) -> dict[str, Any] | None:
+        """The JSON schema of the reply, if it has to follow one."""
+        wanted = self.response_format
+        return None if wanted is None or isinstance(wanted, TextFormat) else wanted.grammar
 
     def texts(self) -> list[str]:
         return [_conversation(self.messages), *super().texts()]

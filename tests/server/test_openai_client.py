@@ -293,8 +293,8 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
     [
         ("tools", {"tools": [TOOL]}),
         ("tool_choice", {"tool_choice": "required"}),
-        ("response_format", {"response_format": {"type": "json_object"}}),
-        ("response_format", {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}}),
+        ("response_format", {"response_format": {"type": "grammar"}}),
+        ("response_format", {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}),
         ("frequency_penalty", {"frequency_penalty": 0.5}),
         ("presence_penalty", {"presence_penalty": -0.5}),
         ("chat_template", {"extra_body": {"chat_template": "{{ 1 }}"}}),
