@@ -1,7 +1,7 @@
 """Grammars that a completion has to follow: JSON schemas, compiled by llguidance to masks over the vocabulary.
 
-llguidance (https://github.com/guidance-ai/llguidance) holds no lock of Python's while it compiles or computes a mask, and
-both run on a fixed amount of fuel. A schema that asks for more is refused when it is compiled; one that gets there later
+llguidance (https://github.com/guidance-ai/llguidance) lets other threads run while it compiles or computes a mask, and
+both have a fixed amount of fuel. A schema that asks for more is refused when it is compiled; one that gets there later
 ends the completion, and `Grammar.fault` says why.
 """
 

@@ -58,7 +58,7 @@ class Guide(Protocol):
     """What decides token by token how a completion may go on, such as a compiled grammar; hashable."""
 
     def ids_after(self, tokens: Sequence[int]) -> Sequence[int]:
-        """The tokens, sorted and at least one, that may follow these. It raises nothing: other requests run beside it."""
+        """The tokens, sorted and at least one, that may follow. It raises nothing: other requests run beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,13 +42,16 @@ def add(app: FastAPI, server: Server) -> None:
             return choices
 
         with server.room(count):
-            guided = isinstance(body, ChatRequest) and body.schema_to_follow is not None
+            guided = isinstance(body, ChatRequest) and bool(body.must_call or body.schema_to_follow is not None)
             at_once = size <= SHORT and server.gate.is_set() and not guided
             choices = make(adapter, None) if at_once else await _unless_left(request, prepared())
-        ids = await generator.submit(choices)
+            if isinstance(body, CompletionRequest) and body.echo:
+                await _unless_left(request, generator.echo(body, choices))
+        ids = [] if body.max_tokens == 0 else await generator.submit(choices)
         if body.stream:
             return _Events(generator, events(generator, body, ids, choices, model), ids)
-        await _unless_left(request, generator.finish(ids, choices))
+        if ids:
+            await _unless_left(request, generator.finish(ids, choices))
         size = sum(choice.size(body.return_token_ids) for choice in choices)
         content = await server.reader.run(size, lambda: whole(generator, body, choices, model))
         return Response(content, media_type="application/json")

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import itertools
+import json
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from inference.engine import AsyncEngine
-from inference.grammars import Grammar
+from inference import tool_calls
+from inference.engine import AsyncEngine, Engine, PromptPart
+from inference.grammars import Grammar, Grammars
+from inference.remembered import Remembered
 from inference.server.bodies import LONG_WORK, Reader
 from inference.server.choices import Choice, TokenReport
 from inference.server.guides import Guides
 from inference.server.metrics import Metrics
-from inference.server.protocol import MAX_TEXT, ChatRequest, CompletionRequest, SamplingRequest, ServerError
+from inference.server.protocol import ChatRequest, CompletionRequest, SamplingRequest, ServerError
+from inference.server.texts import MAX_TEXT
 from inference.text import Conversations, Renderer, TextEncoder, TextStream
-from inference.types import Completion, Delta, Request, UnknownAdapter
+from inference.tool_calls import CallReader
+from inference.types import AdapterInfo, Completion, Delta, Request, UnknownAdapter
+
+MOST_TOOL_TALKS, TOOL_TALK_BYTES = 4, 16 << 20
+"""Lists of tools whose conversations are remembered, and how many bytes of those."""
 
 
 class CompletionHandler:
@@ -40,6 +49,7 @@ class CompletionHandler:
         # As if each token were the longest of the vocabulary: what is longer is refused before it is tokenised.
         self._most_text = context * max(len(token.encode()) for token in tokenizer.get_vocab())
         self._talks: dict[bool | None, Conversations] = {None: conversations}
+        self._tool_talks: Remembered[Conversations] = Remembered(MOST_TOOL_TALKS, 1 << 20)  # bytes of the keys
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -58,42 +68,69 @@ class CompletionHandler:
 
     def is_new(self, body: ChatRequest) -> bool:
         """Whether the model's chat template has to be run, a program that may take its time."""
+        if body.callable:
+            return True
         talk = self._talks.get(body.thinking)
-        return talk is None or not talk.renderer.knows(tuple(message.plain()["role"] for message in body.messages))
+        return talk is None or not talk.renderer.knows(tuple(part["role"] for part in body.dialogue))
 
     async def guide(self, body: ChatRequest, reader: Reader) -> Grammar | None:
         """The grammar that the replies have to follow, if any. ServerError as `Guides.compile` and for no end token."""
-        schema = body.schema_to_follow
-        if schema is None:
+        schema, tools = body.schema_to_follow, body.must_call
+        if schema is None and not tools:
             return None
-        renderer = (await reader.run(LONG_WORK, lambda: self._talk(body.thinking))).renderer
+        what = "response_format" if schema is not None else "tool_choice"
+        renderer = (await reader.run(LONG_WORK, lambda: self._talk(body))).renderer
         after = renderer.thoughts.close if renderer.opens_thought and renderer.thoughts else None
         try:
             end = renderer.end_id
         except ValueError as error:
-            raise ServerError(400, f"response_format cannot be used: {error}") from error
-        return await self.guides.compile("response_format", end, lambda grammars: grammars.schema(schema, after))
+            raise ServerError(400, f"{what} cannot be used: {error}") from error
+
+        def make(grammars: Grammars) -> Grammar:
+            if schema is not None:
+                return grammars.schema(schema, after)
+            return grammars.lark(tool_calls.grammar(tools, renderer.markers), after)
+
+        return await self.guides.compile(what, end, make)
 
     def chat_choices(self, body: ChatRequest, adapter: str | None, guide: Grammar | None = None) -> list[Choice]:
         """n choices of one conversation. ServerError 400 for what cannot be served."""
         self.check_texts(body.texts())
-        messages = [message.plain() for message in body.messages]
-        talk = self._talk(body.thinking)
+        messages = body.dialogue
+        talk = self._talk(body)
         try:
             prompt = talk.prompt(messages)
         except ValueError as error:
             raise ServerError(400, f"the chat template refuses these messages: {error}"[:300]) from error
         tops = (body.top_logprobs or 0) if body.logprobs else 0
-        return self._choices(body, adapter, [prompt], body.limit, tops, messages, talk, guide)
+        choices = self._choices(body, adapter, [prompt], body.limit, tops, messages, talk, guide)
+        if names := {tool["function"]["name"] for tool in body.callable}:
+            for choice in choices:
+                choice.reader = CallReader(names)
+        return choices
 
-    def _talk(self, thinking: bool | None) -> Conversations:
-        """Conversations with the thinking switch on, off or left alone. ServerError 400 where there is none."""
+    def _talk(self, body: ChatRequest) -> Conversations:
+        """Conversations with these tools and this thinking switch. ServerError 400 where the template cannot do it."""
+        thinking, tools = body.thinking, body.callable
+        if tools:
+            return self._tool_talk(thinking, tools)
         if thinking not in self._talks:
             try:
                 self._talks[thinking] = Conversations(Renderer(self.tokenizer, enable_thinking=thinking))
             except ValueError as error:
                 raise ServerError(400, f"chat_template_kwargs.enable_thinking cannot be used: {error}") from error
         return self._talks[thinking]
+
+    def _tool_talk(self, thinking: bool | None, tools: list[dict[str, Any]]) -> Conversations:
+        key = (repr(thinking), json.dumps(tools))
+        talk = self._tool_talks.get(key)
+        if talk is None:
+            try:
+                renderer = Renderer(self.tokenizer, enable_thinking=thinking, tools=tools)
+            except ValueError as error:
+                raise ServerError(400, f"tools cannot be used: {error}"[:500]) from error
+            talk = self._tool_talks.put(key, Conversations(renderer, TOOL_TALK_BYTES))
+        return talk
 
     def text_choices(self, body: CompletionRequest, adapter: str | None) -> list[Choice]:
         """n choices of every prompt."""
@@ -102,6 +139,55 @@ class CompletionHandler:
         several = isinstance(prompt, list) and not isinstance(prompt[0], int)
         prompts = [self._ids(one) for one in (prompt if several else [prompt])]
         return self._choices(body, adapter, prompts, body.max_tokens, body.logprobs or 0, None, self.conversations)
+
+    async def echo(self, body: CompletionRequest, choices: list[Choice]) -> None:
+        """Give every choice its prompt's text and, with `logprobs`, those of its tokens; with `max_tokens` 0 end it.
+
+        ServerError 400 for a prompt that the engine refuses, 404 where the adapter is gone, 500 where the model fails.
+        """
+        read: dict[tuple[int, ...], list[PromptPart]] = {}
+        several = isinstance(body.prompt, list) and not isinstance(body.prompt[0], int)
+        for choice in choices:
+            prompt = tuple(choice.request.prompt)
+            given = body.prompt[choice.index // body.n] if several else body.prompt
+            choice.prompt_text = given if isinstance(given, str) else self.report.text(prompt)
+            if body.logprobs is not None:
+                if prompt not in read:
+                    read[prompt] = await self._read_prompt(choice.request, body.logprobs)
+                choice.prompt_logprobs = [None, *(p for part in read[prompt] for p in part.logprobs)]
+                tops = [top for part in read[prompt] for top in part.tops] or [[]] * (len(prompt) - 1)
+                choice.prompt_tops = [None, *tops]
+        if body.max_tokens == 0:
+            published = await self.engine.call(lambda engine: engine.adapters())
+            for choice in choices:
+                self._end_unwritten(choice, published.get(choice.request.adapter or ""))
+
+    async def _read_prompt(self, request: Request, top: int) -> list[PromptPart]:
+        parts: list[PromptPart] = []
+        with _refusals():
+
+            def begin(engine: Engine) -> tuple[Generator[PromptPart, None, None], PromptPart | None]:
+                reading = engine.prompt_logprobs(request.prompt, request.adapter, top=top)
+                return reading, next(reading, None)
+
+            reading, part = await self.engine.call(begin)
+            try:
+                while part is not None:
+                    parts.append(part)
+                    part = await self.engine.call(lambda engine: next(reading, None))
+            except FloatingPointError as error:
+                raise ServerError(500, f"the prompt cannot be read: {error}", "server_error") from error
+            finally:
+                if not self.engine.closing:
+                    self.engine.worker.call(lambda engine: reading.close())  # releases the adapter
+        return parts
+
+    def _end_unwritten(self, choice: Choice, adapter: AdapterInfo | None) -> None:
+        """End a choice of no tokens: what was asked for is its prompt."""
+        version, digest = (adapter.version, adapter.digest) if adapter else (0, None)
+        count, name = len(choice.request.prompt), choice.request.adapter
+        choice.done = Completion(-1, [], [], [], "length", name, version, count, 0, adapter_digest=digest)
+        self._count(choice.done)
 
     def _ids(self, prompt: str | list[int]) -> tuple[int, ...]:
         ids = tuple(self.encoder.plain(prompt)) if isinstance(prompt, str) else tuple(prompt)
@@ -153,12 +239,8 @@ class CompletionHandler:
 
         ServerError 400 for what it refuses, 404 where the adapter is gone.
         """
-        try:
+        with _refusals():
             return await self.engine.submit([choice.request for choice in choices])
-        except UnknownAdapter as error:  # taken away since its name was looked up
-            raise ServerError(404, str(error)[:500], "not_found_error") from error
-        except ValueError as error:
-            raise ServerError(400, str(error)[:500]) from error
 
     async def finish(self, ids: list[int], choices: list[Choice]) -> None:
         """Wait for all choices. Cancelled, it aborts those that still run."""
@@ -179,14 +261,14 @@ class CompletionHandler:
             choice.tokens += event.tokens
             choice.logprobs += event.logprobs
             choice.tops += event.top_logprobs or []
-            return choice.text.push(event.tokens)
+            return choice.read(event.tokens)
         fresh = event.tokens[len(choice.tokens) :]
         choice.tokens, choice.logprobs, choice.done = event.tokens, event.logprobs, event
         choice.tops = event.top_logprobs or []
-        piece = choice.text.push(fresh, last=True)
+        piece = choice.read(fresh, last=True)
         self._count(event)
         if choice.messages is not None and event.finish_reason in ("stop", "length"):
-            choice.talk.remember(choice.messages, choice.request.prompt, event.tokens, choice.text.text)
+            choice.talk.remember(choice.messages, choice.request.prompt, event.tokens, choice.said, choice.calls)
         return piece
 
     def _count(self, done: Completion) -> None:
@@ -202,3 +284,14 @@ class CompletionHandler:
                 raise ServerError(400, fault)
             if choice.done is not None and choice.done.finish_reason == "error":
                 raise ServerError(500, f"generation failed: {choice.done.error}"[:300], "server_error")
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What the engine refuses, as errors of the API."""
+    try:
+        yield
+    except UnknownAdapter as error:  # taken away since its name was looked up
+        raise ServerError(404, str(error)[:500], "not_found_error") from error
+    except ValueError as error:
+        raise ServerError(400, str(error)[:500]) from error
