@@ -19,7 +19,7 @@ from inference.remembered import Remembered
 
 MOST_GRAMMARS, MOST_SCHEMA_BYTES = 64, 64 << 10
 _MOST_STATES, _MOST_FAULTS = 256, 64
-_LIMITS = {
+_LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 500_000,
     "step_lexer_fuel": 50_000,
     "step_max_items": 20_000,
@@ -29,7 +29,7 @@ _LIMITS = {
     "verbose_errors": False,
 }
 """llguidance's units; its own defaults are two to five times as high."""
-_JSON = {"whitespace_pattern": r"\n?[ \t]{0,24}", "coerce_one_of": True}
+_JSON: Any = {"whitespace_pattern": r"\n?[ \t]{0,24}", "coerce_one_of": True}
 """One line end and its indentation: unbounded, a model may write nothing else. `oneOf` is read as `anyOf`."""
 
 State = tuple[Any, npt.NDArray[np.int64]]
@@ -83,12 +83,16 @@ class Grammars:
         return self._compiled.put(key, self._compile(source, after, lark)) if found is None else found
 
     def _compile(self, source: str, after: int | None, lark: bool) -> Grammar:
-        make = self._matcher.grammar_from_lark if lark else self._matcher.grammar_from_json_schema
+        matchers = self._matcher
         try:
-            grammar = make(source) if lark else make(source, overrides=_JSON)
+            grammar = (
+                matchers.grammar_from_lark(source)
+                if lark
+                else matchers.grammar_from_json_schema(source, overrides=_JSON)
+            )
         except ValueError as error:  # it cannot even be read
             raise GrammarError(_first_line(str(error))) from error
-        matcher = self._matcher(self._tokens, grammar, log_level=0, limits=self._limits)
+        matcher = matchers(self._tokens, grammar, log_level=0, limits=self._limits)
         trial = matcher if matcher.is_error() else matcher.deep_copy()
         if not trial.is_error():
             trial.compute_bitmask()  # what is too much for the first token is known now

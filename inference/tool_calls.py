@@ -94,11 +94,13 @@ class CallReader:
     """
 
     def __init__(self, names: Collection[str]) -> None:
-        self.names, self._rest = names, ""
+        self.names, self._rest, self._called = names, "", False
 
     def push(self, piece: str, *, last: bool = False) -> tuple[str, list[ToolCall]]:
         """The text that is certain after a piece, and the calls that are complete."""
         self._rest += piece
+        if self._called:  # white space between calls is none of the text
+            self._rest = self._rest.lstrip()
         text, calls = "", list[ToolCall]()
         while (at := self._rest.find(OPEN)) >= 0:
             end = self._rest.find(CLOSE, at)
@@ -111,8 +113,10 @@ class CallReader:
             else:
                 text += self._rest[:at].rstrip()
                 calls.append(call)
-            self._rest = self._rest[stop:] if call is None else self._rest[stop:].lstrip()
+            self._called = call is not None
+            self._rest = self._rest[stop:].lstrip() if self._called else self._rest[stop:]
         certain = len(self._rest) if last else self._certain()
+        self._called = self._called and not certain
         text, self._rest = text + self._rest[:certain], self._rest[certain:]
         return text, calls
 

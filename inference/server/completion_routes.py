@@ -47,7 +47,8 @@ def add(app: FastAPI, server: Server) -> None:
             choices = make(adapter, None) if at_once else await _unless_left(request, prepared())
             if isinstance(body, CompletionRequest) and body.echo:
                 await _unless_left(request, generator.echo(body, choices))
-        ids = [] if body.max_tokens == 0 else await generator.submit(choices)
+        only_prompts = all(choice.done for choice in choices)
+        ids = [] if only_prompts else await generator.submit(choices)
         if body.stream:
             return _Events(generator, events(generator, body, ids, choices, model), ids)
         if ids:

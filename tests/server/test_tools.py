@@ -14,6 +14,7 @@ import pytest
 from benchmarks.wire import Live
 from inference.server import Settings
 from inference.tool_calls import CallReader, ToolCall
+from tests.conftest import save_random_qwen3
 
 TEMPLATE = r"""
 {%- if tools %}
@@ -64,6 +65,7 @@ def tool_model(random_model_dir: Path, tmp_path_factory: pytest.TempPathFactory)
     shutil.copytree(random_model_dir, folder)
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": TEMPLATE}))
+    save_random_qwen3(folder, json.loads((folder / "config.json").read_text())["vocab_size"], context=2048)
     return folder
 
 
@@ -74,7 +76,7 @@ def ask(tool_model: Path) -> Iterator[Any]:
     with openai.OpenAI(base_url=f"{live.url}/v1", api_key="none", max_retries=0, timeout=60) as client:
 
         def chat(**options: Any) -> Any:
-            defaults = {"model": str(tool_model), "messages": TALK, "tools": TOOLS, "max_tokens": 150, "seed": 1}
+            defaults = {"model": str(tool_model), "messages": TALK, "tools": TOOLS, "max_tokens": 300, "seed": 1}
             return client.chat.completions.create(**{**defaults, **options})
 
         chat.live = live  # type: ignore[attr-defined]
