@@ -51,10 +51,10 @@ def texts(count: int, lengths: int | Lengths = PROMPT, seed: int = 1) -> Texts:
     return [rng.integers(3, VOCAB, length).tolist() for length in each]
 
 
-def batch_generator(prompts: Texts, new: Lengths, rows: int, prefill: int, compiled: bool) -> Texts:
+def batch_generator(prompts: Texts, new: Lengths, rows: int, prefill: int, compiled: bool, model: Any = None) -> Texts:
     """What mlx-lm's BatchGenerator makes of the prompts, at most `rows` at once."""
     (mx.enable_compile if compiled else mx.disable_compile)()
-    generator = BatchGenerator(small(), completion_batch_size=rows, prefill_batch_size=prefill)
+    generator = BatchGenerator(model or small(), completion_batch_size=rows, prefill_batch_size=prefill)
     ids = generator.insert(prompts, list(new))
     tokens: dict[int, list[int]] = {i: [] for i in ids}
     running = set(ids)

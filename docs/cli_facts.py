@@ -38,8 +38,7 @@ VARIABLES = {
     "OPENAI_API_KEY": "the key that goes to api.openai.com, and nowhere else",
     "OPENROUTER_API_KEY": "the key that goes to openrouter.ai, and nowhere else",
     "LEGOS_BLAS": "matrix library on a Linux CPU: path of a shared library, or `off` for the one that comes with MLX",
-    "LEGOS_DATA": "folder of the leaderboard",
-    "XDG_DATA_HOME": "without `LEGOS_DATA`, on Linux: the user's data directory (`~/.local/share`)",
+    "LEGOS_DATA": "folder of the leaderboard, instead of `runs`",
     "HF_HOME": "where models and data sets from the hub are cached (`~/.cache/huggingface`)",
     "HF_TOKEN": "the hub's token, for private models and for `--push`",
     "WANDB_MODE": "with `--wandb`: `offline` keeps the log on this machine",
@@ -83,8 +82,16 @@ FACTS = {
         reads="what `eval` reads; the leaderboard",
         writes="the leaderboard, `leaderboard.sqlite`; with `--out DIR`: `rollouts.jsonl` and `results.json`",
         guides="[Evaluation](../../evaluation.md)",
-        variables=("LEGOS_DATA", "XDG_DATA_HOME", *MODELS, *ENDPOINTS),
+        variables=("LEGOS_DATA", *MODELS, *ENDPOINTS),
         codes={1: "games were lost by an endpoint (all others count), or it failed and the message says why"},
+    ),
+    "exploit": Facts(
+        reads="what `eval` reads; the answers that are in DIR",
+        writes="in DIR, `--out` or `runs/exploit-ENV-POLICY`: `rollouts.jsonl` (every answer, for `legos view DIR`), "
+        "`results.json` and `exploiter/` with `strategy.json`; nothing with `--dry-run`",
+        guides="[How exploitable is this model?](../../exploit.md), [evaluation](../../evaluation.md)",
+        variables=(*MODELS, *ENDPOINTS),
+        codes={1: "answers were lost by an endpoint (all others count), or it failed and the message says why"},
     ),
     "serve": Facts(
         reads="the model; adapters of `--adapter`, and from below `--adapter-root`; the keys of `--api-key-file`",
@@ -100,10 +107,17 @@ FACTS = {
         variables=(*MODELS, *ENDPOINTS),
         codes={1: "the input ended before the game did, or it failed and the message says why"},
     ),
+    "chat": Facts(
+        reads="the model, adapter or run that answers",
+        writes="nothing",
+        guides="[Looking at a run](../../look.md)",
+        variables=(*MODELS, *ENDPOINTS),
+        codes={1: "it could not answer a line of a pipe, and the message says why"},
+    ),
     "view": Facts(
         reads="`rollouts.jsonl` of each DIR; with several runs also `config.toml`, `metrics.jsonl` and `result.json`",
-        writes="`view.html` and, of several runs, `compare.html`, both in the first DIR; nothing with `--terminal` "
-        "or `--watch`",
+        writes="`view.html` and, of several runs, `compare.html`, both in the first DIR; `browse.html` of a folder of "
+        "runs with `--no-open`; nothing with `--terminal` or `--watch`",
         guides="[Looking at episodes](../../viewer.md), [looking at a run](../../look.md)",
         variables=("BROWSER",),
         codes={0: "done; with `--watch`, ended by Ctrl-C"},
@@ -125,6 +139,11 @@ FACTS = {
         writes="nothing",
         guides="[Exporting, and `legos doctor`](../../export.md)",
         codes={0: "always, even if a part could not be examined; the report says so"},
+    ),
+    "completion": Facts(
+        reads="the parsers of all verbs, and the registered environments",
+        writes="nothing",
+        guides="[Installing](../../installing.md)",
     ),
     "bootstrap": Facts(
         reads="nothing but the registered environments",

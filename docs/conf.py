@@ -10,6 +10,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import make_algorithm_pages  # noqa: E402
+import make_api_pages  # noqa: E402
 import make_cli_pages  # noqa: E402
 import make_env_pages  # noqa: E402
 import mathml  # noqa: E402
@@ -33,6 +34,7 @@ html_math_renderer = "mathml"
 make_env_pages.write(HERE / "_generated")
 make_algorithm_pages.write(HERE / "_generated/algorithms")
 make_cli_pages.write(HERE / "_generated/commands")
+make_api_pages.write(HERE / "_generated/api")
 
 notebooks = HERE / "_generated/notebooks"
 notebooks.mkdir(exist_ok=True)

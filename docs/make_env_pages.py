@@ -81,7 +81,10 @@ def table() -> str:
     lines = []
     for family, ids in families().items():
         lines += [f"**{family}**", "", "| id | seats | what |", "|---|---|---|"]
-        lines += [f"| `{env_id}` | {seats(env_id)} | {first_sentence(page(env_id).pitch)} |" for env_id in ids]
+        lines += [
+            f"| [`{env_id}`](_generated/{env_id}.md) | {seats(env_id)} | {first_sentence(page(env_id).pitch)} |"
+            for env_id in ids
+        ]
         lines.append("")
     return "\n".join(lines)
 

@@ -9,8 +9,8 @@ from legos_envs.textarena.ids import NAMESPACE, Facts, env_id
 TEXT = """# TextArena's games
 
 `legos_envs.make("{namespace}/KuhnPoker-v0")` makes a game of [TextArena](https://github.com/LeonGuertler/TextArena)
-0.7.4 an environment like any other here. It needs `pip install "legos[textarena]"`; importing `legos_envs` registers
-the ids and imports nothing of TextArena.
+0.7.4 an environment like any other here. It needs `pip install "legos-selfplay[textarena]"`; importing `legos_envs`
+registers the ids and imports nothing of TextArena.
 
 This page is written by `python docs/survey_textarena.py`, which makes and plays every one of TextArena's
 {total} base ids ({passing} pass, {refusing} are refused) and puts each that begins offline through the checks of

@@ -14,6 +14,7 @@ from .loading import ModelInfo as ModelInfo
 from .loading import base_digest as base_digest
 from .loading import clone_structure as clone_structure
 from .loading import load as load
+from .loading import load_tokenizer as load_tokenizer
 from .types import BUNDLED as BUNDLED
 from .types import AdapterError as AdapterError
 from .types import AdapterInfo as AdapterInfo

@@ -20,6 +20,7 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
 
+from inference import recurrence
 from inference.adapter_files import read_adapter
 from inference.adapters import base_layer
 from inference.forward import fastblas
@@ -74,6 +75,19 @@ def load(name_or_path: str | Path, adapter_path: str | Path | None = None) -> tu
     return model, tokenizer, ModelInfo(str(name_or_path), path, config)
 
 
+def load_tokenizer(name_or_path: str | Path) -> Any:
+    """The tokenizer of a model alone, whose weights need not be here; see `load`.
+
+    Raises:
+        ModelNotFound: nothing of that name.
+        UnsafeModel: the directory wants its own code to be run.
+    """
+    import mlx_lm.utils
+
+    path = find_model(name_or_path)
+    return mlx_lm.utils.load_tokenizer(path, eos_token_ids=_safe_config(path).get("eos_token_id"))
+
+
 def widen(model: nn.Module) -> None:
     """On a CPU, turn bfloat16 and float16 parameters into float32; the numbers stay what they are.
 
@@ -91,11 +105,15 @@ def widen(model: nn.Module) -> None:
 
 
 def prepare_mlx() -> None:
-    """Fast BLAS, and no `mx.compile` on Linux CPUs, where each fused kernel costs 0.6 s of g++ and gains nothing."""
+    """Fast BLAS, recurrences in chunks, and no `mx.compile` on Linux CPUs.
+
+    There each fused kernel costs 0.6 s of g++ and gains nothing.
+    """
     if sys.platform == "linux" and mx.default_device() == mx.cpu:
         mx.disable_compile()
         _keep_freed_memory()
     fastblas.enable()
+    recurrence.install()
 
 
 @functools.cache

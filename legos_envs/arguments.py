@@ -1,11 +1,13 @@
-"""Checks constructor arguments and reset options; every error names the value it got and what is accepted."""
+"""Checks constructor arguments and reset options; every error names the value got and what is accepted or missing."""
 
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -48,6 +50,37 @@ def text(name: str, value: Any, most: int = 20_000) -> str:
         got = f"a str of {len(value)} characters" if isinstance(value, str) and len(value) > most else repr(value)
         raise ValueError(f"{name} must be text of 1 to {most} characters; got {got}")
     return value
+
+
+def accepted(factory: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
+    """The arguments that a class or function takes by name, with those that `**kwargs` passes on to base classes.
+
+    A class's own come first. None where this cannot be known: a function, or the last base class, takes `**kwargs`.
+    """
+    steps = (
+        [vars(base)["__init__"] for base in inspect.getmro(factory) if "__init__" in vars(base)]
+        if (inspect.isclass(factory))
+        else [factory]
+    )
+    found: dict[str, inspect.Parameter] = {}
+    for step in steps:
+        parameters = list(inspect.signature(step).parameters.values())[inspect.isclass(factory) :]
+        for parameter in parameters:
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                found.setdefault(parameter.name, parameter)
+        if not any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters):
+            return found
+    return None
+
+
+DISTRIBUTION = "legos-selfplay"
+"""What the package index calls this project; `legos` is another's there."""
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra: another one in a checkout of the source than where a wheel is installed."""
+    checkout = (Path(__file__).parents[1] / "pyproject.toml").is_file()
+    return f"uv sync --extra {extra}" if checkout else f'pip install "{DISTRIBUTION}[{extra}]"'
 
 
 def unknown(what: str, got: str, accepted: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from legos_envs import registry
+from legos_envs import arguments, registry
 from legos_envs.text_env import TextEnv
 
 FACTS = ("creation", "seats", "horizon", "sum of rewards")
@@ -123,13 +123,7 @@ def _apart(head: str) -> tuple[str, str, str]:
 
 def constructor_arguments(cls: type) -> list[inspect.Parameter]:
     """The named constructor arguments of a class and of those it derives from, each once, its own first."""
-    result: dict[str, inspect.Parameter] = {}
-    for base in cls.__mro__:
-        if "__init__" in vars(base) and issubclass(base, TextEnv):
-            for parameter in list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]:
-                if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-                    result.setdefault(parameter.name, parameter)
-    return list(result.values())
+    return list((arguments.accepted(cls) or {}).values())
 
 
 def described_arguments(cls: type) -> dict[str, str]:

@@ -142,7 +142,8 @@ class Runner:
     def _leave(self, agent: str) -> None:
         env, trajectory = self.env, self.episode.trajectories[agent]
         _credit(trajectory, env._cumulative_rewards[agent])
-        trajectory.info = dict(env.infos[agent])
+        what_to_choose = ("legal_actions", "action_mask")  # nothing any more; a record's turns have their own
+        trajectory.info = {key: value for key, value in env.infos[agent].items() if key not in what_to_choose}
         # Rules may take it back at the end: nothing is to be learned from a match that its judge has made void.
         trajectory.trainable &= bool(trajectory.info.get("trainable", True))
         self.episode.truncated |= bool(env.truncations[agent])

@@ -9,6 +9,7 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 import traceback
@@ -19,6 +20,8 @@ from typing import Any
 
 import pettingzoo
 from pettingzoo import AECEnv, EnvSpec
+
+from legos_envs import arguments
 
 NAMESPACE = "legos"
 _refused: dict[str, str] = {}
@@ -108,7 +111,13 @@ def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
     Raises:
         UnknownEnv: nothing is registered under the id, or the module cannot be imported or registers no such id.
         BadArguments: the constructor does not take these arguments. It is a TypeError and a ValueError.
+        TypeError: the id is neither a str nor a spec.
     """
+    if not isinstance(id, str | EnvSpec):
+        raise TypeError(
+            f"make() takes the id of an environment, such as 'KuhnPoker-v0', or its spec; got {id!r}. "
+            f"`python -m legos_envs` lists the ids"
+        )
     module, _, name = id.rpartition(":") if isinstance(id, str) else ("", "", id.id)
     if module:
         _import(module)
@@ -126,14 +135,73 @@ def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
             raise
         given = " ".join(f"{key}={value!r}" for key, value in kwargs.items())
         shown = id if isinstance(id, str) else name
+        accepted = arguments.accepted(_entry_point(env_spec))
+        wrong = next((key for key in kwargs if key not in accepted), None) if accepted is not None else None
+        if accepted is not None and wrong is not None:
+            why = arguments.unknown(f"{shown}: argument", wrong, list(accepted))
+            raise BadArguments(f"{why} `legos envs show {shown}` says what they mean") from error
         raise BadArguments(
             f"{shown} cannot be made with {given}: {error}. `legos envs show {shown}` has its arguments"
         ) from error
 
 
+def known_ids(namespace: str = NAMESPACE) -> list[str]:
+    """The ids of a namespace, as `make` takes them: this project's own by family, others sorted."""
+    if namespace != NAMESPACE:
+        return [f"{namespace}/{id}" for id in registered(namespace)]
+    familiar = [id for ids in families().values() for id in ids]
+    return familiar + [id for id in registered() if id not in familiar]
+
+
+def describe(id: str) -> dict[str, Any]:
+    """What lists say of an environment: id, family, seats (roles by agent), zero_sum, memory, about.
+
+    One that lacks an extra is described by what it needs.
+    """
+    row: dict[str, Any] = {"id": id, "family": family_of(id), "seats": {}, "zero_sum": None, "memory": None}
+    try:
+        env: Any = make(id)
+    except Exception as error:
+        if not isinstance(error.__cause__ or error, ImportError):
+            raise
+        return row | {"about": f"cannot be made here: {error}"}
+    return row | {
+        "seats": {agent: seat.role for agent, seat in getattr(env, "seats", {}).items()},
+        "zero_sum": getattr(env, "zero_sum", None),
+        "memory": getattr(env, "memory", None),
+        "about": (inspect.getdoc(type(env)) or "").partition("\n")[0],
+    }
+
+
+def catalogue(namespace: str = NAMESPACE) -> str:
+    """All environments of a namespace, one per line. This project's own come under their families, with a sentence."""
+    ids = known_ids(namespace)
+    if namespace != NAMESPACE:
+        return "\n".join(ids) or f"nothing is registered under the namespace {namespace!r}"
+    width, family = max(map(len, ids)), None
+    lines: list[str] = []
+    for row in map(describe, ids):
+        if lines == [] or row["family"] != family:
+            family = row["family"]
+            lines += ["", family or "others"] if lines else [family or "others"]
+        count = len(row["seats"])
+        seats = f"{count:4} seat{'s' if count > 1 else ' '}" if count else ""
+        lines.append(f"{row['id']:{width}}{seats}  {row['about']}".rstrip())
+    return "\n".join(lines)
+
+
 def pprint_registry() -> None:
     """Prints the ids of this project's namespace, one per line."""
     print("\n".join(registered()))
+
+
+def _entry_point(env_spec: EnvSpec) -> Any:
+    """The class or factory that makes the env."""
+    point = env_spec.entry_point
+    if not isinstance(point, str):
+        return point
+    module, _, name = point.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _import(module: str) -> None:

@@ -1,9 +1,10 @@
-"""The two spaces of every environment: what an agent reads (a chat) and what it answers (text)."""
+"""The spaces of every environment: what an agent reads (a chat), what it answers (text), and its state (a replay)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from gymnasium.spaces import Dict, Space
 
@@ -14,7 +15,8 @@ class FreeText(Space[str]):
     """Any string of at most `max_length` characters, whatever its alphabet.
 
     Gymnasium's `Text` fixes a character set and checks it in linear time; a language model writes any Unicode.
-    `sample(mask)` takes a sequence of legal strings (an env's `info["action_mask"]`) and picks one of them.
+    `sample(mask)` takes a sequence of legal strings (an env's `info["legal_actions"]`) and picks one of them; with None
+    it makes up a line of text.
     """
 
     def __init__(self, max_length: int = 65536, seed: int | None = None):
@@ -73,6 +75,74 @@ class Chat(Space[tuple]):
 
     def __repr__(self) -> str:
         return "Chat()"
+
+
+class Replay(Space[dict]):
+    """What `TextEnv.state()` gives: `{"seed": int, "options": {...}, "log": [[agent, action], ...]}`."""
+
+    def __init__(self, seed: int | None = None):
+        super().__init__(shape=None, dtype=None, seed=seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        return False
+
+    def contains(self, x: Any) -> bool:
+        if not isinstance(x, dict) or x.keys() != {"seed", "options", "log"}:
+            return False
+        return (
+            isinstance(x["seed"], int)
+            and isinstance(x["options"], dict)
+            and all(len(entry) == 2 and all(isinstance(part, str) for part in entry) for entry in x["log"])
+        )
+
+    def sample(self, mask: Any = None, probability: Any = None) -> dict[str, Any]:
+        """The state at the beginning of some episode."""
+        return {"seed": int(self.np_random.integers(2**31)), "options": {}, "log": []}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Replay)
+
+    def __hash__(self) -> int:
+        return hash(Replay)
+
+    def __repr__(self) -> str:
+        return "Replay()"
+
+
+class Numbers(NamedTuple):
+    """How a game with finitely many moves is told in numbers, for learners that read no text.
+
+    An env that has a method `numbers()` returning one can be wrapped in `legos_envs.wrappers.numeric.Numeric`.
+
+    Attributes:
+        moves: every move of the game; action `i` is `moves[i]`.
+        names: what each number of an observation is.
+        read: from the text that an agent was told to as many numbers, each from -1 to 1.
+    """
+
+    moves: tuple[str, ...]
+    names: tuple[str, ...]
+    read: Callable[[str], Sequence[float]]
+
+
+def last(pattern: str, text: str) -> str:
+    """What the group of a regular expression matches last in a text; empty where it matches nowhere."""
+    found = ""
+    for match in re.finditer(pattern, text):
+        found = match[1]
+    return found
+
+
+def one_hot(value: str, options: Sequence[str]) -> list[float]:
+    """1 at the place of the value among the options, 0 elsewhere."""
+    return [float(value == option) for option in options]
+
+
+def one_hots(text: str, places: int, options: Sequence[str]) -> list[float]:
+    """Each of the first words of a text as `one_hot`, place by place."""
+    words = text.split()[:places]
+    return [hot for word in words + [""] * (places - len(words)) for hot in one_hot(word, options)]
 
 
 def chat_observation() -> Dict:

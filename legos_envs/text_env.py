@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pettingzoo import AECEnv
 
 from legos_envs import arguments, parsing
-from legos_envs.spaces import FreeText, chat_observation
+from legos_envs.spaces import FreeText, Replay, chat_observation
 from legos_envs.table import Ask, Forfeit, Rules, Seat, Table, Unscored, keyed_generator, strands
 
 MEMORIES = ("state", "chat")
@@ -28,6 +28,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "spiral": {"invalid_retries": 0, "invalid_reward": -1.5, "invalid_opponent_reward": 0.5},
 }
 """Named sets of constructor arguments; an argument that is given goes first."""
+BORN_AT_RESET = ("agents", "agent_selection", "rewards", "terminations", "truncations", "infos", "_observed")
+"""Attributes that do not exist before the first `reset`, as with PettingZoo's own environments."""
 
 
 class TextEnv(AECEnv[str, dict, str]):
@@ -116,15 +118,15 @@ class TextEnv(AECEnv[str, dict, str]):
         self._order = {agent: i for i, agent in enumerate(self.possible_agents)}
         self.observation_spaces = {agent: chat_observation() for agent in self.seats}
         self.action_spaces = {agent: FreeText(self.max_action_chars) for agent in self.seats}
+        self.state_space: Any = Replay()
         self._zeros = dict.fromkeys(self.possible_agents, 0.0)
         self._blank = dict.fromkeys(self.possible_agents, "")
         self._seat_facts: dict[str, dict[str, Any]] = {
-            agent: {"role": seat.role, "trainable": seat.trainable}
-            if seat.entrant is None
-            else {"role": seat.role, "trainable": seat.trainable, "entrant": seat.entrant}
+            agent: {"role": seat.role, "trainable": seat.trainable, "legal_actions": None}
+            | ({} if seat.entrant is None else {"entrant": seat.entrant})
             for agent, seat in self.seats.items()
         }
-        self.agents: list[str] = []
+        self.agents: list[str]  # from the first reset on
         self.ended = True
         self.seed: int | None = None
         self.options: dict[str, Any] = {}
@@ -151,6 +153,19 @@ class TextEnv(AECEnv[str, dict, str]):
         if messages is None:
             messages = self._observed[agent] = tuple(self._messages[agent])
         return {"messages": messages}
+
+    def last(self, observe: bool = True) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Observation, reward since its last action, terminated, truncated and info of `agent_selection`.
+
+        Raises:
+            AttributeError: no episode has begun; `reset` comes first.
+            RuntimeError: every agent has left the episode.
+        """
+        if not self.agents:
+            raise RuntimeError(
+                f"{self.name}: last() after the end: every agent has left the episode; call reset() for the next one"
+            )
+        return super().last(observe)
 
     @property
     def ready_agents(self) -> list[str]:
@@ -214,7 +229,7 @@ class TextEnv(AECEnv[str, dict, str]):
         def __getattr__(self, name: str) -> Any:
             """Says that `reset` comes first; raises AttributeError, as `hasattr` and `copy` expect."""
             why = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if name in ("agent_selection", "rewards", "terminations", "truncations", "infos", "_observed"):
+            if name in BORN_AT_RESET:
                 why = f"{type(self).name}: call reset(seed=...) first; {why}"
             if name == "seats":
                 raise AttributeError(f"{why}: the class must declare them, as seats = {{'player_0': Seat('player')}}")
@@ -223,7 +238,7 @@ class TextEnv(AECEnv[str, dict, str]):
     def step(self, action: str | None) -> None:
         """Plays the text of `agent_selection`. A dead agent takes one `None`, as AEC demands."""
         if self.ended:
-            if not self.agents:
+            if self.seed is None or not self.agents:
                 raise RuntimeError(f"{self.name}: step() before reset(), or after every agent has left the episode")
             self._was_dead_step(action)
             return

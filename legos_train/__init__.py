@@ -11,4 +11,7 @@ Names are loaded when they are first used, so that importing this package costs 
 
 import lazy_loader
 
+from legos_train.errors import require_own_inference
+
+require_own_inference()
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

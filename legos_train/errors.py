@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import signal
+from pathlib import Path
 
 
 class ConfigError(ValueError):
@@ -42,3 +44,49 @@ class Stopped(BaseException):
 
 class ExportError(ValueError):
     """It cannot be exported as asked; the message says why and what to do."""
+
+
+# --- `inference` is a common name: is what Python finds under it this project's package? ----------------------------
+
+OURS = "attach_stub(__name__, __file__)"
+"""What the first file of our `inference` has, and another's has not."""
+DISTRIBUTION = "legos-selfplay"
+
+
+def foreign_inference() -> str | None:
+    """What is wrong with the `inference` that Python finds, and what to do; None where it is the one beside us."""
+    spec = importlib.util.find_spec("inference")
+    home = Path(__file__).resolve().parents[1]
+    first = None if spec is None or spec.origin is None else Path(spec.origin).resolve()
+    if first is None:
+        return f"the package `inference` of this project is missing beside {home / 'legos_train'}: {_again()}"
+    if first.parent.parent != home:
+        return (
+            f"`import inference` finds another project's package, {first}, instead of the one beside "
+            f"{home / 'legos_train'}. If that is a file or folder where you started Python, start somewhere else or "
+            "rename it; if it comes from PYTHONPATH or another installed package, use a virtual environment without it"
+        )
+    if OURS not in first.read_text(encoding="utf-8", errors="replace"):
+        return f"another package called `inference` was installed over this project's in {home}: {_again()}"
+    return None
+
+
+def other_inferences() -> list[str]:
+    """Other installed distributions with a package `inference`: the last one installed has overwritten the rest."""
+    import importlib.metadata
+
+    holders = importlib.metadata.packages_distributions().get("inference", [])
+    return sorted({name for name in holders if name != DISTRIBUTION})
+
+
+def require_own_inference() -> None:
+    """Raises ImportError unless `inference` is this project's."""
+    if said := foreign_inference():
+        raise ImportError(f"{said}. docs/installing.md has more")
+
+
+def _again() -> str:
+    return (
+        f"uninstall what else is called so (`pip uninstall inference`), then `pip install --force-reinstall "
+        f"--no-deps {DISTRIBUTION}`; or use a virtual environment of its own"
+    )

@@ -62,4 +62,4 @@ def test_the_base_install_lists_and_plays_environments(wheel: Path, tmp_path: Pa
     played = run("play", "KuhnPoker-v0", "--seed", "3")
     assert played.returncode == 0 and "player_0 (human)" in played.stdout, played.stderr
     refused = run("train")
-    assert refused.returncode == 1 and "pip install 'legos[train]'" in refused.stderr, refused.stderr
+    assert refused.returncode == 1 and 'pip install "legos-selfplay[train]"' in refused.stderr, refused.stderr

@@ -25,14 +25,23 @@ def base_layer(module: object, *, by: tuple[str, ...] = (LORA, DORA)) -> nn.Modu
 
 
 def linear_shapes(model: nn.Module) -> dict[str, tuple[int, int]]:
-    """Path -> (in, out) of every linear layer that an adapter may change, LoRA wrappers seen through."""
+    """Path -> (in, out) of every linear layer that an adapter may change, LoRA wrappers seen through.
+
+    Layers with a call of their own are left out: some split their result, and a product cannot be added to that.
+    """
     shapes = {}
     for path, module in model.named_modules():
-        if isinstance(inner := base_layer(module, by=(LORA,)), (nn.Linear, nn.QuantizedLinear)):
+        inner = base_layer(module, by=(LORA,))
+        if inner is not None and _is_linear(inner):
             shapes[path] = _linear_shape(inner)
-        elif isinstance(module, (nn.Linear, nn.QuantizedLinear)) and not path.endswith(".linear"):
+        elif _is_linear(module) and not path.endswith(".linear"):
             shapes[path] = _linear_shape(module)
     return shapes
+
+
+def _is_linear(module: nn.Module) -> bool:
+    kinds = (nn.Linear, nn.QuantizedLinear)
+    return isinstance(module, kinds) and type(module).__call__ in {kind.__call__ for kind in kinds}
 
 
 def narrowest(model: nn.Module) -> mx.Dtype:

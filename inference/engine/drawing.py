@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from inference.engine.rows import Cohort, Outcome, Row
 from inference.engine.sampling import Draw, draw, log_normalisers, most_likely_tokens, uniforms
-from inference.engine.scheduler import Cohort, Outcome, Row
 from inference.forward import Logits
 
 

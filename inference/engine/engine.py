@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -24,14 +24,16 @@ from mlx import nn
 
 from inference import adapter_files, loading
 from inference.adapters import AdapterBank, AdapterVersion, PreparedAdapter
-from inference.engine import scoring
+from inference.engine import branch_states, recovery, scoring
 from inference.engine.checks import Checks
+from inference.engine.delivery import Delivery
 from inference.engine.drawing import draw_all
 from inference.engine.model_runner import Logits, ModelRunner
 from inference.engine.probe import Probe
 from inference.engine.prompt_reading import PromptPart, read_prompt
-from inference.engine.scheduler import Finished, Outcome, Row, Scheduler
-from inference.engine.version_ledger import VersionLedger
+from inference.engine.publisher import Publisher
+from inference.engine.rows import Finished, Outcome, Row
+from inference.engine.scheduler import Scheduler
 from inference.forward import capacity_for
 from inference.thoughts import markers_of
 from inference.types import (
@@ -46,13 +48,7 @@ from inference.types import (
 )
 
 _ROOM_AHEAD = 32
-
-
-@dataclass(slots=True)
-class _Ticket:
-    request: Request
-    adapter: AdapterVersion
-    prompt_tokens: int
+_HELD = 4  # the states of branches that wait may take so much less than keys and values
 
 
 class Engine:
@@ -67,7 +63,7 @@ class Engine:
         max_rows: most distinct sequences decoded at once; requests with equal history count as one.
         prefill_tokens: most prompt tokens in one forward pass, padding included.
         admit_tokens: most prompt tokens admitted in one step; fewer keep running requests responsive.
-        max_kv_bytes: about how much memory keys and values of running rows may take.
+        max_kv_bytes: about how much memory keys, values and states of running rows may take.
         prefix_cache_bytes: how much those of kept prompt beginnings may take; 0 computes every prompt in full.
         adapter_slots: adapter slots to begin with; more are made when all are in use.
         max_lora_rank: highest rank accepted.
@@ -121,10 +117,9 @@ class Engine:
         )
         thoughts = markers_of(tokenizer)
         self._checks = Checks(self.vocab_size, self.context, self.eos_ids, tokenizer is not None, thoughts)
-        self._ledger, self._probe = VersionLedger(), Probe(model)
-        self._streams: dict[int, int] = {}  # how many tokens of a request have been reported
-        self._deltas: list[Delta] = []
-        self._tickets: dict[int, _Ticket] = {}
+        self._publisher = Publisher(self._bank, Probe(model), self.vocab_size)
+        self._delivery = Delivery(self._bank, self._runner)
+        self._tickets = self._delivery.tickets
         self._aborts: set[int] = set()
         self._next_id = 0
         self._failed_steps = 0
@@ -157,10 +152,7 @@ class Engine:
         seed = secrets.randbits(63) if request.sampling.seed is None else int(request.sampling.seed)
         request_id, self._next_id = self._next_id, self._next_id + 1
         self._scheduler.add(request_id, adapter, prompt, params, seed, request.sampling.top_logprobs)
-        self._tickets[request_id] = _Ticket(request, adapter, len(prompt))
-        adapter.running += 1
-        if request.stream:
-            self._streams[request_id] = 0
+        self._delivery.enter(request_id, request, adapter, len(prompt))
         return request_id
 
     def step(self) -> list[Completion]:
@@ -178,6 +170,9 @@ class Engine:
             ahead = max(min(row.reach, row.pos + len(row.pending) + _ROOM_AHEAD) for row in self._scheduler.rows)
             self._kv.reserve(len(self._scheduler.rows), ahead)
             self._kv.copy(plan.copies)
+            if not self._runner.forward.pads:
+                branch_states.resume(self._kv, self._scheduler.rows)
+                branch_states.hold(self._kv, self._scheduler.rows, self._max_kv_bytes // _HELD)
             self._runner.warm(self._kv, plan.admitted)
             for rows, logits in self._runner.feed(self._kv, self._scheduler.rows):
                 outcomes.update(draw_all(cast(Sequence[Row], rows), logits))
@@ -187,8 +182,7 @@ class Engine:
         for row in [row for row in self._scheduler.rows if row not in outcomes]:
             done += self._fail(row, "the model's logits are not finite")
         done += self._deliver(self._scheduler.advance(outcomes))
-        if self._streams:
-            self._report()
+        self._delivery.report(self._scheduler.rows)
         return sorted(done, key=lambda c: c.request_id)
 
     def settle(self) -> list[Completion]:
@@ -198,8 +192,7 @@ class Engine:
 
     def deltas(self) -> list[Delta]:
         """New tokens of requests that stream, since the last call; those of a request's last step included."""
-        deltas, self._deltas = self._deltas, []
-        return deltas
+        return self._delivery.deltas()
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Run requests to their end; completions in the order given. Needs an engine without other requests.
@@ -245,6 +238,11 @@ class Engine:
         return done
 
     @property
+    def path(self) -> str:
+        """How the model is run: "numpy", "mlx" or, one row at a time, "row by row"."""
+        return self._runner.forward.name
+
+    @property
     def busy(self) -> bool:
         """Whether a request waits or runs."""
         return self._scheduler.busy
@@ -256,9 +254,7 @@ class Engine:
 
         Any thread may call it while the engine runs. Raises AdapterError as `publish` does.
         """
-        prepared = self._bank.prepare(weights, scale=scale)
-        self._probe(prepared, self.vocab_size)
-        return prepared
+        return self._publisher.prepare(weights, scale)
 
     def publish(
         self,
@@ -292,31 +288,17 @@ class Engine:
         self._check_open()
         if mode not in get_args(PublishMode):
             raise ValueError(f"mode must be one of {', '.join(get_args(PublishMode))}; got {mode!r}")
-        if isinstance(weights, PreparedAdapter) == (scale is not None):
-            raise ValueError(f"weights need a scale, and prepared weights have one; got {type(weights)}, scale={scale}")
-        prepared = weights if isinstance(weights, PreparedAdapter) else self.prepare(weights, scale=cast(float, scale))
-        version = self._ledger.next(name) if version is None else version
-        before = self._bank.published().get(name)
-        if monotone:
-            self._ledger.check(name, version, prepared.digest)
-            if before is not None and (before.version, before.digest) == (version, prepared.digest):
-                return prepared.digest
-        old = None if before is None else self._bank.find(name)
-        new = self._bank.install(name, prepared, version=version)
-        self._ledger.put(name, version, prepared.digest)
+        new, old = self._publisher.publish(name, weights, scale, version, monotone=monotone)
         if old is None:
             return new.digest
-        tickets = {i: ticket for i, ticket in self._tickets.items() if ticket.adapter is old}
+        affected = self._delivery.under(old)
         if mode == "wait":
             new.after = old
         elif mode == "abort":
-            self._aborts.update(tickets)
-        elif mode == "keep" and tickets:
+            self._aborts.update(affected)
+        elif mode == "keep":
             self._scheduler.transfer(old, new, old.version)
-            new.running += len(tickets)
-            for ticket in tickets.values():
-                ticket.adapter = new
-            self._bank.release(old, len(tickets))
+            self._delivery.hand_over(affected, new)
         return new.digest
 
     def unpublish(self, name: str, *, for_good: bool = True) -> None:
@@ -324,13 +306,11 @@ class Engine:
 
         for_good: off, a `monotone` publication may bring the same version back.
         """
-        self._bank.find(name)
-        self._bank.unpublish(name)
-        self._ledger.drop(name, for_good=for_good)
+        self._publisher.unpublish(name, for_good=for_good)
 
     def check_version(self, name: str, version: int, digest: str) -> None:
         """VersionConflict where a `monotone` publication of this version and digest would be refused."""
-        self._ledger.check(name, version, digest)
+        self._publisher.ledger.check(name, version, digest)
 
     def adapters(self) -> dict[str, AdapterInfo]:
         """The current version of each published name."""
@@ -411,7 +391,7 @@ class Engine:
         self._closed = True
         self._kv.reset()
         self._runner.drop_caches()
-        del self._runner, self._bank, self._kv, self._probe, self.model
+        del self._runner, self._bank, self._kv, self._publisher, self._delivery, self.model
         mx.synchronize()
         if threading.current_thread() is not threading.main_thread():
             # Streams belong to threads; one that outlives its thread aborts the process at exit on Linux.
@@ -452,59 +432,12 @@ class Engine:
         return any(text in ending for text in stop)
 
     def _row_limit(self, reach: int) -> int:
-        return self._max_kv_bytes // (capacity_for(reach) * self._runner.bytes_per_entry)
+        return self._max_kv_bytes // (capacity_for(reach) * self._runner.bytes_per_entry + self._runner.bytes_per_row)
 
     # Ends
 
     def _deliver(self, finished: Iterable[Finished], error: str | None = None) -> list[Completion]:
-        completions = []
-        for ids, row, sampled_logprobs, reason in finished:
-            versions = _versions(row) if row.switches else None
-            parked = False
-            for request_id in ids.tolist():
-                ticket = self._tickets.pop(request_id)
-                if ticket.request.park and not parked and reason in ("stop", "length") and not row.switches:
-                    self._runner.park(self._kv, row, (*row.prompt, *row.tokens)[: row.pos])
-                    parked = True
-                if request_id in self._streams:
-                    self._stream(request_id, row, ticket.request.sampling.top_logprobs)
-                    del self._streams[request_id]
-                self._bank.release(ticket.adapter)
-                count = ticket.request.sampling.top_logprobs
-                completions.append(
-                    Completion(
-                        request_id,
-                        row.tokens.copy(),
-                        row.logprobs.copy(),
-                        sampled_logprobs.copy(),
-                        reason,
-                        ticket.adapter.name,
-                        ticket.adapter.version,
-                        ticket.prompt_tokens,
-                        row.cached if request_id == row.leader else ticket.prompt_tokens,
-                        error,
-                        [top[:count] for top in row.tops] if count else None,
-                        versions,
-                        None if ticket.adapter.name is None else ticket.adapter.digest,
-                    )
-                )
-        return completions
-
-    def _report(self) -> None:
-        """Collects the new tokens of unfinished requests that stream."""
-        for host in self._scheduler.rows:
-            for row in (*host.branches, host):
-                for request_id in row.request_ids():
-                    if request_id in self._streams:
-                        self._stream(request_id, row, self._tickets[request_id].request.sampling.top_logprobs)
-
-    def _stream(self, request_id: int, row: Row, count: int) -> None:
-        reported = self._streams[request_id]
-        if len(row.tokens) > reported:
-            tops = [top[:count] for top in row.tops[reported:]] if count else None
-            tokens, logprobs = row.tokens[reported:], row.logprobs[reported:]
-            self._deltas.append(Delta(request_id, tokens, logprobs, tops, row.adapter.version))
-            self._streams[request_id] = len(row.tokens)
+        return self._delivery.deliver(finished, self._kv, error)
 
     def _fail(self, row: Row, error: str) -> list[Completion]:
         """End a row's requests; what waits on its slot is computed afresh, in a clean slot."""
@@ -520,27 +453,7 @@ class Engine:
         (memory may be short), all are ended, so that the engine never spins.
         """
         self._failed_steps += 1
-        guilty: list[tuple[Row, str]] = []
-        for row in self._scheduler.rows:
-            slot, row.slot = row.slot, 0
-            for member in (row, *row.branches):
-                member.restart()
-            self._kv.reset()
-            try:
-                for _ in self._runner.feed(self._kv, [row]):
-                    pass
-            except Exception as own:
-                guilty.append((row, f"{type(own).__name__}: {own}"))
-            row.slot = slot
-        self._kv.reset()
+        guilty = recovery.guilty_rows(self._runner, self._kv, self._scheduler.rows)
         if not guilty and self._failed_steps > 1:
             guilty = [(row, f"{type(error).__name__}: {error}") for row in self._scheduler.rows]
         return [completion for row, text in guilty for completion in self._fail(row, text)]
-
-
-def _versions(row: Row) -> list[int]:
-    """The policy version that sampled each token."""
-    versions: list[int] = []
-    for index, before in row.switches:
-        versions += [before] * (index - len(versions))
-    return versions + [row.adapter.version] * (len(row.tokens) - len(versions))

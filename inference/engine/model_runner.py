@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from mlx import nn
 
 from inference.adapters import AdapterBank
+from inference.engine.even_stretches import FeedRow, even_stretches
 from inference.engine.prefix_cache import MIN_PREFIX, PrefixCache, clusters
 from inference.forward import Logits, choose_forward
 
@@ -19,26 +20,15 @@ DIGESTS = 64
 """Of so many adapter versions the last prompt is remembered."""
 
 
-class FeedRow(Protocol):
-    """What the runner needs to know of a row."""
-
-    prompt: tuple[int, ...]
-    adapter: Any
-    slot: int
-    home: int
-    pos: int
-    pending: Sequence[int]
-    cached: int
-
-
 class ModelRunner:
     """A model, its adapters and its cache of shared beginnings; stateless as to who is being served."""
 
     def __init__(self, model: nn.Module, bank: AdapterBank, *, prefill_tokens: int, prefix_cache_bytes: int) -> None:
         self.forward = choose_forward(model, bank)
-        self.vocab, self.bytes_per_entry = self.forward.vocab, self.forward.bytes_per_entry
+        self.vocab = self.forward.vocab
+        self.bytes_per_entry, self.bytes_per_row = self.forward.bytes_per_entry, self.forward.bytes_per_row
         self.prefill_tokens = prefill_tokens
-        self.prefixes = PrefixCache(prefix_cache_bytes)
+        self.prefixes = PrefixCache(prefix_cache_bytes, whole=not self.forward.pads)
         self._recent: dict[str, tuple[int, ...]] = {}
 
     def new_kv(self) -> Any:
@@ -55,6 +45,9 @@ class ModelRunner:
 
         rows occupy consecutive slots in order. `pos` and `pending` are left for the caller to advance.
         """
+        if not self.forward.pads:
+            yield from even_stretches(self.forward, kv, rows, self.prefill_tokens)
+            return
         for batch in self._batches(rows):
             width = max(len(row.pending) for row in batch)
             for start in range(0, max(width - self.prefill_tokens, 0), self.prefill_tokens):

@@ -1,8 +1,9 @@
 """Keys and values of prompt beginnings: rules that many prompts share, conversations that will continue.
 
 An entry is found by exact comparison of token ids under the same adapter digest (an adapter changes keys and values, so
-entries never cross over), and any part of an entry from its start can be used. An index of chained block hashes says
-which entries are worth comparing; it never decides. The least recently used are dropped beyond the byte budget.
+entries never cross over), and any part of an entry from its start can be used; of a model with recurrent states only
+whole entries, since there is no state for the places in between. An index of chained block hashes says which entries
+are worth comparing; it never decides. The least recently used are dropped beyond the byte budget.
 """
 
 from __future__ import annotations
@@ -31,10 +32,16 @@ class Entry:
 
 
 class PrefixCache:
-    """Stored beginnings, by adapter digest; at most `max_bytes` of keys and values."""
+    """Stored beginnings, by adapter digest.
 
-    def __init__(self, max_bytes: int) -> None:
+    Args:
+        max_bytes: most bytes of keys, values and states.
+        whole: entries can only be used whole; those that others extend are then kept, too.
+    """
+
+    def __init__(self, max_bytes: int, *, whole: bool = False) -> None:
         self.max_bytes = max_bytes
+        self.whole = whole
         self.nbytes = 0
         self._entries: OrderedDict[Key, Entry] = OrderedDict()
         self._index: dict[int, dict[Key, None]] = {}  # entries by each of their links
@@ -44,21 +51,17 @@ class PrefixCache:
         return len(self._entries)
 
     def longest(self, digest: str, prompt: Sequence[int]) -> tuple[Entry | None, int]:
-        """The entry that shares the longest beginning with the prompt, and its length; (None, 0) below MIN_PREFIX.
+        """The entry that has the longest beginning of the prompt, and its length; (None, 0) below MIN_PREFIX.
 
         At least the prompt's last token is left out, because its logits are needed.
         """
-        candidates: dict[Key, None] = {}
-        for link in _chain(digest, prompt):
-            if link not in self._index:
-                break
-            candidates = self._index[link]
         ids = np.asarray(prompt, dtype=np.int64)
         best, best_key = 0, None
-        for key in list(reversed(candidates))[:_COMPARED]:
+        for key in self._candidates(digest, prompt):
             if key[0] == digest:
-                length = min(common_prefix(ids, self._entries[key].tokens), len(ids) - 1)
-                if length > best:
+                tokens = self._entries[key].tokens
+                length = min(common_prefix(ids, tokens), len(ids) - 1)
+                if length > best and (length == len(tokens) or not self.whole):
                     best, best_key = length, key
         if best_key is None or best < MIN_PREFIX:
             return None, 0
@@ -66,13 +69,15 @@ class PrefixCache:
         return self._entries[best_key], best
 
     def put(self, digest: str, tokens: Sequence[int], snapshot: Any) -> Entry:
-        """Store a beginning; entries that it extends are dropped, then the least recently used beyond the budget."""
+        """Store a beginning; entries that it replaces are dropped, then the least recently used beyond the budget."""
         key = (digest, tuple(tokens))
-        entry = Entry(np.asarray(tokens, dtype=np.int64), snapshot, sum(k.nbytes + v.nbytes for k, v in snapshot))
+        nbytes = sum(array.nbytes for part in snapshot for array in part)
+        entry = Entry(np.asarray(tokens, dtype=np.int64), snapshot, nbytes)
         links = list(_chain(digest, key[1]))
         shorter = [other for link in links for other in self._ends.get(link, ())]
         for other in [k for k in shorter if k[0] == digest and key[1][: len(k[1])] == k[1]]:
-            self._drop(other)
+            if other == key or not self.whole:
+                self._drop(other)
         self._entries[key] = entry
         self._ends.setdefault(links[-1] if links else 0, {})[key] = None
         for link in links:
@@ -81,6 +86,16 @@ class PrefixCache:
         while self.nbytes > self.max_bytes and self._entries:
             self._drop(next(iter(self._entries)))
         return entry
+
+    def _candidates(self, digest: str, prompt: Sequence[int]) -> Iterator[Key]:
+        """Entries worth comparing with a prompt, the most promising first."""
+        found: list[dict[Key, None]] = [{}]
+        for link in _chain(digest, prompt):
+            if link not in self._index:
+                break
+            found.append(self._ends.get(link, {}) if self.whole else self._index[link])
+        for candidates in reversed(found if self.whole else found[-1:]):
+            yield from list(reversed(candidates))[:_COMPARED]
 
     def clear(self) -> None:
         """Drop every entry."""

@@ -15,86 +15,12 @@ and `advance` with what was drawn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from inference.engine.sampling import CheckedParams, Draw
-from inference.types import FinishReason
-
-Seeds = npt.NDArray[np.uint64]
-
-
-@dataclass(slots=True)
-class Cohort:
-    """Requests of one row with the same parameters, and the log-probabilities under the distribution they drew from."""
-
-    params: CheckedParams
-    ids: npt.NDArray[np.int64]
-    seeds: Seeds
-    sampled_logprobs: list[float] = field(default_factory=list)
-
-    def part(self, chosen: npt.NDArray[np.bool_]) -> Cohort:
-        """The members a mask (M,) selects, with the history so far."""
-        return Cohort(self.params, self.ids[chosen], self.seeds[chosen], self.sampled_logprobs.copy())
-
-
-@dataclass(slots=True, eq=False)
-class Row:
-    """A sequence being generated: tokens and raw logprobs so far, who shares it, and where its keys and values are.
-
-    Attributes:
-        pos: entries of the slot that are valid.
-        pending: tokens to feed next, whose keys and values are not there yet.
-        branches: rows that wait on this slot, shallowest first; they have no slot of their own.
-    """
-
-    prompt: tuple[int, ...]
-    adapter: Any  # hashable; rows never share or compare what is computed under different adapters
-    cohorts: list[Cohort]
-    reach: int  # most entries the slot can ever hold for this row
-    leader: int = -1  # the request that the prompt was computed for; the others of the row got it for free
-    top_logprobs: int = 0
-    cached: int = 0
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    tops: list[list[tuple[int, float]]] = field(default_factory=list)
-    pos: int = 0
-    pending: Sequence[int] = ()
-    slot: int = -1
-    home: int = -1  # where its keys and values lie when it has just ended
-    switches: tuple[tuple[int, int], ...] = ()  # (index of a token, version that sampled those before it)
-    branches: list[Row] = field(default_factory=list)
-
-    def request_ids(self) -> Iterator[int]:
-        """Ids of the requests that share the row now."""
-        for cohort in self.cohorts:
-            yield from cohort.ids.tolist()
-
-    def restart(self) -> None:
-        """Forget the keys and values: everything is to be fed again."""
-        self.pos, self.pending = 0, (*self.prompt, *self.tokens)
-
-
-class Outcome(NamedTuple):
-    """What one step drew for a row: a draw (M,) for each of its cohorts, the row's logits (V,) and their logsumexp."""
-
-    draws: list[Draw]
-    logits: npt.NDArray[np.floating]
-    log_normaliser: float
-    top: list[tuple[int, float]] | None = None
-
-
-class Finished(NamedTuple):
-    """Requests of one cohort that ended together. Read `row` at once: other requests may continue on it."""
-
-    ids: npt.NDArray[np.int64]
-    row: Row
-    sampled_logprobs: list[float]
-    reason: FinishReason
+from inference.engine.rows import Finished, Outcome, Row, Says, split, successor, take
+from inference.engine.sampling import CheckedParams
+from inference.engine.waiting import Waiting
 
 
 class Plan(NamedTuple):
@@ -122,7 +48,7 @@ class Scheduler:
         row_limit: Callable[[int], int] | None = None,
         token_budget: int = 2048,
         share: bool = True,
-        says: Callable[[Sequence[int], tuple[str, ...]], bool] | None = None,
+        says: Says | None = None,
     ) -> None:
         self._says = says or (lambda tokens, stop: False)
         self.max_rows = max_rows
@@ -130,7 +56,7 @@ class Scheduler:
         self.share = share
         self.rows: list[Row] = []  # rows[i].slot == i after `plan`
         self._row_limit = row_limit or (lambda reach: max_rows)
-        self._waiting: dict[tuple[Any, ...], _Waiting] = {}  # insertion order is arrival order
+        self._waiting: dict[tuple[Any, ...], Waiting] = {}  # insertion order is arrival order
 
     @property
     def busy(self) -> bool:
@@ -154,7 +80,7 @@ class Scheduler:
         key: tuple[Any, ...] = (adapter, prompt) if self.share else (adapter, prompt, request_id)
         waiting = self._waiting.get(key)
         if waiting is None:
-            waiting = self._waiting[key] = _Waiting(adapter, prompt)
+            waiting = self._waiting[key] = Waiting(adapter, prompt)
         waiting.members.setdefault(params, []).append((request_id, seed))
         waiting.top_logprobs = max(waiting.top_logprobs, top_logprobs)
 
@@ -162,7 +88,7 @@ class Scheduler:
         """Take requests out, wherever they are, with what they have generated so far."""
         ended: list[Finished] = []
         for key, waiting in list(self._waiting.items()):
-            ended += [Finished(part.ids, waiting.row(), [], "aborted") for part in _take(waiting.cohorts(), ids)[0]]
+            ended += [Finished(part.ids, waiting.row(), [], "aborted") for part in take(waiting.cohorts(), ids)[0]]
             for params, members in list(waiting.members.items()):
                 waiting.members[params] = [m for m in members if m[0] not in ids]
             if not any(waiting.members.values()):
@@ -170,10 +96,10 @@ class Scheduler:
         survivors: list[Row] = []
         for row in self.rows:
             for member in (*row.branches, row):
-                taken, member.cohorts = _take(member.cohorts, ids)
+                taken, member.cohorts = take(member.cohorts, ids)
                 ended += [Finished(part.ids, member, part.sampled_logprobs, "aborted") for part in taken]
             row.branches = [branch for branch in row.branches if branch.cohorts]
-            survivors += _successor(row)
+            survivors += successor(row)
         self.rows = survivors
         return ended
 
@@ -241,7 +167,7 @@ class Scheduler:
                 survivors.append(row)
                 continue
             row.pos += len(row.pending)
-            done, going = _split(row, outcome, self._says)
+            done, going = split(row, outcome, self._says)
             finished += done
             if going:
                 # The largest part inherits the slot and the branches that already wait on it.
@@ -251,7 +177,7 @@ class Scheduler:
                 survivors.append(keeper)
             else:
                 row.cohorts = []
-                survivors += _successor(row)
+                survivors += successor(row)
         self.rows = survivors
         return finished
 
@@ -276,120 +202,5 @@ class Scheduler:
         ended = [Finished(c.ids, row, c.sampled_logprobs, "error") for c in row.cohorts]
         row.cohorts = []
         index = self.rows.index(row)
-        self.rows[index : index + 1] = _successor(row)
+        self.rows[index : index + 1] = successor(row)
         return ended
-
-
-@dataclass(slots=True)
-class _Waiting:
-    adapter: Hashable
-    prompt: tuple[int, ...]
-    members: dict[CheckedParams, list[tuple[int, int]]] = field(default_factory=dict)
-    top_logprobs: int = 0
-
-    def cohorts(self) -> list[Cohort]:
-        return [
-            Cohort(
-                params,
-                np.array([request_id for request_id, _ in members], dtype=np.int64),
-                np.array([seed & 0xFFFFFFFFFFFFFFFF for _, seed in members], dtype=np.uint64),
-            )
-            for params, members in self.members.items()
-            if members
-        ]
-
-    def row(self) -> Row:
-        reach = len(self.prompt) + max(params.max_tokens for params in self.members)
-        leader = min(request_id for members in self.members.values() for request_id, _ in members)
-        return Row(self.prompt, self.adapter, self.cohorts(), reach, leader, self.top_logprobs, pending=self.prompt)
-
-
-def _take(cohorts: list[Cohort], ids: set[int]) -> tuple[list[Cohort], list[Cohort]]:
-    """Cohorts split into the members that are in `ids` and the others; empty parts are dropped."""
-    taken, kept = [], []
-    for cohort in cohorts:
-        chosen = np.fromiter((i in ids for i in cohort.ids.tolist()), dtype=bool, count=len(cohort.ids))
-        if chosen.any():
-            taken.append(cohort.part(chosen))
-        if not chosen.all():
-            kept.append(cohort.part(~chosen) if chosen.any() else cohort)
-    return taken, kept
-
-
-def _successor(row: Row) -> list[Row]:
-    """The next owner of the slot: the row itself while it has requests, else its deepest branch, else none."""
-    if row.cohorts:
-        return [row]
-    if not row.branches:
-        return []
-    *others, heir = row.branches
-    heir.slot, heir.branches = row.slot, others
-    return [heir]
-
-
-Says = Callable[[Sequence[int], tuple[str, ...]], bool]
-
-
-def _split(row: Row, outcome: Outcome, says: Says) -> tuple[list[Finished], list[Row]]:
-    """The requests of a row that end with this step's token, and one row per distinct token of the others."""
-    finished: list[Finished] = []
-    by_token: dict[int, list[Cohort]] = {}
-    length = len(row.tokens) + 1
-    ends: dict[int, Row] = {}
-    for cohort, (tokens, logprobs) in zip(row.cohorts, outcome.draws, strict=True):
-        params = cohort.params
-        for token, first, chosen in _parts(tokens):
-            part = cohort if chosen is None else cohort.part(chosen)
-            part.sampled_logprobs.append(float(logprobs[first]))
-            stopped = (
-                token in params.stop_ids
-                or (params.stop and says([*row.tokens, token], params.stop))
-                or (params.allowed is not None and not params.ids_after([*row.tokens, token]))
-            )
-            if not stopped and length < params.max_tokens:
-                by_token.setdefault(token, []).append(part)
-                continue
-            if token not in ends:
-                ends[token] = _extended(row, [], token, outcome)
-            reason: FinishReason = "stop" if stopped else "length"
-            finished.append(Finished(part.ids, ends[token], part.sampled_logprobs, reason))
-    if len(by_token) == 1 and not ends:
-        # Nobody left: the row grows in place, without copying its history.
-        ((token, row.cohorts),) = by_token.items()
-        _append(row, token, outcome)
-        return [], [row]
-    return finished, [_extended(row, cohorts, token, outcome) for token, cohorts in by_token.items()]
-
-
-def _parts(tokens: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, npt.NDArray[np.bool_] | None]]:
-    """(token, index of its first draw, mask of its draws) for each distinct token; the mask is None for all."""
-    if len(tokens) == 1 or (tokens == tokens[0]).all():
-        yield int(tokens[0]), 0, None
-        return
-    distinct, firsts, inverse = np.unique(tokens, return_index=True, return_inverse=True)
-    for i, (token, first) in enumerate(zip(distinct.tolist(), firsts.tolist())):
-        yield token, first, inverse == i
-
-
-def _extended(row: Row, cohorts: list[Cohort], token: int, outcome: Outcome) -> Row:
-    """A row that continues `row` with one more token; it has no slot and no branches yet."""
-    child = replace(
-        row,
-        cohorts=cohorts,
-        tokens=row.tokens.copy(),
-        logprobs=row.logprobs.copy(),
-        tops=row.tops.copy(),
-        slot=-1,
-        home=row.slot,
-        branches=[],
-    )
-    _append(child, token, outcome)
-    return child
-
-
-def _append(row: Row, token: int, outcome: Outcome) -> None:
-    row.tokens.append(token)
-    row.logprobs.append(float(outcome.logits[token]) - outcome.log_normaliser)
-    if outcome.top is not None:
-        row.tops.append(outcome.top)
-    row.pending = (token,)

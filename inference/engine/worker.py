@@ -46,6 +46,8 @@ class Worker:
         self.busy = False
         self.last_step = time.monotonic()
         self.steps = 0
+        self.path: str | None = None
+        """How the engine runs its model, once it is there: `Engine.path`."""
 
     def start(self) -> None:
         """Begin making the engine. `ready` says when it is there."""
@@ -91,6 +93,7 @@ class Worker:
         except BaseException as error:
             self.ready.set_exception(error)
             return
+        self.path = engine.path
         self.ready.set_result(None)
         try:
             while self._obey(engine):

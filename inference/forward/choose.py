@@ -4,27 +4,30 @@ Each is compared with the slower one after it before it is relied on:
 
 * in numpy (host_forward.py): on a CPU, float32 weights, blocks built like Llama's and Qwen's, ordinary rotary
   embeddings: qwen2, qwen3, llama, mistral;
-* in MLX over the slots of `kv.py` (mlx_forward.py): every model whose layers all use mlx-lm's plain `KVCache`, in any
-  type, quantised or not, experts included. On a CPU, blocks built like Llama's get decoder.py's cheaper pass while they
-  compute in float32 (quantised with float32 scales too); bfloat16 and float16 get the model's own call;
-* row by row (solo_forward.py), with mlx-lm's own caches: sliding windows, recurrences, and models that turn out not to
-  take a batch of rows that differ in length. Slower, no shared beginnings, the same numbers.
+* in MLX over the slots of `kv.py` (mlx_forward.py): keys and values, sliding windows, recurrent states and convolution
+  tails, in any type, quantised or not, experts included. On a CPU, blocks built like Llama's get decoder.py's cheaper
+  pass while they compute in float32 (quantised with float32 scales too); bfloat16 and float16 get the model's own call;
+* row by row (solo_forward.py), with mlx-lm's own caches: other kinds of caches, and models that turn out not to take a
+  batch of rows that differ in length. Slower, no shared beginnings, the same numbers.
 
 A model that none of them can run is refused with UnsupportedModel. docs/engine.md has a table by architecture.
 """
 
 from __future__ import annotations
 
+import logging
+
 import mlx.core as mx
 import numpy as np
 from mlx import nn
-from mlx_lm.models.cache import KVCache, make_prompt_cache
 
 from inference.adapters import AdapterBank, AdapterVersion
-from inference.forward import host_forward
-from inference.forward.mlx_forward import Forward, MlxForward, alike, rounding, trial
+from inference.forward import host_forward, narrow
+from inference.forward.mlx_forward import Forward, Logits, MlxForward, alike, rounding, trial
 from inference.forward.solo_forward import SoloForward
 from inference.types import UnsupportedModel
+
+logger = logging.getLogger(__name__)
 
 _MISFITS = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
 """What a model's code raises when it is not made for what it is given."""
@@ -38,20 +41,32 @@ def choose_forward(model: nn.Module, bank: AdapterBank) -> Forward:
         raise UnsupportedModel(
             f"the engine cannot run {type(model).__module__}: {type(error).__name__}: {error}"
         ) from error
-    if any(type(cache) is not KVCache for cache in make_prompt_cache(model)):
+    batched = _batched(model, bank, solo)
+    if isinstance(batched, str):
+        logger.warning("%s runs row by row, without batches and kept beginnings: %s", type(model).__module__, batched)
         return solo
-    try:
-        own = MlxForward(model, bank)
-        expected = trial(own, bank.base)
-    except _MISFITS:
-        return solo  # the model's code does not take rows of different lengths
-    if not alike(expected, trial(solo, bank.base), rounding(model)):
-        return solo
+    own, found = batched
     if own.own_decoder and host_forward.fits(model):
         host = host_forward.HostForward(model, own.vocab)
-        if alike(trial(host, bank.base), expected) and _same_head(host, own, bank.base):
+        if alike(trial(host, bank.base), found) and _same_head(host, own, bank.base):
             return host
     return own
+
+
+def _batched(model: nn.Module, bank: AdapterBank, solo: SoloForward) -> tuple[MlxForward, list[Logits]] | str:
+    """The model's own call over slots, and its trial; or why there is none that gives the same numbers."""
+    reason = "rows of different lengths get other numbers in a batch than alone"
+    for mask_axes in (1, 2):  # some designs keep the heads of a group on an axis of their own
+        try:
+            own = MlxForward(model, bank, mask_axes=mask_axes)
+            found = trial(own, bank.base, pads=own.pads)
+            short = narrow.trials(own, solo)
+        except _MISFITS as error:  # no slots, or code that does not take rows of different lengths
+            reason = f"{type(error).__name__}: {error}"
+            continue
+        if alike(*(short or (found, trial(solo, bank.base, pads=own.pads))), rounding(model)):
+            return own, found
+    return reason
 
 
 def _same_head(host: host_forward.HostForward, own: MlxForward, base: AdapterVersion) -> bool:

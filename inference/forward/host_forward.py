@@ -64,7 +64,9 @@ def fits(model: nn.Module) -> bool:
 class HostForward:
     """A model's forward pass over a `HostKVCache`."""
 
-    batches = True
+    name = "numpy"
+    batches = pads = True
+    bytes_per_row = 0
 
     def __init__(self, model: nn.Module, vocab: int) -> None:
         body: Any = model.model

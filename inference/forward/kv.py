@@ -1,52 +1,60 @@
-"""Keys and values of many sequences in one cache: a slot per row, left aligned, each row with its own length.
+"""Keys, values and states of many sequences in one cache: a slot per row, left aligned, each row with its own length.
 
-Per layer two arrays (slots, kv_heads, length, head_dim). A forward pass works on a *frame*: consecutive slots, the
-number of valid entries of each, and how many tokens are fed. Entries beyond a row's position are stale or padding and
-are masked, so freeing a row costs nothing, and a batch whose rows differ in length needs no shifting.
-
-The items of `SlotKVCache.layers` have the interface of mlx-lm's `KVCache` (`offset`, `update_and_fetch`, `make_mask`),
-which is all that models with plain attention use.
+A forward pass works on a *frame*: consecutive slots, the number of valid entries of each, and how many tokens are fed.
+Keys and values beyond a row's position are stale or padding and are masked, so freeing a row costs nothing, and a batch
+whose rows differ in length needs no shifting. States are valid at one position only; the cache knows which, and refuses
+a frame that would go on from another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
+from mlx_lm.models.cache import ArraysCache, CacheList, KVCache, RotatingKVCache
+
+from inference.forward.layer_slots import SPAN_STEP, Frame, LayerCache, Part
+from inference.forward.state_slots import StateSlots
 
 _LENGTH_STEP = 64  # capacity in entries grows in powers of two from here
-_SPAN_STEP = 16  # attention reads a multiple of this many entries, so that buffer sizes repeat
 
-Snapshot = list[tuple[mx.array, mx.array]]
-"""Per layer keys and values (1, kv_heads, entries, head_dim) of the beginning of a sequence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """Slots low..high-1; offsets (high-low,) entries valid before `fed` tokens are added; span entries to read."""
-
-    low: int
-    high: int
-    offsets: tuple[int, ...]
-    fed: int
-    span: int
-    start: int | None  # the common offset, when there is one; else the arrays below
-    rows: Any = None  # (n, 1) and
-    columns: Any = None  # (n, fed): where to scatter
-    positions: Any = None  # offsets (n,)
+Snapshot = list[Part]
+"""What each layer keeps of the beginning of a sequence."""
 
 
 class SlotKVCache:
-    """Slots for keys and values; capacity grows on demand, arrays appear at the first write."""
+    """Slots for a model's caches; capacity grows on demand, arrays appear at the first write.
 
-    def __init__(self, layers: int) -> None:
-        self.layers = [LayerCache(self) for _ in range(layers)]
+    Args:
+        layers: mlx-lm's own caches of the model, for their kinds; or how many layers of plain keys and values.
+        mask_axes: on how many axes of 1, heads and groups of heads, masks of rows of different lengths are broadcast.
+
+    Raises:
+        TypeError: there are no slots for a kind of cache.
+    """
+
+    def __init__(self, layers: int | Sequence[Any], *, mask_axes: int = 1) -> None:
+        templates = [KVCache() for _ in range(layers)] if isinstance(layers, int) else layers
+        self.layers = [self._slots_for(template) for template in templates]
+        self._parts: list[LayerCache | StateSlots] = [part for layer in self.layers for part in _parts(layer)]
+        self._states = [part for part in self._parts if isinstance(part, StateSlots)]
+        self._seen: dict[int, int] = {}  # how many tokens are in a slot's states
+        self.mask_axes = mask_axes
         self.slots = 0
         self.length = 0
         self.frame: Frame | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Nothing but keys and values, all of which are seen."""
+        return all(isinstance(layer, LayerCache) and layer.window is None for layer in self.layers)
+
+    @property
+    def stateful(self) -> bool:
+        """There are states: rows cannot be padded, nor cut back."""
+        return bool(self._states)
 
     def reserve(self, slots: int, length: int) -> None:
         """Make room for that many slots with that many entries each; keeps what is stored."""
@@ -54,14 +62,19 @@ class SlotKVCache:
             return
         self.slots = max(self.slots, power_of_two(slots, 1))
         self.length = max(self.length, capacity_for(length))
-        for layer in self.layers:
-            layer.resize(self.slots, self.length)
+        for part in self._parts:
+            part.resize(self.slots, self.length)
 
-    def open(self, low: int, offsets: Sequence[int], fed: int) -> list[LayerCache]:
-        """The cache list for one forward pass that feeds `fed` tokens to each of the slots from `low` on."""
+    def open(self, low: int, offsets: Sequence[int], fed: int) -> list[Any]:
+        """The cache list for one forward pass that feeds `fed` tokens to each of the slots from `low` on.
+
+        RuntimeError when the states of a slot are not those after `offsets` tokens, since nothing else would show it.
+        """
         high = low + len(offsets)
         end = max(offsets) + fed
         self.reserve(high, end)
+        if self._states:
+            self._take_states(low, offsets)
         start = offsets[0] if len(set(offsets)) == 1 else None
         if start is not None:
             self.frame = Frame(low, high, tuple(offsets), fed, end, start)
@@ -72,7 +85,7 @@ class SlotKVCache:
                 high,
                 tuple(offsets),
                 fed,
-                min(-(-end // _SPAN_STEP) * _SPAN_STEP, self.length),
+                min(-(-end // SPAN_STEP) * SPAN_STEP, self.length),
                 None,
                 mx.array(np.arange(low, high, dtype=np.int32)[:, None]),
                 mx.array(positions[:, None] + np.arange(fed, dtype=np.int32)),
@@ -80,14 +93,19 @@ class SlotKVCache:
             )
         return self.layers
 
+    def close(self) -> None:
+        """The forward pass of the open frame has been evaluated: its states are what they should be."""
+        if self._states and self.frame is not None:
+            self._seen.update((self.frame.low + i, at + self.frame.fed) for i, at in enumerate(self.frame.offsets))
+
     def arrays(self) -> list[mx.array]:
         """Everything stored, for one `mx.eval`."""
-        return [array for layer in self.layers if layer.keys is not None for array in (layer.keys, layer.values)]
+        return [array for part in self._parts for array in part.arrays()]
 
     def copy(self, moves: Iterable[tuple[int, int, int]]) -> None:
         """Copy the first `entries` of slot `source` over slot `destination`, for all (destination, source, entries).
 
-        Every source is read before any destination is written.
+        Every source is read before any destination is written. States are copied as they are.
         """
         moves = sorted(moves)
         if not moves:
@@ -95,128 +113,94 @@ class SlotKVCache:
         self.reserve(max(move[0] for move in moves) + 1, 0)
         entries = max(move[2] for move in moves)
         sources = mx.array([move[1] for move in moves])
-        for layer in self.layers:
-            if layer.keys is None:
-                continue
-            read = [array[:, :, :entries][sources] for array in (layer.keys, layer.values)]
-            for low, high, first in _runs([move[0] for move in moves]):
-                layer.keys[low:high, :, :entries] = read[0][first : first + high - low]
-                layer.values[low:high, :, :entries] = read[1][first : first + high - low]
+        for part in self._parts:
+            part.copy(sources, [move[0] for move in moves], entries)
+        self._seen.update({move[0]: self._seen.get(move[1], -1) for move in moves})
 
     def snapshot(self, slot: int, entries: int) -> Snapshot:
-        """A copy of a slot's first entries that later writes do not touch. Evaluated."""
-        # A layer that attends to another layer's keys stores nothing.
-        nothing = mx.zeros((0,))
-        # `+ 0` makes new buffers: a view would keep the whole kv alive and forbid in-place writes to it.
-        kept = [
-            (nothing, nothing)
-            if layer.keys is None
-            else tuple(stored[slot : slot + 1, :, :entries] + 0 for stored in (layer.keys, layer.values))
-            for layer in self.layers
-        ]
+        """A copy of a slot's first entries, and of its states. Evaluated."""
+        if self._states and self._seen.get(slot) != entries:
+            raise RuntimeError(f"slot {slot} has seen {self._seen.get(slot)} tokens, not the {entries} to be kept")
+        kept = [part.snapshot(slot, entries) for part in self._parts]
         mx.eval(kept)
         return kept
 
     def restore(self, snapshot: Snapshot, slots: Iterable[int], entries: int) -> None:
-        """Write the first entries of a snapshot at the beginning of each slot."""
+        """Write the first entries of a snapshot at the beginning of each slot; with states, it has no more entries."""
         ordered = sorted(slots)
         self.reserve(ordered[-1] + 1, entries)
-        for layer, (keys, values) in zip(self.layers, snapshot, strict=True):
-            if not keys.size:
-                continue
-            layer.allocate(keys, values)
-            for low, high, _ in _runs(ordered):
-                layer.keys[low:high, :, :entries] = keys[:, :, :entries]
-                layer.values[low:high, :, :entries] = values[:, :, :entries]
+        for part, kept in zip(self._parts, snapshot, strict=True):
+            part.restore(kept, ordered, entries)
+        self._seen.update((slot, entries) for slot in ordered)
+
+    def hold(self, slot: int) -> tuple[Snapshot, int]:
+        """A copy of a slot's states for whoever goes on from here later, and its bytes; keys and values stay."""
+        held = [part.snapshot(slot, 0) for part in self._states]
+        mx.eval(held)
+        return held, sum(array.nbytes for part in held for array in part)
+
+    def resume(self, held: Snapshot, slot: int, entries: int) -> None:
+        """Write the states that were held after so many tokens to a slot that has the keys and values of as many."""
+        for part, kept in zip(self._states, held, strict=True):
+            part.restore(kept, [slot], 0)
+        self._seen[slot] = entries
 
     def scrub(self, slot: int) -> None:
-        """Zero a slot: a masked weight of 0 times a stored NaN would still be NaN for its next tenant."""
-        for keys, values in self._pairs():
-            keys[slot] = mx.zeros(keys.shape[1:], keys.dtype)
-            values[slot] = mx.zeros(values.shape[1:], values.dtype)
+        """Zero a slot."""
+        for part in self._parts:
+            part.scrub(slot)
+        self._seen.pop(slot, None)
 
     def reset(self) -> None:
         """Forget everything, capacity included."""
         self.slots = self.length = 0
         self.frame = None
-        for layer in self.layers:
-            layer.keys = layer.values = None
+        self._seen.clear()
+        for part in self._parts:
+            part.reset()
 
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
         return sum(array.nbytes for array in self.arrays())
 
-    def _pairs(self) -> Iterator[tuple[mx.array, mx.array]]:
-        return ((layer.keys, layer.values) for layer in self.layers if layer.keys is not None)
-
-
-class LayerCache:
-    """One layer's keys and values, as a model's attention sees them during the KV cache's open frame."""
-
-    def __init__(self, kv: SlotKVCache) -> None:
-        self._kv = kv
-        self.keys: Any = None  # arrays once the model has shown their shape
-        self.values: Any = None
+    @property
+    def bytes_per_row(self) -> int:
+        """Bytes of a row's states, whatever its length; known after the first write."""
+        return sum(array.nbytes for part in self._states for array in part.arrays()) // max(self.slots, 1)
 
     @property
-    def _frame(self) -> Frame:
-        if self._kv.frame is None:
-            raise RuntimeError("no frame is open: call SlotKVCache.open before the model")
-        return self._kv.frame
+    def bytes_per_entry(self) -> int:
+        """Bytes of one entry of keys and values; known after the first write."""
+        return (self.nbytes - self.bytes_per_row * self.slots) // max(self.slots * self.length, 1)
 
-    @property
-    def offset(self) -> Any:
-        """Position of the first fed token: one number, or one per row (n,); rotary embeddings take both."""
-        frame = self._frame
-        return frame.start if frame.positions is None else frame.positions
+    def _slots_for(self, template: Any) -> Any:
+        if type(template) is KVCache:
+            return LayerCache(self)
+        if type(template) is RotatingKVCache and template.keep == 0:
+            return LayerCache(self, template.max_size)
+        if type(template) is ArraysCache:
+            return StateSlots(self, len(template.cache))
+        if type(template) is CacheList:
+            return CacheList(*(self._slots_for(part) for part in template.caches))
+        raise TypeError(f"there are no slots for a {type(template).__name__}")
 
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Store fed keys and values (n, kv_heads, fed, head_dim); return views (n, kv_heads, span, head_dim)."""
-        self.allocate(keys, values)
-        frame = self._frame
-        low, high, span = frame.low, frame.high, frame.span
-        if frame.start is not None:
-            self.keys[low:high, :, frame.start : span] = keys
-            self.values[low:high, :, frame.start : span] = values
-        elif frame.fed == 1:
-            rows, columns = frame.rows[:, 0], frame.columns[:, 0]
-            self.keys[rows, :, columns] = keys[:, :, 0]
-            self.values[rows, :, columns] = values[:, :, 0]
-        else:
-            self.keys[frame.rows, :, frame.columns] = keys.transpose(0, 2, 1, 3)
-            self.values[frame.rows, :, frame.columns] = values.transpose(0, 2, 1, 3)
-        return self.keys[low:high, :, :span], self.values[low:high, :, :span]
+    def _take_states(self, low: int, offsets: Sequence[int]) -> None:
+        """Until `close` the states are not to be used again: a pass that fails may leave them half written."""
+        if 0 in offsets and any(offsets):
+            raise RuntimeError(f"rows at their beginning have to be fed apart from others, got offsets {offsets}")
+        for slot, offset in enumerate(offsets, start=low):
+            seen = self._seen.pop(slot, None)
+            if offset and seen != offset:
+                raise RuntimeError(f"slot {slot} has seen {seen} tokens, not the {offset} it should go on from")
 
-    def make_mask(self, n: int, return_array: bool = False, window_size: int | None = None) -> mx.array | str | None:
-        """Boolean mask (n_rows, 1, n, span), or the shorthand for it when all rows are equally long."""
-        frame = self._frame
-        if frame.start is not None and not return_array and not (window_size and frame.span > window_size):
-            return None if n == 1 else "causal"
-        if frame.start is not None:
-            queries = mx.arange(frame.start, frame.span)[None, None, :, None]
-        else:
-            queries = frame.columns[:, None, :, None]
-        entries = mx.arange(frame.span)
-        mask = entries <= queries
-        return mask & (entries > queries - window_size) if window_size else mask
 
-    def allocate(self, keys: mx.array, values: mx.array) -> None:
-        """Create the arrays at the KV cache's capacity, once the shapes and types of keys and values are known."""
-        if self.keys is None:
-            slots, length = self._kv.slots, self._kv.length
-            self.keys = mx.zeros((slots, keys.shape[1], length, keys.shape[3]), keys.dtype)
-            self.values = mx.zeros((slots, values.shape[1], length, values.shape[3]), values.dtype)
-
-    def resize(self, slots: int, length: int) -> None:
-        """Move what is stored to larger arrays."""
-        if self.keys is None:
-            return
-        for name in ("keys", "values"):
-            old = getattr(self, name)
-            new = mx.zeros((slots, old.shape[1], length, old.shape[3]), old.dtype)
-            new[: old.shape[0], :, : old.shape[2]] = old
-            setattr(self, name, new)
+def _parts(layer: Any) -> Iterator[Any]:
+    if isinstance(layer, CacheList):
+        for inner in layer.caches:
+            yield from _parts(inner)
+    else:
+        yield layer
 
 
 def capacity_for(entries: int) -> int:
@@ -226,12 +210,3 @@ def capacity_for(entries: int) -> int:
 
 def power_of_two(n: int, least: int) -> int:
     return max(least, 1 << max(n - 1, 0).bit_length())
-
-
-def _runs(ordered: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """(low, high, index of low) for each run of consecutive numbers."""
-    first = 0
-    for i in range(1, len(ordered) + 1):
-        if i == len(ordered) or ordered[i] != ordered[i - 1] + 1:
-            yield ordered[first], ordered[i - 1] + 1, first
-            first = i

@@ -29,11 +29,22 @@ _HALF = 5e-2  # allowed between two ways of computing in float16 or bfloat16, re
 
 
 class Forward(Protocol):
-    """A way to run a model. `batches`: several rows in one call are worth while, and slots can share beginnings."""
+    """A way to run a model.
 
+    Attributes:
+        name: as in docs/engine.md.
+        batches: several rows in one call are worth while, and slots can share beginnings.
+        pads: rows that are fed fewer tokens than others in the same call may be padded; else they are as many.
+        bytes_per_entry: what a token of a row costs.
+        bytes_per_row: what a row costs whatever its length.
+    """
+
+    name: str
     vocab: int
     bytes_per_entry: int
+    bytes_per_row: int
     batches: bool
+    pads: bool
 
     def new_kv(self) -> Any: ...
 
@@ -51,24 +62,38 @@ class Forward(Protocol):
 
 
 class MlxForward:
-    """Models whose layers all use mlx-lm's plain `KVCache`."""
+    """Models whose caches are of kinds that `SlotKVCache` has slots for.
 
+    Args:
+        model: the model; its linear layers are the bank's.
+        bank: its adapters.
+        mask_axes: see `SlotKVCache`.
+
+    Raises:
+        TypeError: there are no slots for one of its caches.
+    """
+
+    name = "mlx"
     batches = True
 
-    def __init__(self, model: nn.Module, bank: AdapterBank) -> None:
+    def __init__(self, model: nn.Module, bank: AdapterBank, *, mask_axes: int = 1) -> None:
         self.model, self.bank = model, bank
-        self._layers = len(make_prompt_cache(model))
+        self.templates = make_prompt_cache(model)
+        self._mask_axes = mask_axes
         self._body: Body | None = None
         self.head: _Head | None = None
         self.own_decoder = False
-        self.vocab, self.bytes_per_entry = self._probe()
+        kv = self.new_kv()
+        self.pads, self.plain = not kv.stateful, kv.plain
+        self.vocab, self.bytes_per_entry, self.bytes_per_row = self._probe()
         # Half precision would gain nothing from vectorised exponentials, and another order of operations shows in it.
         whole = rounding(model) < _HALF
-        self.own_decoder = self.head is not None and whole and decoder.fits(model) and self._decoder_agrees()
+        fits = self.plain and self.head is not None and whole and decoder.fits(model)
+        self.own_decoder = fits and self._decoder_agrees()
 
     def new_kv(self) -> SlotKVCache:
         """An empty KV cache."""
-        return SlotKVCache(self._layers)
+        return SlotKVCache(self.templates, mask_axes=self._mask_axes)
 
     def __call__(
         self,
@@ -84,7 +109,7 @@ class MlxForward:
         """Feed tokens (n, L) to slots low..low+n-1, of which the first `offsets` (n,) entries are valid.
 
         Returns float32 logits (n, V) at positions `last` (n,), or (n, L, V) when it is None; without head, nothing
-        (0,).
+        (0,). Where there is no padding, a position of -1 asks for no logits, and there is a row less of them.
         """
         self.bank.select(adapters, tokens.shape[1])
         cache = kv.open(low, offsets, tokens.shape[1])
@@ -93,23 +118,23 @@ class MlxForward:
             out = decoder.hidden_states(self.model.model, inputs, kv, last)
         else:
             out = (self._body or self.model)(inputs, cache=cache)
-            if last is not None and tokens.shape[1] > 1:
-                out = out[mx.arange(len(last)), mx.array(list(last))][:, None]
+            out = _chosen(out, last) if head else out
         if not head:
             mx.eval(kv.arrays())  # what only the logits need is never computed
+            kv.close()
             return np.zeros(0, np.float32)
         if self.head is not None:
             out = self.head(out)
         out = (out[:, 0] if last is not None else out).astype(mx.float32)
         mx.eval(out, kv.arrays())
+        kv.close()
         return np.asarray(out)
 
-    def _probe(self) -> tuple[int, int]:
-        """Vocabulary size and bytes per stored entry; also finds the seam between body and head, if there is one."""
+    def _probe(self) -> tuple[int, int, int]:
+        """Vocabulary size, bytes of an entry and of a row; also finds the seam between body and head, if any."""
         tokens = np.zeros((1, 2), dtype=np.int32)
         kv = self.new_kv()
         full = self(kv, 0, [0], tokens, [self.bank.base])
-        vocab, entry_bytes = full.shape[-1], kv.nbytes // (kv.slots * kv.length)
         seam = _seam(self.model)
         if seam is not None:
             self._body, self.head = seam
@@ -119,7 +144,7 @@ class MlxForward:
                 apart = None  # a body that is called in a way of its own
             if apart is None or apart.shape != full.shape or not alike([apart], [full], rounding(self.model)):
                 self._body = self.head = None
-        return vocab, entry_bytes
+        return full.shape[-1], max(kv.bytes_per_entry, 1), kv.bytes_per_row
 
     def _decoder_agrees(self) -> bool:
         expected = trial(self, self.bank.base)
@@ -128,6 +153,14 @@ class MlxForward:
             return alike(trial(self, self.bank.base), expected)
         except (AttributeError, KeyError, TypeError, ValueError):
             return False  # parts of the same names that are put together otherwise
+
+
+def _chosen(hidden: mx.array, last: Sequence[int] | None) -> mx.array:
+    """Hidden states (n, L, H) at one position a row, (n, 1, H); rows whose position is -1 are left out."""
+    if last is None or (hidden.shape[1] == 1 and min(last) == 0):
+        return hidden
+    rows = [i for i, at in enumerate(last) if at >= 0]
+    return hidden[mx.array(rows), mx.array([last[i] for i in rows])][:, None]
 
 
 class _FixedBody(nn.Module):
@@ -173,12 +206,28 @@ def _seam(model: nn.Module) -> tuple[Body, _Head] | None:
     return cast(Body, model["model"]), _Head(model, "model")
 
 
-def trial(forward: Forward, base: AdapterVersion) -> list[Logits]:
-    """Logits for two rows of different lengths, in prefill and in decode."""
-    tokens = np.random.default_rng(0).integers(0, min(forward.vocab, 1000), (2, 9), dtype=np.int32)
+Call = tuple[int, list[int], slice, Sequence[int] | None]
+"""The first slot, offsets, which of the trial's tokens, and the positions whose logits are wanted."""
+
+_PADDED: list[Call] = [(0, [0, 0], slice(6), [5, 3]), (0, [6, 4], slice(6, 8), None), (0, [8, 6], slice(8, 9), [0, 0])]
+_EVEN: list[Call] = [
+    (4, [0], slice(1), [0]),  # a state that grows with the first tokens has no slot
+    (4, [1], slice(1, 2), [0]),
+    (0, [0], slice(6), [5]),
+    (1, [0], slice(4), [3]),
+    (0, [6, 4], slice(6, 8), None),
+    (2, [0, 0], slice(5), [4, 4]),
+    (0, [8, 6, 5, 5], slice(8, 9), [0, 0, 0, 0]),
+]
+
+
+def trial(forward: Forward, base: AdapterVersion, *, pads: bool = True) -> list[Logits]:
+    """Logits for rows of different lengths, in prefill and in decode; without padding where there may be none."""
+    tokens = np.random.default_rng(0).integers(0, min(forward.vocab, 1000), (5, 9), dtype=np.int32)
     kv, results = forward.new_kv(), []
-    for offsets, low, high, last in (([0, 0], 0, 6, [5, 3]), ([6, 4], 6, 8, None), ([8, 6], 8, 9, [0, 0])):
-        results.append(forward(kv, 0, offsets, tokens[:, low:high], [base] * 2, last))
+    for low, offsets, fed, last in _PADDED if pads else _EVEN:
+        rows = range(low, low + len(offsets))
+        results.append(forward(kv, low, offsets, tokens[rows, fed], [base] * len(offsets), last))
     return results
 
 

@@ -1,4 +1,4 @@
-"""Models whose state is not plain keys and values (sliding windows, recurrences): one cache of mlx-lm's own per slot.
+"""The fallback, for caches that have no slots and for models that take no batches: a cache of mlx-lm's own per slot.
 
 Rows are run one by one, share no beginnings and are never split, so any architecture that mlx-lm runs is served
 correctly, if not fast.
@@ -6,7 +6,8 @@ correctly, if not fast.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -23,8 +24,8 @@ from inference.forward.mlx_forward import Logits
 class SoloCaches:
     """A list of prompt caches, one a slot, and how many tokens each has seen."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
+    def __init__(self, make: Callable[[], list[Any]]) -> None:
+        self._make = make
         self.slots = self.length = 0
         self.caches: dict[int, list[Any]] = {}
         self._entries: dict[int, int] = {}
@@ -37,7 +38,7 @@ class SoloCaches:
         """
         stored = self._entries.pop(slot, None)
         if entries == 0:
-            self.caches[slot] = make_prompt_cache(self._model)
+            self.caches[slot] = self._make()
         elif stored != entries:
             raise RuntimeError(f"slot {slot} has seen {stored} tokens, not the {entries} it should go on from")
         return self.caches[slot]
@@ -85,10 +86,13 @@ class SoloCaches:
 class SoloForward:
     """Any model, a row at a time."""
 
-    batches = False
+    name = "row by row"
+    batches, pads = False, True
+    bytes_per_row = 0
 
     def __init__(self, model: nn.Module, bank: AdapterBank) -> None:
         self.model, self.bank = model, bank
+        self.make_caches: Callable[[], list[Any]] = partial(make_prompt_cache, model)
         kv = self.new_kv()
         out = self(kv, 0, [0], np.zeros((1, 2), dtype=np.int32), [bank.base])
         self.vocab = out.shape[-1]
@@ -96,7 +100,7 @@ class SoloForward:
 
     def new_kv(self) -> SoloCaches:
         """An empty KV cache."""
-        return SoloCaches(self.model)
+        return SoloCaches(self.make_caches)
 
     def __call__(
         self,

@@ -14,7 +14,7 @@ from inference.server.protocol import ServerError
 logger = logging.getLogger(__name__)
 
 SECONDS, MOST_WAITING = 5.0, 32
-MISSING = "needs llguidance on the server, from the extra 'grammar': pip install 'legos[grammar]'"
+MISSING = 'needs llguidance on the server: uv sync --extra grammar, or pip install "legos-selfplay[grammar]"'
 
 
 class Guides:

@@ -103,8 +103,8 @@ class SamplingRequest(_Numbers):
     """What both kinds of completion share: the numbers of `SamplingParams`, and what HTTP spells its own way."""
 
     model: Name | None = None
-    n: int = Field(1, ge=1, le=MAX_CHOICES)
-    seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 64)
+    n: int = Field(default=1, ge=1, le=MAX_CHOICES)
+    seed: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 64)
     stop: StopText | Annotated[list[StopText], Field(max_length=16, fail_fast=True)] | None = None
     stop_token_ids: Annotated[list[int], Field(max_length=256, fail_fast=True)] | None = None
     ignore_eos: bool = False
@@ -155,9 +155,9 @@ class ChatRequest(SamplingRequest):
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=4096, fail_fast=True)]
     chat_template_kwargs: TemplateOptions | None = None
-    max_completion_tokens: int | None = Field(None, ge=1, le=1 << 31)
+    max_completion_tokens: int | None = Field(default=None, ge=1, le=1 << 31)
     logprobs: bool = False
-    top_logprobs: int | None = Field(None, ge=0, le=20)
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
     response_format: Annotated[TextFormat | JsonFormat | JsonSchemaFormat, Field(discriminator="type")] | None = None
     tools: Tools | None = None
     tool_choice: ToolChoice | None = None
@@ -221,8 +221,8 @@ class CompletionRequest(SamplingRequest):
     """POST /v1/completions: a text, token ids, or several of either. 16 tokens by default, as OpenAI documents it."""
 
     prompt: Text | TokenIds | Texts | ManyIds
-    max_tokens: int | None = Field(16, ge=0, le=1 << 31)
-    logprobs: int | None = Field(None, ge=0, le=20)
+    max_tokens: int | None = Field(default=16, ge=0, le=1 << 31)
+    logprobs: int | None = Field(default=None, ge=0, le=20)
     echo: bool | None = None
     best_of: Annotated[int | None, only(1)] = None
     suffix: Annotated[str | None, only("")] = None
@@ -264,7 +264,7 @@ class LoadAdapter(Strict):
     lora_name: Annotated[str, Field(max_length=64)]
     lora_path: Annotated[str, Field(max_length=4096)]
     load_inplace: bool = True
-    version: int | None = Field(None, ge=0, lt=1 << 62)
+    version: int | None = Field(default=None, ge=0, lt=1 << 62)
     mode: Literal["pin", "keep", "wait", "abort"] = "pin"
 
 

@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from legos_envs import arguments
+
 MAX_ALLOCATIONS = 20_000
 """Up to so many allocations `pareto` enumerates; two players with three kinds of up to 12 units in all have 2,197."""
 ROUNDING = 1e-7
@@ -95,7 +97,7 @@ def by_linear_program(values: Rows, stock: Rows, weights: Sequence[float] | None
     try:
         from scipy.optimize import linprog
     except ImportError as error:
-        raise ImportError('linear programs need scipy: pip install "legos[tasks]"') from error
+        raise ImportError(f"linear programs need scipy: {arguments.install('tasks')}") from error
 
     v, now = np.asarray(values, dtype=float), np.asarray(stock, dtype=float)
     players, kinds = v.shape

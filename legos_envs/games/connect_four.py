@@ -61,6 +61,7 @@ from legos_envs import arguments
 from legos_envs.game import GameEnv, State
 from legos_envs.games.connect_four_board import ConnectFourGame
 from legos_envs.play import Decision
+from legos_envs.spaces import Numbers, last
 from legos_envs.table import Seat, Table
 
 DEPTHS = (1, 2, 4, 6)
@@ -97,6 +98,19 @@ class ConnectFour(GameEnv):
         }
         self.max_asks = rows * columns
         super().__init__(**kwargs)
+
+    def numbers(self) -> Numbers:
+        """The board as two planes, own marks then the other's; in each, the cells of column 1 from below, and so on."""
+        rows, columns = self.game.rows, self.game.columns
+        cells = [1 << column * (rows + 1) + row for column in range(columns) for row in range(rows)]
+
+        def read(text: str) -> list[float]:
+            board, own = self.game.read(text) or (0, 0), int(last("You are ([XO])", text) == "O")
+            return [float(bool(board[player] & cell)) for player in (own, 1 - own) for cell in cells]
+
+        moves = tuple(str(column + 1) for column in range(columns))
+        names = [f"{whose} {move} {row + 1}" for whose in ("own", "other") for move in moves for row in range(rows)]
+        return Numbers(moves, tuple(names), read)
 
     def deal(self, table: Table) -> State:
         state, moves = (0, 0), table.options.get("moves")

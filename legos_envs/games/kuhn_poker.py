@@ -67,6 +67,7 @@ from typing import Any
 from legos_envs import arguments
 from legos_envs.game import GameEnv, InfoSet, State
 from legos_envs.play import Decision
+from legos_envs.spaces import Numbers, last, one_hot
 from legos_envs.table import Rules, Seat, Table
 
 CARDS = "JQK"
@@ -156,6 +157,20 @@ class KuhnPoker(GameEnv):
         self.num_rounds = arguments.whole("num_rounds", num_rounds, 1, 100)
         self.max_asks = 3 * self.num_rounds
         super().__init__(**kwargs)
+
+    def numbers(self) -> Numbers:
+        """Card, seat and moves of the hand as one-hot numbers; in a match also the share of rounds and own chips."""
+        histories, many = ("none", "check", "bet", "check bet"), self.num_rounds > 1
+
+        def read(text: str) -> list[float]:
+            hand = one_hot(last("Your card: (.)", text), CARDS) + one_hot(last(r"You are player (\d)", text), "01")
+            hand += one_hot(last(r"Moves: ([a-z ]+)\.", text), histories)
+            played, chips = last(r"Round (\d+) of", text), last(r"Your chips: ([-+]\d+)", text)
+            match = [int(played or 0) / self.num_rounds, int(chips or 0) / (2 * self.num_rounds)]
+            return hand + match if many else hand
+
+        names = (*(f"card {card}" for card in CARDS), "first", "second", *(f"moves {moves}" for moves in histories))
+        return Numbers(("check", "bet", "call", "fold"), names + ("round", "chips") * many, read)
 
     def deal(self, table: Table) -> State:
         cards = table.options.get("cards")

@@ -63,6 +63,7 @@ from itertools import permutations
 from typing import NamedTuple
 
 from legos_envs.game import ExactPolicy, GameEnv, InfoSet, State
+from legos_envs.spaces import Numbers, last, one_hot, one_hots
 from legos_envs.table import Seat, Table
 
 CARDS = "JQK"
@@ -200,6 +201,21 @@ class LeducPoker(GameEnv):
     max_asks = 8
     game = LeducPokerGame()
     reset_options = {"cards": "the cards of player 0, player 1 and the table, such as 'KQJ'"}
+
+    def numbers(self) -> Numbers:
+        """Own and public card, seat, and the moves of both rounds, one-hot; the chips to call as a share of 8."""
+        moves, longest = ("check", "bet", "raise", "call"), 4
+
+        def read(text: str) -> list[float]:
+            hot = one_hot(last("Your card: (.)", text), CARDS) + one_hot(last("Public card: (.)", text), CARDS)
+            hot += one_hot(last(r"You are player (\d)", text), "01")
+            for number in (1, 2):
+                hot += one_hots(last(rf"Round {number}: ([a-z ]+)\.", text), longest, moves)
+            return [*hot, int(last(r"To call: (\d+)", text) or 0) / 8]
+
+        cards = [f"{whose} {card}" for whose in ("own", "public") for card in CARDS]
+        played = [f"round {n} move {i + 1} {move}" for n in (1, 2) for i in range(longest) for move in moves]
+        return Numbers((*moves, "fold"), (*cards, "first", "second", *played, "to call"), read)
 
     def deal(self, table: Table) -> State:
         cards = table.options.get("cards")

@@ -75,8 +75,9 @@ from typing import Any
 
 from legos_envs import arguments, parsing
 from legos_envs.game import MAX_STATES, GameEnv, State
-from legos_envs.games.liars_dice_round import CALL, Hand, LiarsDiceGame, Round, dice_of, read_bid
+from legos_envs.games.liars_dice_round import CALL, Hand, LiarsDiceGame, Round, dice_of, ladder, read_bid
 from legos_envs.play import Decision
+from legos_envs.spaces import Numbers, last
 from legos_envs.table import Forfeit, Rules, Seat, Table
 
 
@@ -163,6 +164,21 @@ class LiarsDice(GameEnv):
         totals = [count * self.dice] if one_round else range(2, count * self.dice + 1)
         self.max_asks = sum(total * self.faces + 1 for total in totals)
         super().__init__(**kwargs)
+
+    def numbers(self) -> Numbers:
+        """Own dice by face and dice in play as shares of those at first; 1 for every bid of the round so far."""
+        total = len(self.game.counts) * self.dice
+        bids, faces = tuple(ladder(total, self.faces)), [str(face + 1) for face in range(self.faces)]
+
+        def read(text: str) -> list[float]:
+            own = last(r"Your dice: ([\d ]+)\.", text).split()
+            in_play = int(last(r"Dice in play: (\d+)", text) or 0)
+            made = {words.split()[-1] for words in last(r"Bids: (.*)\.", text).split(",") if words}
+            shares = [own.count(face) / self.dice for face in faces]
+            return [*shares, in_play / total, *(float(bid in made) for bid in bids)]
+
+        names = (*(f"own {face}s" for face in faces), "dice in play", *(f"bid {bid}" for bid in bids))
+        return Numbers((CALL, *bids), names, read)
 
     def deal(self, table: Table) -> State:
         given = table.options.get("dice")

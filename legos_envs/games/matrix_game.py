@@ -62,6 +62,7 @@ from legos_envs import arguments, parsing
 from legos_envs.game import GameEnv, InfoSet, State
 from legos_envs.games.bimatrix import best_equilibrium
 from legos_envs.play import Decision
+from legos_envs.spaces import Numbers, last, one_hot
 from legos_envs.table import Rules, Seat, Table
 
 Payoffs = Sequence[Sequence[float]]
@@ -224,6 +225,19 @@ class MatrixGame(GameEnv):
             self.default_invalid_reward = worst * rounds  # type: ignore[misc]
         self.max_asks = 2 * rounds
         super().__init__(**kwargs)
+
+    def numbers(self) -> Numbers:
+        """What share of the rounds is over, and both players' last moves one-hot, whose own first."""
+        moves = tuple(dict.fromkeys(move for names in self.game.actions for move in names))
+
+        def read(text: str) -> list[float]:
+            number = int(last(r"Round (\d+) of", text) or 1)
+            own, other = (
+                last(rf"Round \d+: {who}, you get", text) for who in ("you (.*), other .*", "you .*, other (.*)")
+            )
+            return [(number - 1) / self.game.rounds, *one_hot(own, moves), *one_hot(other, moves)]
+
+        return Numbers(moves, ("rounds over", *(f"{who} {move}" for who in ("own", "other") for move in moves)), read)
 
     def play(self, table: Table) -> Rules[tuple[float, ...]]:
         game, agents = self.game, self.possible_agents

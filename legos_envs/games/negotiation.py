@@ -57,7 +57,7 @@ Infos: `gain` of each seat (not divided), `trades`, and
 - `pareto_method`: `"enumeration"` of all allocations of whole units, where there are at most 20,000 (two players,
   three kinds and 12 units of each have 2,197), so both numbers are exact; else `"linear_program"`, where units may be
   divided: the gap is an upper bound then, 0 only at an optimum, and `pareto_optimal` is about divisible goods.
-  Without scipy (`pip install "legos[tasks]"`) all three are None there, and so is `efficiency`;
+  Without scipy (`pip install "legos-selfplay[tasks]"`) all three are None there, and so is `efficiency`;
 - `efficiency` and `fairness`, as above, whatever the weights.
 
 ## Scripted players
@@ -192,7 +192,7 @@ class Negotiation(TradingGame):
         )
         efficiency = None if verdict is None else _efficiency(welfare, verdict.gap)
         if efficiency is None and self.weights["efficiency"]:
-            raise ImportError('paying efficiency in so large a market needs scipy: pip install "legos[tasks]"')
+            raise ImportError(f"paying efficiency in so large a market needs scipy: {arguments.install('tasks')}")
         common = self.weights["efficiency"] * (efficiency or 0.0) + self.weights["fairness"] * fairness
         own = shares if self.outcome == "gain" else rank_rewards(shares)
         returns = {player: self.weights["gain"] * value + common for player, value in zip(market.players, own)}

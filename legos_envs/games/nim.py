@@ -50,6 +50,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from legos_envs.game import GameEnv, State
+from legos_envs.spaces import Numbers, last, one_hot
 from legos_envs.table import Seat, Table
 
 HEAP_NAMES = "ABCDEFGH"
@@ -155,6 +156,19 @@ class Nim(GameEnv):
         self.most = tuple([max(sizes) for sizes in zip(*starts)])
         self.max_asks = sum(self.most)
         super().__init__(**kwargs)
+
+    def numbers(self) -> Numbers:
+        """The size of each heap, one-hot from 1 to the largest that it can have."""
+        moves = dict.fromkeys(move for _, state in self.game.initial() for move in self.game.legal(state))
+        sizes = [[str(size + 1) for size in range(most)] for most in self.most]
+
+        def read(text: str) -> list[float]:
+            told = last(r"Heaps?: ([A-Z0-9 ]+)\.", text).split()
+            heaps = [word for word in told if word.isdigit()] or [""] * len(sizes)
+            return [hot for heap, options in zip(heaps, sizes) for hot in one_hot(heap, options)]
+
+        names = [f"{name} {size}" for name, options in zip(HEAP_NAMES, sizes) for size in options]
+        return Numbers(tuple(moves), tuple(names), read)
 
     def deal(self, table: Table) -> State:
         heap = table.options.get("heap")

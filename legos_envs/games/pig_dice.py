@@ -64,6 +64,7 @@ from typing import Any
 from legos_envs import arguments
 from legos_envs.games import pig_solver
 from legos_envs.play import Decision
+from legos_envs.spaces import Numbers, last
 from legos_envs.table import Rules, Seat, Table
 from legos_envs.text_env import TextEnv
 
@@ -115,6 +116,15 @@ class PigDice(TextEnv):
         self.max_rounds = arguments.whole("max_rounds", self.goal if max_rounds is None else max_rounds, 1, 1000)
         self.max_asks = 2 * self.max_rounds * (self.goal // 2)  # a turn has at most one roll for every two points
         super().__init__(**kwargs)
+
+    def numbers(self) -> Numbers:
+        """Turn total and both scores as shares of the goal, the round as a share of `max_rounds`."""
+
+        def read(text: str) -> list[float]:
+            points = [int(last(rf"{what}: (\d+)", text) or 0) for what in ("Turn total", "Your score", "Other's score")]
+            return [*(n / self.goal for n in points), int(last(r"Round (\d+) of", text) or 0) / self.max_rounds]
+
+        return Numbers(MOVES, ("turn total", "own score", "other's score", "round"), read)
 
     def play(self, table: Table) -> Rules[float]:
         scores = self._scores(table.options.get("scores"))

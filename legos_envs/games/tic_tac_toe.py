@@ -50,6 +50,7 @@ from typing import Any
 
 from legos_envs import arguments
 from legos_envs.game import ExactPolicy, GameEnv, InfoSet, State
+from legos_envs.spaces import Numbers, last
 from legos_envs.table import Seat, Table
 
 MARKS = "XO"
@@ -139,6 +140,16 @@ class TicTacToe(GameEnv):
     def __init__(self, random_opening: int = 0, **kwargs: Any):
         self.random_opening = arguments.whole("random_opening", random_opening, 0, 4)
         super().__init__(**kwargs)
+
+    def numbers(self) -> Numbers:
+        """The board as two planes of nine: own marks, then the other's."""
+
+        def read(text: str) -> list[float]:
+            own = last("You are ([XO])", text)
+            board = last("Board: (.*)", text).split() or [EMPTY] * 9
+            return [float(mark in MARKS and (mark == own) == mine) for mine in (True, False) for mark in board]
+
+        return Numbers(CELLS, tuple(f"{whose} {cell}" for whose in ("own", "other") for cell in CELLS), read)
 
     def deal(self, table: Table) -> State:
         state = EMPTY * 9

@@ -98,7 +98,7 @@ def _openskill():  # type: ignore[no-untyped-def]  # a module of an extra
     try:
         from openskill import models
     except ImportError:
-        raise ImportError('OpenSkill ratings need the package openskill: pip install "legos[tasks]"') from None
+        raise ImportError(f"OpenSkill ratings need the package openskill: {arguments.install('tasks')}") from None
     return models
 
 

@@ -130,9 +130,7 @@ def _pool() -> Any:
             try:
                 from pydantic_monty import Monty
             except ImportError as error:
-                raise ImportError(
-                    'running code needs pydantic-monty: pip install "legos[tasks]" (uv sync --extra tasks)'
-                ) from error
+                raise ImportError(f"running code needs pydantic-monty: {arguments.install('tasks')}") from error
             pool = Monty(max_processes=max(8, os.cpu_count() or 1), feed_duration_limit_grace=GRACE)
             pool.__enter__()
             _pools[os.getpid()] = pool

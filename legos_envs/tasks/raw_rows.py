@@ -163,7 +163,7 @@ class _Parquet:
         try:
             from pyarrow import parquet
         except ImportError as error:
-            raise ImportError('reading a .parquet file needs pyarrow: pip install "legos[datasets]"') from error
+            raise ImportError(f"reading a .parquet file needs pyarrow: {arguments.install('datasets')}") from error
         present = parquet.read_schema(path).names
         self.table = parquet.read_table(path, columns=[name for name in columns if name in present] or present)
 
@@ -180,7 +180,8 @@ def _hub(name: str, config: str | None, split: str) -> Any:
     try:
         import datasets
     except ImportError as error:
-        raise ImportError(f'source "hf:{name}" needs Hugging Face datasets: pip install "legos[datasets]"') from error
+        needed = f"needs Hugging Face datasets: {arguments.install('datasets')}"
+        raise ImportError(f'source "hf:{name}" {needed}') from error
     try:
         return datasets.load_dataset(name, config, split=split)
     except Exception as error:

@@ -13,6 +13,8 @@ UNAVOIDABLE = (
     "Observation is not a NumPy array",
     "Observation space for each agent probably should be",
     "Action space for each agent probably should be",
+    "State space for each environment probably should be",
+    "State is not NumPy array",
 )
 """Warnings that say no more than that this is a text env. Every other warning is a failure."""
 

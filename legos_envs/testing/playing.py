@@ -52,7 +52,7 @@ def legal(s: Subject) -> None:
     branches = 0
     for seed, record in enumerate(s.records[:4]):
         for k, step in enumerate(record.steps):
-            for action in step.info.get("legal_actions", ()):
+            for action in step.info.get("legal_actions") or ():
                 if branches == BRANCHES:
                     return
                 branches += 1

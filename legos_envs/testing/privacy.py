@@ -99,7 +99,7 @@ def last_action(s: Subject) -> None:
     told_apart = listed = 0
     for agent in s.one_seat_a_role:
         env, _ = _at_turn_of(s, agent)
-        legal = env.infos[agent].get("legal_actions", ()) if env is not None else ()
+        legal = (env.infos[agent].get("legal_actions") or ()) if env is not None else ()
         listed += len(legal) > 1
         after = {action: _behaviour(s, agent, action) for action in legal[:4]}
         for a, b in permutations(after, 2):

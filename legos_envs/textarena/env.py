@@ -2,14 +2,14 @@
 
 TextArena (Guertler et al., 2025) has over a hundred text games. Each that plays without downloads and keys is
 registered as `TextArena/NAME`, with TextArena's rules and words; docs/textarena.md lists them, and why others are
-refused. Needs `pip install "legos[textarena]"`.
+refused. Needs `pip install "legos-selfplay[textarena]"`.
 
 | | |
 |---|---|
 | seats | `player_0` ... in TextArena's order; role `player` |
 | horizon | TextArena's own; at most `max_turns` actions |
 | sum of rewards | zero in most games for two, see `env.zero_sum`; general in others |
-| sample action | `info.get("legal_actions", ["I pass."])[0]` |
+| sample action | `(info["legal_actions"] or ["I pass."])[0]` |
 
 ## What each seat is told
 
@@ -108,7 +108,7 @@ class TextArena(TextEnv):
         try:
             import textarena  # noqa: F401
         except ImportError as error:
-            raise ImportError(f'{game} needs TextArena: pip install "legos[textarena]" ({error})') from error
+            raise ImportError(f"{game} needs TextArena: {arguments.install('textarena')} ({error})") from error
         self.game = game
         self.num_players = (
             facts.least if num_players is None else arguments.one_of("num_players", num_players, tuple(facts.players))

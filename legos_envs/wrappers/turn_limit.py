@@ -107,5 +107,5 @@ class TurnLimit(BaseWrapper):
 
 def _over(info: Mapping[str, Any]) -> dict[str, Any]:
     """The final info of an agent that has nothing to choose any more."""
-    kept = {key: value for key, value in info.items() if key not in ("legal_actions", "action_mask")}
-    return {**kept, "outcome": "truncated"}
+    kept = {key: value for key, value in info.items() if key != "action_mask"}
+    return {**kept, "legal_actions": None, "outcome": "truncated"}

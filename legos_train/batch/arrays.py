@@ -55,7 +55,8 @@ class Batch:
     its turn is in (the site may be in another row that begins alike); target (M,) its token id; old_logprobs (M,);
     advantages (M,); sequence (M,) the turn it belongs to; sequence_length (M,) how many tokens that turn has, forced
     ones that were left out included; trajectory (M,); version (M,) the policy version that sampled it (-1: unknown);
-    legal (M,) which of `legal_sets` could have been sampled there (-1: any token).
+    legal (M,) which of `legal_sets` could have been sampled there (-1: any token); weight (M,) how many turns its turn
+    counts for (1, unless every action of a decision point stands here by its probability).
     `total_tokens`, `total_sequences` are what losses are divided by: those of the whole batch in a part from `micro`.
     `start_logprobs` (M,): of the policy at the start of the optimiser step, see `with_start`.
     """
@@ -76,6 +77,7 @@ class Batch:
     trajectory: Ints
     version: Ints
     legal: Ints
+    weight: Floats
     total_tokens: float
     total_sequences: float
     counters: Counters
@@ -96,9 +98,9 @@ class Batch:
         return len(self.lengths)
 
     @property
-    def site_counts(self) -> Ints:
-        """How many sampled tokens each site has, shape (K,)."""
-        return np.bincount(self.position, minlength=len(self.rows)).astype(np.int32)
+    def site_weights(self) -> NDArray[np.float64]:
+        """What the tokens of each site count for together, shape (K,)."""
+        return np.bincount(self.position, self.weight, len(self.rows)).astype(np.float64)
 
     def with_start(self, logprobs: NDArray) -> Batch:
         """The batch with `start_logprobs` (M,); `policy.prepare` computes them. Raises ValueError for another shape."""
@@ -115,13 +117,13 @@ class Batch:
         left out or not: leaving them out saves work, it is not another objective. Raises ValueError for any other name.
         """
         if aggregation == "token":
-            return np.full(len(self), 1.0 / (self.total_tokens or 1), dtype=np.float32)
+            return self.weight * np.float32(1.0 / (self.total_tokens or 1))
         if aggregation == "sequence":
-            return (1.0 / (self.sequence_length * float(self.total_sequences or 1))).astype(np.float32)
+            return self.weight * (1.0 / (self.sequence_length * float(self.total_sequences or 1))).astype(np.float32)
         if aggregation == "constant":
             if not constant > 0:
                 raise ValueError(f"the constant losses are divided by must be positive, got {constant!r}")
-            return np.full(len(self), 1.0 / (constant * (self.total_sequences or 1)), dtype=np.float32)
+            return self.weight * np.float32(1.0 / (constant * (self.total_sequences or 1)))
         raise ValueError(f"aggregation must be 'token', 'sequence' or 'constant', got {aggregation!r}")
 
     def select(self, keep: NDArray[np.bool_]) -> Batch:
@@ -188,11 +190,17 @@ class Batch:
             parts = np.array_split(rng.permutation(turns), min(count, len(turns)))
         for part in parts:
             chosen = self.select(np.isin(self.sequence, part))
-            yield replace(chosen, total_tokens=len(chosen) * per_token, total_sequences=len(part) * per_turn)
+            weights = chosen.weight.astype(np.float64)
+            of_turns = weights[np.unique(chosen.sequence, return_index=True)[1]]
+            yield replace(
+                chosen,
+                total_tokens=float(weights.sum()) * per_token,
+                total_sequences=float(of_turns.sum()) * per_turn,
+            )
 
 
 _PER_TOKEN = (
-    "target", "old_logprobs", "advantages", "sequence", "sequence_length", "trajectory", "version", "legal",
+    "target", "old_logprobs", "advantages", "sequence", "sequence_length", "trajectory", "version", "legal", "weight",
 )  # fmt: skip
 
 

@@ -25,8 +25,11 @@ def pack(
     mask_truncated: bool = False,
     skip_forced: float = 0.0,
     legal: Encode | None = None,
+    weights: Sequence[Mapping[str, NDArray[np.float64]]] | None = None,
 ) -> Batch:
     """Lay out the turns of all trainable agents. `advantages`: per episode, agent -> (turns,), as credit gives them.
+
+    `weights`, of the same form: how many turns each turn counts for; None: one.
 
     Left out and counted: turns of untrained agents, turns of more than `max_tokens` tokens (prompt and action; never
     cut, a cut turn is another turn), turns sampled more than `max_staleness` versions before `policy_version`, turns
@@ -56,7 +59,8 @@ def pack(
     contexts: dict[tuple[int, ...], int] = {}
     prompts: set[tuple[int, ...]] = set()
     sampled: list[_Sampled] = []
-    for index, (episode, given) in enumerate(zip(episodes, advantages, strict=True)):
+    weighing = [None] * len(episodes) if weights is None else weights
+    for index, (episode, given, counted) in enumerate(zip(episodes, advantages, weighing, strict=True)):
         for number, (agent, trajectory) in enumerate(episode.trajectories.items()):
             if not trajectory.trainable:
                 counters.untrained_turns += len(trajectory.turns)
@@ -65,8 +69,10 @@ def pack(
                 continue
             given_values = _advantages_of(given, agent, episode, len(trajectory.turns))
             rows: list[list[_Sampled]] = []
+            counts = np.ones(len(trajectory.turns)) if counted is None else counted[agent]
             for place, (turn, value) in enumerate(zip(trajectory.turns, given_values, strict=True)):
                 new = _sample(turn, value, (index, number), partial(_where, place, agent, episode))
+                new.weight = float(counts[place])
                 size = len(new.prompt) + len(new.action)
                 reason = _dropped(turn, size, max_tokens, policy_version, max_staleness) if new.action else "empty"
                 if reason is None and mask_truncated and turn.finish_reason == "length":
@@ -109,6 +115,7 @@ def pack(
         "legal": np.array([index for new in sampled for index in new.legal], dtype=np.int32)
         if known
         else np.full(counters.action_tokens, -1, dtype=np.int32),
+        "weight": per_token((new.weight for new in sampled), np.float32),
     }
     rows_of = per_token(new.row for new in sampled)
     cols = (per_token(len(new.prompt) - 1 for new in sampled) + within).astype(np.int32)
@@ -129,8 +136,8 @@ def pack(
         texts, rows_of, cols = [texts[row] for row in used], rows_of.astype(np.int32), cols[keep]
     batch = replace(
         arrange(texts, rows_of, cols, values, counters),
-        total_tokens=counters.action_tokens,
-        total_sequences=len(sampled),
+        total_tokens=sum(new.weight * len(new.action) for new in sampled),
+        total_sequences=sum(new.weight for new in sampled),
         legal_sets=known.sets if known else (),
     )
     counters.distinct_rows = batch.distinct_rows
@@ -150,6 +157,7 @@ class _Sampled:
     legal: Sequence[int] = ()
     row: int = -1
     written: Sequence[int] = ()
+    weight: float = 1.0
 
     def continues(self, earlier: _Sampled) -> bool:
         """The prefix rule: this prompt begins with everything the earlier turn read and said."""

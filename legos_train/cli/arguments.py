@@ -99,19 +99,13 @@ def add_asking(p: Parser) -> None:
     )
 
 
-def add_playing(p: Parser) -> None:
-    """The options that `eval` and `tournament` share: how games are played, and where they are kept."""
-    p.number("--seed", help="first seed; the same seed deals the same games", default=0, metavar="S")
+def add_sampling(p: Parser) -> None:
+    """How models and endpoints are sampled, for `eval`, `tournament` and `exploit`."""
     p.number("--temperature", help="sampling temperature of models and endpoints", default=1.0, type=float, metavar="T")
-    p.number(
-        "--judge-temperature",
-        help="the same for --seat policies in seats that the env does not train",
-        default=0.0,
-        type=float,
-        metavar="T",
-    )
     p.number("--max-tokens", help="most tokens of an action (default: 12 for `tiny`, otherwise 1024)", least=1)
-    p.value("--system", metavar="TEXT", help="system prompt for models and endpoints (default: none)")
+    p.repeated(
+        "--system", metavar="[NAME=]TEXT", help="system prompt of models and endpoints; with NAME of that agent or role"
+    )
     p.value(
         "--renderer",
         default="auto",
@@ -119,6 +113,35 @@ def add_playing(p: Parser) -> None:
         help=f"how conversations become tokens: {', '.join(RENDERERS)}; auto uses the model's chat template",
     )
     add_asking(p)
+
+
+def add_connecting(p: Parser, unit: str = "games") -> None:
+    """How servers are asked, for the same verbs; `unit` is what is kept, under way and lost there."""
+    p.number("--concurrency", help=f"{unit} at a time", default=256, least=1)
+    p.number("--connections", help="concurrent requests to a server", default=32, least=1)
+    p.repeated(
+        "--body",
+        metavar="NAME=VALUE",
+        help="extra field in requests to endpoints, such as top_p=0.9 or reasoning_effort=low",
+    )
+    p.number(
+        "--timeout", help="seconds for one request to a server", default=120.0, least=1e-3, type=float, metavar="S"
+    )
+    p.number("--retries", help=f"repetitions of {unit} that a server lost", default=1)
+    p.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+
+
+def add_playing(p: Parser) -> None:
+    """The options that `eval` and `tournament` share: how games are played, and where they are kept."""
+    p.number("--seed", help="first seed; the same seed deals the same games", default=0, metavar="S")
+    add_sampling(p)
+    p.number(
+        "--judge-temperature",
+        help="temperature of --seat policies in seats that the env does not train",
+        default=0.0,
+        type=float,
+        metavar="T",
+    )
     p.env_arguments("constructor argument of every env, or of the one called ENV", "[ENV:]NAME=VALUE")
     p.add_argument(
         "--seat",
@@ -131,18 +154,7 @@ def add_playing(p: Parser) -> None:
     p.value(
         "--out", type=Path, metavar="DIR", help="keep every game and the results in DIR; the same command resumes there"
     )
-    p.number("--concurrency", help="games at a time", default=256, least=1)
-    p.number("--connections", help="concurrent requests to a server", default=32, least=1)
-    p.repeated(
-        "--body",
-        metavar="NAME=VALUE",
-        help="extra field in requests to endpoints, such as top_p=0.9 or reasoning_effort=low",
-    )
-    p.number(
-        "--timeout", help="seconds for one request to a server", default=120.0, least=1e-3, type=float, metavar="S"
-    )
-    p.number("--retries", help="replays of games that a server lost", default=1)
-    p.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    add_connecting(p)
 
 
 def env_names(p: Parser, nargs: str) -> None:

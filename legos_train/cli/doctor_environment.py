@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inference.address import hide_secrets
+from legos_envs.arguments import DISTRIBUTION, install
 
 PACKAGES = (
-    "legos", "numpy", "pettingzoo", "gymnasium", "pydantic", "tyro", "rich", "mlx", "mlx-lm", "transformers",
+    DISTRIBUTION, "numpy", "pettingzoo", "gymnasium", "pydantic", "tyro", "rich", "mlx", "mlx-lm", "transformers",
     "tokenizers", "safetensors", "scipy-openblas32", "threadpoolctl", "fastapi", "uvicorn", "httpx2", "textarena",
     "datasets", "pyarrow", "openskill", "scipy", "math-verify", "pydantic-monty", "wandb", "huggingface-hub", "peft",
     "torch", "verifiers",
@@ -37,7 +38,7 @@ def version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        if name == "legos":
+        if name == DISTRIBUTION:
             from legos_envs import __version__
 
             return f"{__version__} (source tree, not installed)"
@@ -47,15 +48,15 @@ def version(name: str) -> str | None:
 def extras() -> dict[str, dict[str, Any]]:
     """By extra of the package: whether all it brings is installed, what is missing, and the command."""
     try:
-        lines = importlib.metadata.requires("legos") or []
+        lines = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         return {"note": {"text": "legos runs from a source tree and is not installed; uv sync installs everything"}}
     report: dict[str, dict[str, Any]] = {}
     for name in sorted({match[1] for line in lines if (match := _EXTRA.search(line))}):
-        missing = sorted(p for p in _brought(lines, name) if p != "legos" and version(p) is None)
+        missing = sorted(p for p in _brought(lines, name) if p != DISTRIBUTION and version(p) is None)
         report[name] = {"installed": not missing}
         if missing:
-            report[name] |= {"missing": missing, "install": f"pip install 'legos[{name}]'"}
+            report[name] |= {"missing": missing, "install": install(name)}
     return report
 
 

@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from legos_envs.arguments import install
+from legos_train import errors
 from legos_train.cli.doctor_environment import environment, extras, tidy, version, versions
 
 PORTS = range(8000, 8010)
@@ -33,6 +35,7 @@ def examine() -> dict[str, Any]:
     sections: dict[str, Callable[[], Any]] = {
         "system": system,
         "versions": versions,
+        "packages": packages,
         "device": device,
         "blas": blas,
         "memory": memory,
@@ -76,6 +79,16 @@ def advice(report: Mapping[str, Any]) -> list[str]:
             sentences.append(f"{place['path']} ({name}) cannot be written.")
         elif isinstance(place, Mapping) and place["free"] < LITTLE_DISK:
             sentences.append(f"Only {place['free']} GiB are free in {place['path']} ({name}).")
+    sentences += [
+        f"The model served on port {port} runs row by row: no batches, no kept beginnings. The server's log says why."
+        for port, answer in (report.get("ports") or {}).items()
+        if str(answer).endswith("row by row")
+    ]
+    if others := (report.get("packages") or {}).get("other_inference"):
+        sentences.append(
+            f"{', '.join(others)} installs a package `inference` too, over this project's: one of the two does not "
+            "work. Use a virtual environment for each (docs/installing.md)."
+        )
     sentences += [f"The section {name} could not be made: {r['error']}" for name, r in report.items() if _failed(r)]
     return sentences
 
@@ -94,9 +107,17 @@ def system() -> dict[str, Any]:
     }
 
 
+def packages() -> dict[str, Any]:
+    """Where this project's packages are, and what else is installed under the name of one."""
+    places = {name: importlib.util.find_spec(name) for name in ("legos_envs", "inference", "legos_train")}
+    facts: dict[str, Any] = {name: str(spec and spec.origin) for name, spec in places.items()}
+    others = errors.other_inferences()
+    return facts | {"other_inference": others} if others else facts
+
+
 def device() -> dict[str, Any]:
     if importlib.util.find_spec("mlx") is None:
-        return {"mlx": "not installed", "install": "pip install 'legos[train]'"}
+        return {"mlx": "not installed", "install": install("train")}
     import mlx.core as mx
 
     kind = mx.default_device()
@@ -178,7 +199,7 @@ def hub_cache() -> Path:
 
 
 def ports() -> dict[str, str]:
-    """By port of this machine that somebody listens on: `legos serve`, or something else."""
+    """By port of this machine that somebody listens on: `legos serve` and how it runs its model, or something else."""
     return {str(port): answer for port in PORTS if (answer := _listening(port)) is not None}
 
 
@@ -187,22 +208,30 @@ def _listening(port: int) -> str | None:
         probe.settimeout(0.2)
         if probe.connect_ex(("127.0.0.1", port)):
             return None
+    reply = _answer(port, "/ready")
+    if not isinstance(reply, dict) or set(reply) != {"ready"}:
+        return "another program"
+    if not reply["ready"]:
+        return "legos serve, not ready"
+    health = _answer(port, "/health")
+    path = health.get("path") if isinstance(health, dict) else None
+    return f"legos serve, ready, {path}" if isinstance(path, str) else "legos serve, ready"
+
+
+def _answer(port: int, route: str) -> Any:
+    """What a program says there, if that is JSON; else None."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-            f"http://127.0.0.1:{port}/ready", timeout=1
-        ) as answer:
+        with opener.open(f"http://127.0.0.1:{port}{route}", timeout=1) as answer:
             text = answer.read(200)
     except urllib.error.HTTPError as error:
         text = error.read(200)
     except (OSError, ValueError):
-        text = b""
+        return None
     try:
-        reply = json.loads(text)
+        return json.loads(text)
     except ValueError:
-        reply = None
-    if isinstance(reply, dict) and set(reply) == {"ready"}:
-        return "legos serve, ready" if reply["ready"] else "legos serve, not ready"
-    return "another program"
+        return None
 
 
 def caches() -> dict[str, Any]:
@@ -238,7 +267,7 @@ def sandbox() -> dict[str, Any]:
     monty = version("pydantic-monty")
     tool = code_sandbox.os_sandbox.available()
     return {
-        "monty": monty or "not installed: pip install 'legos[tasks]'",
+        "monty": monty or f"not installed: {install('tasks')}",
         "os": tool or "none: apt install bubblewrap on Linux; macOS has sandbox-exec",
     }
 

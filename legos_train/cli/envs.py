@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 from collections.abc import Sequence
 from typing import Any
 
 import legos_envs
-from legos_envs.registry import families, family_of
+from legos_envs.registry import catalogue, describe, known_ids
 from legos_train.cli import envs_check, envs_new, envs_show
 from legos_train.cli.arguments import Parser
 
@@ -63,51 +62,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    ids = known_ids(options.namespace)
-    rows = [
-        facts(id) if options.namespace == legos_envs.registry.NAMESPACE else {"id": id, "family": None} for id in ids
-    ]
     if options.json:
-        print(json.dumps(rows, indent=2))
-        return 0
-    width = max(map(len, ids), default=0)
-    family: str | None = ""
-    for row in sorted(rows, key=lambda row: _place(row["family"])):
-        if row["family"] != family and options.namespace == legos_envs.registry.NAMESPACE:
-            print(f"{'' if family == '' else chr(10)}{row['family'] or 'others'}")
-            family = row["family"]
-        count = len(row.get("seats") or ())
-        seats = f"{count:4} seat{'s' if count > 1 else ' '}" if count else ""
-        print(f"{row['id']:{width}}{seats}  {row.get('about', '')}".rstrip())
-    if not rows:
-        print(f"nothing is registered under the namespace {options.namespace!r}")
+        print(json.dumps([describe(id) for id in known_ids(options.namespace)], indent=2))
+    else:
+        print(catalogue(options.namespace))
     return 0
-
-
-def _place(family: str | None) -> int:
-    return list(families()).index(family) if family else len(families())
-
-
-def known_ids(namespace: str) -> list[str]:
-    """The ids of a namespace, as `legos_envs.make` takes them."""
-    short = legos_envs.registered(namespace)
-    return short if namespace == legos_envs.registry.NAMESPACE else [f"{namespace}/{id}" for id in short]
-
-
-def facts(id: str) -> dict[str, Any]:
-    """What the list says of an environment. One that lacks an extra is listed with what it needs."""
-    try:
-        env: Any = legos_envs.make(id)
-    except Exception as error:
-        if not isinstance(error.__cause__ or error, ImportError):
-            raise
-        about = f"cannot be made here: {error}"
-        return {"id": id, "family": family_of(id), "seats": {}, "zero_sum": None, "memory": None, "about": about}
-    return {
-        "id": id,
-        "family": family_of(id),
-        "seats": {agent: seat.role for agent, seat in getattr(env, "seats", {}).items()},
-        "zero_sum": getattr(env, "zero_sum", None),
-        "memory": getattr(env, "memory", None),
-        "about": (inspect.getdoc(type(env)) or "").partition("\n")[0],
-    }

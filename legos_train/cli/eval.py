@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from legos_train.cli.arguments import Parser, add_playing, env_names
-from legos_train.cli.eval_text import comparison_text, row_text
+from legos_train.cli.eval_text import comparison_text, ending, row_text
 from legos_train.evaluation import Session
+from legos_train.observe import plain_text
 from legos_train.players import words
 
 DESCRIPTION = f"""Measure policies without training: every policy in every seat, on the same seeds.
@@ -48,6 +49,9 @@ def run(arguments: Sequence[str]) -> int:
     session = Session(options)
     results, failed = session.evaluate(options.policy, options.opponent or ["random"], exact=options.exact)
     show(results, options.json)
+    if not options.json:
+        for line in ending(results, session.samples_played, options.out):
+            print(plain_text.clean(line))
     return 1 if failed else 0
 
 

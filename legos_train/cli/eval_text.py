@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from legos_train.evaluation.outcomes import OUTCOMES
 
 SHOWN_REGRETS = 3
+SAMPLES, MOST_SENTENCES = 2, 6
 
 
 def row_text(row: Mapping[str, Any], exact: bool = True) -> Iterator[str]:
@@ -43,6 +45,31 @@ def row_text(row: Mapping[str, Any], exact: bool = True) -> Iterator[str]:
     yield from exact_text(numbers if exact else {k: v for k, v in numbers.items() if k == "against_opponent"})
     yield from (f"  error       {text}" for text in row.get("errors", ()))
     yield from (f"  note        {text}" for text in row["advice"])
+
+
+def ending(results: Mapping[str, Any], samples: Sequence[Sequence[str]], out: Path | None) -> Iterator[str]:
+    """What stands last: two sample games, where the others are, and a sentence for each pairing."""
+    for lines in samples[:SAMPLES]:
+        yield ""
+        yield from lines
+    yield ""
+    if out is not None:
+        yield f"all games: legos view {out}"
+    yield from (in_short(row) for row in results["results"][:MOST_SENTENCES])
+    if len(results["results"]) > MOST_SENTENCES:
+        yield f"and {len(results['results']) - MOST_SENTENCES} more pairings, see above"
+
+
+def in_short(row: Mapping[str, Any]) -> str:
+    """A pairing in a sentence that does not say more than its interval does."""
+    if row["mean"] is None:
+        return f"In short: no game of {row['policy']} in {row['env']} could be scored."
+    played = f"mean return {row['mean']:+.3f} {interval(row['ci95'])} in {count(row['games'], 'game')} of {row['env']}"
+    if row["alone"] or not row["competitive"] or row["policy"] == row["opponent"]:
+        return f"In short: {row['policy']}: {played}."
+    low, high = row.get("score_ci95") or (0.5, 0.5)
+    how = "beats" if low > 0.5 else "loses to" if high < 0.5 else "is not shown to differ from"
+    return f"In short: {row['policy']} {how} {row['opponent']}: {played}."
 
 
 def outcome_text(row: Mapping[str, Any]) -> Iterator[str]:

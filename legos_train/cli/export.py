@@ -12,14 +12,23 @@ from legos_train.cli.arguments import Parser
 from legos_train.config import parse_assignments
 from legos_train.errors import ExportError
 
-DESCRIPTION = """Write what other tools read. Nothing leaves this machine, except with hub --push.
-
-  peft       ADAPTER_OR_RUN OUT  an adapter for PEFT and vLLM (a run: runs/x, @last, @best, @step_40)
-  mlx        PEFT_DIR OUT        a PEFT adapter in mlx-lm's layout, for legos and mlx-lm
-  hub        RUN OUT             a folder with the adapter and a model card
-  parquet    RUN_OR_LOG OUT      rollouts as a Parquet file, for `datasets` (runs/x@step_40: those of that step)
-  jsonl      RUN_OR_LOG OUT      the same as JSON lines
-  verifiers  ENV_ID OUT          an environment as a package for verifiers v1 and prime-rl"""
+FORMATS = {
+    "peft": ("ADAPTER_OR_RUN", "an adapter for PEFT and vLLM (a run: runs/x, @last, @best, @step_40)"),
+    "mlx": ("PEFT_DIR", "a PEFT adapter in mlx-lm's layout, for legos and mlx-lm"),
+    "hub": ("RUN", "a folder with the adapter and a model card"),
+    "parquet": ("RUN_OR_LOG", "rollouts as a Parquet file, for `datasets` (runs/x@step_40: those of that step)"),
+    "jsonl": ("RUN_OR_LOG", "the same as JSON lines"),
+    "verifiers": ("ENV_ID", "an environment as a package for verifiers v1 and prime-rl"),
+}
+"""By format what is given and what is written."""
+NOTHING_LEAVES = "Nothing leaves this machine, except with hub --push."
+DESCRIPTION = "\n".join(
+    [
+        f"Write what other tools read. {NOTHING_LEAVES} `legos export FORMAT --help` has a format's own options.",
+        "",
+        *(f"  {name:<10} {f'{source} OUT':<19} {what}" for name, (source, what) in FORMATS.items()),
+    ]
+)
 EXAMPLES = """
 legos export peft runs/kuhn kuhn_peft --base-model org/base       # for PEFT and vLLM; runs/kuhn@last, runs/kuhn@best
 legos export mlx kuhn_peft kuhn_mlx                               # and back
@@ -28,28 +37,58 @@ legos export parquet runs/kuhn kuhn.parquet                       # rollouts as 
 legos export jsonl runs/kuhn kuhn.jsonl --by episode              # the same as JSON lines, one per episode
 legos export verifiers KuhnPoker-v0 kuhn_verifiers                # an environment for verifiers and prime-rl
 """
+FORMATS_OF = {
+    "base_model": ("peft", "hub"),
+    "by": ("parquet", "jsonl"),
+    "license": ("hub",),
+    "push": ("hub",),
+    "public": ("hub",),
+    "arg": ("verifiers",),
+}
+"""Which formats take an option; the others are for all."""
 
 
-def make_parser() -> Parser:
-    p = Parser("export", DESCRIPTION, EXAMPLES)
-    p.add_argument("format", choices=("peft", "mlx", "hub", "parquet", "jsonl", "verifiers"), help="what to write")
-    p.add_argument("source", metavar="SOURCE", help="what to export, see above")
+def make_parser(format: str | None = None) -> Parser:
+    """The parser of all formats, or of one, with its own help."""
+    if format is None:
+        p = Parser("export", DESCRIPTION, EXAMPLES)
+        p.add_argument("format", choices=tuple(FORMATS), help="what to write")
+        p.add_argument("source", metavar="SOURCE", help="what to export, see above")
+    else:
+        source, what = FORMATS[format]
+        examples = "\n".join(line for line in EXAMPLES.splitlines() if f" export {format} " in line)
+        p = Parser(f"export {format}", f"Write {what}.\n\n{NOTHING_LEAVES}", examples)
+        p.add_argument("source", metavar=source, help="what to export")
+
+    def takes(name: str) -> bool:
+        return format is None or format in FORMATS_OF[name]
+
+    def only(name: str) -> str:
+        return f"{', '.join(FORMATS_OF[name])}: " if format is None else ""
+
     p.add_argument("out", type=Path, metavar="OUT", help="the folder to write, new or empty; or the file, new")
-    p.value(
-        "--base-model",
-        metavar="ORG/NAME",
-        help="peft, hub: the repository of the original weights (default: the model of the run, if it is one)",
-    )
-    p.add_argument("--by", choices=("turn", "episode"), help="parquet, jsonl: what a row is (default: turn)")
-    p.add_argument("--license", metavar="NAME", help="hub: license named on the card (default: none)")
-    p.add_argument("--push", metavar="REPO", help="hub: also upload the folder to this repository")
-    p.add_argument("--public", action="store_true", help="hub: make the repository of --push public")
-    p.env_arguments("verifiers: constructor argument of the env")
+    if takes("base_model"):
+        p.value(
+            "--base-model",
+            metavar="ORG/NAME",
+            help=f"{only('base_model')}the repository of the original weights (default: the model of the run, if it is "
+            "one)",
+        )
+    if takes("by"):
+        p.add_argument("--by", choices=("turn", "episode"), help=f"{only('by')}what a row is (default: turn)")
+    if takes("license"):
+        p.add_argument("--license", metavar="NAME", help=f"{only('license')}license named on the card (default: none)")
+        p.add_argument("--push", metavar="REPO", help=f"{only('push')}also upload the folder to this repository")
+        p.add_argument("--public", action="store_true", help=f"{only('public')}make the repository of --push public")
+    if takes("arg"):
+        p.env_arguments(f"{only('arg')}constructor argument of the env")
     p.add_argument("--overwrite", action="store_true", help="replace files that OUT already has")
     return p
 
 
 def run(arguments: Sequence[str]) -> int:
+    if arguments[:1] and arguments[0] in FORMATS and {"-h", "--help"} & set(arguments):
+        make_parser(arguments[0]).parse_args(["--help"])
     p = make_parser()
     options = p.parse_args(arguments)
     _check(p, options)
@@ -61,15 +100,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _check(p: Parser, options: argparse.Namespace) -> None:
     """Refuses options that the format does not take."""
-    formats_of = {
-        "base_model": ("peft", "hub"),
-        "by": ("parquet", "jsonl"),
-        "license": ("hub",),
-        "push": ("hub",),
-        "public": ("hub",),
-        "arg": ("verifiers",),
-    }
-    for name, formats in formats_of.items():
+    for name, formats in FORMATS_OF.items():
         if getattr(options, name) and options.format not in formats:
             p.error(f"--{name.replace('_', '-')} goes with {' and '.join(formats)}")
     if options.public and not options.push:

@@ -14,12 +14,15 @@ VERBS = {
     "train": ("legos_train.cli.train", "train a model by self-play"),
     "eval": ("legos_train.cli.eval", "measure a policy, without training"),
     "tournament": ("legos_train.cli.tournament", "play all pairs of policies in several envs, with ratings"),
+    "exploit": ("legos_train.cli.exploit", "bound what a best responder wins from a policy, and find that responder"),
     "serve": ("legos_train.cli.serve", "serve a model over HTTP with OpenAI's API"),
     "play": ("legos_train.cli.play", "play against a policy in the terminal"),
+    "chat": ("legos_train.cli.chat", "talk to what was trained, in the terminal"),
     "view": ("legos_train.cli.view", "browse episodes, in the browser or the terminal"),
     "report": ("legos_train.cli.report", "rewrite the report of a run, or compare runs"),
     "export": ("legos_train.cli.export", "export adapters, rollouts and environments for other tools"),
     "doctor": ("legos_train.cli.doctor", "show what is installed here and how it is set up"),
+    "completion": ("legos_train.cli.completion", "print a script that completes `legos` in bash, zsh or fish"),
     "bootstrap": ("legos_train.cli.bootstrap", "remake the bundled model `tiny`"),
 }
 EXTRAS = {
@@ -65,8 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
+        from legos_envs.arguments import install
+
         print(
-            f"legos {arguments[0]} needs {error.name}, from the extra {extra!r}: pip install 'legos[{extra}]'",
+            f"legos {arguments[0]} needs {error.name}, from the extra {extra!r}: {install(extra)}",
             file=sys.stderr,
         )
         return 1

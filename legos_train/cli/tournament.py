@@ -34,8 +34,8 @@ def make_parser() -> Parser:
         "--leaderboard",
         type=Path,
         metavar="FILE",
-        help="where games and ratings persist, made if missing (default: leaderboard.sqlite in LEGOS_DATA, else in the "
-        "user's data directory)",
+        help="where games and ratings persist, made if missing (default: leaderboard.sqlite in LEGOS_DATA, else in "
+        "runs/)",
     )
     p.add_argument("--no-leaderboard", action="store_true", help="do not count these games on a leaderboard")
     add_playing(p)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from legos_train.cli import elsewhere
 from legos_train.cli.arguments import Parser
 from legos_train.config import (
     TrainConfig,
@@ -37,6 +38,17 @@ SETTINGS = """Below are all settings, by section. Each is also a key of a TOML f
 is `lr = 1e-4` in the table [optim], and None is "none"."""
 ALIASES = {"server": "--server.urls", "wandb": "--logs.wandb", "trackio": "--logs.trackio", "run_dir": "--run-dir"}
 """Options that are settings by another name; `--run-dir` is read here too, because `--resume` looks into it."""
+
+
+OTHER_WORDS = {
+    **dict.fromkeys(("learning-rate", "learningrate"), "optim.lr"),
+    **dict.fromkeys(("lora-rank", "lora-r"), "lora.rank"),
+    **dict.fromkeys(("max-new-tokens", "max-completion-length"), "sampling.max-tokens"),
+    **dict.fromkeys(("kl-coef", "kl-weight"), "loss.kl"),
+    "num-generations": "group-size",
+    "max-steps": "steps",
+}
+"""Last parts of names that other libraries give to settings, and our names; no setting of ours ends so."""
 
 
 def make_parser() -> Parser:
@@ -98,10 +110,16 @@ def help_text() -> str:
 
 
 def run(arguments: Sequence[str]) -> int:
-    options, rest = make_parser().parse_known_args(arguments)
+    p = make_parser()
+    options, rest = p.parse_known_args(arguments)
+    for word in rest:
+        name = word.partition("=")[0].replace("_", "-")
+        if name.startswith("--") and (ours := OTHER_WORDS.get(name[2:].rpartition(".")[2])):
+            p.error(f"no setting {name}; did you mean --{ours}?")
     for name, flag in ALIASES.items():
         if (value := getattr(options, name)) is not None:
             rest += [flag, value]
+    elsewhere.refuse(rest)
     config = parse(rest, from_dict(settings(options), options.config[-1] if options.config else "settings"))
     if options.dry_run:
         from legos_train.run import estimate

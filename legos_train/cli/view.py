@@ -1,11 +1,13 @@
-"""`legos view DIR`: look at the episodes of a run or an evaluation, in the browser or in the terminal."""
+"""`legos view DIR`: the episodes of a run or an evaluation, in the browser or the terminal; or all runs of a folder."""
 
 from __future__ import annotations
 
 import errno
 import sys
 import webbrowser
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from http.server import HTTPServer
 from pathlib import Path
 
 from legos_train.cli.arguments import Parser
@@ -13,10 +15,12 @@ from legos_train.cli.arguments import Parser
 DESCRIPTION = """Browse the episodes of a run or an evaluation: who saw what, every token, rewards and credit.
 
 Reads DIR/rollouts.jsonl, writes DIR/view.html (one file that needs no network) and opens it in the browser.
-DIR is a run directory (runs/NAME) or the --out of `legos eval`."""
+DIR is a run directory (runs/NAME) or the --out of `legos eval`. Of a folder with several of these it shows a list to
+filter, sort and compare, served on this machine only; with --no-open it writes DIR/browse.html instead."""
 EXAMPLES = """
 legos view runs/kuhn                     # writes runs/kuhn/view.html and opens it
 legos view runs/kuhn --no-open           # only writes it
+legos view runs                          # all runs and evaluations below runs/, while they go on
 legos view runs/a runs/b                 # both in one page, and their curves in runs/a/compare.html
 legos view runs/kuhn --terminal          # the last episode, turn by turn, in the terminal
 """
@@ -30,7 +34,7 @@ def make_parser() -> Parser:
     p.add_argument(
         "--watch", action="store_true", help="serve the page on this machine while a run goes on; new episodes appear"
     )
-    p.number("--port", help="port of --watch (default: a free one)", default=0, most=65535, metavar="P")
+    p.number("--port", help="serve on this port, as --watch does (default: a free one)", most=65535, metavar="P")
     p.add_argument("--terminal", action="store_true", help="replay one episode turn by turn in the terminal")
     p.value("--episode", type=int, metavar="N", help="line in the log of the episode to replay (default: the last)")
     return p
@@ -39,8 +43,9 @@ def make_parser() -> Parser:
 def run(arguments: Sequence[str]) -> int:
     p = make_parser()
     options = p.parse_args(arguments)
-    if options.terminal and options.watch:
-        p.error("--terminal and --watch cannot be combined")
+    watch = options.watch or options.port is not None
+    if options.terminal and watch:
+        p.error("--terminal and --watch or --port cannot be combined")
     if options.terminal and len(options.dir) > 1:
         p.error("--terminal takes a single DIR")
     if options.episode is not None and not options.terminal:
@@ -52,8 +57,18 @@ def run(arguments: Sequence[str]) -> int:
         lines, _ = read_log(options.dir[0])
         replay(lines, options.episode)
         return 0
-    if options.watch:
-        return _watch(options.dir, options.port, newest, show=not options.no_open)
+    if len(options.dir) == 1:
+        from legos_train.observe.browser import holds_several, serve_folder, write_folder_page
+
+        if holds_several(options.dir[0]):
+            if options.no_open and not watch:
+                print(f"wrote {write_folder_page(options.dir[0])}")
+                return 0
+            return _watch(lambda port: serve_folder(options.dir[0], port, newest), options)
+    if watch:
+        from legos_train.observe.viewer import serve
+
+        return _watch(lambda port: serve(options.dir, port, newest), options)
     from legos_train.observe.viewer import write_page
 
     path, remarks = write_page(options.dir, newest)
@@ -69,11 +84,10 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _watch(folders: Sequence[Path], port: int, newest: int | None, *, show: bool) -> int:
-    from legos_train.observe.viewer import serve
-
+def _watch(serve: Callable[[int], HTTPServer], options: Namespace) -> int:
+    port = options.port or 0
     try:
-        server = serve(folders, port, newest)
+        server = serve(port)
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
@@ -82,7 +96,7 @@ def _watch(folders: Sequence[Path], port: int, newest: int | None, *, show: bool
     with server:
         address = f"http://127.0.0.1:{server.server_port}/"
         print(f"watching at {address} (Ctrl-C ends it)", flush=True)
-        if show:
+        if not options.no_open:
             webbrowser.open(address)
         try:
             server.serve_forever()

@@ -28,17 +28,17 @@ class HeldOutEntry(Section):
     opponent: Annotated[str, AfterValidator(checked_word)] | None = None
     """Who takes the other seats: `self`, `base`, or a policy of `legos eval` (`random`, `optimal`, a run directory, an
     endpoint's URL). None: exact numbers where the game can be solved, else `random` or self-play."""
-    games: int | None = Field(None, ge=1)
+    games: int | None = Field(default=None, ge=1)
     """Games, rounded up to whole seeds; none: `eval.games`."""
-    samples: int = Field(1, ge=1)
+    samples: int = Field(default=1, ge=1)
     """Games on each seed from each side: several answers to a problem give pass@k."""
-    every: int | None = Field(None, ge=0)
+    every: int | None = Field(default=None, ge=0)
     """Steps between measurements, 0: only before the first and after the last; none: `eval.every`."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
     """First seed of its games, the same in every run: with `args = {order = "sequential"}` the first problem."""
-    temperature: float | None = Field(None, ge=0)
+    temperature: float | None = Field(default=None, ge=0)
     """Of the policy's answers; none: `sampling.temperature`."""
-    max_tokens: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
     """Most tokens of an answer; none: `sampling.max_tokens`."""
 
     @property
@@ -62,9 +62,9 @@ class HeldOutEntry(Section):
 class EvaluationSettings(Section):
     """Measurements while training, on fixed seeds."""
 
-    every: int = Field(10, ge=0)
+    every: int = Field(default=10, ge=0)
     """Steps between evaluations; 0: only before the first and after the last. Games with many positions: see docs."""
-    games: int = Field(256, ge=2)
+    games: int = Field(default=256, ge=2)
     """Games against random play, where no exact value can be computed."""
     best: str | None = None
     """The number that `RUN/best` is chosen by, such as `nash_conv` or `gsm8k.accuracy`; none: the first of the first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from inference.address import Address, SecretError
 from legos_train.config.eval_settings import EvaluationSettings as EvaluationSettings  # noqa: PLC0414
@@ -16,6 +16,17 @@ from legos_train.settings import Section
 ServerAddress = Annotated[str, AfterValidator(lambda text: str(Address.parse(text)))]
 
 
+def _variable_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_]\w*", value, re.ASCII):
+        raise SecretError(
+            "api_key_env is the name of an environment variable, such as LEGOS_API_KEY, and never the key itself"
+        )
+    return value
+
+
+VariableName = Annotated[str, AfterValidator(_variable_name)]
+
+
 class EnvEntry(Section):
     """One environment of the run: a table `[[env]]`, or `--env ID`."""
 
@@ -23,7 +34,7 @@ class EnvEntry(Section):
     """An id of `legos envs list`, or `module:Name-v0`, or `file.py:Name-v0`."""
     name: str = ""
     """What it is called in metrics and by `[actors."NAME/role"]`; its id by default."""
-    weight: float = Field(1.0, gt=0)
+    weight: float = Field(default=1.0, gt=0)
     """How often its episodes are drawn, relative to the other envs of the run."""
     args: dict[str, Any] = Field(default_factory=dict)
     """Constructor arguments."""
@@ -46,9 +57,9 @@ class ActorEntry(Section):
 
     system_prompt: str = ""
     """Put before every conversation of the role."""
-    temperature: float | None = Field(None, ge=0)
+    temperature: float | None = Field(default=None, ge=0)
     """None: `sampling.temperature`; 0 for a seat that is not trained."""
-    max_tokens: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
     """Most tokens of one action; none: `sampling.max_tokens`."""
     model: Annotated[str, AfterValidator(checked_word)] | None = None
     """`policy`, `base`, a policy of `legos eval` (`random`, `optimal`, a run directory, an endpoint's URL). None: the
@@ -60,24 +71,24 @@ class ActorEntry(Section):
 class LoRASettings(Section):
     """LoRA (arXiv 2106.09685) on all linear layers."""
 
-    rank: int = Field(16, ge=1, le=512)
+    rank: int = Field(default=16, ge=1, le=512)
     """Rank of every adapter matrix pair."""
-    scale: float = Field(8.0, gt=0)
+    scale: float = Field(default=8.0, gt=0)
     """What the product B A is multiplied with (mlx-lm's `scale`, PEFT's alpha / rank)."""
 
 
 class SamplingSettings(Section):
     """How actions are sampled during training."""
 
-    temperature: float = Field(1.0, ge=0)
+    temperature: float = Field(default=1.0, ge=0)
     """What logits are divided with; 0 takes the likeliest token."""
-    top_p: float = Field(1.0, gt=0, le=1)
+    top_p: float = Field(default=1.0, gt=0, le=1)
     """Sample from the likeliest tokens that together have this probability; 1: from all."""
-    max_tokens: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
     """Most tokens of one action; by default 12 with the bundled model, which only names a move, else 1024."""
-    thinking_tokens: int | None = Field(None, ge=0)
+    thinking_tokens: int | None = Field(default=None, ge=0)
     """Most tokens of a thought, of `max_tokens`; then it is closed and the action follows. None: no own limit."""
-    max_mismatch: float | None = Field(None, gt=0)
+    max_mismatch: float | None = Field(default=None, gt=0)
     """Largest gap, in nats, between the sampler's and the trainer's log-probability of a token of the current weights;
     beyond it the run stops. None: 0.1 in float32 on a CPU, else 3, as half precision rounds."""
 
@@ -85,28 +96,28 @@ class SamplingSettings(Section):
 class OptimSettings(Section):
     """AdamW (arXiv 1711.05101) and its schedule."""
 
-    lr: float = Field(2e-4, gt=0)
+    lr: float = Field(default=2e-4, gt=0)
     """Peak learning rate."""
-    lr_end: float = Field(0.1, ge=0, le=1)
+    lr_end: float = Field(default=0.1, ge=0, le=1)
     """Share of the peak left at the last step; the decay is linear."""
-    warmup: int = Field(0, ge=0)
+    warmup: int = Field(default=0, ge=0)
     """Steps of linear warm-up."""
-    beta1: float = Field(0.0, ge=0, lt=1)
+    beta1: float = Field(default=0.0, ge=0, lt=1)
     """Adam's first-moment decay. 0: no momentum that goes on pushing after the opponent has changed."""
-    beta2: float = Field(0.999, gt=0, lt=1)
+    beta2: float = Field(default=0.999, gt=0, lt=1)
     """Adam's second-moment decay."""
-    eps: float = Field(1e-8, gt=0)
+    eps: float = Field(default=1e-8, gt=0)
     """Adam's epsilon. Around the size of a gradient's entries it turns Adam into SGD near a fixed point: steps shrink
     with the gradient, and the last iterate can settle."""
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled weight decay, times the learning rate."""
-    grad_clip: float = Field(0.3, gt=0)
+    grad_clip: float = Field(default=0.3, gt=0)
     """Largest global norm of the gradient."""
-    epochs: int = Field(1, ge=1)
+    epochs: int = Field(default=1, ge=1)
     """Passes over the episodes of one step."""
-    minibatches: int = Field(1, ge=1)
+    minibatches: int = Field(default=1, ge=1)
     """Optimiser updates per pass."""
-    max_skipped: int = Field(5, ge=0)
+    max_skipped: int = Field(default=5, ge=0)
     """How many updates in a row may be skipped because they are not finite before the run stops."""
     checkpoint_layers: bool = False
     """Recompute each block in the backward pass instead of keeping what it computed: less memory, more time."""
@@ -115,9 +126,9 @@ class OptimSettings(Section):
 class FilterSettings(Section):
     """Which episodes are trained on."""
 
-    draws: float = Field(0.0, ge=0, le=1)
+    draws: float = Field(default=0.0, ge=0, le=1)
     """Share of drawn episodes that is left out."""
-    draw_retries: int = Field(0, ge=0)
+    draw_retries: int = Field(default=0, ge=0)
     """A drawn episode is played again on another seed, up to so many times."""
     keep: Literal["all", "winners", "positive"] = "all"
     """`winners`: only trajectories with the best return of their episode, if it is better than the worst; `positive`:
@@ -132,9 +143,9 @@ class AsyncSettings(Section):
     backend: Literal["auto", "process", "thread"] = "auto"
     """Where episodes are generated: a second process (CPU), or a thread of this one (Metal; two processes on one GPU
     crash Macs). auto: process on CPU and CUDA, thread on Metal."""
-    max_off_policy_steps: int = Field(2, ge=0)
+    max_off_policy_steps: int = Field(default=2, ge=0)
     """How many optimiser steps may pass between sampling an episode and training on it; older ones are dropped."""
-    queue: int = Field(2, ge=1)
+    queue: int = Field(default=2, ge=1)
     """Batches that may be generated ahead."""
     in_flight: Literal["pin", "keep"] = "pin"
     """At a publish, running requests finish on the weights they began with, or go on with the new ones."""
@@ -143,11 +154,11 @@ class AsyncSettings(Section):
 class ReplaySettings(Section):
     """Training on episodes more than once."""
 
-    reuse: int = Field(1, ge=1)
+    reuse: int = Field(default=1, ge=1)
     """How many steps an episode may be used in."""
-    max_staleness: int = Field(5, ge=0)
+    max_staleness: int = Field(default=5, ge=0)
     """In optimiser steps; older episodes are dropped before they are used."""
-    capacity: int = Field(8, ge=1)
+    capacity: int = Field(default=8, ge=1)
     """Batches kept."""
 
 
@@ -156,15 +167,15 @@ class CurriculumSettings(Section):
 
     sampler: str | None = None
     """`proposed_problems`, `learnability`, `corpus`, or `module:function`; none: no artifact store."""
-    share: float = Field(0.5, ge=0, le=1)
+    share: float = Field(default=0.5, ge=0, le=1)
     """Share of the episodes that are drawn from the store once it has enough."""
-    low: float = Field(0.1, ge=0, le=1)
+    low: float = Field(default=0.1, ge=0, le=1)
     """Learnability gate: artifacts whose pass rate is below are not drawn."""
-    high: float = Field(0.9, ge=0, le=1)
+    high: float = Field(default=0.9, ge=0, le=1)
     """Learnability gate: artifacts whose pass rate is above are not drawn."""
-    max_age: int | None = Field(None, ge=1)
+    max_age: int | None = Field(default=None, ge=1)
     """Steps after which an artifact is no longer drawn."""
-    capacity: int = Field(10_000, ge=1)
+    capacity: int = Field(default=10_000, ge=1)
     """Most artifacts kept; the least learnable goes first."""
 
 
@@ -173,35 +184,35 @@ class MonitorSettings(Section):
 
     action: Literal["warn", "raise_kl", "inject_opponents", "rollback", "stop"] = "warn"
     """What happens when a limit is crossed `patience` steps in a row."""
-    patience: int = Field(5, ge=1)
+    patience: int = Field(default=5, ge=1)
     """Steps in a row that a running mean must be beyond its limit."""
-    window: int = Field(10, ge=1)
+    window: int = Field(default=10, ge=1)
     """Steps that a running mean goes over."""
     role_gap: float | None = None
     """Largest difference between the mean returns of two roles."""
-    unscored: float | None = Field(0.5, ge=0, le=1)
+    unscored: float | None = Field(default=0.5, ge=0, le=1)
     """Largest share of episodes that could not be scored."""
-    invalid: float | None = Field(0.3, ge=0, le=1)
+    invalid: float | None = Field(default=0.3, ge=0, le=1)
     """Largest share of games that an invalid move of the policy ended."""
-    illegal: float | None = Field(0.3, ge=0, le=1)
+    illegal: float | None = Field(default=0.3, ge=0, le=1)
     """Largest share of actions that are not among the legal ones, where the env lists these."""
-    idle: float | None = Field(0.5, ge=0, le=1)
+    idle: float | None = Field(default=0.5, ge=0, le=1)
     """Largest share of steps without an update."""
-    live: float | None = Field(0.02, ge=0, le=1)
+    live: float | None = Field(default=0.02, ge=0, le=1)
     """Least share of tokens that have a gradient."""
-    worse: float | None = Field(0.0, ge=0)
+    worse: float | None = Field(default=0.0, ge=0)
     """How far an evaluation may fall behind what was measured before the first step, beyond chance."""
-    average_lag: float | None = Field(0.6, ge=0)
+    average_lag: float | None = Field(default=0.6, ge=0)
     """Largest share of what the last weights have gained that the weight average lacks, beyond chance."""
-    entropy: float | None = Field(1e-3, ge=0)
+    entropy: float | None = Field(default=1e-3, ge=0)
     """Least entropy of the next token."""
     length: tuple[float, float] | None = None
     """Least and most tokens per action, as multiples of the first steps' mean."""
-    zero_advantages: float | None = Field(0.95, ge=0, le=1)
+    zero_advantages: float | None = Field(default=0.95, ge=0, le=1)
     """Largest share of advantages that are exactly 0."""
     kl: float | None = None
     """Largest KL to the reference."""
-    kl_factor: float = Field(2.0, gt=1)
+    kl_factor: float = Field(default=2.0, gt=1)
     """`raise_kl`: what the KL weight is multiplied with."""
 
 
@@ -210,27 +221,27 @@ class AverageSettings(Section):
 
     kind: Literal["ema", "uniform", "none"] = "ema"
     """`ema`: exponential moving average of the weights; `uniform`: their mean; `none`: the last weights."""
-    decay: float = Field(0.98, ge=0, lt=1)
+    decay: float = Field(default=0.98, ge=0, lt=1)
     """`ema`: what the average keeps of itself at every step."""
-    start: float = Field(0.25, ge=0, lt=1)
+    start: float = Field(default=0.25, ge=0, lt=1)
     """`uniform`: share of the run that is left out."""
 
 
 class CheckpointSettings(Section):
     """What `--resume` goes on from."""
 
-    every: int = Field(50, ge=0)
+    every: int = Field(default=50, ge=0)
     """Steps between checkpoints; 0 writes one at the end only."""
-    keep: int = Field(2, ge=1)
+    keep: int = Field(default=2, ge=1)
     """How many checkpoints are kept; the newest stay."""
 
 
 class LogSettings(Section):
     """What is written besides metrics.jsonl."""
 
-    rollouts: int = Field(8, ge=0)
+    rollouts: int = Field(default=8, ge=0)
     """Episodes per step kept in rollouts.jsonl, evenly over the batch."""
-    rollouts_every: int = Field(10, ge=1)
+    rollouts_every: int = Field(default=10, ge=1)
     """Steps between such samples; the first and the last step are always kept."""
     wandb: str | None = None
     """Project name: also log to Weights & Biases (extra `wandb`; WANDB_MODE=offline keeps it on this machine)."""
@@ -239,8 +250,8 @@ class LogSettings(Section):
     tensorboard: bool = False
     """Also write TensorBoard event files into the run directory (needs tensorboardX or torch)."""
     progress: Literal["auto", "rich", "plain", "json"] = "auto"
-    """What is printed: a live dashboard (`rich`), a line every ten steps (`plain`), every step as a line of JSON
-    (`json`); auto: the dashboard on a terminal, JSON elsewhere, plain lines in a notebook."""
+    """What is printed: a live dashboard (`rich`), a short line a step (`plain`; in a notebook every tenth), every step
+    as a line of JSON (`json`); auto: the dashboard on a terminal, lines elsewhere."""
 
 
 class ServerSettings(Section):
@@ -248,17 +259,8 @@ class ServerSettings(Section):
 
     urls: tuple[ServerAddress, ...] = ()
     """Addresses of `legos serve`, such as http://127.0.0.1:8000; empty: generate in this process."""
-    api_key_env: str = "LEGOS_API_KEY"
+    api_key_env: VariableName = "LEGOS_API_KEY"
     """The name of the environment variable that holds the key."""
-
-    @field_validator("api_key_env")
-    @classmethod
-    def _name(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z_]\w*", value, re.ASCII):
-            raise SecretError(
-                "api_key_env is the name of an environment variable, such as LEGOS_API_KEY, and never the key itself"
-            )
-        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -266,3 +268,22 @@ class ServerSettings(Section):
         if isinstance(data, dict) and isinstance(data.get("urls"), str):
             return {**data, "urls": tuple(data["urls"].split(","))}
         return data
+
+
+class TinkerSettings(Section):
+    """`--backend tinker`: the weights, their optimiser and sampling at a service that speaks the Tinker API."""
+
+    url: ServerAddress | None = None
+    """Where the service is, such as http://127.0.0.1:8000 for SkyRL; none: the hosted one, or TINKER_BASE_URL."""
+    base: str | None = None
+    """What the service calls the base model; none: as `model`."""
+    api_key_env: VariableName = "TINKER_API_KEY"
+    """The name of the environment variable that holds the key."""
+    mirror: bool = True
+    """Measure with the base model loaded here and adapters fetched from the service. Off: only the tokenizer of `model`
+    is loaded, and answers are scored at the service."""
+    in_flight: int = Field(512, ge=1)
+    """Most samples asked for at a time."""
+    multiple: int = Field(1, ge=1)
+    """Sequences of a training call are filled up to a multiple of this with copies that teach nothing, for servers that
+    compile for each shape."""

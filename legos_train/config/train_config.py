@@ -35,6 +35,7 @@ from legos_train.config.sections import (
     ReplaySettings,
     SamplingSettings,
     ServerSettings,
+    TinkerSettings,
 )
 from legos_train.credit import METHODS, CreditSettings
 from legos_train.errors import ConfigError
@@ -62,6 +63,8 @@ class TrainConfig(Section):
     """Who answers for a role: tables `[actors.ROLE]` or `[actors."ENV/ROLE"]`."""
     model: str = "tiny"
     """`tiny`, a model directory in mlx-lm's layout, or a hub name."""
+    backend: Literal["mlx", "tinker"] = "mlx"
+    """Where the weights are trained: on MLX in this process, or at a service that speaks the Tinker API."""
     init_adapter: Path | None = None
     """Adapter weights to start from: an adapter directory or a run directory."""
     renderer: RendererName = "auto"
@@ -74,23 +77,23 @@ class TrainConfig(Section):
     then `boxed`), `spiral` (the prompt of that paper), or a text of your own with `{observation}` in it."""
     train_roles: tuple[str, ...] = ()
     """Roles whose actions are trained on; empty: every seat that the environment declares trainable."""
-    steps: int = Field(250, ge=1)
+    steps: int = Field(default=250, ge=1)
     """Optimiser steps (one batch of episodes each)."""
-    batch_size: int = Field(512, ge=1)
+    batch_size: int = Field(default=512, ge=1)
     """Episodes per step."""
-    group_size: int | None = Field(None, ge=1)
+    group_size: int | None = Field(default=None, ge=1)
     """Episodes started from one seed, for group credit; by default 8 for group credit, else 1."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
     """Of the whole run: first weights, deals, sampling, opponents."""
     run_dir: Path | None = None
     """Where the run is kept; by default a new directory below `runs/`."""
-    threads: int = Field(1, ge=1)
+    threads: int = Field(default=1, ge=1)
     """Threads of the matrix library on CPU."""
-    max_rows: int = Field(256, ge=1)
+    max_rows: int = Field(default=256, ge=1)
     """Most different sequences that the engine decodes at once; equal ones count as one."""
-    max_batch_tokens: int = Field(16384, ge=64)
+    max_batch_tokens: int = Field(default=16384, ge=64)
     """Most padded tokens in one forward and backward pass."""
-    context: int = Field(4096, ge=16)
+    context: int = Field(default=4096, ge=16)
     """Most tokens of a prompt and its action; a seat that overflows has made an invalid move."""
     lora: LoRASettings = LoRASettings()
     sampling: SamplingSettings = SamplingSettings()
@@ -108,6 +111,7 @@ class TrainConfig(Section):
     checkpoint: CheckpointSettings = CheckpointSettings()
     logs: LogSettings = LogSettings()
     server: ServerSettings = ServerSettings()
+    tinker: TinkerSettings = TinkerSettings()
 
     @field_validator("credit", "loss", mode="before")
     @classmethod
@@ -150,8 +154,14 @@ class TrainConfig(Section):
             raise ValueError("env_args is for runs with one environment; with several, give args in each table [[env]]")
         if self.asynchronous.enabled and self.server.urls:
             raise ValueError("asynchronous.enabled and server.urls exclude each other: servers generate on their own")
+        if self.backend != "tinker" and self.tinker != TinkerSettings():
+            raise ValueError("tinker.* does nothing with backend = 'mlx'; give --backend tinker, or leave it out")
+        if self.backend == "tinker" and self.server.urls:
+            raise ValueError("backend = 'tinker' samples at the service; leave server.urls out")
         if self.monitor.action == "raise_kl" and not self.loss.kl:
             raise ValueError("monitor.action = 'raise_kl' multiplies loss.kl, which is 0: give it a value")
+        if self.loss.token_loss.all_actions:
+            self._check_all_actions()
         self._check_credit()
         replies.read_reply(self.reply)
         if (limit := self.sampling.thinking_tokens) is not None and limit >= self.action_tokens:
@@ -177,9 +187,20 @@ class TrainConfig(Section):
         """All credit methods that the run uses."""
         return self.credit.names | {entry.credit for entry in self.env if entry.credit}
 
+    def _check_all_actions(self) -> None:
+        """Every action is valued by the policy as it is: nothing sampled earlier or by others fits beside it."""
+        wrong = {
+            "asynchronous.enabled": self.asynchronous.enabled,
+            "replay.reuse": self.replay.reuse > 1,
+            "filter.keep": self.filter.keep != type(self.filter)().keep,
+            "filter.draws": bool(self.filter.draws),
+        }
+        if unfit := [name for name, is_set in wrong.items() if is_set]:
+            raise ValueError(f"loss.name = {self.loss.name!r} learns from no sampled action; leave out {unfit[0]}")
+
     def _check_credit(self) -> None:
         """Names are known, and every option that was changed is one that some method of the run takes."""
-        used = {"name", "roles"}
+        used = {"name", "roles", "return_scale"}
         for name in sorted(self.credit_names):
             if name not in METHODS:
                 raise ValueError(f"unknown credit method {name!r}; there are {', '.join(METHODS)}")

@@ -28,7 +28,8 @@ def method(kind: Kind) -> Kind:
 class CreditAssigner(Protocol):
     """Turns finished episodes into one advantage per turn. A trainer reads nothing else.
 
-    An assigner that compares the episodes of a group says so by `groups = True`.
+    An assigner that compares the episodes of a group says so by `groups = True`, one whose advantages do not grow with
+    the rewards by `scale_free = True`.
     """
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:

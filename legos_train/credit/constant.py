@@ -34,6 +34,7 @@ class ConstantCredit(Stateless):
     """
 
     name = "constant"
+    scale_free = True
 
     def __init__(self, value: float = 1.0) -> None:
         if not math.isfinite(value):

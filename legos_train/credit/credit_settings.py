@@ -8,6 +8,7 @@ from pydantic import Field
 
 from legos_train.credit.assigner import CreditAssigner
 from legos_train.credit.methods import METHODS, make_credit, options_of
+from legos_train.credit.return_scale import ReturnScale
 from legos_train.settings import Section
 
 if TYPE_CHECKING:
@@ -23,16 +24,16 @@ class CreditSettings(Section):
     """The credit method; the docs have a page of each."""
     roles: dict[str, str] = Field(default_factory=dict)
     """Methods of single roles, instead of `name`: a table `[credit.roles]`, `proposer = "rae"`."""
-    decay: float = Field(0.95, ge=0, lt=1)
+    decay: float = Field(default=0.95, ge=0, lt=1)
     """Decay of RAE's moving baseline."""
     bias_correction: bool = True
     """`rae`: divide the moving baseline by 1 - decay^n; off, it creeps up from 0, as in the paper."""
     baseline_update: Literal["batch", "game", "game_first"] = "batch"
     """`rae`: the baseline moves after the batch, after every game (as in the authors' code), or before every game is
     compared with it (as in the paper)."""
-    gamma: float = Field(1.0, gt=0, le=1)
+    gamma: float = Field(default=1.0, gt=0, le=1)
     """Discount by turns from the end."""
-    pseudo_count: float = Field(2.0, ge=0)
+    pseudo_count: float = Field(default=2.0, ge=0)
     """`same_prompt`: how many games the role's RAE baseline counts for."""
     std: bool = False
     """`grpo`, `hierarchical_grpo`, `agent_turn`, `gigpo`: divide by the group's standard deviation."""
@@ -45,8 +46,11 @@ class CreditSettings(Section):
     need, where every place of a match may be alone with its role."""
     root_peers: Literal["group", "batch"] = "group"
     """`hierarchical_grpo`: who the agents at the root are compared with."""
-    step_weight: float = Field(1.0, ge=0)
+    step_weight: float = Field(default=1.0, ge=0)
     """`gigpo`: weight of the step advantage beside the episode's."""
+    return_scale: Literal["running", "none"] = "running"
+    """Divide advantages by the running standard deviation of the returns of their environment and role, where that is
+    above 1; methods that divide by one of their own are left alone."""
 
     @property
     def names(self) -> set[str]:
@@ -63,4 +67,6 @@ class CreditSettings(Section):
         Raises:
             ValueError: the name is unknown, or a value is out of range.
         """
-        return make_credit(name or self.name, **self.options(name))
+        credit = make_credit(name or self.name, **self.options(name))
+        scaled = self.return_scale == "running" and not getattr(credit, "scale_free", False)
+        return ReturnScale(credit) if scaled else credit

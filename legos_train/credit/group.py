@@ -88,7 +88,7 @@ class MeanCredit(PeerCredit):
 
     def __init__(self, *, std: bool, singleton: str, decay: float) -> None:
         super().__init__(singleton=singleton, decay=decay)
-        self.std = std
+        self.std = self.scale_free = std
 
     def relative(self, total: float, every: Sequence[float], own: Sequence[float]) -> float | None:
         if len(every) == 1:

@@ -40,6 +40,7 @@ class MaxRLCredit(Stateless):
 
     name = "maxrl"
     groups = True
+    scale_free = True
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
         """See `CreditAssigner.assign`. Raises ValueError for an episode without a group."""

@@ -20,6 +20,8 @@ from legos_train.credit.rae import Key
 
 
 class _RoleNorm(Stateless):
+    scale_free = True
+
     def targets(self, trajectory: Trajectory) -> NDArray[np.float64]:
         """What is normalised: (1,) for the trajectory or (turns,)."""
         raise NotImplementedError

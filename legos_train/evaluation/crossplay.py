@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from legos_envs import arguments
 from legos_envs.scoring import bradley_terry, openskill_ratings
 from legos_train.evaluation.games import Game, Pairing, Record
 from legos_train.evaluation.leaderboard import Leaderboard, Meeting
@@ -223,7 +224,7 @@ def equilibrium(table: np.ndarray, names: Sequence[str]) -> tuple[dict[str, floa
     try:
         return dict(zip(names, (float(p) for p in meta_nash(table)))), None
     except ImportError:
-        return None, 'no meta-Nash: it needs scipy: pip install "legos[tasks]"'
+        return None, f"no meta-Nash: it needs scipy: {arguments.install('tasks')}"
 
 
 def online(games: Sequence[Meeting]) -> tuple[dict[str, dict[str, float]] | None, str | None]:

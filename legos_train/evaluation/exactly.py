@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from pettingzoo import AECEnv
 
 from legos_envs import GameEnv, InfoSet, exact, parsing
 from legos_envs.game import Game
 from legos_train.evaluation.games import Pairing
+from legos_train.players import words
 
 if TYPE_CHECKING:
     from legos_train.players import ModelPlayer
@@ -39,29 +41,45 @@ def action_probabilities(
         The probabilities by information set, normalised over the legal moves, and the mass that is left over there:
         the probability of answering with anything else.
     """
-    by_player: dict[int, list[InfoSet]] = {}
-    for info in info_sets:
-        by_player.setdefault(info.player, []).append(info)
     probabilities: dict[InfoSet, dict[str, float]] = {}
     leftover: dict[InfoSet, float] = {}
-    for number, infos in by_player.items():
-        player = players[number]
-        end = player.renderer.end_id
-        prompts: list[Sequence[int]] = []
-        replies: list[Sequence[int]] = []
-        for info in infos:
-            prompt = player.renderer.start(env.observation_in(info)["messages"], player.system)
-            for move in info.legal:
-                prompts.append(prompt)
-                replies.append([*player.renderer.encode(parsing.write_action(move, env.action_format)), end])
-        engine: Any = player.engine  # one behind HTTP cannot score; who comes here has one in this process
-        scores = iter(engine.score(prompts, replies, adapter=player.adapter))
-        for info in infos:
-            mass = {move: math.exp(float(np.sum(next(scores)))) for move in info.legal}
-            total = sum(mass.values())
-            probabilities[info] = {move: p / total if total else 1 / len(mass) for move, p in mass.items()}
+    for number, player in enumerate(players):
+        for info, answers in scored_answers(env, player, [i for i in info_sets if i.player == number]).items():
+            mass = [answer.probability for answer in answers]
+            total = sum(mass)
+            probabilities[info] = {m: p / total if total else 1 / len(mass) for m, p in zip(info.legal, mass)}
             leftover[info] = max(0.0, 1.0 - total)
     return probabilities, leftover
+
+
+class ScoredAction(NamedTuple):
+    """A legal action as a model would write it: the tokens it reads and writes, and their log-probabilities (L,)."""
+
+    prompt: Sequence[int]
+    tokens: Sequence[int]
+    logprobs: NDArray[np.float64]
+
+    @property
+    def probability(self) -> float:
+        """Of the whole answer, its end included."""
+        return math.exp(float(np.sum(self.logprobs)))
+
+
+def scored_answers(env: GameEnv, player: ModelPlayer, infos: Sequence[InfoSet]) -> dict[InfoSet, list[ScoredAction]]:
+    """The legal actions of information sets, in their order, as a model would write them: `[move]` and the end."""
+    if not infos:
+        return {}
+    end = player.renderer.end_id
+    prompts: list[Sequence[int]] = []
+    replies: list[Sequence[int]] = []
+    for info in infos:
+        prompt = player.renderer.start(env.observation_in(info)["messages"], player.system)
+        for move in info.legal:
+            prompts.append(prompt)
+            replies.append([*player.renderer.encode(parsing.write_action(move, env.action_format)), end])
+    engine: Any = player.engine  # one behind HTTP cannot score; who comes here has one in this process
+    answers = map(ScoredAction, prompts, replies, engine.score(prompts, replies, adapter=player.adapter))
+    return {info: [next(answers) for _ in info.legal] for info in infos}
 
 
 def exact_metrics(
@@ -175,10 +193,12 @@ def solvable(env: AECEnv) -> bool:
 
 
 def code_table(env: Any, name: str) -> dict[InfoSet, Mapping[str, float]] | None:
-    """The table of `random`, `optimal` or a game's own `scripted:NAME`; None for other policies."""
+    """The table of `random`, `optimal`, a game's own `scripted:NAME` or a strategy directory; None for others."""
     if not solvable(env):
         return None
     infos = exact.info_sets(env.game)
+    if words.strategies.is_strategy(name):
+        return dict(words.strategies.strategy_table(name, infos))
     scripted = getattr(env.game, "scripted", {})
     own = set(env.scripted_players)
     if name == "random" and "random" not in own:

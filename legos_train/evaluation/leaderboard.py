@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import sys
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -41,12 +40,8 @@ class LeaderboardError(ValueError):
 
 
 def default_path() -> Path:
-    """Where the leaderboard is: `LEGOS_DATA`, else the user's data directory."""
-    if folder := os.environ.get("LEGOS_DATA"):
-        return Path(folder) / "leaderboard.sqlite"
-    if sys.platform == "darwin":
-        return Path.home() / "Library/Application Support/legos/leaderboard.sqlite"
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "legos/leaderboard.sqlite"
+    """Where the leaderboard is: in `LEGOS_DATA`, else beside the runs."""
+    return Path(os.environ.get("LEGOS_DATA") or "runs") / "leaderboard.sqlite"
 
 
 class Leaderboard:

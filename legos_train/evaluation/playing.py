@@ -13,6 +13,7 @@ from legos_envs.records import Episode
 from legos_train.evaluation.exactly import solvable
 from legos_train.evaluation.games import Game, Pairing, record
 from legos_train.evaluation.journal import Journal, line_of
+from legos_train.evaluation.transcripts import transcript
 from legos_train.observe import ProgressLine
 from legos_train.players import actors, words
 from legos_train.rollout import Job, Rollouts
@@ -31,6 +32,10 @@ class Stage:
         retries: how often games that failed are played again.
         judging: the temperature of judges.
         report: shows how many games are finished, wanted and lost.
+        systems: system prompts of agents and roles, by env and name, instead of the cast's.
+
+    Attributes:
+        samples: a game that was played now in a few lines, one of each way in which it ended for the policy.
     """
 
     def __init__(
@@ -42,13 +47,15 @@ class Stage:
         retries: int = 1,
         judging: float = 0.0,
         report: ProgressLine | None = None,
+        systems: Mapping[str, Mapping[str, str]] | None = None,
     ):
         self.cast, self.journal, self.retries, self.report = cast, journal, retries, report
-        self.judging = judging
+        self.judging, self.systems = judging, systems or {}
         self.rollouts = Rollouts(legos_envs.make, concurrency=concurrency)
-        self._players: dict[tuple[str, str, str, bool], Any] = {}
+        self._players: dict[tuple[str, str, str, bool, str | None], Any] = {}
         self._truths: dict[tuple[str, str], Callable[[Episode], Any] | None] = {}
         self._seated: dict[tuple[str, int], dict[str, Any]] = {}
+        self.samples: dict[str, list[str]] = {}
 
     def play(self, games: Sequence[Game]) -> dict[str, str]:
         """Plays what the journal does not have yet.
@@ -58,9 +65,11 @@ class Stage:
 
         Raises:
             PolicyError: a word names no policy.
+            ServerUnavailable: nobody listens where an endpoint should be.
         """
         left = [game for game in games if game.key not in self.journal.records]
         plays = [self._play(game) for game in left]  # an unknown word is told before anything is played
+        self.cast.reach(word for game in left for word in game.players.values())
         failures: dict[str, str] = {}
         for round_ in range(self.retries + 1):
             if round_:
@@ -102,6 +111,9 @@ class Stage:
                 if turn.finish_reason is None:
                     turn.finish_reason = getattr(turn.action, "finish_reason", None)
         data = record(game, episode, who)
+        ended = " ".join(sorted(set(data["outcomes"].values())))
+        if ended not in self.samples:
+            self.samples[ended] = transcript(game, episode, who, game.pairing.outcomes(episode))
 
         def line() -> dict[str, Any]:
             truth = self._truth(game.pairing)
@@ -138,18 +150,23 @@ class Stage:
         pairing = game.pairing
         key = pairing.key, game.side
         if key not in self._seated:
+            systems = self.systems.get(pairing.title, {})
             self._seated[key] = {
-                seat: self.player(pairing.env, pairing.args, word, judge=seat in pairing.judges)
+                seat: self.player(pairing.env, pairing.args, word, seat in pairing.judges, systems.get(seat))
                 for seat, word in game.players.items()
             }
         return Job(pairing.env, game.seed, self._seated[key], args=pairing.args, salt=game.salt, title=pairing.title)
 
-    def player(self, env: str, args: Mapping[str, Any], word: str, judge: bool = False) -> Any:
+    def player(
+        self, env: str, args: Mapping[str, Any], word: str, judge: bool = False, system: str | None = None
+    ) -> Any:
         """Who is called `word`, in an env. Raises PolicyError: nobody is."""
-        key = (env, repr(sorted(args.items())), word, judge)
+        key = (env, repr(sorted(args.items())), word, judge, system)
         if key not in self._players:
             warmth = self.judging if judge else None
-            self._players[key] = self.cast.player(word, env=legos_envs.make(env, **args), temperature=warmth)
+            self._players[key] = self.cast.player(
+                word, env=legos_envs.make(env, **args), temperature=warmth, system=system
+            )
         return self._players[key]
 
     def close(self) -> None:

@@ -37,6 +37,8 @@ class Session:
     Attributes:
         envs: the environments by title.
         fixed: policies of `--seat`, by agent or role.
+        samples_played: a few of the games that `evaluate` played, each as lines for people.
+        system: the system prompt of everybody else; `systems` those of agents and roles, by env.
     """
 
     def __init__(self, options: argparse.Namespace):
@@ -46,11 +48,13 @@ class Session:
             for title, word in env_words(options.env, options.arg).items()
         }
         self.fixed = {key: str(value) for key, value in parse_assignments(options.seat, "--seat").items()}
+        self._made: dict[str, Any] = {}
+        self.system, self.systems = self._systems(options.system)
         self.cast = words.Cast(
             temperature=options.temperature,
             max_tokens=options.max_tokens,
             renderer=options.renderer,
-            system=options.system,
+            system=self.system,
             thinking=options.thinking,
             thinking_tokens=options.thinking_tokens,
             ask=replies.read_reply(options.reply).ask,
@@ -58,9 +62,39 @@ class Session:
             connections=options.connections,
             body=parse_assignments(options.body, "--body"),
         )
+        self.samples_played: list[list[str]] = []
         self.samples: int = getattr(options, "samples", 1)
-        self._made: dict[str, Any] = {}
         self._identities: dict[tuple[str, bool], dict[str, Any]] = {}
+
+    def _systems(self, texts: Sequence[str]) -> tuple[str | None, dict[str, dict[str, str]]]:
+        """The system prompt of everybody, and by env those of agents; `NAME=` is one only where an env has that name.
+
+        Raises:
+            SettingError: two are for everybody.
+        """
+        named: dict[str, str] = {}
+        general = []
+        titles = list(self.envs) if any("=" in text for text in texts) else []
+        roles = {t: {a: info.get("role", a) for a, info in self.env(t).infos.items()} for t in titles}
+        known = {name for of_env in roles.values() for pair in of_env.items() for name in pair}
+        for text in texts:
+            name, sign, own = text.partition("=")
+            if sign and name in known:
+                named[name] = own
+            else:
+                general.append(text)
+        if len(general) > 1:
+            raise SettingError(
+                f"--system {general[1]!r} is a second prompt for everybody; for one role write --system ROLE=TEXT, "
+                f"with one of {', '.join(sorted(known)) or 'the roles of `legos envs show`'}"
+            )
+        systems: dict[str, dict[str, str]] = {}
+        for title, of_env in roles.items():
+            for agent, role in of_env.items():
+                for name, key in ((role, role), (agent, role), (agent, agent)):
+                    if key in named:
+                        systems.setdefault(title, {})[name] = named[key]
+        return (general[0] if general else None), systems
 
     def env(self, title: str) -> Any:
         """An env after a reset."""
@@ -87,6 +121,8 @@ class Session:
         players = {policy, opponent, *(one for seat, one in fixed.items() if seat not in judges)}
         identity = {one: self.identity(one) for one in players}
         identity |= {f"judge {one}": self.identity(one, judge=True) for one in {fixed[seat] for seat in judges}}
+        if systems := self.systems.get(title):
+            identity["system prompts"] = systems
         competes = competitive(self.env(title))
         return Pairing(word.id, policy, opponent, sides, word.args, fixed, identity, judges, title, competes)
 
@@ -130,6 +166,7 @@ class Session:
             compared = comparisons(played, self.options.seed, self.samples)
             results = {"results": rows, "comparisons": compared, "setting": self.facts()}
             journal.write_results(results)
+            self.samples_played = list(stage.samples.values())
         return results, failed
 
     @contextmanager
@@ -155,6 +192,7 @@ class Session:
                 retries=options.retries,
                 judging=options.judge_temperature,
                 report=report,
+                systems=self.systems,
             )
             try:
                 failures = stage.play(list({game.key: game for _, games in schedule for game in games}.values()))
@@ -193,6 +231,8 @@ class Session:
             *("thinking", "thinking_tokens", "reply"),
         )
         values = {name: getattr(self.options, name) for name in names if hasattr(self.options, name)}
+        values["system"] = self.system
+        values |= {"systems": self.systems} if self.systems else {}
         return {"version": legos_envs.__version__, **values, "seats": self.fixed, "body": self.cast.body}
 
     def _asked_otherwise(self, word: str) -> list[str]:
@@ -219,9 +259,11 @@ class Session:
                     f"{word} was trained with the env arguments {trained}; these games have {pairing.args} (--arg)."
                 )
             remarks += self._asked_otherwise(word)
-            if self.options.system is None and (roles := prompted_roles(word)):
+            roles = set(prompted_roles(word)) - set(self.systems.get(pairing.title, ()))
+            if self.system is None and roles:
                 remarks.append(
-                    f"{word} was trained with system prompts for {', '.join(roles)}; there is none here (--system)."
+                    f"{word} was trained with system prompts for {', '.join(sorted(roles))}; there is none here "
+                    "(--system ROLE=TEXT)."
                 )
         problems = getattr(self.env(pairing.title).unwrapped, "problems", ())
         seeds = seeds_for(self.options.games, len(pairing.sides), self.samples)

@@ -89,7 +89,7 @@ name = "@DASHED@"
 version = "0.1.0"
 description = "@PLAIN_ENV@ of Legos, for verifiers."
 requires-python = ">=3.11"
-dependencies = ["legos", "verifiers>=0.4,<0.5"]
+dependencies = ["legos-selfplay", "verifiers>=0.4,<0.5"]
 
 [build-system]
 requires = ["hatchling"]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from legos_envs import arguments
 from legos_envs.records import Episode
 from legos_envs.scoring import Skill, openskill_ratings
 from legos_train.league.league_settings import LeagueSettings
@@ -61,7 +62,7 @@ class League:
         self.ratings: dict[str, Skill] = {}
         self._rated = importlib.util.find_spec("openskill") is not None
         if settings.mode != "mirror" and not self._rated:
-            warnings.warn('the league goes without ratings: pip install "legos[tasks]" for openskill', stacklevel=2)
+            warnings.warn(f"the league goes without ratings: {arguments.install('tasks')} for openskill", stacklevel=2)
 
     def standing(self, env: str | None = None) -> Standing:
         """What is known in an env; None: in the first one."""

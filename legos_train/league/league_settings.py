@@ -25,17 +25,17 @@ class LeagueSettings(Section):
     `psro`: the meta-Nash of the payoff matrix; `fixed`: only `opponents`."""
     opponents: tuple[Annotated[str, AfterValidator(checked_word)], ...] = ()
     """Players beside the snapshots: `random`, `optimal`, `scripted:NAME`, `base`, a run directory, an endpoint."""
-    latest: float = Field(0.2, ge=0, le=1)
+    latest: float = Field(default=0.2, ge=0, le=1)
     """Share of episodes against the latest policy, by mirror play."""
-    snapshot_every: int = Field(5, ge=1)
+    snapshot_every: int = Field(default=5, ge=1)
     """Optimiser steps between snapshots for the pool."""
-    pool: int = Field(25, ge=1)
+    pool: int = Field(default=25, ge=1)
     """Most snapshots kept; the oldest goes first, with `psro` the one with the least weight."""
-    start_from: int = Field(0, ge=0)
+    start_from: int = Field(default=0, ge=0)
     """Step of the first snapshot; mirror play before."""
-    pfsp_power: float = Field(2.0, gt=0)
+    pfsp_power: float = Field(default=2.0, gt=0)
     """`pfsp`: an opponent's weight is (1 - win rate against it) to this power."""
-    payoff_games: int = Field(64, ge=2)
+    payoff_games: int = Field(default=64, ge=2)
     """`psro`: games per pair of the pool to fill the payoff matrix."""
     pool_from: Path | None = None
     """Fill the pool from the checkpoints of another run."""

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from legos_envs import arguments
+
 Vector = NDArray[np.float64]
 TOLERANCE = 1e-10  # the least that HiGHS accepts, and absolute:
 SCALE = 1e3  # so the largest payoff is scaled to this
@@ -63,7 +65,7 @@ def require_scipy() -> None:
         import scipy.optimize  # noqa: F401
     except ImportError:
         raise ImportError(
-            'league.mode = "psro" solves linear programs with scipy: pip install "legos[tasks]"'
+            f'league.mode = "psro" solves linear programs with scipy: {arguments.install("tasks")}'
         ) from None
 
 

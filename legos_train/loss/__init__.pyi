@@ -1,3 +1,4 @@
+from . import batch_loss as batch_loss
 from . import penalties as penalties
 from . import tokens as tokens
 from .batch_loss import objective as objective

@@ -40,14 +40,11 @@ def objective(
     logprobs, probs = distribution(logits if logits.dtype == mx.float64 else logits.astype(mx.float32))
     position, target = mx.array(batch.position), mx.array(batch.target)
     new = token_logprobs(logprobs, position, target)
-    gap = start_gap(new, batch, settings)
-    stays = turn_mask(gap, batch, settings)
-    weights = batch.token_weights(settings.aggregation, settings.constant) * stays
+    loss, weights = policy_objective(new, batch, settings)
     # A site weighs as much as the tokens sampled there together, so a penalty per site is the penalty per token.
     site_weights = mx.array(np.bincount(batch.position, weights, len(batch.rows)).astype(np.float32))
-    site_share = mx.array((batch.site_counts / (batch.total_tokens or 1)).astype(np.float32))
+    site_share = mx.array((batch.site_weights / (batch.total_tokens or 1)).astype(np.float32))
 
-    loss = mx.sum(mx.array(weights) * _policy_loss(new, gap, stays, batch, settings))
     seen: dict[str, mx.array] = {"new": new}
     if reference is not None and settings.kl_estimator == "exact":
         if reference.shape != logprobs.shape:
@@ -61,19 +58,27 @@ def objective(
     elif reference is not None:
         per_token = kl_k3(new, token_logprobs(reference, position, target) if reference.ndim == 2 else reference)
         loss = loss + settings.kl * mx.sum(mx.array(weights) * per_token)
-        seen["kl"] = mx.sum(per_token) / (batch.total_tokens or 1)
+        seen["kl"] = mx.sum(mx.array(batch.weight) * per_token) / (batch.total_tokens or 1)
     per_site = entropy(logprobs, probs)
     seen["entropy"] = mx.sum(site_share * per_site)
     if settings.entropy and settings.entropy_over == "legal":
         table = (logprobs, probs, batch.position, batch.legal, batch.legal_sets)
         loss = loss - settings.entropy * bonus(*table, weights)
-        seen["entropy_bonus"] = bonus(*table, np.full(len(batch), 1.0 / (batch.total_tokens or 1)))
+        seen["entropy_bonus"] = bonus(*table, batch.weight / (batch.total_tokens or 1))
     elif settings.entropy:
         if settings.entropy_over == "top":
             per_site = entropy_top(logprobs, settings.entropy_top)
         loss = loss - settings.entropy * mx.sum(site_weights * per_site)
         seen["entropy_bonus"] = mx.sum(site_share * per_site)
     return loss, seen
+
+
+def policy_objective(new: mx.array, batch: Batch, settings: LossSettings) -> tuple[mx.array, NDArray[np.float32]]:
+    """The loss without penalties (a scalar) from log-probabilities of the sampled tokens (M,), and their weights (M,)."""
+    gap = start_gap(new, batch, settings)
+    stays = turn_mask(gap, batch, settings)
+    weights = batch.token_weights(settings.aggregation, settings.constant) * stays
+    return mx.sum(mx.array(weights) * _policy_loss(new, gap, stays, batch, settings)), weights
 
 
 def start_gap(new: mx.array | NDArray, batch: Batch, settings: LossSettings) -> NDArray[np.float64]:

@@ -20,39 +20,39 @@ class LossSettings(Section):
 
     name: LossName = "ppo"
     """`sft`: the log-likelihood of the actions of episodes that pass `filter` (training on survivors)."""
-    clip_low: float = Field(0.2, gt=0, le=1)
+    clip_low: float = Field(default=0.2, gt=0, le=1)
     """`ppo`, `gspo`, `cispo`: the probability ratio is clipped at 1 minus this."""
-    clip_high: float = Field(0.2, gt=0)
+    clip_high: float = Field(default=0.2, gt=0)
     """The same at 1 plus this."""
     aggregation: Literal["token", "sequence", "constant"] = "sequence"
     """What the sum over tokens is divided by: tokens; tokens of each turn, then turns; or turns times `constant`."""
-    constant: float = Field(1.0, gt=0)
+    constant: float = Field(default=1.0, gt=0)
     """`aggregation = "constant"`: what the sum over a turn's tokens is divided by."""
-    truncate_ratio: float | None = Field(None, gt=0)
+    truncate_ratio: float | None = Field(default=None, gt=0)
     """Truncated importance sampling: the weight exp(logp at the start of the step - logp of the sampler) of a token,
     cut off at this value, corrects for stale samples. None: no correction beyond the loss's own ratio."""
     mask_ratio: tuple[float, float] | None = None
     """Sequence mask (IcePop's rule on whole turns): turns whose geometric mean ratio lies outside are left out."""
     mask_truncated: bool = False
     """Leave out actions that were cut by the token limit."""
-    skip_forced: float = Field(0.0, ge=0, lt=1)
+    skip_forced: float = Field(default=0.0, ge=0, lt=1)
     """Leave out the tokens at the end of an action that the sampler gave a probability above 1 minus this."""
-    entropy: float = Field(0.0, ge=0)
+    entropy: float = Field(default=0.0, ge=0)
     """Weight of the entropy bonus."""
     entropy_over: Literal["all", "legal", "top"] = "all"
     """Entropy over the whole vocabulary, over the tokens that begin or continue a legal action, or over the
     `entropy_top` likeliest tokens, renormalised."""
-    entropy_top: int = Field(16, ge=2)
+    entropy_top: int = Field(default=16, ge=2)
     """`entropy_over = "top"`: how many tokens the bonus goes over."""
-    kl: float = Field(0.2, ge=0)
+    kl: float = Field(default=0.2, ge=0)
     """Weight of the KL divergence to the reference, at the first step."""
-    kl_end: float | None = Field(0.05, ge=0)
+    kl_end: float | None = Field(default=0.05, ge=0)
     """The same at the last step; none keeps `kl`."""
     kl_schedule: Literal["geometric", "linear"] = "geometric"
     """How the weight goes from `kl` to `kl_end`."""
     kl_estimator: Literal["auto", "exact", "k3"] = "auto"
     """Whole-vocabulary KL at every visited token, or the k3 estimate from the sampled one; auto: by vocabulary size."""
-    magnet_every: int = Field(0, ge=0)
+    magnet_every: int = Field(default=0, ge=0)
     """Every so many steps the reference becomes the current policy (a moving magnet); 0: always the base model."""
 
     @model_validator(mode="after")

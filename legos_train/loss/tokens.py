@@ -38,12 +38,14 @@ class TokenLoss:
             gradient; or all outside of it, whose gradient is bounded.
         by_turn: whether all tokens of a turn share one ratio.
         imitates: whether advantages and the sampler's probabilities play no part.
+        all_actions: whether it is for every action of a decision point, not for the one that was sampled.
     """
 
     function: Callable[..., mx.array]
     holds: Literal["nothing", "pushed", "outside"] = "nothing"
     by_turn: bool = False
     imitates: bool = False
+    all_actions: bool = False
 
     def __call__(self, samples: Samples) -> mx.array:
         """The loss of each token, (M,)."""
@@ -56,12 +58,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def loss(
-    holds: Literal["nothing", "pushed", "outside"] = "nothing", *, by_turn: bool = False, imitates: bool = False
+    holds: Literal["nothing", "pushed", "outside"] = "nothing",
+    *,
+    by_turn: bool = False,
+    imitates: bool = False,
+    all_actions: bool = False,
 ) -> Callable[[Function], Function]:
     """Marks a function as the loss of its name, see `TokenLoss`: settings, help and docs find it by that."""
 
     def declare(function: Function) -> Function:
-        LOSSES[function.__name__] = TokenLoss(function, holds, by_turn, imitates)
+        LOSSES[function.__name__] = TokenLoss(function, holds, by_turn, imitates, all_actions)
         return function
 
     return declare
@@ -87,6 +93,35 @@ def importance_sampling(new: mx.array, old: mx.array, advantages: mx.array) -> m
     Args:
         new: log-probabilities under the policy being trained, (M,).
         old: those that the sampler recorded, (M,).
+        advantages: (M,).
+    """
+    from inference.forward import fastmath
+
+    return -fastmath.exp(new - old) * advantages
+
+
+@loss(all_actions=True)
+def expected(new: mx.array, old: mx.array, advantages: mx.array) -> mx.array:
+    r"""Every legal action of every decision point, weighed by its probability: the policy gradient without sampling.
+
+    $$L = -\sum_I w(I) \sum_a p_0(a)\,\frac{p(a)}{p_0(a)}\,A(I, a)$$
+
+    I is a decision point of the game, w(I) how often play comes there, and A(I, a) what action a gains there over the
+    policy's mean, all computed from the game's tree and the policy's own probabilities. What `importance_sampling`
+    estimates from the actions that were sampled is summed here over all of them. An answer that is no action counts as
+    the worst return of the game, which keeps the policy's mass on legal ones. The played episodes are logged and not
+    trained on, so a small batch does.
+
+    When: games that can be solved, with each prompt an information set. A moving magnet (`magnet_every`) under a
+    constant `kl` then converges to the equilibrium itself, and the run is what sampled ones are measured against.
+
+    When not: anything larger, or with hidden reasoning before the action: it is refused there.
+
+    Source: expected policy gradients, arXiv 1706.05374; mean actor-critic, arXiv 1709.00503.
+
+    Args:
+        new: log-probabilities under the policy being trained, (M,).
+        old: those under the policy at the start of the step, (M,).
         advantages: (M,).
     """
     from inference.forward import fastmath

@@ -1,7 +1,7 @@
+from . import tinker as tinker
 from .backend import Capabilities as Capabilities
 from .backend import Snapshot as Snapshot
 from .backend import TrainerBackend as TrainerBackend
-from .decoder import causal as causal
 from .decoder import site_hidden as site_hidden
 from .learner import Learner as Learner
 from .mlx_backend import MLXBackend as MLXBackend

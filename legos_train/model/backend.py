@@ -31,6 +31,8 @@ class Capabilities:
     """Averages of weights over steps (`average.kind`)."""
     own_weights: bool = True
     """Weights from files (`init_adapter`, `league.pool_from`), and a reference that moves (`loss.magnet_every`)."""
+    state_at_any_time: bool = True
+    """Its state is taken without cost after every step; else only when it is written."""
     rounding: float = ROUNDING
     """By how many nats an engine may differ from it about a token, by rounding alone; see `sampling.max_mismatch`."""
 
@@ -62,6 +64,8 @@ class TrainerBackend(Protocol):
     capabilities: Capabilities
     vocabulary: int
     """How many tokens the model knows."""
+    notes: list[str]
+    """What whoever starts the run should know."""
 
     # --- learning ----------------------------------------------------------------------------------------------------
 

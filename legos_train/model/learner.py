@@ -52,7 +52,8 @@ class Learner:
 
     def settings(self, step: int) -> LossSettings:
         """The loss of a step."""
-        return self.config.loss.fixed(self.kl_weight(step), exact=self.backend.vocabulary <= FULL_ROW_VOCABULARY)
+        exact = self.backend.capabilities.exact_kl and self.backend.vocabulary <= FULL_ROW_VOCABULARY
+        return self.config.loss.fixed(self.kl_weight(step), exact=exact)
 
     # --- one step ----------------------------------------------------------------------------------------------------
 

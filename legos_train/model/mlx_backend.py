@@ -38,7 +38,7 @@ class MLXBackend:
         self.config, self.world = config, world
         self.capabilities = replace(self.capabilities, rounding=_rounding(model))
         self.policy = LoRAPolicy(model, config.lora, seed=config.seed, checkpoint_layers=config.optim.checkpoint_layers)
-        self.vocabulary = self.policy.vocabulary
+        self.vocabulary, self.notes = self.policy.vocabulary, self.policy.notes
         self._average = WeightAverage(config.average, config.steps, self.policy.trainable())
         self._grads: Weights | None = None
         self._new_optimizer()

@@ -26,6 +26,7 @@ from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
 from numpy.typing import NDArray
 
+from inference import recurrence
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
 from legos_train.config import sections
@@ -37,6 +38,7 @@ from legos_train.model.logprob_cache import LogprobCache
 from legos_train.model.lora import Switch, Weights, add_lora, share
 from legos_train.model.recompute import Outcome
 from legos_train.model.shared_prefix import has_plain_cache, hidden_states
+from legos_train.model.training_mode import modules_that_ask, set_training
 
 FULL_ROW_VOCABULARY = 8192  # up to this size the reference cache keeps whole distributions
 MIN_PREFIX = 8  # a shorter shared prefix saves less than a second pass through the layers costs
@@ -49,6 +51,7 @@ class LoRAPolicy:
     `checkpoint_layers` computes each block again in the backward pass instead of keeping what it computed: less memory,
     more time, the same gradients (path `"sites"` only; a note says so where another path is taken). On the
     CPU `mx.compile` is switched off for the process: there it compiles C++ for every new shape and gains nothing.
+    Modules whose gradient needs it are in training mode (training_mode.py); dropout stays off.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class LoRAPolicy:
     ) -> None:
         if mx.default_device().type == mx.DeviceType.cpu:
             mx.disable_compile()
+        recurrence.install()
         self.lora = lora or sections.LoRASettings()
         self._switch = Switch()
         self.model = share(model)
@@ -175,6 +179,16 @@ class LoRAPolicy:
         plain = self._forward(batch, "plain")
         self.vocabulary = plain.shape[-1]
         self.notes: list[str] = []
+        if asking := modules_that_ask(self.model):
+            set_training(asking, True)
+            trained = self._forward(batch, "plain")
+            if (off := _distance(trained, plain)) > 1.0:
+                set_training(asking, False)
+                names = sorted({type(module).__name__ for module in asking})
+                self.notes.append(
+                    f"training mode of {', '.join(names)} changes the logits by {off:.3g} times the rounding allowed, "
+                    "so they stay in evaluation mode; on Metal their kernels may have no gradient"
+                )
         if not has_plain_cache(self.model):
             self.notes.append("some layers do not keep plain keys and values, so the whole model runs on every token")
             return "plain"

@@ -1,4 +1,4 @@
-"""What a run shows while it works: a live dashboard on a terminal; elsewhere every step as JSON, or plain lines."""
+"""What a run shows while it works: a live dashboard on a terminal; elsewhere a line a step, or JSON for programs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from typing import Any, Literal
 from legos_train.disk import as_json
 from legos_train.observe.dashboard_text import clock, memory, milliseconds, number, shown, sparkline
 from legos_train.observe.eval_numbers import interval, results
+from legos_train.observe.verdict import measures
 
 Mode = Literal["auto", "rich", "plain", "json"]
 PACE, Z95 = 20, 1.96
 """How many of the last steps the time left is computed from; half a 95 % interval, in standard deviations."""
-MOST_ROLES = 10
+MOST_ROLES, LINE_ROLES = 10, 2
 NARROW = 76
 """Terminals with fewer columns get no sparklines."""
 
 
 def settled(mode: Mode) -> Mode:
-    """What `auto` means here: `rich` on a terminal, `plain` in a notebook, `json` for whoever else reads the output.
+    """What `auto` means here: `rich` on a terminal, `plain` elsewhere.
 
     Raises:
         ValueError: the mode is not auto, rich, plain or json.
@@ -33,9 +34,11 @@ def settled(mode: Mode) -> Mode:
         raise ValueError(f"progress mode must be auto, rich, plain or json; got {mode!r}")
     if mode != "auto":
         return mode
-    if sys.stdout.isatty():
-        return "rich"
-    return "plain" if "ipykernel" in sys.modules and type(sys.stdout).__module__.startswith("ipykernel") else "json"
+    return "rich" if sys.stdout.isatty() else "plain"
+
+
+def _in_notebook() -> bool:
+    return "ipykernel" in sys.modules and type(sys.stdout).__module__.startswith("ipykernel")
 
 
 class Progress:
@@ -44,7 +47,8 @@ class Progress:
     Args:
         title: the run, for people.
         steps: how many the run has in all; `start`: how many were done before.
-        every: plain mode prints a line every so many steps, and for the first and the last.
+        every: plain mode prints a line every so many steps, and for the first and the last; None: for every step, in
+            a notebook for every tenth.
         quiet: show nothing.
         mode: see `settled`; `json` prints every step's metrics record as one line, notes as `{"note": ...}`.
         console: a rich console to draw on instead of standard output.
@@ -58,12 +62,13 @@ class Progress:
         title: str,
         steps: int,
         start: int = 0,
-        every: int = 10,
+        every: int | None = None,
         quiet: bool = False,
         mode: Mode = "auto",
         console: Any = None,
     ):
         mode = "rich" if mode == "auto" and console is not None else settled(mode)
+        every = every or (10 if _in_notebook() else 1)
         self.title, self.steps, self.start, self.every, self.quiet, self.mode = title, steps, start, every, quiet, mode
         self.live: Any = None
         self._console = console
@@ -90,7 +95,10 @@ class Progress:
         if self.quiet:
             return
         if self.live is not None:
-            self.live.console.print(text, highlight=False, markup=False, soft_wrap=True)
+            from rich.text import Text
+
+            # markup=False would hold for the dashboard too, which is drawn again below the note
+            self.live.console.print(Text(text), highlight=False, soft_wrap=True)
         else:
             print(json.dumps({"note": text}) if self.mode == "json" else text, flush=True)
 
@@ -138,14 +146,15 @@ class Progress:
         return clock((now - then) / (last - first) * max(self.steps - last, 0))
 
     def _line(self, record: Mapping[str, Any]) -> str:
-        reward = " ".join(f"{role} {value:+.3f}" for role, value in (record.get("reward") or {}).items())
+        roles = list((record.get("reward") or {}).items())
+        reward = " ".join(f"{role} {value:+.3f}" for role, value in roles[:LINE_ROLES])
+        reward += f" and {len(roles) - LINE_ROLES} more" if len(roles) > LINE_ROLES else ""
         evaluation = {k: v for k, v in (record.get("eval") or {}).items() if isinstance(v, float)}
-        numbers = " ".join(f"{k} {evaluation[k]:.3f}" for k in results(evaluation))
+        numbers = " ".join(f"{k} {evaluation[k]:.3f}" for k in measures(evaluation))
         void = f"unscored {record['unscored_rate']:.0%}  " if record.get("unscored_rate") else ""
         return (
             f"step {record['step']}/{self.steps}  reward {reward}  invalid {number(record, 'invalid_rate', '.1%')}  "
-            f"{void}entropy {number(record, 'entropy', '.3f')}  kl {number(record, 'kl', '.3f')}  "
-            f"{number(record, 'seconds', '.2f')} s/step  left {self.left()}"
+            f"{void}{number(record, 'seconds', '.2f')} s  left {self.left()}"
             + (f"  | {numbers}" if numbers else "")
             + (f"  | {self._alarms[-1]}" if record.get("alarms") else "")
         )
@@ -189,8 +198,9 @@ class Progress:
                 grid.add_column("", no_wrap=True, style="cyan")
             for name, values in measured[: most[1]]:
                 ends = self._ends.get(name) if wide else None
-                span = f" [dim]{ends[0]:.2f} to {ends[1]:.2f}" if ends and all(map(math.isfinite, ends)) else ""
-                line = [Text(name), f"{values[0]:.3f}", f"[bold]{values[-1]:.3f}[/]{span}"]
+                span = f" {ends[0]:.2f} to {ends[1]:.2f}" if ends and all(map(math.isfinite, ends)) else ""
+                now = Text.assemble((f"{values[-1]:.3f}", "bold"), (span, "dim"))
+                line = [Text(name), Text(f"{values[0]:.3f}"), now]
                 grid.add_row(*line, *([sparkline(values, 30)] if wide else []))
             if len(measured) > most[1]:
                 grid.add_row(Text(f"and {len(measured) - most[1]} more", style="dim"))
@@ -215,16 +225,18 @@ class Progress:
     def _bar(self, record: Mapping[str, Any], width: int) -> Any:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
+        from rich.text import Text
 
         row = Table.grid(padding=(0, 2, 0, 0))
         step = int(record["step"])
         bar = ProgressBar(self.steps, step, width=max(6, min(40, width - 42)))
-        row.add_row(f"[bold]step {step}/{self.steps}", bar, f"left {self.left()}")
+        row.add_row(Text(f"step {step}/{self.steps}", style="bold"), bar, f"left {self.left()}")
         return row
 
     def _facts(self, record: Mapping[str, Any], wide: bool) -> Any:
         """Two columns of name and number, or one in a narrow terminal."""
         from rich.table import Table
+        from rich.text import Text
 
         facts = [
             ("invalid games", number(record, "invalid_rate", ".2%")),
@@ -251,6 +263,7 @@ class Progress:
             ]
         grid = Table.grid(padding=(0, 2, 0, 0))
         for k in range(0, len(facts), 2 if wide else 1):
-            cells = [cell for name, value in facts[k : k + (2 if wide else 1)] for cell in (f"[dim]{name}", value)]
+            shown_here = facts[k : k + (2 if wide else 1)]
+            cells = [cell for name, value in shown_here for cell in (Text(name, style="dim"), Text(value))]
             grid.add_row(*cells)
         return grid

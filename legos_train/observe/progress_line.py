@@ -1,4 +1,4 @@
-"""How far some long work is, on standard error: one line that changes on a terminal, else a line now and then."""
+"""How far some long work is, on standard error: a bar that grows on a terminal, else a line now and then."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-TERMINAL_SECONDS = 0.2
+TERMINAL_SECONDS, BAR = 0.2, 20
 FIRST_SECONDS, NEXT_SECONDS = 10.0, 30.0
 """Without a terminal: seconds until the first line, and from one line to the next."""
 
@@ -43,7 +43,8 @@ class ProgressLine:
             text += f", about {duration((total - done) * spent / played)} left"
         text += note
         if self.terminal:
-            print(f"\r{text}\x1b[K", end="", file=self.file, flush=True)
+            filled = BAR * done // max(total, 1)
+            print(f"\r{'━' * filled}{'╌' * (BAR - filled)} {text}\x1b[K", end="", file=self.file, flush=True)
             self._open = True
         else:
             print(f"{text} (after {duration(spent)})", file=self.file, flush=True)

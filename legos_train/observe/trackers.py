@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from legos_envs import arguments
 from legos_train.config import TrainConfig
 from legos_train.errors import RunError
+from legos_train.observe.tracker_media import COLUMNS, episode_rows, figure_files
 
 Track = Callable[[dict[str, Any]], None]
 
@@ -60,7 +62,7 @@ def _wandb(config: TrainConfig, path: Path) -> Opened:
     try:
         import wandb
     except ImportError:
-        raise RunError("logs.wandb needs the extra: pip install 'legos[wandb]'") from None
+        raise RunError(f"logs.wandb needs the extra: {arguments.install('wandb')}") from None
     session = wandb.init(
         project=config.logs.wandb,
         name=path.name,
@@ -68,7 +70,16 @@ def _wandb(config: TrainConfig, path: Path) -> Opened:
         config=config.plain(),
         settings=wandb.Settings(save_code=False),
     )
-    return lambda numbers, step: session.log(numbers, step=step), session.finish
+
+    def close() -> None:
+        try:
+            if rows := episode_rows(path):
+                session.log({"sample_episodes": wandb.Table(columns=list(COLUMNS), data=rows)})
+            session.log({f"figures/{name}": wandb.Html(svg, inject=False) for name, svg in figure_files(path).items()})
+        finally:
+            session.finish()
+
+    return lambda numbers, step: session.log(numbers, step=step), close
 
 
 def _trackio(config: TrainConfig, path: Path) -> Opened:

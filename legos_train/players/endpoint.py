@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import re
+import socket
 import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -76,6 +77,7 @@ class Endpoint:
     ):
         self.url, self.model = split(spec)
         self.system, self.ask, self.timeout, self.retry = system, ask, timeout, retry or PATIENT
+        self.max_tokens = max_tokens
         self._options: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
         self._optional = {"temperature", "seed"}
         self._more = dict(body or {})
@@ -244,6 +246,23 @@ class Endpoint:
     @staticmethod
     def _fail(error: Exception) -> NoReturn:
         raise error from None
+
+
+def reach(spec: str, seconds: float = 5.0) -> None:
+    """Connects to where an endpoint is, once, and asks nothing.
+
+    Raises:
+        ServerUnavailable: nobody listens there.
+    """
+    url, model = split(spec)
+    address = urlsplit(url)
+    port = address.port or (443 if address.scheme == "https" else 80)
+    try:
+        socket.create_connection((address.hostname or "", port), seconds).close()
+    except OSError as error:
+        raise ServerUnavailable(
+            f"Endpoint({url}#{model}) cannot be reached ({error.strerror or error}); does a server run there?"
+        ) from None
 
 
 def overflow() -> Reply:

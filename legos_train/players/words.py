@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,12 @@ from pettingzoo import AECEnv
 from inference import BUNDLED
 from inference.address import KEY_PLACE, SECRET_NAME
 from inference.thoughts import THINKING
-from legos_envs import Policy, policies
+from legos_envs import Policy, exact, policies
 from legos_train.errors import PolicyError
 
 if TYPE_CHECKING:
     from legos_train.players.endpoint import Endpoint
+from legos_train.players import strategies as strategies  # noqa: PLC0414  other rooms enter it here
 from legos_train.players.actors import TOKENS, default_tokens
 from legos_train.players.chat_api import checked_word, is_endpoint
 from legos_train.players.player import ModelPlayer
@@ -27,13 +28,15 @@ from legos_train.players.player import ModelPlayer
 CODE_POLICIES = ("random", "optimal", "human", "scripted")
 ACCEPTED = (
     "random, optimal, human, scripted:NAME, tiny, a model directory or hub name (with +ADAPTER if wanted), an adapter "
-    "directory, a run directory (with @last, @average, @best or @step_N), an endpoint http://HOST:PORT/v1#MODEL"
+    "directory, a run directory (with @last, @average, @best or @step_N), a strategy directory of `legos exploit`, an "
+    "endpoint http://HOST:PORT/v1#MODEL"
 )
 WORDS = """Policies:
   random, optimal, scripted:NAME   code; `legos envs show ENV` has the names
   human                            you, in the terminal
   tiny, DIRECTORY, ORG/NAME        a model, +ADAPTER with LoRA weights; or an adapter directory alone
   runs/x, runs/x@best              a run's published weights, its best; @last, @average, @step_40
+  runs/x/exploiter                 a strategy that `legos exploit` has saved
   http://HOST:PORT/v1#MODEL        a server with OpenAI's API; its key is read from LEGOS_API_KEY
                                    (OPENAI_API_KEY, OPENROUTER_API_KEY for those services)"""
 
@@ -77,18 +80,21 @@ class Cast:
         self.thinking, self.thinking_tokens, self.ask = thinking, thinking_tokens, ask
         self.timeout, self.connections, self.body = timeout, connections, {**self._thinking_body(), **(body or {})}
         self._engines: dict[str, tuple[Any, Any]] = {}
-        self._endpoints: dict[tuple[str, float], Endpoint] = {}
+        self._endpoints: dict[tuple[str, float, str | None], Endpoint] = {}
         self._models: dict[str, ModelPlayer] = {}
 
-    def player(self, spec: str, env: AECEnv | None = None, *, temperature: float | None = None) -> Policy | ModelPlayer:
+    def player(
+        self, spec: str, env: AECEnv | None = None, *, temperature: float | None = None, system: str | None = None
+    ) -> Policy | ModelPlayer:
         """The player called `spec`.
 
         Args:
             env: the env that the policy will play, instead of the cast's.
             temperature: of models and endpoints, instead of the cast's.
+            system: the same of the system prompt.
             spec: `random`, `optimal`, `scripted:NAME`, `human`; `tiny`, a model directory or hub name, each with
                 `+ADAPTER` if wanted; an adapter directory; a run directory (`runs/x`), or `runs/x@last`, `@best`,
-                `@step_40`; an endpoint with OpenAI's API, `http://host:port/v1#model`.
+                `@step_40`; a strategy directory; an endpoint with OpenAI's API, `http://host:port/v1#model`.
 
         Raises:
             PolicyError: there is no such policy, or it does not fit the env.
@@ -99,11 +105,15 @@ class Cast:
                 return policies.make_policy(spec, self.env if env is None else env)
             except (ValueError, TypeError) as error:
                 raise PolicyError(str(error)) from error
+        if strategies.is_strategy(spec):
+            return saved_strategy(spec, self.env if env is None else env)
         if is_endpoint(spec):
-            return self._endpoint(spec, self.temperature if temperature is None else temperature)
+            warmth = self.temperature if temperature is None else temperature
+            return self._endpoint(spec, warmth, self.system if system is None else system)
         if spec not in self._models:
             self._models[spec] = self._model(*locate(spec))
         found = self._models[spec]
+        found = found if system is None else replace(found, system=system)
         return found if temperature is None else replace(found, temperature=temperature)
 
     def identity(self, spec: str, temperature: float | None = None) -> dict[str, Any]:
@@ -115,6 +125,8 @@ class Cast:
         _check(spec)
         if is_code(spec):
             return {}
+        if strategies.is_strategy(spec):
+            return {"strategy": hashlib.sha256((Path(spec) / strategies.FILE).read_bytes()).hexdigest()[:12]}
         warmth = self.temperature if temperature is None else temperature
         sampling = {"temperature": warmth, "max_tokens": self.max_tokens, "system": self.system}
         asked = {"thinking": self.thinking, "thinking_tokens": self.thinking_tokens, "ask": self.ask}
@@ -138,16 +150,17 @@ class Cast:
             body["thinking_token_budget"] = self.thinking_tokens
         return body
 
-    def _endpoint(self, spec: str, temperature: float) -> Endpoint:
+    def _endpoint(self, spec: str, temperature: float, system: str | None) -> Endpoint:
         from legos_train.players.endpoint import Endpoint
 
-        if (spec, temperature) not in self._endpoints:
+        key = spec, temperature, system
+        if key not in self._endpoints:
             try:
-                self._endpoints[spec, temperature] = Endpoint(
+                self._endpoints[key] = Endpoint(
                     spec,
                     temperature=temperature,
                     max_tokens=self.max_tokens or TOKENS,
-                    system=self.system,
+                    system=system,
                     ask=self.ask,
                     timeout=self.timeout,
                     connections=self.connections,
@@ -155,7 +168,7 @@ class Cast:
                 )
             except ValueError as error:
                 raise PolicyError(str(error)) from None
-        return self._endpoints[spec, temperature]
+        return self._endpoints[key]
 
     def _model(self, base: str, adapter: Path | None) -> ModelPlayer:
         from inference import Engine
@@ -186,6 +199,17 @@ class Cast:
             thinking_tokens=self.thinking_tokens,
         )
 
+    def reach(self, specs: Iterable[str]) -> None:
+        """Makes sure that something listens where endpoints among the words are, before games are begun.
+
+        Raises:
+            ServerUnavailable: nothing does; the message names the endpoint.
+        """
+        from legos_train.players.endpoint import reach
+
+        for spec in dict.fromkeys(filter(is_endpoint, specs)):
+            reach(spec)
+
     def revive(self) -> None:
         """Endpoints that were given up are asked again."""
         for endpoint in self._endpoints.values():
@@ -209,6 +233,19 @@ def _check(spec: str) -> None:
 def is_code(spec: str) -> bool:
     """Whether a word names a policy without a model."""
     return spec.partition(":")[0] in CODE_POLICIES and (":" in spec) == spec.startswith("scripted:")
+
+
+def saved_strategy(spec: str, env: Any) -> policies.TabularPolicy:
+    """The player of a strategy directory, for an env.
+
+    Raises:
+        PolicyError: the env has no solvable game, or the strategy is for another.
+    """
+    try:
+        infosets = exact.info_sets(policies.game_env(env).game)
+        return policies.TabularPolicy(env, strategies.strategy_table(spec, infosets).__getitem__)
+    except (TypeError, ValueError) as error:
+        raise PolicyError(f"{spec} cannot play here: {error}") from None
 
 
 def locate(spec: str) -> tuple[str, Path | None]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from inference import Engine, load
-from inference.forward import fastblas
+from inference import Engine
 from legos_train.arena import Arena, EnvSlot, actor_of, make_sampler
 from legos_train.config import TrainConfig
 from legos_train.credit import CreditAssigner, PerEnv, PerRole
@@ -14,11 +13,13 @@ from legos_train.disk import new_run_id
 from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer, courses_of, followed
 from legos_train.league import League, sides_of
-from legos_train.model import Capabilities, Learner, MLXBackend, TrainerBackend, World
+from legos_train.model import Learner, TrainerBackend, World
 from legos_train.players import Actor, RemoteEngine, actors, replies
 from legos_train.rollout import Generator, LocalGenerator
+from legos_train.run.decisions import DecisionTable
 from legos_train.run.monitor import CollapseMonitor
 from legos_train.run.parts import Parts
+from legos_train.run.places import place_of
 from legos_train.run.replay import ReplayBuffer
 from legos_train.run.shared import SharedGenerator
 from legos_train.run.weight_sync import WeightSync, member_version
@@ -48,17 +49,17 @@ def build(
     """
     if world is not None and config.asynchronous.enabled:
         raise ConfigError("asynchronous.enabled must be off with several ranks: each of them plays and trains")
+    if world is not None and config.loss.token_loss.all_actions:
+        raise ConfigError(f"loss.name = {config.loss.name!r} has nothing to share between ranks; use one process")
     arena = arena_of(config, arena)
     courses = courses_of(arena, config)
-    model, tokenizer, _ = load(config.model)
-    fastblas.set_threads(config.threads)
-    engine = Engine(model, tokenizer, max_rows=config.max_rows)
+    run_id = run_id or new_run_id()
+    place = place_of(config, world, backend, run_id)
+    engine, backend, tokenizer = place.engine, place.backend, place.tokenizer
     renderer = config.make_renderer(tokenizer)
     if renderer.reasons:  # the probabilities of actions are those of a policy that answers at once
         courses = [replace(course, info_sets=None) for course in courses]
     best = followed(config.eval.best, courses)
-    backend = MLXBackend(model, config, world) if backend is None else backend
-    check_capabilities(config, backend.capabilities)
     learner = Learner(backend, config)
     if fresh and config.init_adapter is not None:
         backend.load(backend.read(config.init_adapter))
@@ -80,17 +81,18 @@ def build(
     measurer = Measurer(courses, engine, renderer, config.context, best)
     sync = WeightSync(learner, engine, generator(engine))
     arena.generator = sync.local
-    run_id = run_id or new_run_id()
+    remote = place.remote
     if config.server.urls:
         identity = identity_of(config.model, tokenizer, backend.vocabulary)
         adapters = 2 + (arena.league.most(config.steps) if arena.league is not None else 0)
         remote = remote_engine(config, identity, adapters, run_id, world)
+    if remote is not None:
         sync.generator = arena.generator = generator(remote)
     parts = Parts(
         config=config,
         run_id=run_id,
         arena=arena,
-        base=model,
+        base=place.base,
         engine=engine,
         renderer=renderer,
         backend=backend,
@@ -100,6 +102,9 @@ def build(
         monitor=CollapseMonitor(config.monitor),
         measurer=measurer,
         sync=sync,
+        decisions=DecisionTable(measurer, scaled=config.credit.return_scale == "running")
+        if config.loss.token_loss.all_actions
+        else None,
         league=arena.league,
         world=world,
     )
@@ -246,26 +251,6 @@ def make_league(config: TrainConfig, arena: Arena, backend: TrainerBackend, *, f
         for name, weights in backend.read_run(config.league.pool_from, config.league.pool).items():
             league.add(name, replace(weights, version=member_version(name)))
     return league
-
-
-def check_capabilities(config: TrainConfig, able: Capabilities) -> None:
-    """Refuses a config that needs what the backend cannot do.
-
-    Raises:
-        ConfigError: names the setting and what to write instead.
-    """
-    loss, average = config.loss, config.average.kind
-    wanted = {
-        "loss.kl_estimator = 'exact' needs whole distributions; use 'k3'": loss.kl_estimator == "exact"
-        and not able.exact_kl,
-        "loss.entropy needs whole distributions; use 0": loss.entropy > 0 and not able.entropy,
-        f"average.kind = {average!r} needs the weights; use 'none'": average != "none" and not able.weight_average,
-        "init_adapter, league.pool_from and loss.magnet_every need own weights; leave them out": not able.own_weights
-        and (config.init_adapter is not None or config.league.pool_from is not None or loss.magnet_every > 0),
-    }
-    for what, lacking in wanted.items():
-        if lacking:
-            raise ConfigError(f"this backend cannot do it: {what}")
 
 
 def remote_engine(

@@ -29,6 +29,7 @@ from legos_train.arena import Arena
 from legos_train.config import TrainConfig
 from legos_train.disk import crashpoint
 from legos_train.errors import ConfigError, TrainingError
+from legos_train.model import tinker
 from legos_train.rollout import Job, LocalGenerator, serving_jobs
 from legos_train.run.parts import Parts
 from legos_train.run.stopping import Stopping
@@ -80,10 +81,14 @@ class ThreadGenerator:
 
     def _generator(self) -> LocalGenerator:
         parts, config = self._parts, self._parts.config
-        engine = Engine(parts.base, parts.engine.tokenizer, max_rows=config.max_rows)
+        engine: Any
+        if config.backend == "tinker":
+            engine = tinker.TinkerEngine(parts.backend.service, config.tinker.in_flight)  # type: ignore[attr-defined]
+        else:
+            engine = Engine(parts.base, parts.engine.tokenizer, max_rows=config.max_rows)
         return LocalGenerator(
             engine,
-            config.make_renderer(engine.tokenizer),
+            config.make_renderer(parts.renderer.tokenizer),
             {name: slot.make for name, slot in parts.arena.envs.items()},
             scale=config.lora.scale,
             context=config.context,
@@ -101,8 +106,10 @@ class ThreadGenerator:
             return None
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
-        mx.eval(dict(weights))
-        self._inbox.put(serving_jobs.Publish(name, dict(weights), version))
+        if not isinstance(weights, tinker.RemoteWeights):
+            weights = dict(weights)
+            mx.eval(weights)
+        self._inbox.put(serving_jobs.Publish(name, weights, version))
 
     def unpublish(self, name: str) -> None:
         self._inbox.put(serving_jobs.Publish(name, None))
@@ -221,7 +228,7 @@ def make_batch_generator(parts: Parts) -> ThreadGenerator | ProcessGenerator:
         raise ConfigError(f"{kind.__name__}.generate_rollouts is overridden: asynchronous.enabled must be off")
     if config.server.urls:
         raise ConfigError("asynchronous.enabled and server.urls exclude each other: servers generate on their own")
-    chosen = config.asynchronous.backend
+    chosen = "thread" if config.backend == "tinker" else config.asynchronous.backend
     if chosen == "auto":
         metal = mx.default_device().type == mx.DeviceType.gpu and mx.metal.is_available()
         chosen = "thread" if metal or not _by_name(parts) else "process"

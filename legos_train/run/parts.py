@@ -14,6 +14,7 @@ from legos_train.credit import CreditAssigner
 from legos_train.evaluation import Measurer
 from legos_train.league import League
 from legos_train.model import Learner, Snapshot, TrainerBackend, World
+from legos_train.run.decisions import DecisionTable
 from legos_train.run.monitor import CollapseMonitor
 from legos_train.run.replay import ReplayBuffer
 from legos_train.run.weight_sync import WeightSync
@@ -45,6 +46,7 @@ class Parts:
         base: the base model, for engines beside `engine` over the same weights.
         engine: measures, and plays unless episodes come from elsewhere.
         sync: gives new weights to whatever plays.
+        decisions: with a loss for every action, what gives them; None: the sampled ones are learned from.
         league: None for mirror play; the collapse monitor may put one in.
         world: all ranks of the run, when there are several.
         best: the best weights measured so far.
@@ -67,6 +69,7 @@ class Parts:
     monitor: CollapseMonitor
     measurer: Measurer
     sync: WeightSync
+    decisions: DecisionTable | None = None
     league: League | None = None
     world: World | None = None
     best: Best | None = None

@@ -12,9 +12,10 @@ from mlx.utils import tree_flatten
 from inference.loading import is_here
 from legos_train.batch import pack
 from legos_train.config import TrainConfig, sizes
-from legos_train.model import MLXBackend
+from legos_train.model import MLXBackend, tinker
 from legos_train.run.build import arena_of, build, make_credit
 from legos_train.run.memory import needs
+from legos_train.run.places import check_capabilities
 from legos_train.run.trainer import Trainer
 
 SAMPLE = 64
@@ -29,6 +30,13 @@ def estimate(config: TrainConfig) -> str:
     Raises:
         ConfigError: the settings do not fit the envs or each other.
     """
+    if config.backend == "tinker":
+        make_credit(config, arena_of(config))
+        check_capabilities(config, tinker.TinkerBackend.capabilities)
+        here = (
+            f"the base {config.model}, to measure with" if config.tinker.mirror else f"the tokenizer of {config.model}"
+        )
+        return f"weights, optimiser and sampling are at the service; here is {here}"
     known = sizes.shape_of(config.model)
     if known is not None and not is_here(config.model):
         arena = arena_of(config)

@@ -16,12 +16,14 @@ from legos_envs import Episode
 from legos_envs.records import episode_from_json, episode_to_json
 from legos_train.config import sections
 from legos_train.credit import Advantages
+from legos_train.run.decisions import Decisions
 
 
 @dataclass(slots=True)
 class ReplayBatch:
     """A batch of episodes: all of them, those kept for training with their advantages, and the version that began it.
 
+    `decisions`: what is trained on instead, where a loss is for every action.
     `numbers`: what stores and samplers had to say about it, `left_out`: how much the filters took out, for the log.
     """
 
@@ -32,6 +34,7 @@ class ReplayBatch:
     numbers: dict[str, float] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
     uses: int = 0
+    decisions: Decisions | None = None
 
 
 class ReplayBuffer:

@@ -1,4 +1,5 @@
-"""What a report knows that stands in no row: the policy in every situation, and who beats whom in the league.
+"""What a report knows that stands in no row: the policy in every situation, exact numbers of uniform play and of an
+equilibrium, and who beats whom in the league.
 
 Kept as `figures/data.json`, so that a report can be written again without the model.
 """
@@ -6,23 +7,26 @@ Kept as `figures/data.json`, so that a report can be written again without the m
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any
 
+from legos_envs import exact
 from legos_train.league import League, Score
 from legos_train.run.parts import Parts
 
-MANY_ROWS = 60
-"""Games with more information sets have no table of their policy."""
+MANY_ROWS, MOST_SOLVED = 60, 5000
+"""Games with more information sets have no table of their policy; no lines for uniform play and an equilibrium."""
+REFERENCES = {"random": "uniform play", "optimal": "equilibrium"}
 
 
 def facts_of(parts: Parts) -> dict[str, Any]:
-    """`strategy` and `league` as JSON values; each only where there is something to say."""
-    found = {"strategy": _strategy(parts), "league": _league(parts.league)}
+    """`strategy`, `references` and `league` as JSON values; each only where there is something to say."""
+    found = {"strategy": _strategy(parts), "references": _references(parts), "league": _league(parts.league)}
     return {name: value for name, value in found.items() if value}
 
 
 def _strategy(parts: Parts) -> dict[str, Any]:
-    """Action probabilities before and after, in every information set of a small game."""
+    """Action probabilities before and after and of an equilibrium, in every information set of a small game."""
     from legos_train.evaluation import exactly
 
     measurer = parts.measurer
@@ -30,13 +34,33 @@ def _strategy(parts: Parts) -> dict[str, Any]:
     infos = course.info_sets
     if more or infos is None or len(infos) > MANY_ROWS:
         return {}
-    columns = {}
+    columns: dict[str, Any] = {}
     for name, adapter in (("before", None), ("last", "policy"), ("average", "average")):
         if adapter is None or adapter in parts.engine.adapters():
             players = [measurer.player(course, agent, adapter) for agent in course.slot.seats]
             columns[name], _ = exactly.action_probabilities(course.env, players, infos)  # type: ignore[arg-type]
+    with suppress(ValueError):  # a game without a known equilibrium
+        solution = exact.nash(course.env.game)  # type: ignore[attr-defined]
+        columns["an equilibrium"] = {info: solution(info) for info in infos}
     rows = [[info.view, move, [columns[name][info][move] for name in columns]] for info in infos for move in info.legal]
     return {"columns": list(columns), "rows": rows}
+
+
+def _references(parts: Parts) -> dict[str, dict[str, float]]:
+    """By number what uniform play over the legal moves gets, and an equilibrium, where a game was solved."""
+    from legos_train.evaluation import exactly
+
+    found: dict[str, dict[str, float]] = {}
+    for course in parts.measurer.courses.values():
+        if course.info_sets is None or len(course.info_sets) > MOST_SOLVED:
+            continue
+        for name in ("random", "optimal"):
+            table = None
+            with suppress(ValueError):  # a game without a known equilibrium
+                table = exactly.code_table(course.env, name)
+            for key, value in ({} if table is None else exactly.policy_metrics(course.env, table)).items():  # type: ignore[arg-type]
+                found.setdefault(course.prefix + key, {})[REFERENCES[name]] = value
+    return found
 
 
 def _league(league: League | None) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from legos_train.disk import checkpoint
+from legos_train.errors import TrainingError
 from legos_train.league import League, LeagueSettings
+from legos_train.model import Learner
 from legos_train.run.parts import Best, Parts
 from legos_train.run.replay import ReplayBuffer
 from legos_train.run.shared import shared_checkpoint
@@ -20,7 +22,7 @@ LEAGUE, PAST = "league_", "past_"
 @dataclass(frozen=True, slots=True)
 class Held:
     """The state of a run after a whole step. Arrays are shared with the run, which replaces them and never writes into
-    them.
+    them. A learner whose state is not taken without cost is asked for it by `write`, which comes before its next step.
     """
 
     step: int
@@ -28,19 +30,31 @@ class Held:
     state: dict[str, Any]
     replay: ReplayBuffer
     run_id: str
+    learner: Learner | None = None
 
     def write(self, root: Path, keep: int) -> None:
-        """Writes `root/step_N`, and leaves so many checkpoints there."""
+        """Writes `root/step_N`, and leaves so many checkpoints there.
+
+        Raises:
+            TrainingError: the learner has gone on since.
+        """
+        tensors, state = self.tensors, self.state
+        if self.learner is not None:
+            if self.learner.step != self.step:
+                raise TrainingError(f"step {self.step} cannot be kept any more: the learner is at {self.learner.step}")
+            arrays, numbers = self.learner.state()
+            tensors, state = {**arrays, **tensors}, {**state, "learner": numbers}
         files = {"replay.jsonl": self.replay.dump()}
-        checkpoint.save(root, self.step, self.tensors, self.state, keep, files=files, run=self.run_id)
+        checkpoint.save(root, self.step, tensors, state, keep, files=files, run=self.run_id)
 
 
 def hold(parts: Parts) -> Held | None:
     """The state as it is now, for a run that may be interrupted in its next step; None on ranks that write nothing."""
     if parts.world is not None and parts.world.rank:
         return None
-    tensors, state = _state(parts)
-    return Held(parts.learner.step, tensors, copy.deepcopy(state), parts.replay.held(), parts.run_id)
+    learner = None if parts.backend.capabilities.state_at_any_time else parts.learner
+    tensors, state = _state(parts, with_learner=learner is None)
+    return Held(parts.learner.step, tensors, copy.deepcopy(state), parts.replay.held(), parts.run_id, learner)
 
 
 def save(parts: Parts, root: Path) -> None:
@@ -50,8 +64,8 @@ def save(parts: Parts, root: Path) -> None:
     parts.drop_caches()
 
 
-def _state(parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
-    tensors, learner = parts.learner.state()
+def _state(parts: Parts, *, with_learner: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    tensors, learner = parts.learner.state() if with_learner else ({}, {})
     best, league = parts.best, parts.league
     if best is not None:
         tensors["best"] = parts.backend.pack(best.weights)

@@ -119,7 +119,12 @@ class Trainer:
         kept = list(episodes)
         if config.filter.draws:
             kept = filters.keep_draws(kept, config.filter.draws, keyed_generator(config.seed, f"draws of step {step}"))
-        advantages = parts.credit.assign(kept)  # before keep_best: baselines must see the losers too
+        decisions = None
+        if parts.decisions is None:
+            advantages = parts.credit.assign(kept)  # before keep_best: baselines must see the losers too
+        else:
+            decisions = parts.decisions.of(kept, version)
+            advantages = [decisions.advantages_of(episode) for episode in kept]
         crashpoint("loop.credited")
         left_out = {
             "filtered": filters.keep_best(kept, config.filter.keep),
@@ -127,7 +132,8 @@ class Trainer:
             "redrawn": self.redrawn,
             "not_finite": sum(filters.is_not_finite(episode) for episode in episodes),
         }
-        parts.replay.add(ReplayBatch(list(episodes), kept, advantages, version, {**numbers}, left_out))
+        fresh = ReplayBatch(list(episodes), kept, advantages, version, {**numbers}, left_out, decisions=decisions)
+        parts.replay.add(fresh)
 
     # --- pack, learn, publish ----------------------------------------------------------------------------------------
 
@@ -135,9 +141,11 @@ class Trainer:
         """Episodes and advantages as arrays."""
         config, loss = self.config, self.config.loss
         stale = config.replay.max_staleness if config.replay.reuse > 1 else config.asynchronous.max_off_policy_steps
+        decisions = fresh.decisions
         return pack(
-            fresh.kept,
-            fresh.advantages,
+            fresh.kept if decisions is None else decisions.episodes,
+            fresh.advantages if decisions is None else decisions.advantages,
+            weights=None if decisions is None else decisions.weights,
             max_tokens=config.context,
             policy_version=self.learner.step,
             max_staleness=max(stale, config.replay.reuse - 1),

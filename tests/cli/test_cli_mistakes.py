@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,33 @@ def test_a_mistake_is_explained_and_leaves_nothing_behind(
     assert streams.err.startswith("error: ") and said in streams.err and streams.out == ""
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__", "runs"} == set(files)
     assert not list(tmp_path.glob("runs/*"))
+
+
+def test_each_format_of_export_has_its_own_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["export", "peft", "--help"])
+    said = capsys.readouterr().out
+    assert "usage: legos export peft" in said and "ADAPTER_OR_RUN" in said and "--base-model" in said
+    assert "--by" not in said and "--push" not in said and said.count("legos export ") == 2
+
+
+@pytest.mark.parametrize("flag", ["--optim.learning-rate", "--optim.learning_rate=1e-4", "--learning-rate"])
+def test_names_of_other_libraries_are_answered_with_ours(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["train", flag, "1e-4"])
+    assert end.value.code == 2 and "did you mean --optim.lr?" in capsys.readouterr().err
+
+
+def test_names_of_other_libraries_are_no_settings_of_ours() -> None:
+    from legos_train.cli.train import OTHER_WORDS
+    from legos_train.config import TrainConfig
+
+    def names(values: dict[str, Any]) -> set[str]:
+        inner = {name for value in values.values() if isinstance(value, dict) for name in names(value)}
+        return {name.replace("_", "-") for name in values} | inner
+
+    ours = names(TrainConfig().plain())
+    assert not ours & set(OTHER_WORDS) and {word.rpartition(".")[2] for word in OTHER_WORDS.values()} <= ours
 
 
 def test_a_port_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,8 +18,8 @@ from legos_train.cli.doctor import lines
 from legos_train.cli.main import main
 
 SECTIONS = {
-    "system", "versions", "device", "blas", "memory", "disk", "ports", "caches", "extras", "sandbox", "environment",
-    "advice",
+    "system", "versions", "packages", "device", "blas", "memory", "disk", "ports", "caches", "extras", "sandbox",
+    "environment", "advice",
 }  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def test_secrets_are_not_shown(
 
 def test_advice_names_what_to_do() -> None:
     report = {
-        "device": {"mlx": "not installed", "install": "pip install 'legos[train]'"},
+        "device": {"mlx": "not installed", "install": "uv sync --extra train"},
         "memory": {"total": 8.0, "available": 6.0, "container_limit": 0.5},
         "disk": {"here": {"path": "~/x", "free": 0.1, "writable": True}, "models": {"path": "/m", "free": 9.0,
                  "writable": False}},
@@ -143,7 +143,7 @@ sys.exit(code)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert report["device"] == {"mlx": "not installed", "install": "pip install 'legos[train]'"}
+    assert report["device"] == {"mlx": "not installed", "install": "uv sync --extra train"}
     assert not [name for name, facts in report.items() if "error" in facts]
 
 
@@ -154,7 +154,7 @@ def listening() -> Iterator[tuple[ThreadingHTTPServer, dict[str, str]]]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = said["body"].encode()
+            body = said.get(self.path, said["body"]).encode()
             self.send_response(503 if "false" in said["body"] else 200)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -187,10 +187,24 @@ def test_ports_say_who_listens(
         assert doctor.ports() == {str(server.server_port): shown}
 
 
+def test_a_server_says_how_it_runs_its_model(
+    listening: tuple[ThreadingHTTPServer, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, said = listening
+    monkeypatch.setattr(doctor, "PORTS", [server.server_port])
+    said["body"] = '{"ready": true}'
+    said["/health"] = '{"status": "ok", "path": "row by row"}'
+    assert doctor.ports() == {str(server.server_port): "legos serve, ready, row by row"}
+    [advice] = doctor.advice({"ports": doctor.ports()})
+    assert f"port {server.server_port} runs row by row" in advice
+    said["/health"] = '{"status": "ok", "path": "mlx"}'
+    assert doctor.advice({"ports": doctor.ports()}) == []
+
+
 def test_extras_come_with_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
     other = "win32"
     required = {
-        "legos": [
+        "legos-selfplay": [
             "numpy>=1",
             "numpy>=1; extra == 'good'",
             "not-there-1>=2; extra == 'bad'",
@@ -201,9 +215,9 @@ def test_extras_come_with_the_command_that_installs_them(monkeypatch: pytest.Mon
     }
     monkeypatch.setattr(importlib.metadata, "requires", required.__getitem__)
     assert doctor.extras() == {
-        "bad": {"installed": False, "missing": ["not-there-1"], "install": "pip install 'legos[bad]'"},
+        "bad": {"installed": False, "missing": ["not-there-1"], "install": "uv sync --extra bad"},
         "good": {"installed": True},
-        "nested": {"installed": False, "missing": ["not-there-3"], "install": "pip install 'legos[nested]'"},
+        "nested": {"installed": False, "missing": ["not-there-3"], "install": "uv sync --extra nested"},
     }
 
 

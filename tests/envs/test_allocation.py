@@ -119,5 +119,5 @@ def test_large_games_go_to_the_linear_program_and_without_scipy_to_none(monkeypa
     assert pareto([[1, 2]] * 2, [[3, 3]] * 2).method == "enumeration"
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     assert pareto(values, stock) is None
-    with pytest.raises(ImportError, match=r'pip install "legos\[tasks\]"'):
+    with pytest.raises(ImportError, match=r"uv sync --extra tasks"):
         by_linear_program(values, stock)

@@ -22,8 +22,8 @@ from legos_envs.testing import check_env
 DATA = Path(__file__).with_name("data")
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 ROWS = [{"question": f"What is {n} + {n}?", "answer": 2 * n} for n in range(1, 8)]
-has_datasets = pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="needs legos[datasets]")
-has_pyarrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs legos[datasets]")
+has_datasets = pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="needs the extra datasets")
+has_pyarrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs the extra datasets")
 
 
 def play(env, said, seed=0, **options):
@@ -135,7 +135,7 @@ def test_a_missing_package_is_named(source, package, monkeypatch, tmp_path):
     (tmp_path / "x.parquet").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=r'pip install "legos\[datasets\]"'):
+    with pytest.raises(ImportError, match=r"uv sync --extra datasets"):
         open_source(source)
 
 

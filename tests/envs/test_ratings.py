@@ -108,7 +108,7 @@ def test_openskill_that_is_not_installed_is_named(monkeypatch):
         return found(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r'pip install "legos\[tasks\]"'):
+    with pytest.raises(ImportError, match=r"uv sync --extra tasks"):
         openskill_ratings([])
 
 

@@ -353,7 +353,7 @@ def test_a_reference_that_cannot_be_run_pays_nobody(monkeypatch):
 
 def test_without_the_interpreter_the_variant_says_what_to_install(monkeypatch):
     def missing(*args, **kwargs):
-        raise ImportError('running code needs pydantic-monty: pip install "legos[tasks]"')
+        raise ImportError("running code needs pydantic-monty: uv sync --extra tasks")
 
     monkeypatch.setattr(sandbox, "run", missing)
     with pytest.raises(ImportError, match=r"legos\[tasks\]"):

@@ -43,7 +43,7 @@ def test_a_hugging_face_name(monkeypatch):
     assert asked == [("some/name", "main", "validation")]  # no fifth of it is held out: it has splits of its own
 
 
-@pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="needs legos[datasets]")
+@pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="needs the extra datasets")
 def test_a_hugging_face_data_set_on_disk(tmp_path, monkeypatch):
     import datasets
 

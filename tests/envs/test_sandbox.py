@@ -311,7 +311,7 @@ assert run("2").value == 2
 def test_without_monty_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setattr(sandbox, "_pools", {})
     monkeypatch.setitem(sys.modules, "pydantic_monty", None)
-    with pytest.raises(ImportError, match=r'pip install "legos\[tasks\]"'):
+    with pytest.raises(ImportError, match=r"uv sync --extra tasks"):
         run("1")
 
 

@@ -207,7 +207,7 @@ def test_ids_of_textarena_and_spiral(asked, meant):
 
 def test_without_textarena(monkeypatch):
     monkeypatch.setitem(sys.modules, "textarena", None)
-    with pytest.raises(ImportError, match=r'KuhnPoker-v0 needs TextArena: pip install "legos\[textarena\]"'):
+    with pytest.raises(ImportError, match=r"KuhnPoker-v0 needs TextArena: uv sync --extra textarena"):
         legos_envs.make("TextArena/KuhnPoker-v0")
 
 

@@ -54,7 +54,8 @@ def test_the_final_infos_have_nothing_to_choose():
     env = TurnLimit(make("KuhnPoker-v0"), turns=1)
     env.reset(seed=0)
     env.step("[check]")
-    assert env.infos["player_1"] == {"role": "player_1", "trainable": True, "outcome": "truncated"}
+    over = {"role": "player_1", "trainable": True, "legal_actions": None, "outcome": "truncated"}
+    assert env.infos["player_1"] == over
     assert env.ready_agents == [] and env.agents == ["player_0", "player_1"]
     with pytest.raises(ValueError, match="only valid action is None"):
         env.step("[bet]")

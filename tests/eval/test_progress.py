@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from legos_train.cli.eval_text import in_short
 from legos_train.cli.main import main
 from legos_train.observe import progress_line
 from legos_train.observe.progress_line import ProgressLine, duration
@@ -44,11 +45,30 @@ def test_one_line_on_a_terminal() -> None:
     run(file, step=1.0)
     said = file.getvalue()
     assert said.count("\n") == 1 and said.endswith("100/100 games; 3 lost to failing endpoints\x1b[K\n")
-    assert said.count("\r") == 60 and "\r70/100 games, about 30 s left\x1b[K" in said
+    assert said.count("\r") == 60 and f"\r{'━' * 14}{'╌' * 6} 70/100 games, about 30 s left\x1b[K" in said
 
 
 def test_durations() -> None:
     assert [duration(s) for s in (3.2, 99, 720, 12_600)] == ["3 s", "99 s", "12 min", "3.5 h"]
+
+
+def test_it_ends_with_two_games_and_what_they_say_in_short(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "KuhnPoker-v0", "-m", "optimal", "-n", "200", "--no-exact"]) == 0
+    said = capsys.readouterr().out
+    games, _, short = said.rpartition("\n\n")
+    assert short.startswith("In short: optimal ") and "mean return" in short and len(short.splitlines()) == 1
+    assert games.count(", seed ") == 2 and "(optimal) +" in games and "(optimal) -" in games and "  player_0: " in games
+    short_of = {
+        "alone": False,
+        "competitive": True,
+        "policy": "a",
+        "opponent": "b",
+        "env": "E",
+        "games": 4,
+        "mean": 0.1,
+    }
+    for ends, how in (((0.6, 0.7), "beats"), ((0.2, 0.4), "loses to"), ((0.4, 0.6), "is not shown to differ from")):
+        assert f"a {how} b" in in_short({**short_of, "ci95": (0.0, 0.2), "score_ci95": ends})
 
 
 def test_json_on_standard_output_stays_pure(

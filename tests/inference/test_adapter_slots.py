@@ -236,7 +236,7 @@ def test_finite_weights_that_overflow_fail_their_own_requests_only(
     random_model: tuple[Any, Any], make_adapter: MakeAdapter
 ) -> None:
     with Engine(*random_model, max_rows=2) as engine:
-        engine._probe = lambda *given: None  # type: ignore[assignment] - as if only other prompts overflowed
+        engine._publisher.probe = lambda *given: None  # type: ignore[assignment] - as if only other prompts overflowed
         huge = {name: w * 1e30 for name, w in make_adapter(1).items()}
         engine.publish("huge", huge, scale=1.0, version=1)
         expected = engine.generate(work(None))
@@ -255,7 +255,7 @@ def test_finite_weights_that_overflow_fail_their_own_requests_only(
 def test_a_slot_is_clean_after_a_tenant_that_overflowed(
     engine: Engine, make_adapter: MakeAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_probe", lambda *given: None)
+    monkeypatch.setattr(engine._publisher, "probe", lambda *given: None)
     engine.publish("huge", {name: w * 1e30 for name, w in make_adapter(1).items()}, scale=1.0, version=1)
     pair = [query(PROMPTS[3], 4, stop_ids=frozenset()), query(PROMPTS[1], 4, stop_ids=frozenset())]
     expected = engine.generate(pair)

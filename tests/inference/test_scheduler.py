@@ -8,8 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inference.engine.rows import Finished, Outcome
 from inference.engine.sampling import CheckedParams, Draw
-from inference.engine.scheduler import Finished, Outcome, Scheduler
+from inference.engine.scheduler import Scheduler
 
 
 def fake_token(history: tuple[int, ...], seed: int) -> int:

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx_lm.models
 import mlx_lm.tuner.utils
 import numpy as np
 import pytest
+import wide_zoo
 import zoo
 from asking import change, query
 from mlx.utils import tree_flatten
@@ -189,6 +191,22 @@ def test_bfloat16(name: str, tolerance: float) -> None:
             halves = {n: w.astype(mx.bfloat16) for n, w in zoo.adapter(shapes, seed, rank).items()}
             made.engine.publish(adapter, halves, scale=scale, version=9)
         assert max(made.error(c, r) for c, r in zip(run(made.engine, jobs()), jobs())) <= tolerance
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in {"jamba", "rwkv7"} else pytest.mark.slow) for n in wide_zoo.WIDE]
+)
+def test_the_rest_of_the_architectures(name: str) -> None:
+    with case(name) as made:
+        assert path(made) == wide_zoo.WIDE[name].path or not ON_CPU
+        check(made, 1e-4)
+
+
+def test_no_architecture_is_forgotten() -> None:
+    """A new version of mlx-lm brings new ones: build them small in wide_zoo.py, or say there why that cannot be."""
+    folder = Path(mlx_lm.models.__file__).parent
+    there = {file.stem for file in folder.glob("*.py") if "\nclass Model(" in file.read_text(encoding="utf-8")}
+    assert there <= {kind.module for kind in zoo.kinds().values()} | set(wide_zoo.LEFT_OUT)
 
 
 def test_the_table_in_the_docs_is_this_zoo() -> None:

@@ -17,6 +17,8 @@ from test_zoo import ON_CPU, PATHS, PROMPTS, case, check, jobs, path, run
 from inference import AdapterError, Engine, UnsupportedModel, clone_structure
 from inference.forward import choose
 from inference.forward.kv import SlotKVCache
+from inference.forward.layer_slots import LayerCache
+from inference.forward.solo_forward import SoloForward
 from inference.loading import context_length
 
 
@@ -33,14 +35,52 @@ def test_a_model_that_cannot_be_called_is_refused() -> None:
         Engine(model, None)
 
 
-def test_a_model_that_takes_no_uneven_rows_is_run_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gemma 2 adds the mask along the wrong axis for more than one row: wrong numbers, not an error."""
+class Even(qwen2.Qwen2Model):
+    """Qwen 2 written for rows of one length: positions are counted from a single number."""
+
+    def __call__(self, inputs: mx.array, cache: Any = None, *rest: Any) -> mx.array:
+        if cache is not None and not isinstance(cache[0].offset, int):
+            raise TypeError("an offset is one number")
+        return super().__call__(inputs, cache, *rest)
+
+
+def test_a_model_that_takes_no_uneven_rows_is_run_row_by_row() -> None:
+    model = zoo.build("qwen2")
+    model.model.__class__ = Even
+    with Engine(model, None) as engine:
+        assert engine._runner.forward.name == "row by row"
+        requests = [query(prompt, 4, seed=i, stop_ids=frozenset()) for i, prompt in enumerate(PROMPTS)]
+        found = engine.generate(requests)
+    with Engine(zoo.build("qwen2"), None) as engine:
+        assert all(close(a, b) for a, b in zip(found, engine.generate(requests)))
+
+
+def test_masks_are_broadcast_along_the_axes_that_a_model_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gemma 2 has one axis more than others; with the usual ones its numbers are wrong, and there is no error."""
     with case("gemma2") as made:
-        assert path(made) == "row by row"
+        assert path(made) == "mlx"
     monkeypatch.setattr(choose, "alike", lambda *_: True)
     with case("gemma2") as made, pytest.raises(AssertionError):
         assert path(made) == "mlx"
         check(made, 1.0)
+
+
+def test_a_window_that_is_not_masked_is_found_although_the_comparison_is_shorter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unmasked(self: LayerCache, n: int, return_array: bool = False, window_size: int | None = None) -> Any:
+        windows, self.window = self.window, None
+        try:
+            return original(self, n, return_array)
+        finally:
+            self.window = windows
+
+    with case("gemma3_text") as made:
+        assert path(made) == "mlx"
+    original = LayerCache.make_mask
+    monkeypatch.setattr(LayerCache, "make_mask", unmasked)
+    with case("gemma3_text") as made:
+        assert path(made) == "row by row"
 
 
 class Capped(qwen2.Model):
@@ -83,10 +123,12 @@ def test_prompts_of_different_lengths_in_one_pass(name: str) -> None:
             fed.append(tokens.shape)
             return forward(kv, low, offsets, tokens, *rest, **options)
 
-        watched.batches = forward.batches  # type: ignore[attr-defined]
+        watched.batches, watched.pads = forward.batches, forward.pads  # type: ignore[attr-defined]
         made.engine._runner.forward = watched  # type: ignore[assignment]
         assert max(made.error(c, r) for c, r in zip(made.engine.generate(requests), requests)) <= 1e-4
-        assert fed[0] == (3, len(PROMPTS[1]))
+        shortest, _, longest = sorted(map(len, (PROMPTS[0], PROMPTS[1], PROMPTS[1][5:])))
+        assert fed[0] == (3, longest if forward.pads else shortest)
+        assert forward.pads or {width for _, width in fed[1:3]} != {longest}
 
 
 @pytest.mark.parametrize("name", ["gemma3_text", "mamba2"])
@@ -108,16 +150,34 @@ def test_a_step_that_fails_leaves_no_state_behind(name: str, monkeypatch: pytest
         assert called[0] > 17
 
 
-def test_a_slot_says_how_much_it_has_seen() -> None:
+def test_a_slot_says_how_much_its_states_have_seen() -> None:
     with case("mamba2") as made:
         forward = made.engine._runner.forward
         kv, base = forward.new_kv(), made.engine._bank.base
+        one = np.array([[4]], dtype=np.int32)
         forward(kv, 0, [0], np.array([[1, 2, 3]], dtype=np.int32), [base], [2])
         kv.copy([(4, 0, 3)])
-        with pytest.raises(RuntimeError, match="slot 0 has seen None tokens, not the 3"):
-            forward(kv, 0, [3], np.array([[4]], dtype=np.int32), [base], [0])
+        with pytest.raises(RuntimeError, match="slot 1 has seen None tokens, not the 3"):
+            forward(kv, 1, [3], one, [base], [0])
         with pytest.raises(RuntimeError, match="slot 4 has seen 3 tokens, not the 2"):
-            forward(kv, 4, [2], np.array([[4]], dtype=np.int32), [base], [0])
+            forward(kv, 4, [2], one, [base], [0])
+        with pytest.raises(RuntimeError, match="slot 4 has seen None tokens, not the 3"):
+            forward(kv, 4, [3], one, [base], [0])  # the pass before failed and may have left half a state
+        with pytest.raises(RuntimeError, match=r"fed apart from others, got offsets \[3, 0\]"):
+            forward(kv, 0, [3, 0], np.array([[4], [4]], dtype=np.int32), [base] * 2, [0, 0])
+        with pytest.raises(RuntimeError, match="slot 0 has seen 3 tokens, not the 2 to be kept"):
+            kv.snapshot(0, 2)
+
+
+def test_a_row_of_the_fallback_says_how_much_it_has_seen() -> None:
+    with case("mamba2") as made:
+        base, engine = made.engine._bank.base, made.engine
+        solo = SoloForward(engine.model, engine._bank)
+        kv = solo.new_kv()
+        solo(kv, 0, [0], np.array([[1, 2, 3]], dtype=np.int32), [base], [2])
+        kv.copy([(4, 0, 3)])
+        with pytest.raises(RuntimeError, match="slot 0 has seen None tokens, not the 3"):
+            solo(kv, 0, [3], np.array([[4]], dtype=np.int32), [base], [0])
 
 
 @pytest.mark.parametrize("name", ["gemma3_text", "mamba2"])

@@ -85,7 +85,7 @@ _MAMBA2 = {
 class Kind:
     """An architecture: mlx-lm's module, what its config has beyond `_BASE`, and what the engine makes of it.
 
-    path: "numpy", "mlx" or "row by row" for float32 on a CPU. quick: part of the default test run.
+    path: "numpy", "mlx" or "mlx" for float32 on a CPU. quick: part of the default test run.
     """
 
     module: str
@@ -119,7 +119,7 @@ ZOO: dict[str, Kind] = {
     ),
     "llama, linear rope": Kind("llama", "numpy", {"rope_scaling": {"type": "linear", "factor": 4.0}}, quick=True),
     "llama, sliding window": Kind(
-        "llama", "row by row", {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": WINDOW}
+        "llama", "mlx", {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": WINDOW}
     ),
     "mistral": Kind("llama", "numpy", {"model_type": "mistral", "tie_word_embeddings": False}),
     "ministral3": Kind(
@@ -140,17 +140,17 @@ ZOO: dict[str, Kind] = {
         "phi3", "mlx", {"rope_scaling": _LONGROPE, "original_max_position_embeddings": 64, "tie_word_embeddings": False}
     ),
     "gemma": Kind("gemma", "mlx", embedding=0.1),
-    "gemma2": Kind("gemma2", "row by row", {"query_pre_attn_scalar": 16.0, "final_logit_softcapping": 4.0}, quick=True),
-    "gemma3_text": Kind("gemma3_text", "row by row", {**_SLIDING, "query_pre_attn_scalar": 16.0}, quick=True),
+    "gemma2": Kind("gemma2", "mlx", {"query_pre_attn_scalar": 16.0, "final_logit_softcapping": 4.0}, quick=True),
+    "gemma3_text": Kind("gemma3_text", "mlx", {**_SLIDING, "query_pre_attn_scalar": 16.0}, quick=True),
     "qwen3_moe": Kind("qwen3_moe", "mlx", _MOE, quick=True),
     "qwen2_moe": Kind("qwen2_moe", "mlx", _MOE),
     "mixtral": Kind("mixtral", "mlx", _MOE),
     "olmoe": Kind("olmoe", "mlx", _MOE, quick=True),
-    "qwen3_next": Kind("qwen3_next", "row by row", {**_MOE, **_LINEAR_ATTENTION}, quick=True),
-    "qwen3_5": Kind("qwen3_5", "row by row", _LINEAR_ATTENTION),
+    "qwen3_next": Kind("qwen3_next", "mlx", {**_MOE, **_LINEAR_ATTENTION}, quick=True),
+    "qwen3_5": Kind("qwen3_5", "mlx", _LINEAR_ATTENTION),
     "mamba2": Kind(
         "mamba2",
-        "row by row",
+        "mlx",
         {
             "num_heads": 4,
             "head_dim": 32,
@@ -167,13 +167,13 @@ ZOO: dict[str, Kind] = {
     ),
     "mamba": Kind(
         "mamba",
-        "row by row",
+        "mlx",
         {"state_size": 16, "conv_kernel": 4, "use_bias": False, "use_conv_bias": True, "time_step_rank": 8},
         embedding=0.2,
     ),
     "recurrent_gemma": Kind(
         "recurrent_gemma",
-        "row by row",
+        "mlx",
         {
             "conv1d_width": 4,
             "logits_soft_cap": 30.0,
@@ -182,7 +182,7 @@ ZOO: dict[str, Kind] = {
             "block_types": ["recurrent", "attention"],
         },
     ),
-    "falcon_h1": Kind("falcon_h1", "row by row", {**_MAMBA2, "lm_head_multiplier": 0.5}),
+    "falcon_h1": Kind("falcon_h1", "mlx", {**_MAMBA2, "lm_head_multiplier": 0.5}),
     "granite": Kind(
         "granite",
         "mlx",
@@ -196,7 +196,7 @@ ZOO: dict[str, Kind] = {
     ),
     "granitemoehybrid": Kind(
         "granitemoehybrid",
-        "row by row",
+        "mlx",
         {
             **_MAMBA2,
             "logits_scaling": 4.0,
@@ -219,20 +219,20 @@ ZOO: dict[str, Kind] = {
     "olmo2": Kind("olmo2", "mlx"),
     "olmo3": Kind(
         "olmo3",
-        "row by row",
+        "mlx",
         {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": WINDOW},
     ),
     "cohere": Kind("cohere", "mlx", {"logit_scale": 0.5}),
-    "cohere2": Kind("cohere2", "row by row", {**_SLIDING, "logit_scale": 0.5}),
+    "cohere2": Kind("cohere2", "mlx", {**_SLIDING, "logit_scale": 0.5}),
     "smollm3": Kind("smollm3", "mlx", {"no_rope_layer_interval": 2}),
     "gpt_oss": Kind(
         "gpt_oss",
-        "row by row",
+        "mlx",
         {**_MOE, "sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]},
     ),
     "lfm2": Kind(
         "lfm2",
-        "row by row",
+        "mlx",
         {
             "norm_eps": 1e-5,
             "conv_bias": False,
@@ -281,19 +281,17 @@ ZOO: dict[str, Kind] = {
             "rope_scaling": {"type": "dynamic", "factor": 1.0, "alpha": 1000.0},
         },
     ),
-    "exaone4": Kind(
-        "exaone4", "row by row", {"rope_scaling": None, "sliding_window": WINDOW, "sliding_window_pattern": "LG"}
-    ),
+    "exaone4": Kind("exaone4", "mlx", {"rope_scaling": None, "sliding_window": WINDOW, "sliding_window_pattern": "LG"}),
     "internlm2": Kind("internlm2", "mlx", {"bias": False}),
     "gemma3": Kind(
         "gemma3",
-        "row by row",
+        "mlx",
         {"text_config": {**_BASE, **_SLIDING, "model_type": "gemma3_text", "query_pre_attn_scalar": 16.0}},
     ),
     "mistral3": Kind("mistral3", "mlx", {"text_config": {**_BASE, "model_type": "mistral"}}),
     "gemma4_text": Kind(
         "gemma4_text",
-        "row by row",
+        "mlx",
         {
             "vocab_size_per_layer_input": VOCAB,
             "global_head_dim": 32,
@@ -307,13 +305,22 @@ ZOO: dict[str, Kind] = {
 }
 
 
+def kinds() -> dict[str, Kind]:
+    """`ZOO` and the rest, wide_zoo.py."""
+    import wide_zoo
+
+    return {**wide_zoo.WIDE, **ZOO}
+
+
 def build(name: str, *, dtype: mx.Dtype = mx.float32, bits: int = 0, group_size: int = 32, seed: int = 0) -> Any:
     """A model of the zoo whose distributions are neither flat nor one-hot; `bits` quantises what divides."""
-    kind = ZOO[name]
+    kind = kinds()[name]
     module = importlib.import_module(f"mlx_lm.models.{kind.module}")
     config = {**_BASE, "model_type": kind.module, **kind.config}
     if "text_config" in kind.config:
         config = {"model_type": kind.module, "vocab_size": VOCAB, "text_config": kind.config["text_config"]}
+    elif "text_config" in getattr(module.ModelArgs, "__dataclass_fields__", {}):
+        config = {"model_type": kind.module, "vocab_size": VOCAB, "text_config": config}
     mx.random.seed(seed)
     model = module.Model(module.ModelArgs.from_dict(config))
     spread(model, np.random.default_rng(seed), kind.embedding)
@@ -351,7 +358,7 @@ def adapter(shapes: dict[str, tuple[int, int]], seed: int, rank: int, size: floa
     return {
         f"{path}.{leaf}": mx.array(rng.normal(0.0, size, shape).astype(np.float32))
         for path, (width, out) in shapes.items()
-        if "layers." in path or "h." in path
+        if "layers." in path or "h." in path or "blocks." in path
         for leaf, shape in (("lora_a", (width, rank)), ("lora_b", (rank, out)))
     }
 

@@ -14,9 +14,10 @@ from tests.mutants import (
     running,
     seats,
     tasks,
+    tinker,
     wiring,
 )
 from tests.mutants.mutant import Mutant
 
-PARTS = (wiring, credit, loss, seats, league, running, evaluation, disk, engine, publishing, games, tasks)
+PARTS = (wiring, credit, loss, seats, league, running, evaluation, disk, engine, publishing, games, tasks, tinker)
 MUTANTS: list[Mutant] = [mutant for part in PARTS for mutant in part.MUTANTS]

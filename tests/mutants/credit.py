@@ -185,8 +185,8 @@ MUTANTS = [
         BATCH,
         (
             "sequence-mean-is-token-mean",
-            "return (1.0 / (self.sequence_length * float(self.total_sequences or 1))).astype(np.float32)",
-            "return np.full(len(self), 1.0 / (self.total_tokens or 1), dtype=np.float32)",
+            "(1.0 / (self.sequence_length * float(self.total_sequences or 1))).astype(np.float32)",
+            "np.float32(1.0 / (self.total_tokens or 1))",
             "long turns weigh more",
         ),
         (

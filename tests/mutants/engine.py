@@ -77,27 +77,6 @@ MUTANTS = [
             "tests/inference/test_scheduler.py::test_equal_prompts_share_one_row_and_other_policies_do_not",
         ),
         (
-            "stop-tokens-ignored",
-            "token in params.stop_ids\n",
-            "False\n",
-            "completions go on to their limit",
-            "tests/inference/test_engine.py::test_stops_limits_and_the_context",
-        ),
-        (
-            "one-token-more",
-            "if not stopped and length < params.max_tokens:",
-            "if not stopped and length <= params.max_tokens:",
-            "max_tokens is exceeded",
-            "tests/inference/test_engine.py::test_stops_limits_and_the_context",
-        ),
-        (
-            "logprob-of-the-tempered",
-            "float(outcome.logits[token]) - outcome.log_normaliser",
-            "float(outcome.logits[token])",
-            "log-probabilities are logits",
-            "tests/inference/test_engine.py::test_logprobs_equal_a_full_forward_pass",
-        ),
-        (
             "kept-tokens-without-version",
             "row.switches = (*row.switches, (len(row.tokens), version))",
             "pass",
@@ -117,6 +96,31 @@ MUTANTS = [
             "if False:",
             "mode wait starts new requests before the old ones have finished",
             "tests/inference/test_request_options.py::test_wait_lets_the_old_ones_finish_first",
+        ),
+    ),
+    *mutants(
+        "inference/engine/rows.py",
+        f"{SCHEDULER} {ENGINE}",
+        (
+            "stop-tokens-ignored",
+            "token in params.stop_ids\n",
+            "False\n",
+            "completions go on to their limit",
+            "tests/inference/test_engine.py::test_stops_limits_and_the_context",
+        ),
+        (
+            "one-token-more",
+            "if not stopped and length < params.max_tokens:",
+            "if not stopped and length <= params.max_tokens:",
+            "max_tokens is exceeded",
+            "tests/inference/test_engine.py::test_stops_limits_and_the_context",
+        ),
+        (
+            "logprob-of-the-tempered",
+            "float(outcome.logits[token]) - outcome.log_normaliser",
+            "float(outcome.logits[token])",
+            "log-probabilities are logits",
+            "tests/inference/test_engine.py::test_logprobs_equal_a_full_forward_pass",
         ),
     ),
     *mutants(
@@ -149,7 +153,7 @@ MUTANTS = [
         ),
         (
             "abort-does-not",
-            "            self._aborts.update(tickets)\n        elif",
+            "            self._aborts.update(affected)\n        elif",
             "            pass\n        elif",
             "mode abort lets old requests go on",
             "tests/inference/test_request_options.py::test_abort_ends_the_old_ones",
@@ -168,9 +172,13 @@ MUTANTS = [
             "a resumed run starts from another state",
             RESUME,
         ),
+    ),
+    *mutants(
+        "inference/engine/publisher.py",
+        OPTIONS,
         (
             "late-repeat-accepted",
-            "            self._ledger.check(name, version, prepared.digest)\n",
+            "            self.ledger.check(name, version, prepared.digest)\n",
             "            pass\n",
             "a late repeat of an old publish wins over the new one",
             "tests/inference/test_adapter_slots.py::test_versions_only_go_up_for_those_who_may_repeat_themselves",

@@ -132,6 +132,32 @@ MUTANTS = [
         ("not-normalised", "p / total if total else 1 / len(mass)", "p", "illegal answers count as play"),
     ),
     *mutants(
+        "legos_train/evaluation/exploit/bounds.py",
+        "tests/eval/test_exploit.py",
+        (
+            "responses-paid-on-their-own-half",
+            "for half in halves][::-1]",
+            "for half in halves]",
+            "who is chosen for luck is paid for the same luck",
+        ),
+        (
+            "lower-limit-goes-up",
+            "tilt(counts, -np.concatenate(slopes) / 2, possible, z)",
+            "tilt(counts, np.concatenate(slopes) / 2, possible, z)",
+            "both ends of the interval are above the estimate",
+        ),
+    ),
+    *mutants(
+        "legos_train/evaluation/exploit/asking.py",
+        "tests/eval/test_exploit.py",
+        (
+            "illegal-answers-are-first-moves",
+            "len(self.arrays.legal[at]) - 1 if move is None",
+            "0 if move is None",
+            "who says nothing legal is taken to play",
+        ),
+    ),
+    *mutants(
         "legos_train/evaluation/crossplay.py",
         "tests/eval/test_tournament.py",
         (

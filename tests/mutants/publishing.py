@@ -24,17 +24,17 @@ MUTANTS: list[Mutant] = [
         ("deleted-version-returns", "elif last.gone:", "elif False:", "a late repeat brings back what was taken away"),
     ),
     *mutants(
-        "inference/engine/engine.py",
+        "inference/engine/publisher.py",
         LATE,
         (
             "deletion-forgotten",
-            "        self._ledger.drop(name, for_good=for_good)\n",
+            "        self.ledger.drop(name, for_good=for_good)\n",
             "",
             "a deletion leaves no trace",
         ),
         (
             "probe-skipped",
-            "        self._probe(prepared, self.vocab_size)\n",
+            "        self.probe(prepared, self._vocab)\n",
             "",
             "overflowing products go live",
             FINITE,

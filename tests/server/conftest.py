@@ -97,4 +97,4 @@ def put(live: Live) -> Iterator[Callable[..., Any]]:
     yield publish
     for name in names:
         live.ask("DELETE", f"/v1/adapters/{name}")
-    live.run(live.core.engine.call(lambda engine: setattr(engine, "_ledger", VersionLedger())))
+    live.run(live.core.engine.call(lambda engine: setattr(engine._publisher, "ledger", VersionLedger())))

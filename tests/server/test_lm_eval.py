@@ -13,7 +13,8 @@ import pytest
 
 from benchmarks.wire import Live
 
-QUESTIONS = [
+ANSWERS = ["[bet]", "[pass]", "and"]
+QUESTIONS = [{"question": f"the player says {i}", "answers": ANSWERS, "gold": i % 3} for i in range(4)]
     {"question": f"the player says {i}", "answers": ["[bet]", "[pass]", "and"], "gold": i % 3} for i in range(4)
 ]
 CHOICE = """

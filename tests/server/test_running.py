@@ -100,7 +100,9 @@ def test_a_model_that_cannot_be_loaded_ends_the_server(tmp_path: Path) -> None:
 
 def test_health_tells_a_stuck_engine(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
     live = serve(patience=0.3)
-    assert live.ask("GET", "/health").json() == {"status": "ok"}
+    path = live.run(live.core.engine.call(lambda engine: engine.path))
+    assert path in ("numpy", "mlx")
+    assert live.ask("GET", "/health").json() == {"status": "ok", "path": path}
     with Hold(live):
         waiting = pool.submit(ask, live, 3)
         live.until(lambda: live.ask("GET", "/health").status == 503, 5.0)

@@ -75,7 +75,7 @@ def test_rows_and_contexts_are_stored_once():
     batch = pack_all(*same, other)
     assert batch.counters.rows == 6 and batch.counters.distinct_prompts == 1
     assert batch.tokens.tolist() == [[1, 2, 3, 4]] and len(batch.rows) == 2 and len(batch) == 11
-    assert batch.site_counts.tolist() == [6, 5]
+    assert batch.site_weights.tolist() == [6, 5]
     third = pack_all(*same, episode([turn([1, 2, 3], [6, 7])]))
     assert third.distinct_rows == 2 and len(third.rows) == 3  # the prompt's end is one site although in both rows
 
@@ -153,7 +153,7 @@ def test_weights_by_hand():
 def test_nothing_to_pack():
     batch = pack_all(episode([], ([turn([1], [2])], False)))
     assert len(batch) == 0 and batch.distinct_rows == 0 and batch.counters.zero_advantage_share is None
-    assert list(batch.site_counts) == []
+    assert list(batch.site_weights) == []
 
 
 tokens = st.sampled_from([[0], [0, 1], [0, 1, 2]]) | st.lists(st.integers(0, 2), min_size=1, max_size=4)

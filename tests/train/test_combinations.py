@@ -34,7 +34,7 @@ CHOICES: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("tree", {"env": [TREE]}),
     ],
     "credit": [(name, {"credit": {"name": name}}) for name in METHODS],
-    "loss": [(name, {"loss": {"name": name}}) for name in LOSSES],
+    "loss": [(name, {"loss": {"name": name}}) for name, row in LOSSES.items() if not row.all_actions],
     "league": [
         (mode, {"league": {"mode": mode, "payoff_games": 2, "opponents": ["random"] if mode == "fixed" else []}})
         for mode in MODES

@@ -236,6 +236,7 @@ def test_settings_reach_every_method():
         peers="role",
         root_peers="batch",
         step_weight=0.25,
+        return_scale="none",
     )
     assert settings.options() == {
         "step_weight": 0.25,
@@ -251,7 +252,7 @@ def test_settings_reach_every_method():
     assert settings.options("same_prompt") == {"pseudo_count": 7.0, "gamma": 0.75, "decay": 0.5}
     assert settings.options("grpo") == {"std": True, "per_role": False, "singleton": "zero", "decay": 0.5}
     for name in METHODS:
-        assert CreditSettings(name=name).make().state_dict()["method"] == name
+        assert CreditSettings(name=name, return_scale="none").make().state_dict()["method"] == name
         assert METHODS[name].__name__.lower() == f"{name.replace('_', '')}credit"
     with pytest.raises(ValueError, match=r"unknown credit method 'gipo'.*did you mean 'gigpo'"):
         settings.make("gipo")

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -112,15 +113,41 @@ def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1] == {**record(1), "kl": None}, "JSON has no NaN"
 
 
-def test_auto_is_for_people_on_a_terminal_and_for_programs_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_the_dashboard_on_a_terminal_and_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", io.StringIO())
-    assert settled("auto") == "json" and settled("plain") == "plain" and settled("rich") == "rich"
+    assert (
+        settled("auto") == "plain"
+        and settled("json") == "json"
+        and settled("plain") == "plain"
+        and settled("rich") == "rich"
+    )
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     assert settled("auto") == "rich"
     notebook = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})
     monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    assert Progress("a run", 100).every == 1
     monkeypatch.setattr("sys.stdout", notebook())
-    assert settled("auto") == "plain"
+    assert settled("auto") == "plain" and Progress("a run", 100).every == 10
+
+
+def test_a_line_a_step_is_short(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress("a run", 300, mode="plain") as progress:
+        for step in range(1, 4):
+            progress.update(record(step, eval={"nash_conv": 0.5, "illegal": 0.1}))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and max(map(len, lines)) <= 120
+
+
+def test_no_markup_is_printed_after_a_note_or_an_interruption() -> None:
+    console = Console(width=90, file=io.StringIO(), force_terminal=True)
+    with suppress(KeyboardInterrupt), Progress("a run", 3, console=console) as progress:
+        progress.update(record(1, eval={"nash_conv": 0.5, "nash_conv_low": 0.4, "nash_conv_high": 0.6}))
+        progress.note("a note")
+        progress.update(record(2))
+        raise KeyboardInterrupt
+    assert isinstance(console.file, io.StringIO)
+    said = console.file.getvalue()
+    assert "a note" in said and "[bold]" not in said and "[dim]" not in said and "[/]" not in said
 
 
 def test_plain_lines_and_alarms(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import shutil
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from legos_train.errors import RunError
 from legos_train.observe.report import compare, print_table, report_again, write_comparison
 from legos_train.observe.report.changed_settings import changed, differing, flat
 from legos_train.observe.report.compare import labels_of
-from legos_train.observe.report.lost_games import games_html, sample_games
+from legos_train.observe.report.lost_games import games_html, sample_games, shared_lines
 from tests.train.helpers import small
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -81,6 +82,7 @@ def test_the_report_is_one_file_with_everything_in_it(runs: tuple[Path, Path]) -
         "Before and after", "NashConv (0 is an equilibrium)", "Reward by role", "Win rate by role", "Invalid games",
         "Entropy", "KL to the reference", "Staleness", "Generation speed", "Weight swap", "Payoffs between members",
         "The learner against members", "Sample games", "before (step 1)", "after (step 3)", "Alarms",
+        "an equilibrium", "uniform play: ", "Published: the weight average",
         "the policy is far", "What the policy does",
         "You are player 0. Moves: none. Your card: J.", "league.mode", "psro", "Running mean",
         "Exact: computed from the policy's own action probabilities",
@@ -152,12 +154,13 @@ def test_the_table_at_the_end(runs: tuple[Path, Path], capsys: pytest.CaptureFix
     print_table(result, "plain")
     text = capsys.readouterr().out
     assert "3 steps in" in text and f"{result.last['nash_conv']:.4f}" in text and str(runs[0] / "report.html") in text
-    for mode, people in (("json", ""), ("auto", text)):  # piped without asking for JSON: the table on the other stream
-        print_table(result, mode)  # type: ignore[arg-type]
-        told = capsys.readouterr()
-        said = json.loads(told.out)["result"]
-        assert said["last"] == result.last and said["run_dir"] == str(runs[0]) and said["published"] == "average"
-        assert told.err == people
+    print_table(result, "auto")
+    assert capsys.readouterr() == (text, "")
+    print_table(result, "json")
+    told = capsys.readouterr()
+    said = json.loads(told.out)["result"]
+    assert said["last"] == result.last and said["run_dir"] == str(runs[0]) and said["published"] == "average"
+    assert told.err == ""
 
 
 def test_what_models_write_is_text_and_not_markup(tmp_path: Path) -> None:
@@ -176,12 +179,19 @@ def test_what_models_write_is_text_and_not_markup(tmp_path: Path) -> None:
 def test_sample_games_are_those_of_the_first_step_and_the_last(tmp_path: Path) -> None:
     path = tmp_path / "rollouts.jsonl"
     assert sample_games(path) == ([], [])
-    lines = [json.dumps({"step": s, "k": k}) for s in (1, 10, 20) for k in range(5)]
-    path.write_text("\n".join(["not json", *lines, json.dumps({"step": 20, "k": 9})[:-4]]) + "\n" + '{"step": 30, "k"')
+
+    def game(step: int, k: int, seed: int = 0) -> dict[str, Any]:
+        turn = {"observation": [{"role": "user", "content": f"rules\nYour card: {k}"}], "action": "a"}
+        return {"step": step, "env": "E", "episode": {"seed": seed, "trajectories": [{"agent": "x", "turns": [turn]}]}}
+
+    lines = [json.dumps(game(s, k, seed)) for s in (1, 10, 20) for k in range(5) for seed in (0, 1)]
+    path.write_text("\n".join(["not json", *lines, json.dumps(game(20, 9))[:-4]]) + "\n" + '{"step": 30, "k"')
     first, last = sample_games(path, 2)
-    assert first == [{"step": 1, "k": 0}, {"step": 1, "k": 1}] and last == [{"step": 20, "k": 0}, {"step": 20, "k": 1}]
+    assert first == [game(1, 0), game(1, 1)] and last == [game(20, 0), game(20, 1)]  # the same deal again: passed over
     path.write_text(f"{lines[0]}\n")
-    assert sample_games(path) == ([{"step": 1, "k": 0}], [])
+    assert sample_games(path) == ([game(1, 0)], [])
+    told = Page(games_html("after", last, shared_lines([*first, *last]))).text
+    assert "x sees Your card: 0" in told and "sees rules" not in told
 
 
 def test_settings_that_differ() -> None:

@@ -142,7 +142,7 @@ def is_png(data: bytes, width: int) -> bool:
 def test_png_needs_a_browser_or_resvg_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(RuntimeError, match=r"need Chromium .* or the extra `png`: pip install 'legos\[png\]'"):
+    with pytest.raises(RuntimeError, match=r"need Chromium .* or the extra `png`: uv sync --extra png"):
         write_pngs(tmp_path)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
 
 from legos_train import train
 from legos_train.errors import RunError
+from legos_train.observe.tracker_media import COLUMNS, episode_rows
 from legos_train.observe.trackers import flatten
 from tests.train.helpers import small
 
@@ -21,12 +23,35 @@ def test_nested_numbers_become_flat() -> None:
     assert flatten(record) == expected
 
 
+def test_sample_episodes_are_rows_of_a_table(tmp_path: Path) -> None:
+    turn = {"observation": [{"role": "user", "content": "Your card: K"}], "action": "[bet]", "reward": 1.0}
+    episode = {"seed": 7, "trajectories": [{"agent": "player_0", "turns": [turn]}]}
+    line = {
+        "step": 3,
+        "env": "E",
+        "players": {"player_0": "policy"},
+        "outcome": {"player_0": "win"},
+        "episode": episode,
+    }
+    (tmp_path / "rollouts.jsonl").write_text(json.dumps(line) + "\n")
+    (row,) = episode_rows(tmp_path)
+    assert dict(zip(COLUMNS, row)) == {
+        "step": 3, "game": 0, "env": "E", "seed": 7, "agent": "player_0", "player": "policy", "told": "Your card: K",
+        "action": "[bet]", "reward": 1.0, "outcome": "win",
+    }  # fmt: skip
+    assert episode_rows(tmp_path / "none") == []
+
+
 @pytest.mark.skipif(not HAVE["wandb"], reason="needs the extra wandb")
 def test_wandb_offline_keeps_the_run_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     train(config=small(tmp_path / "run", batch_size=8, logs={"wandb": "legos-test"}), quiet=True)
     (kept,) = (tmp_path / "run" / "wandb").glob("offline-run-*")
     assert list(kept.glob("*.wandb")), "nothing was logged"
+    (table,) = (kept / "files/media/table").glob("sample_episodes*.json")
+    episodes = json.loads(table.read_text())
+    assert tuple(episodes["columns"]) == COLUMNS and "KuhnPoker-v0" in episodes["data"][0]
+    assert {file.name.split("_")[0] for file in (kept / "files/media/html/figures").iterdir()} >= {"reward", "entropy"}
     assert not list((kept / "files").glob("**/*.py")), "code was captured"
 
 

@@ -143,5 +143,9 @@ def test_the_worst_turn_is_the_largest_drop_else_the_most_negative_advantage_els
         "by": "advantage",
         "value": -2,
     }
+    assert worst_turn([{"exact": [0, 0.5], "advantage": -2}, {"exact": [0.5, 0.5]}]) == {  # a bad card is no mistake
+        **{"turn": 1, "by": "luck", "value": None}
+    }
+    assert worst_turn([{"advantage": 0.5}])["by"] == "last"  # type: ignore[index]
     assert worst_turn([{}, {}]) == {"turn": 1, "by": "last", "value": None}
     assert worst_turn([]) is None

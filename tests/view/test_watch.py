@@ -16,9 +16,9 @@ import pytest
 
 from benchmarks.mutations import Shape, mutate
 from legos_train.cli.main import main
+from legos_train.observe.local_server import LocalServer
 from legos_train.observe.viewer import LOG, serve
 from legos_train.observe.viewer.log import LogError
-from legos_train.observe.viewer.watch import _Server
 from legos_train.run.live_viewer import LiveViewer
 from tests.view.made import append, serving, some_lines, write_log
 
@@ -64,7 +64,7 @@ def test_it_hands_out_what_is_new(tmp_path: Path, lines: list[dict[str, Any]]) -
             found: dict[str, Any] = json.loads(text)
             return found
 
-        assert news("generation=0&seen=2") == {"rows": [], "bodies": [], "metrics": [{}], "seen": 2}
+        assert news("generation=0&seen=2") == {**{"rows": [], "bodies": [], "metrics": [{}], "seen": 2, "played": [0]}}
         step = lines[2]["step"]
         (folder / "metrics.jsonl").write_text(json.dumps({"step": step, "loss": 0.5}) + '\n{"step": 99, "loss"')
         append(folder, lines[2])
@@ -110,7 +110,7 @@ def test_connections_that_say_nothing_keep_nobody_out(tmp_path: Path, lines: lis
             assert page.getresponse().read()
             silent.append(socket.create_connection(("127.0.0.1", port)))
         assert ask(port, "/")[0] == 200
-        assert threading.active_count() - before <= _Server.most + 2
+        assert threading.active_count() - before <= LocalServer.most + 2
         for one in silent:
             one.close()
         page.close()

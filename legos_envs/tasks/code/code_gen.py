@@ -66,7 +66,7 @@ the fields. The program is run on its tests when the env is made; rows whose pro
 such lines, are bad rows. Programs that are almost right are made by changing one operator, constant or function of the
 right one; where none can be made, the tester is paid nothing and `info["trainable"]` is False for it.
 
-Needs `pip install "legos[tasks]"`.
+Needs `pip install "legos-selfplay[tasks]"`.
 
 ## Scripted players
 

@@ -63,7 +63,7 @@ same kinds, not much larger), and those on which the right program fails count a
 `split="train"` and `split="test"` keep training and test apart: a fifth of the words, rules and functions (by a hash of
 word, rule or what the function returns) is for testing.
 
-`patch` runs code in `legos_envs.scoring.sandbox` and needs `pip install "legos[tasks]"`.
+`patch` runs code in `legos_envs.scoring.sandbox` and needs `pip install "legos-selfplay[tasks]"`.
 
 Each reset option goes with its variant. Words have letters a to z: a secret 6 to 30, since chance spells shorter ones
 across words ("the night" has "then"), a forbidden word 4 to 30.

@@ -24,8 +24,8 @@ else it is the last number. Saying nothing outside of a thought is invalid; afte
 The weighted sum of three functions, from 0 to 1.1 by default:
 
 - `correct` (weight 1): 1 when the answer is the true one, else 0. See `legos_envs.scoring`: numbers exactly
-  (`$1,234.00` is 1234), words as text, formulas by value or, where it is installed (`pip install "legos[tasks]"`), by
-  math-verify.
+  (`$1,234.00` is 1234), words as text, formulas by value or, where it is installed (`pip install
+  "legos-selfplay[tasks]"`), by math-verify.
 - `format` (weight 0.1): 1 when the text marks its answer by `\boxed{}`, `####` or `Answer:`, right or wrong.
 - `length` (weight 0, so only a metric): minus the length of the text as a share of `max_chars`, from 0 to -1.
 

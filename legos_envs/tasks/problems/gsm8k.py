@@ -58,8 +58,8 @@ class GSM8K(Dataset):
 
     Args:
         source: `"words"` (generated problems), `"hf"` (Hugging Face's `openai/gsm8k`, which needs `pip install
-            "legos[datasets]"` and, once, the network) or the path of a file with GSM8K's fields: `question`, and
-            `answer` with the result behind `####`.
+            "legos-selfplay[datasets]"` and, once, the network) or the path of a file with GSM8K's fields: `question`,
+            and `answer` with the result behind `####`.
         split: `"train"` (the default) or `"test"`, for `"hf"`. For generated problems and files as for `Dataset`.
         **kwargs: `level`, `size` (of the generated problems), `order`, `prompt`, `weights`, `rubric` and `max_chars` as
             for `Dataset`.

@@ -60,7 +60,9 @@ def overlay(runs: Sequence[tuple[str, Sequence[Figure]]]) -> list[Figure]:
         alone = line_name in (first.title, "learner", "members", "publish")
         title = first.title if alone else f"{first.title}: {line_name}"
         lines = [Line(label, line.points, line.band, colour=k) for k, label, _, line in entries]
-        out.append(Figure(f"{name}-{line_name}", title, first.unit, lines, first.section, bounds=first.bounds))
+        levels = first.levels if len({entry[2].levels for entry in entries}) == 1 else ()  # of the same game only
+        stem, unit = f"{name}-{line_name}", first.unit
+        out.append(Figure(stem, title, unit, lines, first.section, bounds=first.bounds, levels=levels))
     return out
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from legos_train.observe.eval_numbers import AVERAGE, ENDINGS, EXACT, interval, metric_name, results, unit_of
@@ -54,15 +55,20 @@ def column(records: Sequence[Record], *path: str) -> list[Point]:
     return points
 
 
-def figures(records: Sequence[Record], start: Mapping[str, float] | None = None) -> list[Figure]:
+def figures(
+    records: Sequence[Record],
+    start: Mapping[str, float] | None = None,
+    references: Mapping[str, Mapping[str, float]] | None = None,
+) -> list[Figure]:
     """Every figure that a run's rows have data for.
 
     Args:
         records: rows of metrics.jsonl.
         start: the measured numbers before the first step.
+        references: by measured number what others get, such as `{"nash_conv": {"uniform play": 0.92}}`.
     """
     window = window_of(len(records))
-    out = [*_measured(records, start or {}), *_by_role(records, window)]
+    out = [*_measured(records, start or {}, references or {}), *_by_role(records, window)]
     for key, title, unit, section, bounds in SINGLE:
         if points := column(records, key):
             line = _smooth(title, points, window, band=key != "mismatch_max")
@@ -88,11 +94,12 @@ def figures(records: Sequence[Record], start: Mapping[str, float] | None = None)
 def _marked(figure: Figure, marks: Sequence[tuple[float, str]]) -> Figure:
     if not marks:
         return figure
-    fields = (figure.name, figure.title, figure.unit, figure.lines, figure.section, figure.note, figure.bounds)
-    return Figure(*fields, marks=tuple(marks))
+    return replace(figure, marks=tuple(marks))
 
 
-def _measured(records: Sequence[Record], start: Mapping[str, float]) -> list[Figure]:
+def _measured(
+    records: Sequence[Record], start: Mapping[str, float], references: Mapping[str, Mapping[str, float]]
+) -> list[Figure]:
     """The numbers of evaluations: last weights and weight average. Exact ones need no interval."""
     tables = [start, *(record.get("eval") or {} for record in records)]
     keys = [key for key in results(*tables) if not key.endswith(AVERAGE)]
@@ -109,7 +116,10 @@ def _measured(records: Sequence[Record], start: Mapping[str, float]) -> list[Fig
         if drawn:
             title = metric_name(key)
             title = title[0].upper() + title[1:]
-            out.append(Figure(_stem(key), title, unit_of(kind), drawn, "What it is worth", note, bounds))
+            others = {**({"equilibrium": 0.0} if kind == "nash_conv" else {}), **references.get(key, {})}
+            levels = tuple((value, name) for name, value in others.items() if _is_number(value))
+            figure = Figure(_stem(key), title, unit_of(kind), drawn, "What it is worth", note, bounds, levels=levels)
+            out.append(figure)
     for env in dict.fromkeys(key.rpartition("/")[0] for key in keys):
         ended = [f"{env}/{kind}" if env else kind for kind in ENDINGS]
         lines = [

@@ -12,11 +12,17 @@ from typing import Any
 from legos_train.observe.viewer.compact import turn_order
 
 GAMES, CHARACTERS, TURNS = 3, 1200, 24
+CANDIDATES = 24
+"""Games of a step that are looked at for some that differ."""
+DEAL = 160
+"""Characters of what a seat alone was told, at the head of a game."""
+Shared = Mapping[tuple[str, str], frozenset[str]]
 _STEP = re.compile(rb'\{"step": (\d+)[,}]')
 
 
 def sample_games(path: Path, most: int = GAMES) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The first `most` games of the first step and of the last; the second list is empty with one step only.
+    """The first `most` games of the first step and of the last; the second list is empty with one step only. A game
+    that repeats another one, deal and actions, is passed over.
 
     Reads the file once and keeps no more than that. A missing file has no games; a line that is no row is left out.
     """
@@ -35,29 +41,66 @@ def sample_games(path: Path, most: int = GAMES) -> tuple[list[dict[str, Any]], l
                 steps.append(step)
                 last = []
             kept = first if len(steps) == 1 else last
-            if len(kept) < most:
+            if len(kept) < CANDIDATES:
                 kept.append(line)
-    return [json.loads(line) for line in first], [json.loads(line) for line in last]
+    return _different(first, most), _different(last, most)
 
 
-def games_html(title: str, games: Sequence[Mapping[str, Any]]) -> str:
-    """A column of games; all text that a model wrote is escaped."""
+def _different(lines: Sequence[bytes], most: int) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        game = json.loads(line)
+        played = [[_messages(turn), turn["action"]] for t in game["episode"]["trajectories"] for turn in t["turns"]]
+        found.setdefault(json.dumps([game["env"], played]), game)
+        if len(found) == most:
+            break
+    return list(found.values())
+
+
+def shared_lines(games: Sequence[Mapping[str, Any]]) -> Shared:
+    """By env and agent the lines that it was told at first in all of the games: rules, not the deal."""
+    told: dict[tuple[str, str], list[frozenset[str]]] = {}
+    for game in games:
+        for agent, lines in _first_told(game).items():
+            told.setdefault((str(game["env"]), agent), []).append(frozenset(lines))
+    return {key: frozenset.intersection(*lines) for key, lines in told.items()}
+
+
+def _first_told(game: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {
+        t["agent"]: [line.strip() for line in _messages(t["turns"][0]).splitlines() if line.strip()]
+        for t in game["episode"]["trajectories"]
+        if t["turns"]
+    }
+
+
+def _messages(turn: Mapping[str, Any]) -> str:
+    observation = turn.get("observation", ())
+    return "\n\n".join(str(m.get("content", "")) for m in observation if m.get("role") != "assistant")
+
+
+def games_html(title: str, games: Sequence[Mapping[str, Any]], shared: Shared | None = None) -> str:
+    """A column of games; all text that a model wrote is escaped. What is not `shared` by all stands at their heads."""
     step = f" (step {games[0]['step']})" if games else ""
-    return f"<div><h3>{escape(title + step)}</h3>{''.join(map(_game, games))}</div>"
+    return f"<div><h3>{escape(title + step)}</h3>{''.join(_game(game, shared or {}) for game in games)}</div>"
 
 
-def _game(line: Mapping[str, Any]) -> str:
+def _game(line: Mapping[str, Any], shared: Shared) -> str:
     episode = line["episode"]
     trajectories = episode["trajectories"]
     out = [f"<article><p class=soft>{escape(str(line['env']))}, seed {int(episode['seed'])}</p>"]
+    for agent, told in _first_told(line).items():
+        common = shared.get((str(line["env"]), agent))
+        if common is not None and (own := [text for text in told if text not in common]):
+            text = " · ".join(own)
+            text = text if len(text) <= DEAL else f"{text[:DEAL]} …"
+            out.append(f"<p class=deal><b>{escape(agent)}</b> sees <q>{escape(text)}</q></p>")
     for shown, (seat, number) in enumerate(turn_order(trajectories, line.get("order"))):
         agent, turn = trajectories[seat]["agent"], trajectories[seat]["turns"][number]
         if shown == TURNS:
             out.append("<p class=soft>and more turns; `legos view` shows all</p>")
             break
-        messages = "\n\n".join(
-            str(m.get("content", "")) for m in turn.get("observation", ()) if m.get("role") != "assistant"
-        )
+        messages = _messages(turn)
         if number == 0:
             out.append(
                 f"<details><summary>what {escape(agent)} is told</summary><pre>{escape(_cut(messages))}</pre></details>"

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from legos_envs import arguments
 from legos_train.errors import RunError
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -31,7 +32,7 @@ def write_pngs(folder: Path, scale: int = 2) -> list[Path]:
     browser = find_browser()
     if browser is None and importlib.util.find_spec("resvg_py") is None:
         raise RunError(
-            "PNG figures need Chromium or Chrome on PATH, or the extra `png`: pip install 'legos[png]'. "
+            f"PNG figures need Chromium or Chrome on PATH, or the extra `png`: {arguments.install('png')}. "
             f"The SVG files in {folder} stand"
         )
     out = []

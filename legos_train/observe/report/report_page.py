@@ -23,7 +23,9 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { border-bottom: 1px solid var(--line); padding: .25rem .8rem .25rem 0; text-align: left; vertical-align: top; }
 th { color: var(--soft); font-weight: 600; } td.n, th.n { text-align: right; white-space: nowrap; }
 td.s { white-space: nowrap; }
-td.v { white-space: pre-line; overflow-wrap: anywhere; }
+td.v, th.v { min-width: 7.5rem; } td.v { white-space: pre-line; overflow-wrap: anywhere; }
+.verdict { font-size: 1.12rem; font-weight: 600; margin: .5rem 0; }
+.deal { font-size: .88rem; } .deal b { font-weight: 600; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 480px), 1fr)); gap: .9rem; }
 figure { min-width: 0; }
 figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: .4rem .5rem; }
@@ -41,6 +43,12 @@ pre { font: .82rem/1.45 ui-monospace, "DejaVu Sans Mono", monospace; background:
   border-radius: 8px; white-space: pre-wrap; overflow-wrap: anywhere; margin: .4rem 0; }
 .bar { display: inline-block; height: .6rem; background: var(--accent); border-radius: 2px; margin-right: .4rem;
   vertical-align: middle; opacity: .75; }
+@media (max-width: 620px) { body { padding: 1rem .7rem 4rem; } td, th { padding-right: .6rem; font-size: .86rem; }
+  table.facts, table.facts tr, table.facts td { display: block; } table.facts tr:first-child { display: none; }
+  table.facts td { border: 0; padding: .1rem 0; white-space: normal; text-align: left; }
+  table.facts tr { border-bottom: 1px solid var(--line); padding: .4rem 0; }
+  table.facts td.n::before { content: attr(data-name) ": "; color: var(--soft); }
+  table.facts td:empty { display: none; } }
 @media print { body { max-width: none; } figure, article { break-inside: avoid; } }
 """
 
@@ -50,14 +58,15 @@ def page(title: str, lead: Sequence[str], sections: Iterable[tuple[str, str]]) -
 
     Args:
         title: plain text.
-        lead: paragraphs below the title, plain text.
+        lead: paragraphs below the title, plain text; the first is what the page says in short.
         sections: (heading as plain text, body as HTML); empty bodies are left out.
     """
     kept = [(head, body) for head, body in sections if body]
     names = [f"s{k}" for k in range(len(kept))]
     nav = " ".join(f'<a href="#{name}">{escape(head)}</a>' for name, (head, _) in zip(names, kept))
     body = "\n".join(f'<h2 id="{name}">{escape(head)}</h2>\n{text}' for name, (head, text) in zip(names, kept))
-    intro = "".join(f"<p class=soft>{escape(text)}</p>" for text in lead)
+    kinds = ["verdict", *["soft"] * len(lead)]
+    intro = "".join(f"<p class={kind}>{escape(text)}</p>" for kind, text in zip(kinds, lead))
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
@@ -76,9 +85,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: bool =
 
     def cells(tag: str, row: Sequence[str]) -> str:
         kinds = ["n" if numeric and k else "v" for k in range(len(row))]
-        return "<tr>" + "".join(f"<{tag} class={c}>{escape(v)}</{tag}>" for c, v in zip(kinds, row)) + "</tr>"
+        named = [f' data-name="{escape(name)}"' if tag == "td" and k else "" for k, name in enumerate(head)]
+        parts = (f"<{tag} class={c}{n}>{escape(v)}</{tag}>" for c, n, v in zip(kinds, named, row))
+        return f"<tr>{''.join(parts)}</tr>"
 
-    return f"<div class=wide><table>{cells('th', head)}{''.join(cells('td', row) for row in rows)}</table></div>"
+    kind = " class=facts" if numeric else ""
+    return f"<div class=wide><table{kind}>{cells('th', head)}{''.join(cells('td', row) for row in rows)}</table></div>"
 
 
 def grid(figures: Sequence[Figure]) -> str:

@@ -34,15 +34,12 @@ def summary_rows(result: Result) -> list[list[str]]:
 def print_table(result: Result, progress: Mode = "auto") -> None:
     """The result of a run: before and after, the files, how to look at them.
 
-    On a terminal, in a notebook and with `plain` it is a table on standard output. Where that is read by a program it
-    is one line of JSON; if nobody asked for JSON (`auto`), the table goes to standard error, for the person behind it.
+    With `json` it is one line of JSON, otherwise a table.
     """
-    lines = settled(progress) == "json"
-    if lines:
+    if settled(progress) == "json":
         print(as_json({"result": as_dict(result)}), flush=True)
-        if progress == "json":
-            return
-    people = sys.stderr if lines else sys.stdout
+        return
+    people = sys.stdout
     best = f"best (step {int(result.best['step'])})" if result.best else "best"
     place = result.run_dir
     finished = (place / "result.json").exists() and result.stopped != "interrupted"

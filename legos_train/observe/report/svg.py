@@ -30,6 +30,8 @@ STYLE = """
 .fig polyline { fill: none; stroke-width: 2; stroke-linejoin: round; } .fig .raw { stroke-width: 1; opacity: .3; }
 .fig .band { opacity: .16; stroke: none; } .fig .hover { opacity: 0; } .fig .hover:hover { opacity: 1; }
 .fig .mark { stroke: var(--bad); stroke-dasharray: 3 3; } .fig .marked { fill: var(--bad); font-size: 11px; }
+.fig line.level { stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 1 4; stroke-linecap: round; }
+.fig text.level { font-size: 11px; }
 .fig .cell { fill: #1c1e21; text-anchor: middle; }
 """
 
@@ -47,7 +49,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A line chart. `unit` says what the vertical axis counts, `marks` are (step, word) for vertical lines.
+    """A line chart. `unit` says what the vertical axis counts, `marks` are (step, word) for vertical lines, `levels`
+    (value, word) for horizontal ones.
 
     `bounds`: what values can be, such as (0, 1) for shares: the axis shows that range, and no interval leaves it.
     `note` stands below the figure on a page.
@@ -61,6 +64,7 @@ class Figure:
     note: str = ""
     bounds: tuple[float | None, float | None] = (None, None)
     marks: Sequence[tuple[float, str]] = field(default_factory=tuple)
+    levels: Sequence[tuple[float, str]] = field(default_factory=tuple)
 
 
 def line_chart(figure: Figure) -> str:
@@ -71,6 +75,7 @@ def line_chart(figure: Figure) -> str:
     values = [y for line in lines for _, y in line.points]
     values += [y for line in lines for _, *ys in line.band for y in ys]
     values += [y for line in lines for _, y in line.raw]
+    values += [y for y, _ in figure.levels]
     limits = [bound for bound in figure.bounds if bound is not None]
     low, high = min([*values, *limits]), max([*values, *limits])
     if low == high == figure.bounds[0]:
@@ -102,6 +107,12 @@ def line_chart(figure: Figure) -> str:
         at = place(min(max(x, first), last), ys[0])[0]
         parts.append(f'<line class="mark" x1="{at:.1f}" y1="{TOP}" x2="{at:.1f}" y2="{HEIGHT - BOTTOM}"/>')
         parts.append(_text(at + 3, TOP + 9, word, "marked"))
+    for value, word in figure.levels:
+        _, y = place(first, value)
+        parts.append(f'<line class="level" x1="{LEFT}" y1="{y:.1f}" x2="{right:.1f}" y2="{y:.1f}"/>')
+        hint = f"{word}: {number(value)}"
+        below = value == max(values)  # at the upper edge there is no room above
+        parts.append(_text(right - 4, y + (12 if below else -4), hint, "end level"))
     ends = []
     for k, line in enumerate(lines):
         colour = f"var(--c{(k if line.colour is None else line.colour) % 6})"

@@ -12,7 +12,7 @@ from legos_train.config import TrainConfig, to_toml
 from legos_train.disk import fsops
 from legos_train.observe.report.changed_settings import changed
 from legos_train.observe.report.figures import figures
-from legos_train.observe.report.lost_games import games_html, sample_games
+from legos_train.observe.report.lost_games import games_html, sample_games, shared_lines
 from legos_train.observe.report.report_page import bar_table, grid, page, picture, table
 from legos_train.observe.report.result_table import summary_rows
 from legos_train.observe.report.svg import heat_map, line_chart, standalone
@@ -37,8 +37,8 @@ def write_report(
         config: settings of the run.
         result: what the run measured.
         records: rows of metrics.jsonl.
-        facts: `strategy` (the policy in every situation) and `league` (its payoffs), kept in `figures/data.json`;
-            None: they are read from there.
+        facts: `strategy` (the policy in every situation), `references` (exact numbers of others) and `league` (its
+            payoffs), kept in `figures/data.json`; None: they are read from there.
 
     Raises:
         OSError: a file cannot be written.
@@ -46,17 +46,18 @@ def write_report(
     kept = path / "figures/data.json"
     fresh = facts is not None
     facts = facts if facts is not None else json.loads(kept.read_text()) if kept.exists() else {}
-    drawn = figures(records, result.start)
+    drawn = figures(records, result.start, facts.get("references"))
     maps = _heat_maps(facts.get("league") or {})
     by_section = {name: grid([f for f in drawn if f.section == name]) for name in SECTIONS}
     rows = summary_rows(result)
-    summary = table(["", "before", "last", "weight average", "best"], rows, numeric=True)
+    summary = table(_heads(result), rows, numeric=True)
     league = by_section["League"]
     if maps:
         league += f"<div class='grid below'>{''.join(picture(svg, note, 'row') for _, svg, note in maps)}</div>"
     strategy = facts.get("strategy") or {}
     before, after = sample_games(path / "rollouts.jsonl")
-    games = games_html("before", before) + (games_html("after", after) if after else "") if before else ""
+    shared = shared_lines([*before, *after])
+    games = games_html("before", before, shared) + (games_html("after", after, shared) if after else "")
     sections = [
         ("Before and after", summary),
         *((name, by_section[name]) for name in SECTIONS[:2]),
@@ -64,7 +65,7 @@ def write_report(
         ("What the policy does", bar_table(["situation", "move", *strategy["columns"]], strategy["rows"]))
         if strategy
         else ("", ""),
-        ("Sample games", f"<div class=grid>{games}</div>" if games else ""),
+        ("Sample games", f"<div class=grid>{games}</div>" if before else ""),
         *((name, by_section[name]) for name in SECTIONS[2:4]),
         ("League", league + _ratings(facts.get("league") or {})),
         ("Settings", _settings(config)),
@@ -104,14 +105,36 @@ def _lead(result: Result, records: Sequence[Mapping[str, Any]]) -> list[str]:
     episodes = sum(r.get("episodes", 0) for r in records)
     tokens = sum(r.get("action_tokens", 0) for r in records)
     lead = [
-        f"{result.steps} optimiser steps, {episodes:,} episodes, {tokens:,} trained tokens "
-        f"in {duration(result.seconds)}; published: {result.published}"
-        + (f" ({result.published_why})." if result.published_why else "."),
         *([result.verdict] if result.verdict else []),
+        f"{result.steps} optimiser steps, {episodes:,} episodes, {tokens:,} trained tokens "
+        f"in {duration(result.seconds)}.",
+        _published(result),
     ]
     if result.stopped == UNFINISHED:
         return [*lead, f"This run has {UNFINISHED}: it goes on, or was stopped and can be resumed."]
     return lead + ([f"Stopped early: {result.stopped}"] if result.stopped else [])
+
+
+def _published(result: Result) -> str:
+    """Which weights are published and why these; where the best ones are."""
+    names = {"average": "the weight average", "last": "the last weights"}
+    name, why = names.get(result.published), result.published_why
+    if name is None:
+        return f"Published: {result.published}."
+    told = f"Published: {name}"
+    told += f", the better by {why}." if ":" in why else f"; {why}." if why else "."
+    if result.best:
+        told += (
+            f" The best of all evaluations, after step {int(result.best['step'])}, is kept in best/:"
+            " it was chosen by the very number that it is best in, so that number flatters it where games were sampled."
+        )
+    return told
+
+
+def _heads(result: Result) -> list[str]:
+    """The columns of the summary; the published weights are marked."""
+    heads = {"": "", "before": "before", "last": "last", "average": "weight average", "best": "best"}
+    return [f"{head} (published)" if name == result.published else head for name, head in heads.items()]
 
 
 def duration(seconds: float) -> str:

@@ -114,8 +114,8 @@ def worst_turn(turns: Sequence[Json]) -> Json | None:
     """Where to look first: the largest drop in exact value, else the most negative advantage, else the last turn.
 
     Returns:
-        `turn` (from 0), `by` ("exact", "advantage" or "last") and `value`, the change in exact value or the advantage;
-        None for a seat without turns.
+        `turn` (from 0), `by` ("exact", "advantage", "last" or, where the exact values of all turns are known and none
+        dropped, "luck") and `value`, the change in exact value or the advantage; None for a seat without turns.
     """
     drops = [
         (t["exact"][1] - t["exact"][0], n)
@@ -125,8 +125,10 @@ def worst_turn(turns: Sequence[Json]) -> Json | None:
     if drops and min(drops)[0] < -TOLERANCE:
         value, number = min(drops)
         return {"turn": number, "by": "exact", "value": value}
+    if turns and len(drops) == len(turns):  # what was lost was lost to cards, or to somebody who could not be beaten
+        return {"turn": len(turns) - 1, "by": "luck", "value": None}
     advantages = [(t["advantage"], n) for n, t in enumerate(turns) if _finite(t.get("advantage"))]
-    if advantages:
+    if advantages and min(advantages)[0] < 0:
         value, number = min(advantages)
         return {"turn": number, "by": "advantage", "value": value}
     return {"turn": len(turns) - 1, "by": "last", "value": None} if turns else None

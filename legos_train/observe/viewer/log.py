@@ -142,11 +142,14 @@ def read_log(folder: Path, newest: int | None = None) -> tuple[list[LogLine], Lo
     return lines, reader
 
 
-def read_extras(folder: Path, steps: set[int]) -> tuple[str, dict[str, dict[str, Any]]]:
-    """What lies beside the log: the text of `config.toml`, and what `metrics.jsonl` says about these steps."""
+def read_extras(folder: Path, steps: set[int]) -> tuple[str, dict[str, dict[str, Any]], int]:
+    """What lies beside the log: the text of `config.toml`, what `metrics.jsonl` says about these steps, and how many
+    episodes were played in all steps; 0 where that is not known.
+    """
     config = folder / "config.toml"
     text = config.read_text(encoding="utf-8", errors="replace") if config.is_file() else ""
     rows: dict[str, dict[str, Any]] = {}
+    played = 0
     metrics = folder / "metrics.jsonl"
     if metrics.is_file():
         for raw in metrics.read_bytes().splitlines():
@@ -154,6 +157,8 @@ def read_extras(folder: Path, steps: set[int]) -> tuple[str, dict[str, dict[str,
                 row = json.loads(raw)
             except ValueError:
                 continue  # a torn last line; the log of episodes is what this is about
+            if isinstance(row, dict) and isinstance(row.get("episodes"), int):
+                played += row["episodes"]
             if isinstance(row, dict) and isinstance(row.get("step"), int) and row["step"] in steps:
                 rows[str(row["step"])] = rows.get(str(row["step"]), {}) | row
-    return text, rows
+    return text, rows, played

@@ -1,4 +1,4 @@
-"""The numbers of an evaluation or a tournament, as the page shows them: from `results.json` beside the log."""
+"""The numbers of an evaluation, a tournament or `legos exploit`, as the page shows them: from `results.json`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from typing import Any
 
 ROW = ("env", "policy", "opponent", "games", "mean", "ci95", "win", "draw", "loss", "invalid")
 RATING = ("elo", "ci95", "score", "games")
+EXPLOIT = ("env", "policy", "exact", "nash_conv", "loss_per_game", "responder", "answers", "exploiter")
+LEAK = ("seat", "view", "move", "played", "at_most", "instead", "cost", "asked")
+INFOSET = ("seat", "view", "asked", "played", "exploiter")
+MOST_INFOSETS = 500
 
 
 def read_results(folder: Path) -> dict[str, Any] | None:
-    """`rows` (one per policy, opponent and env) and `ratings` (by name); None where there is no such file.
+    """`rows` (one per policy, opponent and env), `ratings` (by name) and `exploit` (what `legos exploit` found, else
+    None); None where there is no such file.
 
     While an evaluation goes on there is none, or that of the last time; a file that is no JSON counts as none.
     """
@@ -35,4 +40,21 @@ def read_results(folder: Path) -> dict[str, Any] | None:
             for name, one in ratings.items()
             if isinstance(one, Mapping)
         ],
+        "exploit": _exploit(data.get("exploit")),
+    }
+
+
+def _exploit(found: Any) -> dict[str, Any] | None:
+    """What the page shows of an examination; of large games the information sets that were asked most."""
+    if not isinstance(found, Mapping):
+        return None
+    leaks, infosets = (
+        [one for one in value if isinstance(one, Mapping)] if isinstance(value := found.get(name), list) else []
+        for name in ("leaks", "infosets")
+    )
+    most = sorted(infosets, key=lambda one: -one["asked"] if isinstance(one.get("asked"), int) else 0)[:MOST_INFOSETS]
+    return {
+        **{key: found.get(key) for key in EXPLOIT},
+        "leaks": [{key: one.get(key) for key in LEAK} for one in leaks],
+        "infosets": [{key: one.get(key) for key in INFOSET} for one in most],
     }

@@ -155,7 +155,7 @@ def _worst(row: Json, order: list[list[int]]) -> int:
     """The place of the turn to look at first: of who lost, else of anybody."""
     seats = list(enumerate(row["seats"]))
     lost = [(n, s) for n, s in seats if s["outcome"] in ("loss", "invalid") and s["worst"]] or seats
-    rank = {"exact": 0, "advantage": 1, "last": 2}
+    rank = {"exact": 0, "advantage": 1, "last": 2, "luck": 3}
     candidates = [(n, s["worst"]) for n, s in lost if s["worst"]]
     _, _, seat, turn = min((rank[worst["by"]], worst["value"] or 0.0, n, worst["turn"]) for n, worst in candidates)
     return order.index([seat, turn])

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-import json
-import math
-import re
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from legos_train.disk import fsops
+from legos_train.observe.self_contained import BASE_SCRIPT, BASE_STYLE, as_json, self_contained
 from legos_train.observe.viewer.compact import Json, compact
 from legos_train.observe.viewer.log import LogLine, LogReader, read_extras, read_log
 from legos_train.observe.viewer.results import read_results
 
 PAGE = "view.html"
+ASSETS = files("legos_train.observe.viewer") / "assets"
 SCRIPTS = (
-    "dom.js", "data.js", "tokens.js", "board.js", "turns.js", "episode.js", "list.js", "overview.js", "main.js",
+    "data.js", "tokens.js", "board.js", "turns.js", "episode.js", "list.js", "overview.js", "main.js",
 )  # fmt: skip
-STYLES = ("base.css", "list.css", "episode.css")
+STYLES = ("list.css", "episode.css")
 
 
 def write_page(folders: Sequence[Path], newest: int | None = 5000) -> tuple[Path, list[str]]:
@@ -60,7 +55,7 @@ def gather(folders: Sequence[Path], newest: int | None = None) -> tuple[Json, li
     for number, folder in enumerate(map(Path, folders)):
         lines, reader = read_log(folder, newest)
         shown = add_lines(lines, number, reader, header["rows"], bodies)
-        config, metrics = read_extras(folder, steps_of(lines))
+        config, metrics, played = read_extras(folder, steps_of(lines))
         older = reader.count - len(reader.bad) - shown if newest is not None and shown >= newest else 0
         header["runs"].append(
             {
@@ -68,6 +63,7 @@ def gather(folders: Sequence[Path], newest: int | None = None) -> tuple[Json, li
                 "path": str(folder),
                 "config": config,
                 "metrics": metrics,
+                "played": played,
                 "results": read_results(Path(folder)),
                 "report": (Path(folder) / "report.html").is_file(),
                 "shown": shown,
@@ -100,59 +96,15 @@ def steps_of(lines: Sequence[LogLine]) -> set[int]:
 
 def build(header: Json, bodies: Sequence[str]) -> str:
     """The page as HTML text. `bodies` are JSON texts, one per row of the header."""
-    style = "\n".join(_asset(name) for name in STYLES)
-    script = '(() => {\n"use strict";\n' + "\n".join(_asset(name) for name in SCRIPTS) + "\n})();\n"
     labels = ", ".join(run["label"] for run in header["runs"])
-    parts = {
-        "csp": csp(script, style, live=header["live"] is not None),
-        "title": html.escape(f"{labels} · Legos rollouts"),
-        "style": style,
-        "script": script,
-        # one line per JSON text: none holds a line break, and none a `<` that could end the script element
-        "data": "\n".join([as_json(header), *bodies]),
-    }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("page.html"))
-
-
-def csp(script: str, style: str, *, live: bool) -> str:
-    """The content security policy: this script, this style, nothing from anywhere, no HTML made from text."""
-    return "; ".join(
-        [
-            "default-src 'none'",
-            f"script-src {_hash(script)}",
-            f"style-src {_hash(style)}",
-            *(["connect-src 'self'"] if live else []),
-            "base-uri 'none'",
-            "form-action 'none'",
-            "require-trusted-types-for 'script'",
-            "trusted-types 'none'",
-        ]
+    return self_contained(
+        ASSETS / "page.html",
+        title=f"{labels} · Legos rollouts",
+        styles=[BASE_STYLE, *(ASSETS / name for name in STYLES)],
+        scripts=[BASE_SCRIPT, *(ASSETS / name for name in SCRIPTS)],
+        data=[as_json(header), *bodies],
+        live=header["live"] is not None,
     )
-
-
-def as_json(value: Any) -> str:
-    """JSON in ASCII on one line that is safe inside a script element; NaN and infinities become texts."""
-    try:
-        text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        text = json.dumps(_finite(value), allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _hash(text: str) -> str:
-    return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
-
-
-def _asset(name: str) -> str:
-    return (files("legos_train.observe.viewer") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _label(folder: Path) -> str:

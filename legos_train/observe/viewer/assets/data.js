@@ -5,7 +5,7 @@ const header = JSON.parse(headerText);
 const rows = header.rows;
 const texts = [];
 const LOST = new Set(["loss", "invalid"]);
-const RANK = { exact: 0, advantage: 1, last: 2 };
+const RANK = { exact: 0, advantage: 1, last: 2, luck: 3 };
 const NOWHERE = { turn: -1, by: "last", value: null };
 
 function body(index) {

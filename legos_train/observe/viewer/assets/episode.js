@@ -52,16 +52,27 @@ function seatsTable(view, seats) {
   return el("div", { class: "scroll" }, el("table", { class: "seats" }, el("thead", {}, el("tr", {}, ...heads.filter((head) => !skipped.has(head)).map((head) => el("th", { scope: "col" }, head)))), el("tbody", {}, ...lines)));
 }
 
+// Whether a turn was taken without knowing an earlier one: of speeches that is seen, for a short move stands in any prompt.
+function unseen(episode, [seat, turn], [later, at]) {
+  const said = episode.seats[seat].turns[turn].action.split("</think>").pop().trim();
+  return said.length >= 20 && !episode.seats[later].turns[at].messages.some(({ content }) => String(content ?? "").includes(said));
+}
+
 function grid(view, seats) {
   const box = el("div", { class: "grid" });
   box.style.setProperty("grid-template-columns", `repeat(${seats.length}, minmax(17rem, 1fr))`);
   let line = 1;
-  let last = -1;
+  let beside = []; // what stands on this line, [column, seat, turn]
   view.episode.order.forEach(([seat, turn], at) => {
     const column = seats.indexOf(seat);
     if (column < 0) return;
-    if (column <= last) line += 1;
-    last = column;
+    const left = beside.every(([other]) => other < column);
+    const unheard = beside.every(([other, s, t]) => other !== column && unseen(view.episode, [s, t], [seat, turn]));
+    if (!left && !unheard) {
+      line += 1;
+      beside = [];
+    }
+    beside.push([column, seat, turn]);
     const one = card(view, seat, turn, view.episode.played ? `${at + 1} of ${view.row.turns}` : "");
     one.style.setProperty("grid-area", `${line} / ${column + 1}`);
     box.append(one);

@@ -31,6 +31,12 @@ function filter(change, redraw = false) {
   byId("list").scrollTop = 0;
 }
 
+// How many episodes were played, where the log has only some of them; 0 where that is not known.
+function sampled() {
+  const played = header.runs.reduce((sum, run) => sum + run.played, 0);
+  return header.runs.every((run) => run.played) && played > rows.length ? played : 0;
+}
+
 function refresh() {
   state.found = select(state.filters);
   drawn.clear();
@@ -40,7 +46,7 @@ function refresh() {
   byId("list").hidden = state.found.length === 0;
   const older = header.runs.reduce((sum, run) => sum + run.older, 0);
   const names = header.runs.map((run) => visible(run.label)).join(" and ");
-  byId("summary").textContent = `${names} \u00b7 ${state.found.length === rows.length ? "" : `${state.found.length.toLocaleString("en")} of `}${count(rows.length, "episode")}${older ? ` (${older.toLocaleString("en")} older ones left out)` : ""}${header.live ? " \u00b7 live" : ""}`;
+  byId("summary").textContent = `${names} \u00b7 ${state.found.length === rows.length ? "" : `${state.found.length.toLocaleString("en")} of `}${count(rows.length, "episode")}${sampled() ? `, a sample of ${sampled().toLocaleString("en")} played` : ""}${older ? ` (${older.toLocaleString("en")} older ones left out)` : ""}${header.live ? " \u00b7 live" : ""}`;
   draw();
 }
 
@@ -68,8 +74,9 @@ function rowNode(at) {
   const node = el("li", { class: "row", "aria-posinset": at + 1, "aria-setsize": state.found.length }, open);
   if (lost) {
     const { by, value } = row.seats[worst].worst;
-    const what = { exact: `largest drop in exact value, ${signed(value)}`, advantage: `most negative advantage, ${signed(value)}`, last: "last turn" }[by];
-    node.append(el("button", { type: "button", class: "jump", title: `Go to the turn with the ${what}`, "aria-label": `Episode ${row.n}: go to the turn with the ${what}`, onclick: () => goWorst(index) }, by === "last" ? "\u2198 last" : `\u2198 ${signed(value)}`));
+    const what = { exact: `largest drop in exact value, ${signed(value)}`, advantage: `most negative advantage, ${signed(value)}`, last: "last move", luck: "last move; no move was a mistake" }[by];
+    const short = { exact: `\u2198 ${signed(value)}`, advantage: "\u2198 worst turn", last: "\u2198 last turn", luck: "no mistake" }[by]; // a number is always exact
+    node.append(el("button", { type: "button", class: by === "exact" || by === "advantage" ? "jump" : "jump soft", title: `Go to the turn with the ${what}`, "aria-label": `Episode ${row.n}: go to the turn with the ${what}`, onclick: () => goWorst(index) }, short));
   }
   node.style.setProperty("transform", `translateY(${at * HEIGHT}px)`);
   return node;

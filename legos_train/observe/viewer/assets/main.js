@@ -130,7 +130,7 @@ function onKey(event) {
 async function live() {
   try {
     const { generation, seen } = header.live;
-    const answer = await fetch(`/lines?generation=${generation}&seen=${seen}`, { cache: "no-store" });
+    const answer = await fetch(`lines?generation=${generation}&seen=${seen}`, { cache: "no-store" });
     if (answer.ok) {
       const added = await answer.json();
       if (added.reload) return location.reload();
@@ -138,7 +138,10 @@ async function live() {
         rows.push(...added.rows);
         bodies.push(...added.bodies);
         header.live.seen = added.seen;
-        header.runs.forEach((run, index) => Object.assign(run.metrics, added.metrics[index]));
+        header.runs.forEach((run, index) => {
+          Object.assign(run.metrics, added.metrics[index]);
+          run.played = added.played[index];
+        });
         measured = measuredPlayers();
         if (!state.view) welcome();
         const { scrollTop } = byId("list");
@@ -171,6 +174,7 @@ addEventListener("keydown", onKey);
 addEventListener("hashchange", arrive);
 addEventListener("popstate", arrive);
 addEventListener("resize", () => requestAnimationFrame(draw));
+if (header.home) byId("title").prepend(el("a", { href: header.home }, "All runs"), " \u203a ");
 drawFilters();
 refresh();
 arrive();

@@ -49,8 +49,25 @@ function fared(run) {
 const percent = (value) => (finite(value) ? `${number(100 * value)} %` : "\u2013");
 const interval = (pair) => (Array.isArray(pair) && pair.every(finite) ? `${signed(pair[0])} \u2026 ${signed(pair[1])}` : "\u2013");
 
+const bounded = (one, exact) => (one === null || typeof one !== "object" ? "\u2013" : exact ? amount(one.estimate) : `${number(one.estimate)} (${interval(one.ci95)})`);
+const shares = (played) => (played === null || typeof played !== "object" ? "\u2013" : visible(Object.entries(played).map(([move, share]) => `${move} ${number(share)}`).join("  ")));
+
+function examined(found) {
+  const says = found.exact ? "computed exactly" : `from ${count(finite(found.answers) ? found.answers : 0, "answer")}; 95 % intervals in brackets`;
+  const seats = found.responder !== null && typeof found.responder === "object" ? Object.entries(found.responder) : [];
+  const lines = [["NashConv", bounded(found.nash_conv, found.exact)], ["loss per game", bounded(found.loss_per_game, found.exact)], ...seats.map(([seat, one]) => [visible(`a best responder as ${seat} gets`), bounded(one, found.exact)])];
+  const leaks = found.leaks.map((one) => [visible(one.seat), visible(one.view), visible(one.move), number(one.played), number(one.at_most), visible(one.instead), number(one.cost), number(one.asked, 9)]);
+  const infosets = found.infosets.map((one) => [visible(one.seat), visible(one.view), shares(one.played), visible(one.exploiter), number(one.asked, 9)]);
+  return [
+    el("h3", {}, "How exploitable"), el("p", { class: "soft" }, visible(`${found.policy} in ${found.env}, ${says}`)), numbersTable(["", "value"], lines),
+    ...(leaks.length ? [el("h3", {}, "Leaks"), numbersTable(["seat", "reads", "plays", "share", "at most", "instead of it", "costs per game", "answers"], leaks)] : []),
+    ...(infosets.length ? [el("h3", {}, "Information sets"), numbersTable(["seat", "reads", "plays", "the exploiter plays", "answers"], infosets)] : []),
+  ];
+}
+
 function evaluated(results) {
   const boxes = [];
+  if (results.exploit) boxes.push(...examined(results.exploit));
   if (results.ratings.length) {
     const lines = results.ratings.map((one) => [visible(one.name), number(one.elo, 4), Array.isArray(one.ci95) ? one.ci95.map((v) => number(v, 4)).join(" \u2026 ") : "\u2013", percent(one.score), number(one.games, 9)]);
     boxes.push(el("h3", {}, "Ratings"), numbersTable(["policy", "Elo (Bradley-Terry)", "95 % interval", "score", "games"], lines));
@@ -60,6 +77,39 @@ function evaluated(results) {
     boxes.push(el("h3", {}, "Results"), numbersTable(["environment", "policy", "opponent", "games", "mean return", "95 % interval", "win", "draw", "loss", "invalid"], lines));
   }
   return boxes;
+}
+
+const SAMPLES = 6;
+const LONG = 400;
+const cut = (text) => (text.length > LONG ? `${text.slice(0, LONG)} \u2026` : text);
+
+// The newest episode of every ending that ours had, then others, no two with the same moves.
+function sampleIndexes() {
+  const seen = new Set();
+  const ends = new Set();
+  const [first, more] = [[], []];
+  for (let index = rows.length - 1; index >= Math.max(0, rows.length - 200); index--) {
+    const { seats, env } = rows[index];
+    const moves = JSON.stringify([env, body(index).seats.map(({ turns }) => turns.map(({ action }) => action))]);
+    if (seen.has(moves)) continue;
+    seen.add(moves);
+    const end = `${env} ${(seats.find(isOurs) ?? seats[0]).outcome}`;
+    (ends.has(end) ? more : first).push(index);
+    ends.add(end);
+  }
+  return [...first, ...more].slice(0, SAMPLES).sort((a, b) => b - a);
+}
+
+function sample(index) {
+  const [row, episode] = [rows[index], body(index)];
+  const said = episode.order.slice(0, 12).map(([seat, turn]) => el("p", {}, el("b", {}, visible(row.seats[seat].agent)), " ", visible(cut(episode.seats[seat].turns[turn].action.trim()))));
+  if (episode.order.length > 12) said.push(el("p", { class: "soft" }, `and ${count(episode.order.length - 12, "turn")} more`));
+  const [[seat, turn] = []] = episode.order;
+  const told = seat === undefined ? "" : String(episode.seats[seat].turns[turn].messages.at(-1)?.content ?? "");
+  const ends = row.seats.map((one) => el("span", {}, visible(`${one.agent}${one.player === "policy" ? "" : ` (${shortName(one.player)})`} `), amount(one.return), " ", outcomeChip(one.outcome) ?? ""));
+  return el("article", { class: "sample" },
+    el("header", {}, el("button", { type: "button", onclick: () => goTo(index, null, null) }, visible(`#${row.n} ${row.env}`)), row.measured ? "" : el("span", { class: "soft" }, `step ${visible(row.step)}`), ...ends),
+    el("p", { class: "told" }, visible(cut(told))), ...said);
 }
 
 function welcome() {
@@ -72,6 +122,8 @@ function welcome() {
   ]);
   byId("main").replaceChildren(
     el("h2", {}, "Choose an episode"),
-    el("p", { class: "soft" }, "\u201cLost games\u201d lists what was lost, the worst first; the red number of a row leads to the turn that cost most. Buttons with numbers list those games. Press ? for the keys."),
-    ...parts.filter(Boolean));
+    el("p", { class: "soft" }, "\u201cLost games\u201d lists what was lost, the worst first; the button beside a row leads to the mistake that cost most: a red number is the drop in exact value. Buttons with numbers list those games. Press ? for the keys."),
+    sampled() ? el("p", { class: "soft" }, `The log has a sample, ${rows.length.toLocaleString("en")} of the ${sampled().toLocaleString("en")} episodes that were played; counts and means are those of the sample.`) : "",
+    ...parts.filter(Boolean),
+    el("h3", {}, "Sample episodes"), el("div", { class: "samples" }, ...sampleIndexes().map(sample)));
 }

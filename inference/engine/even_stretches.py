@@ -1,0 +1,69 @@
+"""Feeding without padding, for models with recurrent states: a padding token would enter them.
+
+Rows are fed in stretches: as many tokens each as the shortest of a batch still has, then those that have more. Nothing
+depends on a model's own masks and lengths, and every token is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, Protocol
+
+import numpy as np
+
+from inference.forward import Forward, Logits
+
+
+class FeedRow(Protocol):
+    """What feeding needs to know of a row."""
+
+    prompt: tuple[int, ...]
+    adapter: Any
+    slot: int
+    home: int
+    pos: int
+    pending: Sequence[int]
+    cached: int
+
+
+def even_stretches(
+    forward: Forward, kv: Any, rows: Sequence[FeedRow], most: int
+) -> Iterator[tuple[Sequence[FeedRow], Logits]]:
+    """Feed each row's pending tokens, at most `most` in one pass; yields rows that are done, with their logits (n, V).
+
+    rows occupy consecutive slots in order.
+    """
+    fed = dict.fromkeys(range(len(rows)), 0)
+    while fed:
+        for batch in _batches(rows, fed):
+            left = [len(rows[i].pending) - fed[i] for i in batch]
+            width = min(*left, max(most // len(batch), 1))
+            tokens = np.array([rows[i].pending[fed[i] : fed[i] + width] for i in batch], dtype=np.int32)
+            last = [width - 1 if n == width else -1 for n in left]
+            done = [i for i, n in zip(batch, left) if n == width]
+            logits = forward(
+                kv,
+                rows[batch[0]].slot,
+                [rows[i].pos + fed[i] for i in batch],
+                tokens,
+                [rows[i].adapter for i in batch],
+                last,
+                head=bool(done),
+            )
+            for i in batch:
+                fed[i] += width
+            for i in done:
+                del fed[i]
+            if done:
+                yield [rows[i] for i in done], logits
+
+
+def _batches(rows: Sequence[FeedRow], fed: dict[int, int]) -> list[list[int]]:
+    """Neighbours to feed together: rows at their beginning apart from others, single tokens apart from prompts."""
+
+    def kind(item: tuple[int, int]) -> tuple[int, bool, bool]:
+        order, i = item
+        return i - order, rows[i].pos + fed[i] == 0, len(rows[i].pending) - fed[i] == 1
+
+    return [[i for _, i in group] for _, group in groupby(enumerate(fed), key=kind)]

@@ -1,0 +1,5 @@
+"""Linear recurrences computed in chunks: the gated delta rule and Mamba 2."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

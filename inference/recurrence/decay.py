@@ -1,0 +1,47 @@
+"""What is left, at a later position, of what an earlier one wrote: products of gates over windows of positions.
+
+A chunkwise recurrence needs the product of the gates between every two positions of a chunk. As exponentials of
+differences of cumulated logarithms these overflow or lose their digits when a gate is nearly closed; as running
+products they do neither, and need no exponential.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import mlx.core as mx
+
+_CLOSED = 1e-20
+"""A gate below this counts as this much: nothing is left in either case, and the gradient divides by it."""
+
+
+def windows(gates: mx.array) -> mx.array:
+    """Products over windows: entry (j, i) is gates[i + 1] * ... * gates[j], and 1 where i >= j.
+
+    Differentiable; also where a gate is 0.
+
+    Args:
+        gates: float32 (..., C, K), each in [0, 1].
+
+    Returns:
+        float32 (..., C, C, K).
+    """
+    return cast(mx.array, _windows(mx.maximum(mx.stop_gradient(gates), _CLOSED) + (gates - mx.stop_gradient(gates))))
+
+
+def strictly_lower(size: int) -> mx.array:
+    """float32 (size, size): 1 below the diagonal, else 0."""
+    return mx.tril(mx.ones((size, size)), -1)
+
+
+@mx.custom_function
+def _windows(gates: mx.array) -> Any:
+    later = strictly_lower(gates.shape[-2])[..., None]
+    return mx.cumprod(later * gates[..., None, :] + (1.0 - later), axis=-3)
+
+
+@_windows.vjp
+def _windows_vjp(gates: mx.array, cotangent: mx.array, out: mx.array) -> mx.array:
+    # A gate is a factor of every window that begins before it and ends at it or after it.
+    ends_later = mx.cumsum(cotangent * out, axis=-3, reverse=True)
+    return mx.sum(ends_later * strictly_lower(gates.shape[-2])[..., None], axis=-2) / gates

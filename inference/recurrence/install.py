@@ -1,0 +1,37 @@
+"""Puts the chunkwise recurrences where mlx-lm's models find their own."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import mlx.core as mx
+
+SHORTEST = 8
+"""Fewer positions than this, as in decoding, are left to mlx-lm's step."""
+
+
+def install() -> None:
+    """From now on mlx-lm's gated-delta and Mamba 2 layers compute in chunks where they have no kernel of their own.
+
+    mlx-lm chooses: in evaluation mode on Metal its kernels, which have no gradient; in training mode, and on other
+    devices, what this replaces. Calling it again does nothing.
+    """
+    from mlx_lm.models import gated_delta, ssm
+
+    from inference.recurrence.gated_delta import chunked_gated_delta
+    from inference.recurrence.ssd import chunked_ssd
+
+    step, scan = gated_delta.gated_delta_ops, ssm.ssm_attn
+    if hasattr(step, "__wrapped__"):
+        return
+
+    @functools.wraps(step)
+    def gated_delta_ops(q: mx.array, k: mx.array, *args: Any, **kwargs: Any) -> tuple[mx.array, mx.array]:
+        return (step if q.shape[1] < SHORTEST else chunked_gated_delta)(q, k, *args, **kwargs)
+
+    @functools.wraps(scan)
+    def ssm_attn(x: mx.array, *args: Any, **kwargs: Any) -> tuple[mx.array, mx.array]:
+        return (scan if x.shape[1] < SHORTEST else chunked_ssd)(x, *args, **kwargs)
+
+    gated_delta.gated_delta_ops, ssm.ssm_attn = gated_delta_ops, ssm_attn

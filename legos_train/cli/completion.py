@@ -1,0 +1,141 @@
+"""`legos completion bash|zsh|fish`: a script for the shell that completes verbs, flags, environments and files."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from legos_train.cli.arguments import Parser
+
+SHELLS = ("bash", "zsh", "fish")
+DESCRIPTION = """Print a script that completes `legos` in your shell: verbs, flags, ids of environments and files.
+
+The examples put it where each shell looks. Make it again after an update."""
+EXAMPLES = """
+legos completion bash > ~/.local/share/bash-completion/completions/legos
+legos completion zsh > "${fpath[1]}/_legos"
+legos completion fish > ~/.config/fish/completions/legos.fish
+"""
+
+
+def make_parser() -> Parser:
+    p = Parser("completion", DESCRIPTION, EXAMPLES)
+    p.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish")
+    return p
+
+
+def run(arguments: Sequence[str]) -> int:
+    print(script(make_parser().parse_args(arguments).shell))
+    return 0
+
+
+def script(shell: str) -> str:
+    """The completion script of a shell."""
+    return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](dict(words()))
+
+
+def words() -> Iterator[tuple[str, list[str]]]:
+    """By verb, or verb and its own verb, what may follow; `""` has the verbs themselves. Ids come where envs do."""
+    from legos_envs.registry import known_ids
+    from legos_train.cli.main import VERBS
+
+    yield "", [*VERBS, "--help", "--version"]
+    for verb, (module, _) in VERBS.items():
+        try:
+            parsers = list(_parsers(verb, importlib.import_module(module).make_parser()))
+        except ModuleNotFoundError:  # an extra is missing
+            yield verb, ["--help"]
+            continue
+        for name, parser in parsers:
+            flags, inner, envs = [], [], False
+            for action in parser._actions:
+                if isinstance(action, argparse._SubParsersAction):
+                    inner += list(action.choices)
+                elif not action.option_strings and action.choices is not None:
+                    inner += [str(choice) for choice in action.choices]
+                envs |= "env" in action.dest.split("_")
+                flags += [flag for flag in action.option_strings if flag.startswith("--")]
+            if verb == "train":
+                flags += [*settings(), "--help"]
+            yield name, inner + (known_ids() if envs else []) + flags
+
+
+def _parsers(name: str, parser: Any) -> Iterator[tuple[str, Any]]:
+    yield name, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for verb, inner in action.choices.items():
+                yield f"{name} {verb}", inner
+
+
+def settings() -> list[str]:
+    """Every setting of `legos train` as a flag."""
+    from legos_train.config import TrainConfig
+    from legos_train.settings import Section
+
+    def walk(section: Section, above: str) -> Iterator[str]:
+        for name in type(section).model_fields:
+            value = getattr(section, name)
+            flag = f"{above}{name.replace('_', '-')}"
+            if isinstance(value, Section):
+                yield from walk(value, f"{flag}.")
+            else:
+                yield f"--{flag}"
+
+    return list(walk(TrainConfig(), ""))
+
+
+def _cases(known: dict[str, list[str]]) -> str:
+    return "\n".join(f"    {json.dumps(name)}) all={json.dumps(' '.join(what))} ;;" for name, what in known.items())
+
+
+def _bash(known: dict[str, list[str]]) -> str:
+    return f"""_legos() {{
+  local word="${{COMP_WORDS[COMP_CWORD]}}" key="" all=""
+  [ "$COMP_CWORD" -gt 1 ] && key="${{COMP_WORDS[1]}}"
+  case "$key ${{COMP_WORDS[2]}}" in
+{_pairs(known)}
+  esac
+  case "$key" in
+{_cases(known)}
+  esac
+  COMPREPLY=($(compgen -W "$all" -- "$word"))
+}}
+complete -o default -o bashdefault -F _legos legos"""
+
+
+def _pairs(known: dict[str, list[str]]) -> str:
+    """Verbs of a verb: `legos envs show` completes by a key of two words, once the second is written."""
+    pairs = [name for name in known if " " in name]
+    return "\n".join(f'    "{name}") [ "$COMP_CWORD" -gt 2 ] && key="{name}" ;;' for name in pairs)
+
+
+def _zsh(known: dict[str, list[str]]) -> str:
+    return f"""#compdef legos
+_legos() {{
+  local key="" all=""
+  (( CURRENT > 2 )) && key="$words[2]"
+  case "$key $words[3]" in
+{_pairs(known).replace('"$COMP_CWORD" -gt 2', '"$CURRENT" -gt 3')}
+  esac
+  case "$key" in
+{_cases(known)}
+  esac
+  compadd -- ${{=all}}
+  _files
+}}
+if [ "$funcstack[1]" = "_legos" ]; then _legos "$@"; else compdef _legos legos; fi"""
+
+
+def _fish(known: dict[str, list[str]]) -> str:
+    lines = [f"complete -c legos -n __fish_use_subcommand -f -a '{' '.join(known[''])}'"]
+    for name, what in known.items():
+        if not name:
+            continue
+        verb, _, inner = name.partition(" ")
+        here = f"__fish_seen_subcommand_from {verb}" + (f"; and __fish_seen_subcommand_from {inner}" if inner else "")
+        lines.append(f"complete -c legos -n '{here}' -a '{' '.join(what)}'")
+    return "\n".join(lines)

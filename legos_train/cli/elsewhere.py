@@ -1,0 +1,90 @@
+"""Flags of other trainers, and what they are called here: a wrong flag of theirs is answered with ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from legos_train.errors import ConfigError
+
+FLAGS = {
+    "--num-steps": "--steps",
+    "--max-steps": "--steps",
+    "--total-steps": "--steps",
+    "--num-train-steps": "--steps",
+    "--n-solver-rollouts": "--arg num_solvers",
+    "--num-solvers": "--arg num_solvers",
+    "--max-turns": "--arg max_turns",
+    "--num-rounds": "--arg num_rounds",
+    "--num-players": "--arg num_players",
+    "--num-generations": "--group-size",
+    "--num-rollouts": "--batch-size",
+    "--n-rollouts": "--group-size",
+    "--rollouts-per-example": "--group-size",
+    "--rollouts-per-step": "--batch-size",
+    "--episodes-per-step": "--batch-size",
+    "--groups-per-batch": "--batch-size",
+    "--rollout-batch-size": "--batch-size",
+    "--num-epochs": "--optim.epochs",
+    "--ppo-epochs": "--optim.epochs",
+    "--lr": "--optim.lr",
+    "--learning-rate": "--optim.lr",
+    "--optim.learning-rate": "--optim.lr",
+    "--weight-decay": "--optim.weight-decay",
+    "--max-grad-norm": "--optim.grad-clip",
+    "--warmup-steps": "--optim.warmup",
+    "--lora-rank": "--lora.rank",
+    "--lora-alpha": "--lora.scale",
+    "--model-name": "--model",
+    "--model-name-or-path": "--model",
+    "--base-model": "--model",
+    "--max-tokens": "--sampling.max-tokens",
+    "--max-new-tokens": "--sampling.max-tokens",
+    "--temperature": "--sampling.temperature",
+    "--top-p": "--sampling.top-p",
+    "--max-seq-len": "--context",
+    "--max-length": "--context",
+    "--kl-coef": "--loss.kl",
+    "--kl-penalty-coef": "--loss.kl",
+    "--kl-loss-coef": "--loss.kl",
+    "--entropy-coef": "--loss.entropy",
+    "--loss-fn": "--loss.name",
+    "--clip-range": "--loss.clip-high",
+    "--advantage-estimator": "--credit.name",
+    "--credit-assigner": "--credit.name",
+    "--use-role-baseline": "--credit.name rae",
+    "--role-baseline-ema-gamma": "--credit.decay",
+    "--gamma": "--credit.gamma",
+    "--filter-draw": "--filter.draws",
+    "--max-draw-retries": "--filter.draw-retries",
+    "--fsp-enabled": "--league.mode fsp",
+    "--fsp-pool-size": "--league.pool",
+    "--fsp-start-from": "--league.start-from",
+    "--fsp-update-interval": "--league.snapshot-every",
+    "--use-async-actor-learner": "--asynchronous.enabled",
+    "--replay-buffer-max-staleness": "--replay.max-staleness",
+    "--eval-every": "--eval.every",
+    "--eval-interval": "--eval.every",
+    "--save-every": "--checkpoint.every",
+    "--save-steps": "--checkpoint.every",
+    "--output-dir": "--run-dir",
+    "--log-path": "--run-dir",
+    "--load-checkpoint-path": "--resume --run-dir",
+    "--env-name": "--env",
+    "--env-id": "--env",
+    "--game": "--env",
+    "--wandb-project": "--logs.wandb",
+}
+"""Flags of SPIRAL, tinker-cookbook, TRL, verl and verifiers that `legos train` does not have, with ours. What follows
+`--arg` is a constructor argument of the environment, written NAME=VALUE."""
+
+
+def refuse(arguments: Sequence[str]) -> None:
+    """Raises ConfigError for the first argument that is a flag of another trainer and none of ours."""
+    for argument in arguments:
+        flag, sign, value = argument.partition("=")
+        if ours := FLAGS.get(flag.replace("_", "-").casefold()):
+            joint = "=" if ours.startswith("--arg ") else " "
+            here = f"{ours}{joint}{value if sign else 'VALUE'}" if joint == "=" or sign else ours
+            raise ConfigError(
+                f"{flag} is another trainer's flag; here it is `{here}`. docs/resume_fsp.md maps the others"
+            )

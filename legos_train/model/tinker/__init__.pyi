@@ -1,0 +1,6 @@
+from .measuring import MirroredEngine as MirroredEngine
+from .measuring import check_base as check_base
+from .sampler import TinkerEngine as TinkerEngine
+from .service import Service as Service
+from .tinker_backend import TinkerBackend as TinkerBackend
+from .weights import RemoteWeights as RemoteWeights

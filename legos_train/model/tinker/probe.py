@@ -1,0 +1,97 @@
+"""What a server does, found by trying it on weights that are thrown away: names and version numbers do not tell.
+
+Tried are how it reduces a loss, whether it clips gradients, and whether what was saved for sampling stays as it was.
+The gradient of one token is seen in its log-probability after a step so small, by an epsilon of Adam far above the
+gradient, that it is plain gradient descent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from legos_train.errors import ConfigError
+from legos_train.model.tinker.data import Item
+from legos_train.model.tinker.reduction import recognise
+from legos_train.model.tinker.training import Training
+
+EPSILON = 1e3
+FIRST_RATE = 1e-4  # from below: one step that is far too long leaves weights that nothing moves any more
+SHIFTS = (0.01, 0.4)  # nats that a step should move a token: well above rounding, and still nearly linear
+TRIES = 12
+LONGER = 4
+TINY_CLIP = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a server does.
+
+    Attributes:
+        reduction: one of `REDUCTIONS`.
+        clips: whether it holds the gradient's norm below `grad_clip_norm`.
+        frozen: whether what was saved for sampling stays as it was when training goes on.
+    """
+
+    reduction: str
+    clips: bool
+    frozen: bool
+
+
+def probe(training: Training, prompt: Sequence[int], token: int) -> Found:
+    """Tries a server on one token after a prompt. The weights are of no use afterwards.
+
+    Raises:
+        ConfigError: it reduces its losses in no known way, or steps have no effect.
+    """
+    service = training.service
+    short = _item(prompt, token, [])
+    long = _item(prompt, token, [token, *prompt] * LONGER)
+    rate = FIRST_RATE
+
+    def shift(parts: Sequence[Item], rate: float, clip: float = 0.0) -> float:
+        """By how much a step moves the token, per learning rate."""
+        before = training.logprobs(parts)
+        training.gradient(parts, before)
+        training.step(rate * EPSILON, beta1=0.0, beta2=0.999, eps=EPSILON, weight_decay=0.0, grad_clip_norm=clip)
+        return float(training.logprobs(parts)[0][0] - before[0][0]) / rate
+
+    for _ in range(TRIES):
+        alone = shift([short], rate)
+        if SHIFTS[0] <= alone * rate <= SHIFTS[1]:
+            break
+        rate *= 4.0 if abs(alone * rate) < SHIFTS[0] else 0.1
+    else:
+        raise ConfigError(f"{service.url}: steps on one token do not make it likelier (last: {alone:.3g} nats)")
+    silent = Item(long.tokens, long.targets, long.cols, long.old, np.zeros(1), long.members)
+    longer, beside, again = shift([long], rate), shift([short, silent], rate), shift([short], rate)
+    try:  # the gradient itself changes on the way, so each is compared with what it is about then
+        middle = np.sqrt(abs(alone * again))
+        reduction = recognise(middle, longer, beside, (len(short), len(long)))
+    except ValueError as error:
+        raise ConfigError(f"{service.url} reduces its losses in a way that Legos does not know: {error}") from None
+    path = training.save_for_sampling("probe")
+    kept = training.sampler(path)
+    first = _last(service, kept, short)
+    clips = abs(shift([short], rate, TINY_CLIP)) < 0.1 * abs(again)
+    shift([short], rate)
+    frozen = abs(_last(service, kept, short) - first) < 0.1 * abs(again) * rate
+    service.discard(path)
+    return Found(reduction, clips, frozen)
+
+
+def _item(prompt: Sequence[int], token: int, rest: Sequence[int]) -> Item:
+    tokens = np.array([*prompt, *([token] if rest else []), *rest[1:]], dtype=np.int32)
+    targets = np.append(tokens[1:], token).astype(np.int64)
+    place = len(prompt) - 1
+    targets[place] = token
+    return Item(tokens, targets, np.array([place]), np.zeros(1), np.ones(1), (np.zeros(1, dtype=np.int64),))
+
+
+def _last(service: Any, sampler: Any, part: Item) -> float:
+    """The log-probability of the last token after the others."""
+    whole = service.sdk.types.ModelInput.from_ints(part.whole)
+    return float(service.begin("score tokens", sampler.compute_logprobs(whole))[-1])

@@ -1,0 +1,62 @@
+"""What the base model thinks of the sampled tokens, remembered by sequence."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from legos_train.model.tinker.data import Item
+from legos_train.model.tinker.sampler import TinkerEngine
+
+LIMIT = 64 << 20  # bytes
+
+
+class Reference:
+    """The base's log-probabilities; the least recently used go first."""
+
+    def __init__(self, engine: TinkerEngine):
+        self.engine = engine
+        self._known: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
+        self._bytes = 0
+
+    def logprobs(self, parts: Sequence[Item]) -> list[NDArray[np.float32]]:
+        """Of the sampled tokens of each sequence, (k,). Tokens that the context does not hold are asked for apart."""
+        asked = [sequence for part in parts for sequence in _readable(part)]
+        keys = [np.array(sequence, dtype=np.int32).tobytes() for sequence in asked]
+        missing = {key: sequence for key, sequence in zip(keys, asked, strict=True) if key not in self._known}
+        for key, found in zip(missing, self.engine.sequence_logprobs(list(missing.values())), strict=True):
+            self._known[key] = found
+            self._bytes += found.nbytes + len(key)
+        by_key = iter(keys)
+        out = [_at(part, [self._known[next(by_key)] for _ in _readable(part)]) for part in parts]
+        while self._bytes > LIMIT and self._known:
+            key, old = self._known.popitem(last=False)
+            self._bytes -= old.nbytes + len(key)
+        return out
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._known.clear()
+        self._bytes = 0
+
+
+def _off(part: Item) -> list[int]:
+    """Which of the sampled tokens are not what the sequence goes on with."""
+    read = np.append(part.tokens[1:], part.targets[-1])
+    return np.flatnonzero(read[part.cols] != part.targets[part.cols]).tolist()
+
+
+def _readable(part: Item) -> list[list[int]]:
+    """The sequences that together hold every sampled token after its context."""
+    apart = [[*part.tokens[: part.cols[i] + 1].tolist(), int(part.targets[part.cols[i]])] for i in _off(part)]
+    return [part.whole, *apart]
+
+
+def _at(part: Item, found: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    values = found[0][part.cols].copy()
+    for index, one in zip(_off(part), found[1:], strict=True):
+        values[index] = one[-1]
+    return values

@@ -1,0 +1,344 @@
+"""The trainer's backend behind the Tinker API: weights, optimiser and sampling are at a service."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from legos_train.batch import Batch
+from legos_train.config import TrainConfig
+from legos_train.disk import save_adapter
+from legos_train.errors import ConfigError, TrainingError
+from legos_train.loss import LossSettings, batch_loss, metrics
+from legos_train.model.backend import BackendState, Capabilities, Snapshot
+from legos_train.model.tinker.data import Item, items, spread
+from legos_train.model.tinker.probe import Found, probe
+from legos_train.model.tinker.reduction import undone
+from legos_train.model.tinker.reference import Reference
+from legos_train.model.tinker.sampler import TinkerEngine
+from legos_train.model.tinker.service import Service
+from legos_train.model.tinker.training import Training
+from legos_train.model.tinker.weights import RemoteWeights
+from legos_train.rollout import Publisher
+
+LOSSES = ("ppo", "importance_sampling", "cispo")
+GRAD_NORM = ("grad_norm", "skyrl.ai/grad_norm", "grad_norm:mean")
+"""What servers call the gradient's norm in the answer to a step."""
+
+
+class TinkerBackend:
+    """See `TrainerBackend`.
+
+    Args:
+        service: where the weights are.
+        config: the run.
+        engine: samples there; the base's log-probabilities come from it.
+        run: the run's id, which the names of what is saved begin with.
+        vocabulary: how many tokens the model knows.
+        prompt: at least eight tokens of the model, to try the service with.
+
+    Raises:
+        ConfigError: the service refuses the base, the rank or the loss, or is one that cannot be trained on.
+    """
+
+    capabilities = Capabilities(
+        exact_kl=False, entropy=False, weight_average=False, own_weights=False, state_at_any_time=False
+    )
+
+    def __init__(
+        self,
+        service: Service,
+        config: TrainConfig,
+        engine: TinkerEngine,
+        *,
+        vocabulary: int,
+        run: str,
+        prompt: Sequence[int],
+    ):
+        check(config)
+        self.service, self.config, self.vocabulary, self.run = service, config, vocabulary, run
+        self.mirrored = config.tinker.mirror
+        self.found = self._probe(prompt)
+        engine.frozen = self.found.frozen
+        self.notes = (
+            [] if self.found.clips else [f"{service.url} does not clip gradients: optim.grad_clip does nothing"]
+        )
+        self.reference = Reference(engine)
+        self.training = Training(service, config)
+        self.training.ask = service.wait
+        self._saved = self._updates = 0
+        self._now: RemoteWeights | None = None
+        self._seen: dict[str, Any] = {}
+        self._garbage: deque[str | Training] = deque()
+        self._kept: set[str] = set()
+        self._states: deque[str] = deque()
+
+    def _probe(self, prompt: Sequence[int]) -> Found:
+        training = Training(self.service, self.config)
+        try:
+            found = probe(training, prompt[:7], int(prompt[7]))
+        finally:
+            training.close()
+        if not found.frozen and not self.mirrored:
+            raise ConfigError(
+                f"{self.service.url} changes what was saved for sampling when training goes on (seen by trying it), so "
+                "older weights are measured from a copy: give --tinker.mirror, and the base as --model"
+            )
+        if not found.frozen and self.config.asynchronous.enabled:
+            raise ConfigError(
+                f"{self.service.url} changes what was saved for sampling when training goes on (seen by trying it), so "
+                "what plays meanwhile would not be the version it is said to be: asynchronous.enabled must be off"
+            )
+        return found
+
+    # --- learning ----------------------------------------------------------------------------------------------------
+
+    def prepare(self, batch: Batch, settings: LossSettings) -> Batch:
+        """See `TrainerBackend`."""
+        if not settings.needs_start or batch.start_logprobs is not None or not len(batch):
+            return batch
+        parts = items(batch, batch.old_logprobs, batch.advantages)
+        return batch.with_start(spread(self.training.logprobs(parts), parts, len(batch)))
+
+    def forward_backward(self, batch: Batch, settings: LossSettings, version: int) -> dict[str, Any]:
+        """See `TrainerBackend`. The norm of the gradient is known after the step, where the service says it."""
+        batch = self.prepare(batch, settings)
+        old, advantages, kl = self._advantages(batch, settings)
+        weights = batch.token_weights(settings.aggregation, settings.constant)
+        parts = items(batch, old, weights * advantages)
+        calls = _filled(parts, self.config.tinker.multiple)
+        scale = undone(self.found.reduction, [len(part) for part in calls])
+        said = self.training.gradient(calls, [part.old for part in calls], scale)
+        new = spread(said[: len(parts)], parts, len(batch))
+        self._seen = {
+            "loss": float(np.sum(weights * _loss(new - old, new, advantages, settings))),
+            "grad_norm": math.nan if np.any(advantages) else 0.0,
+            "finite": float(np.isfinite(new).all()),
+            "entropy": float(-new.mean()),
+            **metrics(new, batch, settings, version),
+        }
+        if settings.kl:
+            self._seen["kl"] = float(kl.mean())
+        return self._seen
+
+    def _advantages(self, batch: Batch, settings: LossSettings) -> tuple[NDArray, NDArray, NDArray]:
+        """What ratios are measured from, the advantages with corrections and the KL in them, and its k3, each (M,)."""
+        start = batch.old_logprobs if batch.start_logprobs is None else batch.start_logprobs
+        gap = batch_loss.start_gap(start, batch, settings)
+        advantages = batch.advantages * batch_loss.correction(gap, batch, settings)
+        old = batch.old_logprobs.astype(np.float64) if settings.truncate_ratio is None else start.astype(np.float64)
+        k3 = np.zeros(len(batch))
+        if settings.kl:
+            parts = items(batch, batch.old_logprobs, np.zeros(len(batch)))
+            away = spread(self.reference.logprobs(parts), parts, len(batch)).astype(np.float64) - start
+            k3 = np.expm1(away) - away
+            advantages = advantages + settings.kl * np.expm1(away)  # its gradient is (1 - q / p) times that of log p
+        stays = batch_loss.turn_mask(gap, batch, settings)
+        return np.where(stays > 0, old, start), advantages * stays, k3
+
+    def optim_step(self, lr: float) -> None:
+        """See `TrainerBackend`."""
+        o = self.config.optim
+        said = self.training.step(
+            lr,
+            beta1=o.beta1,
+            beta2=o.beta2,
+            eps=o.eps,
+            weight_decay=o.weight_decay,
+            grad_clip_norm=o.grad_clip,
+        )
+        self._updates += 1
+        self._now = None
+        for name in GRAD_NORM:
+            if name in said:
+                self._seen["grad_norm"] = said[name]
+
+    def anchor(self, reference: Snapshot | None) -> None:
+        """See `TrainerBackend`; the base only."""
+        if reference is not None:
+            self._cannot("loss.magnet_every")
+
+    def fold_average(self, step: int) -> None:
+        """See `TrainerBackend`; there is no average."""
+
+    # --- references --------------------------------------------------------------------------------------------------
+
+    def snapshot(self, version: int) -> Snapshot:
+        """See `TrainerBackend`. Weights are saved when they are first referred to."""
+        if self._now is None:
+            self._sweep()
+            self._saved += 1
+            path = self.training.save_for_sampling(f"{self.run}-{self._updates}-{self._saved}")
+            self._now = self._weights(path)
+        return Snapshot(version, self._now)
+
+    def average(self, version: int) -> Snapshot:
+        """See `TrainerBackend`."""
+        return self.snapshot(version)
+
+    def distance(self, before: Snapshot) -> float:
+        """See `TrainerBackend`; not a number where the weights have moved and are not here."""
+        weights: RemoteWeights = before.content
+        if weights is self._now:
+            return 0.0
+        now = self._now
+        if now is None or not (now.here and weights.here):
+            return math.nan
+        return float(max(mx.max(mx.abs(now[name] - value)).item() for name, value in weights.items()))
+
+    def load(self, snapshot: Snapshot) -> None:
+        """See `TrainerBackend`."""
+        self._cannot("going back to other weights (monitor.action = 'rollback')")
+
+    def publish(self, target: Publisher, name: str, snapshot: Snapshot) -> None:
+        """See `TrainerBackend`."""
+        target.publish(name, snapshot.content, snapshot.version)
+
+    def drop_caches(self) -> None:
+        """See `TrainerBackend`."""
+        self.reference.clear()
+
+    def fingerprint(self) -> bytes:
+        """See `TrainerBackend`."""
+        return str(self.snapshot(0).content.path).encode()
+
+    def _weights(self, path: str, state: str | None = None) -> RemoteWeights:
+        freeze = None if self.found.frozen else self._freeze
+        weights = RemoteWeights(path, self.service.archive, self.config.lora.scale, freeze, state)
+        weakref.finalize(weights, self._garbage.append, path).atexit = False
+        return weights
+
+    def _freeze(self, weights: RemoteWeights) -> str:
+        """A copy in a model of its own, where a service goes on training what it has saved."""
+        if weights.state is None:
+            if weights is not self._now:
+                raise TrainingError("weights can be set aside only before the next step is taken")
+            self._saved += 1
+            weights.state = self.training.save_state(f"{self.run}-copy-{self._saved}")
+        copy = Training(self.service, self.config, weights.state, self.service.wait)
+        weakref.finalize(weights, self._garbage.append, copy).atexit = False
+        return copy.save_for_sampling("copy")
+
+    def _sweep(self) -> None:
+        """Deletes what nothing refers to any more, unless a checkpoint may."""
+        while self._garbage:
+            gone = self._garbage.popleft()
+            if isinstance(gone, Training):
+                gone.close()
+            elif gone not in self._kept:
+                self.service.discard(gone)
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def read(self, path: Path) -> Snapshot:
+        """See `TrainerBackend`."""
+        self._cannot("init_adapter")
+
+    def read_run(self, path: Path, most: int) -> dict[str, Snapshot]:
+        """See `TrainerBackend`."""
+        self._cannot("league.pool_from")
+
+    def write(self, snapshot: Snapshot, folder: Path, facts: Mapping[str, Any]) -> None:
+        """See `TrainerBackend`. The matrices are fetched for it; where they cannot be, only the path is written."""
+        weights: RemoteWeights = snapshot.content
+        try:
+            matrices = weights.matrices
+        except TrainingError:
+            if self.mirrored:
+                raise
+            matrices = {}
+        config = {
+            "fine_tune_type": "lora",
+            "num_layers": -1,
+            "lora_parameters": {
+                "rank": self.config.lora.rank,
+                "scale": self.config.lora.scale,
+                "dropout": 0.0,
+                "keys": sorted({name.split(".", 3)[3].rpartition(".")[0] for name in matrices}),
+            },
+            "legos": {**facts, "tinker": weights.path},
+        }
+        save_adapter(folder, matrices, config)
+
+    def save_state(self) -> BackendState:
+        """See `TrainerBackend`. Of its states the service keeps as many as there are checkpoints, and one more."""
+        now: RemoteWeights = self.snapshot(0).content
+        self._saved += 1
+        state = self.training.save_state(f"{self.run}-state-{self._saved}")
+        self._states.append(state)
+        while len(self._states) > self.config.checkpoint.keep + 1:
+            self.service.discard(self._states.popleft())
+        self._kept.add(now.path)
+        tensors = {"adapter": now.matrices} if self.mirrored else {}
+        return BackendState(tensors, {"tinker": {"state": state, "sampler": now.path}})
+
+    def load_state(self, state: BackendState) -> None:
+        """See `TrainerBackend`."""
+        told = state.numbers.get("tinker")
+        if told is None:
+            raise ValueError("the checkpoint is not of a run with --backend tinker")
+        self.training.close()
+        self.training = Training(self.service, self.config, told["state"], self.service.wait)
+        self._states.append(told["state"])
+        self._now = None
+
+    def pack(self, snapshot: Snapshot) -> Any:
+        """See `TrainerBackend`: paths, as bytes."""
+        weights: RemoteWeights = snapshot.content
+        self._kept.add(weights.path)
+        return {name: _bytes(text) for name, text in (("path", weights.path), ("state", weights.state)) if text}
+
+    def unpack(self, tensors: Any, version: int) -> Snapshot:
+        """See `TrainerBackend`."""
+        told = {name: np.array(value).tobytes().decode() for name, value in tensors.items()}
+        self._kept.add(told["path"])
+        return Snapshot(version, self._weights(told["path"], told.get("state")))
+
+    def _cannot(self, what: str) -> NoReturn:
+        raise ConfigError(f"this backend cannot do it: {what}")
+
+
+def check(config: TrainConfig) -> None:
+    """Refuses, in one message, settings that no Tinker API has an equivalent of.
+
+    Raises:
+        ConfigError: names each, and what to write instead.
+    """
+    wrong = {
+        f"loss.name = {config.loss.name!r}; it has {', '.join(LOSSES)}": config.loss.name not in LOSSES,
+        "asynchronous.in_flight = 'keep' gives running requests new weights; use 'pin'": config.asynchronous.enabled
+        and config.asynchronous.in_flight == "keep",
+        "sampling.thinking_tokens closes thoughts while they are sampled; use none": config.sampling.thinking_tokens
+        is not None,
+    }
+    if found := [what for what, is_so in wrong.items() if is_so]:
+        raise ConfigError(f"the Tinker API cannot do it: {'; '.join(found)}")
+
+
+def _loss(gap: NDArray, new: NDArray, advantages: NDArray, settings: LossSettings) -> NDArray:
+    """The loss of each token (M,), from `new - old`."""
+    with np.errstate(over="ignore"):
+        ratio = np.exp(gap)
+    clipped = np.clip(ratio, 1 - settings.clip_low, 1 + settings.clip_high)
+    if settings.name == "cispo":
+        return -clipped * advantages * new
+    return -np.minimum(ratio * advantages, clipped * advantages) if settings.name == "ppo" else -ratio * advantages
+
+
+def _filled(parts: list[Item], multiple: int) -> list[Item]:
+    """The sequences with copies of the first that teach nothing, up to a multiple."""
+    first = parts[0]
+    silent = Item(first.tokens, first.targets, first.cols, first.old, np.zeros(len(first.cols)), first.members)
+    return [*parts, *[silent] * (-len(parts) % multiple)]
+
+
+def _bytes(text: str) -> mx.array:
+    return mx.array(np.frombuffer(text.encode(), dtype=np.uint8))

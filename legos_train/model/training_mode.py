@@ -1,0 +1,37 @@
+"""Which modules have to know that they are trained.
+
+mlx-lm's gated-delta layers run a Metal kernel that has no gradient, unless they are in training mode; other modules
+keep products of weights that they would have to make again. Training mode also means dropout, with which the learner
+would be another policy than the one that played. So it is set for the modules whose own code asks for it, and never for
+MLX's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from mlx import nn
+
+
+def modules_that_ask(model: nn.Module) -> list[nn.Module]:
+    """The modules whose class reads `self.training`, without those of `mlx.nn`, such as dropout."""
+    return [module for module in model.modules() if _asks(type(module))]
+
+
+def set_training(modules: list[nn.Module], on: bool) -> None:
+    """Sets the mode of these modules; what is inside of them stays as it is."""
+    for module in modules:
+        module._training = on
+
+
+def _asks(kind: type) -> bool:
+    own = (base for base in kind.__mro__ if not base.__module__.startswith("mlx.") and base is not object)
+    return any("training" in code.co_names for base in own for code in _codes(base))
+
+
+def _codes(kind: type) -> Iterator[Any]:
+    for value in vars(kind).values():
+        function = value.fget if isinstance(value, property) else value
+        if hasattr(function, "__code__"):
+            yield function.__code__

@@ -1,0 +1,178 @@
+"""A line of the list for a run, and one for each row of an evaluation."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from legos_train.observe.eval_numbers import by_weights, interval, results
+from legos_train.observe.report.changed_settings import flat
+from legos_train.observe.verdict import measures
+
+Json = dict[str, Any]
+POINTS = 64
+"""Of a curve; one with twice as many loses every other."""
+SHARES = ("win", "draw", "loss", "invalid", "opponent_invalid", "truncated", "unscored")
+
+
+class RunEntry:
+    """A run directory; its metrics are read on from where they were, so that a look at a long run is cheap."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._restart()
+
+    def _restart(self) -> None:
+        self._offset = 0
+        self._totals = {"steps": 0, "episodes": 0, "tokens": 0, "seconds": 0.0}
+        self._evaluation: dict[str, float] = {}
+        self._curves: dict[str, list[float]] = {}
+
+    def line(self) -> Json:
+        """What the list shows; files that cannot be read count as none, and `note` says so."""
+        notes: list[str] = []
+        settings = _toml(self.path / "config.toml", notes)
+        start = _json(self.path / "start.json", notes)
+        result = _json(self.path / "result.json", notes)
+        try:
+            self._read_on()
+        except OSError as error:
+            notes.append(f"metrics.jsonl: {error.strerror}")
+        last, _ = by_weights(self._evaluation)
+        published = result.get("average" if result.get("published") == "average" else "last") or last
+        numbers = {**published, **(result.get("against") or {})}
+        named = [name for name in results(numbers) if _finite(numbers[name])]
+        stopped = result.get("stopped")
+        curve = next((self._curves[name] for name in measures(numbers) if len(self._curves.get(name, ())) > 1), [])
+        return {
+            "kind": "run",
+            "env": _envs(settings.get("env")),
+            "policy": str(settings.get("model", "")),
+            "opponent": "",
+            "state": "unfinished" if not result else f"stopped: {stopped}" if stopped else "finished",
+            "verdict": str(result.get("verdict", "")),
+            "numbers": {**{name: numbers[name] for name in named}, **{k: v for k, v in self._totals.items() if v}},
+            "before": {name: start[name] for name in named if _finite(start.get(name))},
+            "ends": {name: ends for name in named if (ends := interval(numbers, name)) and all(map(_finite, ends))},
+            "settings": flat(settings),
+            "curve": [round(value, 6) for value in curve],
+            "note": "; ".join(notes),
+        }
+
+    def _read_on(self) -> None:
+        file = self.path / "metrics.jsonl"
+        if not file.is_file():
+            return self._restart()
+        if file.stat().st_size < self._offset:  # cut back by a resume
+            self._restart()
+        with file.open("rb") as rows:
+            rows.seek(self._offset)
+            for raw in rows:
+                if not raw.endswith(b"\n"):
+                    break
+                self._offset += len(raw)
+                try:
+                    row = json.loads(raw)
+                except ValueError:
+                    continue
+                if isinstance(row, dict):
+                    self._add(row)
+
+    def _add(self, row: Mapping[str, Any]) -> None:
+        self._totals["steps"] = max(self._totals["steps"], row["step"] if isinstance(row.get("step"), int) else 0)
+        for name, key in (("episodes", "episodes"), ("tokens", "action_tokens"), ("seconds", "seconds")):
+            self._totals[name] += row[key] if _finite(row.get(key)) else 0
+        evaluation = row.get("eval")
+        if not isinstance(evaluation, Mapping) or not evaluation:
+            return
+        self._evaluation = dict(evaluation)
+        for name in measures(by_weights(self._evaluation)[0]):
+            if _finite(evaluation[name]):
+                curve = self._curves.setdefault(name, [])
+                curve.append(float(evaluation[name]))
+                if len(curve) >= 2 * POINTS:
+                    del curve[-2::-2]
+
+
+def evaluation_lines(path: Path) -> list[Json]:
+    """One line for each policy, opponent and env of an evaluation, one for each policy of a tournament."""
+    notes: list[str] = []
+    data = _json(path / "results.json", notes)
+    ratings = data.get("ratings")
+    if isinstance(ratings, Mapping) and ratings:
+        envs = ", ".join(str(env) for env in data.get("envs") or ())
+        return [
+            _line("tournament", envs, str(name), "", {k: one.get(k) for k in ("elo", "score", "games")}, one, "elo")
+            for name, one in ratings.items()
+            if isinstance(one, Mapping)
+        ]
+    rows = [row for row in data.get("results") or () if isinstance(row, Mapping)]
+    if not rows:
+        unfinished = _line("evaluation", "", "", "", {}, {}, "")
+        return [{**unfinished, "state": "unfinished", "note": "; ".join(notes)}]
+    return [
+        _line(
+            "evaluation", str(row.get("env")), str(row.get("policy")), str(row.get("opponent", "")),
+            _of_row(row), row, "return",
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def _of_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    shares = {name: row.get(name) for name in SHARES if row.get(name) or name in ("win", "loss")}
+    exact = row.get("exact") if isinstance(row.get("exact"), Mapping) else {}
+    accuracy = row.get("accuracy") if isinstance(row.get("accuracy"), Mapping) else {}
+    tables = {k: v for table in (accuracy, exact) for k, v in table.items() if not isinstance(v, bool)}
+    return {"return": row.get("mean"), **shares, **tables, "games": row.get("games")}
+
+
+def _line(
+    kind: str, env: str, policy: str, opponent: str, numbers: Mapping[str, Any], row: Mapping[str, Any], mean: str
+) -> Json:
+    ends = row.get("ci95")
+    has_ends = isinstance(ends, list) and len(ends) == 2 and all(map(_finite, ends)) and _finite(numbers.get(mean))
+    return {
+        "kind": kind,
+        "env": env,
+        "policy": policy,
+        "opponent": "" if row.get("alone") else opponent,
+        "state": "finished",
+        "verdict": "",
+        "numbers": {name: value for name, value in numbers.items() if _finite(value)},
+        "before": {},
+        "ends": {mean: ends} if has_ends else {},
+        "settings": {},
+        "curve": [],
+        "note": "",
+    }
+
+
+def _envs(value: Any) -> str:
+    entries = value if isinstance(value, list) else [value]
+    return ", ".join(str(one.get("id", "?")) if isinstance(one, Mapping) else str(one or "") for one in entries)
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _json(file: Path, notes: list[str]) -> Json:
+    try:
+        data = json.loads(file.read_bytes()) if file.is_file() else {}
+    except (ValueError, OSError, RecursionError) as error:
+        notes.append(f"{file.name}: {error}")
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _toml(file: Path, notes: list[str]) -> Json:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        notes.append(f"{file.name}: {error}")
+        return {}

@@ -1,0 +1,175 @@
+"""Every action of every decision point of a game, with what it is worth: what `loss.name = "expected"` learns from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from legos_envs import Episode, InfoSet, exact
+from legos_envs.records import Trajectory, Turn
+from legos_train.credit import Advantages
+from legos_train.errors import ConfigError
+from legos_train.evaluation import Measurer
+from legos_train.evaluation.exactly import ScoredAction, code_table, scored_answers
+from legos_train.players import actors
+
+Seating = tuple[str | None, ...]
+"""By player number, the league's member at the seat; None: the policy that learns."""
+Policies = dict[tuple[str, int, str | None], Mapping[InfoSet, Sequence[ScoredAction]]]
+"""By env, player number and member, what may be answered at the player's decision points."""
+TINY = 1e-300
+
+
+class Decisions(NamedTuple):
+    """Decision points as episodes: of each the legal actions, as turns that read the same prompt.
+
+    Attributes:
+        episodes: one for each decision point and seating.
+        advantages: of the actions.
+        weights: how often play comes to the decision point, times the action's probability.
+        values: the advantage of an action by its tokens (read, written), and by the tokens read alone (written: `()`)
+            that of an answer that is no legal action.
+    """
+
+    episodes: list[Episode]
+    advantages: list[Advantages]
+    weights: list[Advantages]
+    values: dict[tuple[tuple[int, ...], tuple[int, ...]], float]
+
+    def advantages_of(self, episode: Episode) -> Advantages:
+        """What the turns of a played episode were worth."""
+        return {
+            agent: np.array([self._value(turn) for turn in trajectory.turns], dtype=np.float64)
+            for agent, trajectory in episode.trajectories.items()
+            if trajectory.trainable
+        }
+
+    def _value(self, turn: Turn) -> float:
+        prompt = tuple(turn.prompt_tokens or ())
+        return self.values.get((prompt, tuple(turn.action_tokens or ())), self.values.get((prompt, ()), 0.0))
+
+
+class DecisionTable:
+    """Values the decision points of the run's games by their trees.
+
+    Args:
+        measurer: knows the games and seats the policies.
+        scaled: divide by the spread of a player's returns at uniform play, where that is above 1.
+
+    Raises:
+        ConfigError: an env of the run cannot be solved, or not all of its seats are the policy's.
+    """
+
+    def __init__(self, measurer: Measurer, *, scaled: bool = True):
+        self.measurer, self.scaled = measurer, scaled
+        for name, course in measurer.courses.items():
+            if not course.held_out and not course.exactly:
+                raise ConfigError(
+                    f"loss.name = 'expected' goes through every decision of a game, and {name} has no exact truth "
+                    "(a game that can be solved, memory='state', one round, no reasoning, all seats the policy's); "
+                    "use 'ppo'"
+                )
+
+    def of(self, episodes: Sequence[Episode], version: int) -> Decisions:
+        """The decision points of the games that were played, against whom they were played.
+
+        Args:
+            episodes: say how often each game was played in which seating.
+            version: of the policy that is published.
+        """
+        played: Counter[tuple[str, Seating]] = Counter()
+        trained: dict[tuple[str, Seating], set[int]] = {}
+        for episode in episodes:
+            seats = list(episode.trajectories.values())
+            key = episode.env_id, tuple(one.info.get("member") for one in seats)
+            own = {number for number, one in enumerate(seats) if one.trainable}
+            if own:
+                played[key] += 1
+                trained.setdefault(key, set()).update(own)
+        out = Decisions([], [], [], {})
+        policies: Policies = {}
+        for (name, seating), count in played.items():
+            course = self.measurer.courses[name]
+            for number, member in enumerate(seating):
+                if (name, number, member) not in policies:
+                    policies[name, number, member] = self._policy(course, number, member)
+            mine = [policies[name, number, member] for number, member in enumerate(seating)]
+            _add(out, course, mine, trained[name, seating], count / played.total(), version, self.scaled)
+        return out
+
+    def _policy(self, course: Any, number: int, member: str | None) -> Mapping[InfoSet, Sequence[ScoredAction]]:
+        """What a seat's policy may answer at its decision points, with probabilities."""
+        env: Any = course.env
+        infos = [info for info in exact.graph_of(env.game).infosets if info.player == number]
+        table = None if member is None else code_table(env, member)
+        if table is not None:
+            return {i: [ScoredAction((), (), np.log([table[i].get(m, 0.0) or TINY])) for m in i.legal] for i in infos}
+        player = self.measurer.player(course, env.possible_agents[number], member or actors.POLICY)
+        return scored_answers(env, player, infos)
+
+
+def _add(
+    out: Decisions,
+    course: Any,
+    policies: Sequence[Mapping[InfoSet, Sequence[ScoredAction]]],
+    trained: set[int],
+    share: float,
+    version: int,
+    scaled: bool,
+) -> None:
+    """Adds the decision points of a game, seat by seat one of the `policies`; together they weigh `share`."""
+    env: Any = course.env
+    graph = exact.graph_of(env.game)
+    answers = [policies[info.player][info] for info in graph.infosets]
+    masses = [np.array([answer.probability for answer in choices]) for choices in answers]
+    table = [(m / m.sum() if m.sum() else np.full(len(m), 1 / len(m))).tolist() for m in masses]
+    values, reached = graph.values(table), graph.reach([table] * env.game.num_players)
+    worst = np.min([returns for returns in graph.returns if returns], axis=0)
+    scales = _spreads(graph) if scaled else [1.0] * env.game.num_players
+    visits = [sum(reached[node] for node in nodes) for nodes in graph.members]
+    total = sum(visit for visit, info in zip(visits, graph.infosets) if info.player in trained)
+    for at, info in enumerate(graph.infosets):
+        if info.player not in trained or not visits[at]:
+            continue
+        gains = np.zeros(len(info.legal))
+        for node in graph.members[at]:
+            gains += reached[node] * np.array([values[child][info.player] for child in graph.children[node]])
+        gains /= visits[at] * scales[info.player]
+        illegal = min(float(env.invalid_reward), float(worst[info.player])) / scales[info.player]
+        mean = float(masses[at] @ gains) + max(0.0, 1.0 - float(masses[at].sum())) * illegal
+        agent = env.possible_agents[info.player]
+        turns = [_turn(move, info.legal, answer, version) for move, answer in zip(info.legal, answers[at])]
+        seat = Trajectory(agent, course.slot.seats[agent][0], turns=turns)
+        out.episodes.append(Episode(course.slot.name, 0, {}, {agent: seat}))
+        out.advantages.append({agent: gains - mean})
+        out.weights.append({agent: masses[at] * (share * visits[at] / total)})
+        prompt = tuple(answers[at][0].prompt)
+        out.values[prompt, ()] = illegal - mean
+        for answer, gain in zip(answers[at], gains):
+            out.values[prompt, tuple(answer.tokens)] = float(gain - mean)
+
+
+def _spreads(graph: Any) -> list[float]:
+    """By player, the standard deviation of the returns when all play uniformly; 1 where it is less."""
+    uniform = [[1 / len(info.legal)] * len(info.legal) for info in graph.infosets]
+    reached = graph.reach([uniform] * graph.num_players)
+    ends = [(mass, returns) for mass, returns in zip(reached, graph.returns) if returns]
+    chances, returns = np.array([mass for mass, _ in ends]), np.array([returns for _, returns in ends])
+    means = chances @ returns
+    spreads = np.sqrt(np.maximum(1.0, chances @ (returns - means) ** 2))
+    return [float(spread) for spread in spreads]
+
+
+def _turn(move: str, legal: Sequence[str], answer: ScoredAction, version: int) -> Turn:
+    return Turn(
+        (),
+        move,
+        legal_actions=tuple(legal),
+        prompt_tokens=answer.prompt,
+        action_tokens=answer.tokens,
+        logprobs=answer.logprobs.tolist(),
+        policy_version=version,
+    )

@@ -1,0 +1,98 @@
+"""Where the weights of a run are: on MLX in this process, or at a service that speaks the Tinker API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from inference import Engine, load, load_tokenizer
+from inference.forward import fastblas
+from legos_train.config import TrainConfig
+from legos_train.errors import ConfigError
+from legos_train.model import Capabilities, MLXBackend, TrainerBackend, World, tinker
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Who holds the weights, and who plays them.
+
+    Attributes:
+        base: the base model; None where only its tokenizer is here.
+        engine: measures, and plays unless `remote` does.
+        backend: holds the weights.
+        remote: plays elsewhere.
+    """
+
+    base: Any
+    tokenizer: Any
+    engine: Any
+    backend: TrainerBackend
+    remote: Any = None
+
+
+def place_of(config: TrainConfig, world: World | None, backend: TrainerBackend | None, run_id: str) -> Place:
+    """Where the weights are, ready to be trained.
+
+    Args:
+        config: the run.
+        world: all ranks, when there are several.
+        backend: the user's; by default as `config.backend` says.
+        run_id: what is saved elsewhere carries it.
+
+    Raises:
+        ConfigError: the place cannot be reached, or cannot do what the config asks.
+    """
+    if config.backend == "tinker" and backend is None:
+        return _at_a_service(config, world, run_id)
+    model, tokenizer, _ = load(config.model)
+    fastblas.set_threads(config.threads)
+    backend = MLXBackend(model, config, world) if backend is None else backend
+    check_capabilities(config, backend.capabilities)
+    return Place(model, tokenizer, Engine(model, tokenizer, max_rows=config.max_rows), backend)
+
+
+def _at_a_service(config: TrainConfig, world: World | None, run_id: str) -> Place:
+    if world is not None:
+        raise ConfigError("backend = 'tinker' trains at a service, which has ranks of its own: start one process")
+    check_capabilities(config, tinker.TinkerBackend.capabilities)
+    settings = config.tinker
+    service = tinker.Service(settings, settings.base or config.model)
+    remote = tinker.TinkerEngine(service, settings.in_flight)
+    base, tokenizer, engine = None, None, remote
+    if settings.mirror:
+        base, tokenizer, _ = load(config.model)
+        fastblas.set_threads(config.threads)
+        engine = tinker.MirroredEngine(remote, base, tokenizer, max_rows=config.max_rows)
+    else:
+        tokenizer = load_tokenizer(config.model)
+    backend = tinker.TinkerBackend(
+        service, config, remote, run=run_id, prompt=_prompt(tokenizer), vocabulary=len(tokenizer)
+    )
+    if settings.mirror:
+        tinker.check_base(remote, engine, _prompt(tokenizer))
+    return Place(base, tokenizer, engine, backend, None if engine is remote else remote)
+
+
+def _prompt(tokenizer: Any) -> list[int]:
+    return [int(token) for token in tokenizer.encode("The game begins. Player 0 has a card and says [check].")]
+
+
+def check_capabilities(config: TrainConfig, able: Capabilities) -> None:
+    """Refuses, in one message, a config that needs what the backend cannot do.
+
+    Raises:
+        ConfigError: names each setting and what to write instead.
+    """
+    loss, average = config.loss, config.average.kind
+    wanted = {
+        "loss.kl_estimator = 'exact' needs whole distributions; use 'k3'": loss.kl_estimator == "exact"
+        and not able.exact_kl,
+        "loss.entropy needs whole distributions; use 0": loss.entropy > 0 and not able.entropy,
+        f"average.kind = {average!r} needs the weights; use 'none'": average != "none" and not able.weight_average,
+        "init_adapter, league.pool_from and loss.magnet_every need own weights; leave them out": not able.own_weights
+        and (config.init_adapter is not None or config.league.pool_from is not None or loss.magnet_every > 0),
+        "monitor.action = 'rollback' needs own weights; use 'stop'": not able.own_weights
+        and config.monitor.action == "rollback",
+    }
+    if lacking := [what for what, lacks in wanted.items() if lacks]:
+        raise ConfigError(f"this backend cannot do it: {'; '.join(lacking)}")

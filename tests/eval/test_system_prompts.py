@@ -1,0 +1,44 @@
+"""One `--system` for each role, and endpoints that are not there."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from legos_train.cli import eval as eval_cli
+from legos_train.cli.main import main
+from legos_train.evaluation import Session
+from tests.eval.stub import chat, legal, serving
+
+
+def session(*words: str) -> Session:
+    return Session(eval_cli.make_parser().parse_args(["Debate-v0", "-m", "random", *words]))
+
+
+def test_a_prompt_of_a_role_an_agent_or_everybody() -> None:
+    found = session("--system", "pro=Argue for it: x=1.", "--system", "Be brief.", "--system", "judge=Be just.")
+    systems = found.systems["Debate-v0"]
+    assert found.system == "Be brief." and systems["judge"] == "Be just."
+    assert {text for name, text in systems.items() if name.startswith("pro")} == {"Argue for it: x=1."}
+    assert session("--system", "Answer with x=1.").system == "Answer with x=1."
+    assert session().systems == {} and session().system is None
+    with pytest.raises(ValueError, match="second prompt for everybody; for one role write --system ROLE=TEXT"):
+        session("--system", "a", "--system", "b")
+
+
+def test_each_seat_is_sent_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(lambda number, body: chat(legal(body))) as stub:
+        words = ["eval", "KuhnPoker-v0", "-m", stub.spec, "--opponent", "self", "-n", "2", "--json", "--no-exact"]
+        main([*words, "--system", "player_0=You are X.", "--system", "You play."])
+        sent = {request["messages"][0]["content"] for request in stub.asked}
+        assert sent == {"You are X.", "You play."}
+        assert json.loads(capsys.readouterr().out)["setting"]["systems"] == {"KuhnPoker-v0": {"player_0": "You are X."}}
+
+
+def test_an_endpoint_that_is_not_there_ends_an_evaluation_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    began = time.monotonic()
+    assert main(["eval", "KuhnPoker-v0", "-m", "http://127.0.0.1:9/v1#m", "-n", "50"]) == 1
+    assert "Endpoint(http://127.0.0.1:9/v1#m) cannot be reached" in capsys.readouterr().err
+    assert time.monotonic() - began < 5

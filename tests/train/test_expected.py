@@ -1,0 +1,178 @@
+"""`loss.name = "expected"`: every action of every decision point, weighed and valued by the game's tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from legos_envs import exact
+from legos_train import TrainConfig, Trainer, train
+from legos_train.errors import ConfigError
+from legos_train.evaluation import exactly
+from legos_train.run import build
+from tests.train.helpers import digest, small
+
+EXPECTED: dict[str, Any] = {
+    "batch_size": 4,
+    "credit": {"return_scale": "none"},
+    "loss": {"name": "expected", "aggregation": "constant", "kl": 0.0},
+}
+
+
+@pytest.fixture
+def kuhn() -> Iterator[Trainer]:
+    trainer = Trainer(build(small(**EXPECTED)))
+    yield trainer
+    trainer.parts.close()
+
+
+def learned_from(trainer: Trainer) -> Any:
+    """The decisions of the step to come."""
+    trainer.assign_credit(trainer.play(1), 0)
+    fresh, _ = trainer.parts.replay.take(0)
+    assert fresh.decisions is not None
+    return fresh, fresh.decisions
+
+
+def table_of(trainer: Trainer) -> dict[Any, dict[str, float]]:
+    measurer = trainer.parts.measurer
+    (course,) = measurer.courses.values()
+    players = [measurer.player(course, agent, "policy") for agent in course.slot.seats]
+    return exactly.action_probabilities(course.env, players, course.info_sets or ())[0]  # type: ignore[arg-type]
+
+
+def test_weights_are_how_often_an_action_is_played_and_advantages_what_it_gains(kuhn: Trainer) -> None:
+    _, decisions = learned_from(kuhn)
+    (course,) = kuhn.parts.measurer.courses.values()
+    game, table = course.env.game, table_of(kuhn)  # type: ignore[attr-defined]
+    assert len(decisions.episodes) == 12 and sum(len(w) for one in decisions.weights for w in one.values()) == 24
+    weight = {}
+    for episode, advantages, weights in zip(decisions.episodes, decisions.advantages, decisions.weights):
+        ((agent, seat),) = episode.trajectories.items()
+        info = next(
+            i
+            for i in exact.info_sets(game)
+            if course.env.observation_in(i)["messages"][-1]["content"]  # type: ignore[attr-defined]
+            and tuple(seat.turns[0].prompt_tokens or ()) == _prompt(kuhn, course, i)
+        )
+        weight[info] = sum(weights[agent])
+        for turn, advantage in zip(seat.turns, advantages[agent]):
+            # what the seat gets if it always plays this action here, by another way: the value of the changed policy
+            forced = {**table, info: {m: float(m == turn.action) for m in info.legal}}
+            change = _value(game, forced, info.player) - _value(game, table, info.player)
+            reach = exactly.regrets(game, table)[info].reach
+            assert advantage * reach == pytest.approx(change, abs=0.02 * reach)  # apart from illegal answers
+    assert sum(weight.values()) == pytest.approx(1.0, abs=0.01)
+    reaches = {info: one.reach for info, one in exactly.regrets(game, table).items()}
+    for info, got in weight.items():
+        assert got == pytest.approx(reaches[info] / sum(reaches.values()), abs=0.01)
+
+
+def _prompt(trainer: Trainer, course: Any, info: Any) -> tuple[int, ...]:
+    return tuple(trainer.parts.renderer.start(course.env.observation_in(info)["messages"]))
+
+
+def _value(game: Any, table: Any, player: int) -> float:
+    return float(exact.expected_returns(game, table.__getitem__)[player])
+
+
+def test_the_gradient_is_that_of_the_return(kuhn: Trainer) -> None:
+    """Along a random direction: what each player's return changes by when its own policy moves, the other's held."""
+    fresh, _ = learned_from(kuhn)
+    batch, backend = kuhn.pack(fresh), kuhn.parts.backend
+    (course,) = kuhn.parts.measurer.courses.values()
+    game = course.env.game  # type: ignore[attr-defined]
+    start = table_of(kuhn)
+    visits = sum(one.reach for one in exactly.regrets(game, start).values())
+    policy = backend.policy  # type: ignore[attr-defined]
+    backend.forward_backward(batch, kuhn.learner.settings(1), 0)
+    weights, grads = policy.trainable(), backend._grads  # type: ignore[attr-defined]
+    random = np.random.default_rng(0)
+    names = [name for name in weights if name.endswith("lora_b")]
+    direction = {name: random.normal(size=weights[name].shape).astype(np.float32) for name in names}
+    predicted = -visits * sum(float((np.array(grads[name]) * direction[name]).sum()) for name in names)
+    size, values = 1e-3, []
+    for sign in (1, -1):
+        policy.load({**weights, **{n: weights[n] + sign * size * direction[n] for n in names}})
+        kuhn.parts.sync.policy()
+        moved = table_of(kuhn)
+        own = [{i: (moved if i.player == player else start)[i] for i in start} for player in (0, 1)]
+        values.append(sum(_value(game, own[player], player) for player in (0, 1)))
+    assert (values[0] - values[1]) / (2 * size) == pytest.approx(predicted, rel=0.05)
+    assert abs(predicted) > 0.01
+
+
+def test_a_step_learns_from_all_actions_and_logs_what_was_played(kuhn: Trainer) -> None:
+    record = kuhn.step()
+    assert record["episodes"] == 4 and record["action_tokens"] > 4 * 12 and record["updates"] == 1
+    assert record["mismatch_max"] < 1e-3
+    assert kuhn.last is not None and kuhn.last.decisions is not None
+    for episode, advantages in zip(kuhn.last.kept, kuhn.last.advantages):
+        for agent, values in advantages.items():
+            for turn, value in zip(episode.trajectories[agent].turns, values):
+                key = tuple(turn.prompt_tokens or ()), tuple(turn.action_tokens or ())
+                assert value == kuhn.last.decisions.values[key]
+
+
+def test_against_a_league_only_the_learners_decisions_are_learned_from() -> None:
+    league = {"mode": "fsp", "snapshot_every": 1, "opponents": ("random",)}
+    trainer = Trainer(build(small(**EXPECTED | {"batch_size": 16, "league": league})))
+    try:
+        trainer.step()
+        fresh, decisions = learned_from(trainer)
+        kinds = {tuple(t.info.get("member") for t in episode.trajectories.values()) for episode in fresh.kept}
+        assert len(kinds) > 2
+        assert sum(w.sum() for one in decisions.weights for w in one.values()) == pytest.approx(1.0, abs=0.01)
+    finally:
+        trainer.parts.close()
+
+
+def test_it_comes_close_to_the_equilibrium_and_resumes_bit_for_bit(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {**EXPECTED, "steps": 6, "checkpoint": {"every": 2}, "optim": {"lr": 1e-3}}
+    settings["loss"] = {**EXPECTED["loss"], "kl": 0.2, "kl_end": None, "magnet_every": 3}
+    whole = train(config=small(tmp_path / "whole", **settings), quiet=True)
+    assert whole.last["nash_conv"] < 0.9 * whole.start["nash_conv"]
+
+    class Interrupted(Exception):
+        pass
+
+    def stop(record: dict) -> None:
+        if record["step"] == 5:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train(config=small(tmp_path / "broken", **settings), quiet=True, on_step=stop)
+    train(config=small(tmp_path / "broken", **settings), quiet=True, resume=True)
+    for name in ("adapter.safetensors", "optimizer.safetensors", "magnet.safetensors"):
+        a, b = (tmp_path / run / "checkpoints/step_6" / name for run in ("whole", "broken"))
+        assert digest(a) == digest(b), name
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"env": "SimpleNegotiation-v0"}, "no exact truth"),
+        ({"env": "KuhnPoker-v0", "actors": {"player_1": {"model": "random"}}}, "all seats the policy's"),
+    ],
+)
+def test_what_cannot_be_solved_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build(small(**EXPECTED | settings))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"asynchronous": {"enabled": True}},
+        {"replay": {"reuse": 2}},
+        {"filter": {"draws": 0.5}},
+        {"filter": {"keep": "winners"}},
+    ],
+)
+def test_what_needs_sampled_actions_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="learns from no sampled action"):
+        TrainConfig(loss={"name": "expected"}, **settings)  # type: ignore[arg-type]

@@ -1,0 +1,221 @@
+"""`--backend tinker` on a Tinker API in this process (tinker_stub.py); the real server: tests/train/test_skyrl.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inference import load, read_adapter
+from legos_train import ConfigError, Trainer, TrainingError, train
+from legos_train.config import TrainConfig
+from legos_train.model.gradients import loss_and_grad
+from legos_train.model.policy import LoRAPolicy
+from legos_train.model.tinker.reduction import REDUCTIONS, recognise, undone
+from legos_train.run import build
+from tests.train.helpers import small
+from tests.train.tinker_stub import BASE, URL, Server, install
+
+
+def config(run_dir: Path | None = None, **changes: Any) -> TrainConfig:
+    own = {"backend": "tinker", "tinker": {"url": URL, "base": BASE}, "average": {"kind": "none"}}
+    return small(run_dir, **{**own, **changes})
+
+
+def trainer_of(settings: TrainConfig) -> Trainer:
+    return Trainer(build(settings, run_id="0123456789ab"))
+
+
+@pytest.fixture
+def patch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    return monkeypatch
+
+
+def cosine(trainer: Trainer, at_server: Any) -> tuple[float, float]:
+    """Of the server's gradient of the trainer's batch and MLX's, with the ratio of their norms."""
+    parts, batch = trainer.parts, trainer.batch
+    assert batch is not None
+    backend: Any = parts.backend
+    weights = dict(backend.snapshot(0).content)
+    policy = LoRAPolicy(load("tiny")[0], parts.config.lora)
+    policy.load(weights)
+    settings = parts.learner.settings(1)
+    _, wanted, _ = loss_and_grad(policy, batch, settings)
+    backend.forward_backward(batch, settings, parts.learner.step)
+    got, scale = at_server.grads, at_server.policy.lora.scale / parts.config.lora.scale
+    at_server.grads = None
+    # B was multiplied with `scale` on its way here: dL/dB there is `scale` times what it is here
+    pairs = [(np.array(got[n]) / (scale if n.endswith("_b") else 1), np.array(wanted[n])) for n in wanted]
+    a, b = (np.concatenate([pair[i].ravel() for pair in pairs]).astype(np.float64) for i in (0, 1))
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)), float(np.linalg.norm(a) / np.linalg.norm(b))
+
+
+@pytest.mark.parametrize(
+    ("name", "reduction", "aggregation", "memory"),
+    [
+        ("ppo", "mean over sequences of the mean", "sequence", "state"),
+        ("importance_sampling", "sum", "token", "state"),
+        ("cispo", "mean over tokens", "constant", "chat"),
+        ("ppo", "mean over sequences of the sum", "token", "chat"),
+    ],
+)
+def test_gradients_are_those_of_mlx(
+    patch: pytest.MonkeyPatch, name: str, reduction: str, aggregation: str, memory: str
+) -> None:
+    """Whatever the server divides by, with turns of unequal length and the KL in the advantages."""
+    install(patch, Server(reduction))
+    loss = {"name": name, "aggregation": aggregation, "constant": 3.0, "kl_estimator": "k3"}
+    game = {"env": "LeducPoker-v0", "env_args": {"memory": memory}, "batch_size": 4}
+    trainer = trainer_of(config(**game, loss=loss, optim={"lr": 2e-3}))
+    trainer.step()  # so that the policy is not the base any more, and the KL pulls
+    trainer.assign_credit(trainer.play(2), 1)
+    trainer.batch = trainer.pack(trainer.parts.replay.take(1)[0])
+    assert trainer.parts.backend.found.reduction == reduction  # type: ignore[attr-defined]
+    found, norm = cosine(trainer, trainer.parts.backend.training.client)  # type: ignore[attr-defined]
+    assert found > 0.99999 and norm == pytest.approx(1, abs=1e-3)
+    trainer.parts.close()
+
+
+@pytest.mark.parametrize(
+    ("reduction", "clips", "frozen"), [("sum", True, True), ("mean over sequences of the mean", False, False)]
+)
+def test_what_a_server_does_is_found_by_trying(
+    patch: pytest.MonkeyPatch, reduction: str, clips: bool, frozen: bool
+) -> None:
+    install(patch, Server(reduction, clips=clips, frozen=frozen))
+    parts = build(config())
+    found: Any = parts.backend.found  # type: ignore[attr-defined]
+    assert (found.reduction, found.clips, found.frozen) == (reduction, clips, frozen)
+    parts.close()
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_a_reduction_is_recognised_by_what_it_does_and_undone(name: str) -> None:
+    divisor = REDUCTIONS[name]
+    one, longer, both = (divisor(np.array(n, dtype=float))[0] for n in ([7], [36], [7, 36]))
+    assert recognise(3.0 / one, 2.8 / longer, 3.1 / both, (7, 36)) == name
+    lengths = [5, 9, 30]
+    assert np.allclose(undone(name, lengths) / divisor(np.array(lengths, dtype=float)), 1)
+
+
+def test_an_unknown_reduction_is_no_guess() -> None:
+    with pytest.raises(ValueError, match=r"a longer sequence the gradient of a token is 0\.700"):
+        recognise(1.0, 0.7, 0.7, (7, 36))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_run_with_a_league_is_killed_and_goes_on(patch: pytest.MonkeyPatch, tmp_path: Path, frozen: bool) -> None:
+    """Snapshots stay what they were as opponents, the state comes back, and the adapter here is the one there."""
+    server = install(patch, Server(frozen=frozen))
+    league = {"mode": "fsp", "snapshot_every": 1, "latest": 0.5}
+    settings = config(tmp_path / "run", steps=3, batch_size=16, league=league, checkpoint={"every": 1})
+    seen: list[Any] = []
+
+    def kill(record: Any) -> None:
+        seen.append(record)
+        if record["step"] == 2:
+            raise KeyboardInterrupt  # after its row, before its checkpoint
+
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, quiet=True, on_step=kill)
+    result = train(settings, quiet=True, resume=True, on_step=seen.append)
+    assert [record["step"] for record in seen] == [1, 2, 2, 3] and result.steps == 3
+    assert max(record["mismatch_max"] for record in seen) < 1e-4
+    assert seen[-1]["league"]["members"] == 4 and 0 < seen[-1]["league"]["win_rate"] < 1
+    adapter = read_adapter(tmp_path / "run/last")
+    there = server.saved[adapter.config["legos"]["tinker"]]
+    scale = 32 / 4 / settings.lora.scale
+    for weight, matrix in there.items():
+        own = np.array(adapter.weights[weight]) / (scale if weight.endswith("_b") else 1)
+        assert np.allclose(own, np.array(matrix), atol=1e-6)
+
+
+def test_a_snapshot_stays_while_training_goes_on(patch: pytest.MonkeyPatch) -> None:
+    """Also at a server that goes on training what it has saved: there it is a copy with a place of its own."""
+    install(patch, Server(frozen=False))
+    trainer = trainer_of(config(league={"mode": "fsp", "snapshot_every": 1}, batch_size=8))
+    remote: Any = trainer.parts.sync.generator.engine  # type: ignore[attr-defined]
+    prompt = [list(range(5, 15))]
+    before = remote.next_logits(prompt, "step_0")
+    trainer.step()
+    assert np.array_equal(before, remote.next_logits(prompt, "step_0"))
+    assert not np.array_equal(before, remote.next_logits(prompt, "policy"))
+    trainer.parts.close()
+
+
+def test_measuring_without_the_base_here_gives_the_same_exact_number(patch: pytest.MonkeyPatch) -> None:
+    install(patch, Server())
+    numbers = []
+    for mirror in (True, False):
+        parts = trainer_of(config(tinker={"url": URL, "base": BASE, "mirror": mirror})).parts
+        numbers.append(parts.measurer.measure("policy"))
+        assert (parts.base is not None) == mirror
+        parts.close()
+    assert numbers[0]["nash_conv"] == pytest.approx(numbers[1]["nash_conv"], abs=1e-5)
+
+
+def test_equal_prompts_are_one_call(patch: pytest.MonkeyPatch) -> None:
+    server = install(patch, Server())
+    trainer = trainer_of(config(batch_size=64))
+    server.calls.clear()
+    trainer.play(1)
+    assert sum(server.calls) >= 128 and len(server.calls) < 40
+    trainer.parts.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"average": {"kind": "ema"}, "loss": {"kl_estimator": "exact"}}, "'k3'.*average.kind = 'ema'"),
+        ({"loss": {"name": "gspo"}}, "it has ppo, importance_sampling, cispo"),
+        ({"monitor": {"action": "rollback"}}, "use 'stop'"),
+        ({"tinker": {"url": URL, "base": "other/model"}}, "does not serve 'other/model'; it serves stub/tiny"),
+        ({"loss": {"name": "cispo"}}, "cannot compute the gradient of the loss 'cispo': ValueError: unknown loss"),
+    ],
+)
+def test_what_cannot_work_is_one_message_before_the_first_step(
+    patch: pytest.MonkeyPatch, changes: dict[str, Any], message: str
+) -> None:
+    install(patch, Server(losses=("ppo",)))
+    with pytest.raises(ConfigError, match=message):
+        build(config(**changes))
+
+
+def test_a_moving_server_needs_the_base_here(patch: pytest.MonkeyPatch) -> None:
+    install(patch, Server(frozen=False))
+    with pytest.raises(ConfigError, match=r"give --tinker\.mirror"):
+        build(config(tinker={"url": URL, "base": BASE, "mirror": False}))
+
+
+def test_a_service_lost_in_a_run_is_told(patch: pytest.MonkeyPatch) -> None:
+    server = install(patch, Server())
+    trainer = trainer_of(config(batch_size=4))
+    server.failing = ConnectionError("gone")
+    with pytest.raises(TrainingError, match=r"did not sample: ConnectionError: gone. --resume goes on"):
+        trainer.step()
+    trainer.parts.close()
+
+
+def test_playing_ahead_versions_are_exact(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Episodes are played while a step is learned from, and every token is of the version that it is said to be."""
+    install(patch, Server())
+    settings = config(tmp_path / "run", steps=4, asynchronous={"enabled": True}, league={"mode": "fsp"})
+    rows: list[Any] = []
+    result = train(settings, quiet=True, on_step=rows.append)
+    assert result.steps == 4 and any(row["staleness_max"] > 0 for row in rows)
+    assert all(row.get("mismatch_max", 0) < 1e-4 for row in rows)
+
+
+def test_a_moving_server_does_not_play_ahead(patch: pytest.MonkeyPatch) -> None:
+    install(patch, Server(frozen=False))
+    with pytest.raises(ConfigError, match=r"asynchronous\.enabled must be off"):
+        build(config(asynchronous={"enabled": True}))
+
+
+def test_settings_of_the_service_need_the_backend() -> None:
+    with pytest.raises(ConfigError, match=r"give --backend tinker"):
+        small(tinker={"url": URL})
+    with pytest.raises(ConfigError, match=r"leave server\.urls out"):
+        config(server={"urls": ["http://h:1"]})
