@@ -9,9 +9,9 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_unflatten
 
-from inference.adapters.checks import Pairs, adapter_digest, check_adapter
 from inference.adapters.layers import linear_shapes, narrowest, other_layers
 from inference.adapters.slots import AdaptedLinear, Selection
+from inference.adapters.validation import Pairs, adapter_digest, check_adapter
 from inference.types import AdapterInfo, UnknownAdapter
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from inference.server.choices import Choice, finite, usage
 from inference.server.generation import CompletionHandler
-from inference.server.protocol import ChatRequest, SamplingRequest, ServerError, TokenizeRequest, dialogue, error_body
+from inference.server.protocol import ChatRequest, SamplingRequest, ServerError, TokenizeRequest, error_body
+from inference.server.tools import dialogue
 from inference.types import Completion, Delta
 
 logger = logging.getLogger(__name__)

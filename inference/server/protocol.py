@@ -12,13 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, create_model, model_validator
 
 from inference.server.texts import MAX_CHOICES, ManyIds, Name, StopText, Strict, Text, Texts, TokenIds, only
-from inference.server.tools import Chosen, Message, ToolChoice, Tools, check_tools
+from inference.server.tools import Chosen, Message, Messages, ToolChoice, Tools, check_tools, dialogue
 from inference.types import NUMBERS, SamplingParams
-
-
-def dialogue(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """Messages in parts, each a role and a text, as the renderer takes them."""
-    return [part for message in messages for part in message.plain()]
 
 
 def _conversation(messages: Sequence[Message]) -> str:
@@ -153,7 +148,7 @@ class SamplingRequest(_Numbers):
 class ChatRequest(SamplingRequest):
     """POST /v1/chat/completions. Without `max_tokens` as many as the context has room for, as OpenAI documents it."""
 
-    messages: Annotated[list[Message], Field(min_length=1, max_length=4096, fail_fast=True)]
+    messages: Messages
     chat_template_kwargs: TemplateOptions | None = None
     max_completion_tokens: int | None = Field(default=None, ge=1, le=1 << 31)
     logprobs: bool = False
@@ -245,7 +240,7 @@ class TokenizeRequest(Strict):
 
     model: Name | None = None
     prompt: Text | None = None
-    messages: Annotated[list[Message], Field(min_length=1, max_length=4096, fail_fast=True)] | None = None
+    messages: Messages | None = None
 
     def texts(self) -> list[str]:
         """What has to be tokenised."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from inference.server.texts import Name, Strict, Text
 from inference.tool_calls import ToolCall, canonical, spoken
@@ -64,6 +66,24 @@ class Message(Strict):
             made = [call.function for call in self.tool_calls]
             return spoken(text, [ToolCall(one.name, canonical(one.arguments) or "{}") for one in made])
         return [{"role": "system" if self.role == "developer" else self.role, "content": text}]
+
+
+def dialogue(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """Messages in parts, each a role and a text, as the renderer takes them."""
+    return [part for message in messages for part in message.plain()]
+
+
+def _answers_calls(messages: list[Message]) -> list[Message]:
+    for before, message in itertools.pairwise([None, *messages]):
+        called = before is not None and (before.tool_calls or before.role == "tool")
+        if message is not None and message.role == "tool" and not called:
+            raise ValueError("a message of the role tool must answer a message with tool_calls")
+    return messages
+
+
+Messages = Annotated[
+    list[Message], Field(min_length=1, max_length=4096, fail_fast=True), AfterValidator(_answers_calls)
+]
 
 
 class Function(Strict):

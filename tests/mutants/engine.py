@@ -192,7 +192,7 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "inference/adapters/checks.py",
+        "inference/adapters/validation.py",
         SLOTS,
         (
             "scale-not-folded",

@@ -41,7 +41,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *mutants(
-        "inference/adapters/checks.py",
+        "inference/adapters/validation.py",
         FINITE,
         (
             "scaled-not-looked-at",

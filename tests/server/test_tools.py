@@ -153,6 +153,10 @@ def test_the_conversation_goes_on_with_the_sampled_ids(ask: Any) -> None:
         ("tool_choice names 'g'", {"tool_choice": {"type": "function", "function": {"name": "g"}}}),
         ("tool_choice 'required' needs tools", {"tools": openai.omit, "tool_choice": "required"}),
         ("response_format cannot be used with tools", {"response_format": {"type": "json_object"}}),
+        (
+            "must answer a message with tool_calls",
+            {"messages": [{"role": "tool", "tool_call_id": "1", "content": "x"}]},
+        ),
         ("content is missing", {"messages": [{"role": "user", "content": None}]}),
     ],
 )
