@@ -15,8 +15,6 @@ from benchmarks.wire import Live
 
 ANSWERS = ["[bet]", "[pass]", "and"]
 QUESTIONS = [{"question": f"the player says {i}", "answers": ANSWERS, "gold": i % 3} for i in range(4)]
-    {"question": f"the player says {i}", "answers": ["[bet]", "[pass]", "and"], "gold": i % 3} for i in range(4)
-]
 CHOICE = """
 task: legos_choice
 dataset_path: json
