@@ -13,6 +13,7 @@ from inference.grammars import Grammar
 from inference.server.answers import events, tokenized, whole
 from inference.server.bodies import LONG_WORK, SHORT
 from inference.server.choices import Choice
+from inference.server.echoes import echo
 from inference.server.generation import CompletionHandler
 from inference.server.protocol import ChatRequest, CompletionRequest, ServerError, TokenizeRequest
 from inference.server.server import Server
@@ -46,7 +47,7 @@ def add(app: FastAPI, server: Server) -> None:
             at_once = size <= SHORT and server.gate.is_set() and not guided
             choices = make(adapter, None) if at_once else await _unless_left(request, prepared())
             if isinstance(body, CompletionRequest) and body.echo:
-                await _unless_left(request, generator.echo(body, choices))
+                await _unless_left(request, echo(server.engine, generator.report, body, choices))
         only_prompts = all(choice.done for choice in choices)
         ids = [] if only_prompts else await generator.submit(choices)
         if body.stream:

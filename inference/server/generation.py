@@ -6,24 +6,24 @@ import itertools
 import json
 import secrets
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from inference import tool_calls
-from inference.engine import AsyncEngine, Engine, PromptPart
+from inference.engine import AsyncEngine
 from inference.grammars import Grammar, Grammars
 from inference.remembered import Remembered
 from inference.server.bodies import LONG_WORK, Reader
 from inference.server.choices import Choice, TokenReport
+from inference.server.echoes import refusals
 from inference.server.guides import Guides
 from inference.server.metrics import Metrics
 from inference.server.protocol import ChatRequest, CompletionRequest, SamplingRequest, ServerError
 from inference.server.texts import MAX_TEXT
 from inference.text import Conversations, Renderer, TextEncoder, TextStream
 from inference.tool_calls import CallReader
-from inference.types import AdapterInfo, Completion, Delta, Request, UnknownAdapter
+from inference.types import Completion, Delta, Request
 
 MOST_TOOL_TALKS, TOOL_TALK_BYTES = 4, 16 << 20
 """Lists of tools whose conversations are remembered, and how many bytes of those."""
@@ -140,55 +140,6 @@ class CompletionHandler:
         prompts = [self._ids(one) for one in (prompt if several else [prompt])]
         return self._choices(body, adapter, prompts, body.max_tokens, body.logprobs or 0, None, self.conversations)
 
-    async def echo(self, body: CompletionRequest, choices: list[Choice]) -> None:
-        """Give every choice its prompt's text and, with `logprobs`, those of its tokens; with `max_tokens` 0 end it.
-
-        ServerError 400 for a prompt that the engine refuses, 404 where the adapter is gone, 500 where the model fails.
-        """
-        read: dict[tuple[int, ...], list[PromptPart]] = {}
-        several = isinstance(body.prompt, list) and not isinstance(body.prompt[0], int)
-        for choice in choices:
-            prompt = tuple(choice.request.prompt)
-            given = body.prompt[choice.index // body.n] if several else body.prompt
-            choice.prompt_text = given if isinstance(given, str) else self.report.text(prompt)
-            if body.logprobs is not None:
-                if prompt not in read:
-                    read[prompt] = await self._read_prompt(choice.request, body.logprobs)
-                choice.prompt_logprobs = [None, *(p for part in read[prompt] for p in part.logprobs)]
-                tops = [top for part in read[prompt] for top in part.tops] or [[]] * (len(prompt) - 1)
-                choice.prompt_tops = [None, *tops]
-        if body.max_tokens == 0:
-            published = await self.engine.call(lambda engine: engine.adapters())
-            for choice in choices:
-                self._end_unwritten(choice, published.get(choice.request.adapter or ""))
-
-    async def _read_prompt(self, request: Request, top: int) -> list[PromptPart]:
-        parts: list[PromptPart] = []
-        with _refusals():
-
-            def begin(engine: Engine) -> tuple[Generator[PromptPart, None, None], PromptPart | None]:
-                reading = engine.prompt_logprobs(request.prompt, request.adapter, top=top)
-                return reading, next(reading, None)
-
-            reading, part = await self.engine.call(begin)
-            try:
-                while part is not None:
-                    parts.append(part)
-                    part = await self.engine.call(lambda engine: next(reading, None))
-            except FloatingPointError as error:
-                raise ServerError(500, f"the prompt cannot be read: {error}", "server_error") from error
-            finally:
-                if not self.engine.closing:
-                    self.engine.worker.call(lambda engine: reading.close())  # releases the adapter
-        return parts
-
-    def _end_unwritten(self, choice: Choice, adapter: AdapterInfo | None) -> None:
-        """End a choice of no tokens: what was asked for is its prompt."""
-        version, digest = (adapter.version, adapter.digest) if adapter else (0, None)
-        count, name = len(choice.request.prompt), choice.request.adapter
-        choice.done = Completion(-1, [], [], [], "length", name, version, count, 0, adapter_digest=digest)
-        self._count(choice.done)
-
     def _ids(self, prompt: str | list[int]) -> tuple[int, ...]:
         ids = tuple(self.encoder.plain(prompt)) if isinstance(prompt, str) else tuple(prompt)
         if not ids:
@@ -239,7 +190,7 @@ class CompletionHandler:
 
         ServerError 400 for what it refuses, 404 where the adapter is gone.
         """
-        with _refusals():
+        with refusals():
             return await self.engine.submit([choice.request for choice in choices])
 
     async def finish(self, ids: list[int], choices: list[Choice]) -> None:
@@ -266,12 +217,12 @@ class CompletionHandler:
         choice.tokens, choice.logprobs, choice.done = event.tokens, event.logprobs, event
         choice.tops = event.top_logprobs or []
         piece = choice.read(fresh, last=True)
-        self._count(event)
+        self.count(event)
         if choice.messages is not None and event.finish_reason in ("stop", "length"):
             choice.talk.remember(choice.messages, choice.request.prompt, event.tokens, choice.said, choice.calls)
         return piece
 
-    def _count(self, done: Completion) -> None:
+    def count(self, done: Completion) -> None:
         self.metrics.prompt_tokens.inc(done.prompt_tokens)
         self.metrics.cached_tokens.inc(done.cached_tokens)
         self.metrics.generated(done.adapter, len(done.tokens))
@@ -284,14 +235,3 @@ class CompletionHandler:
                 raise ServerError(400, fault)
             if choice.done is not None and choice.done.finish_reason == "error":
                 raise ServerError(500, f"generation failed: {choice.done.error}"[:300], "server_error")
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """What the engine refuses, as errors of the API."""
-    try:
-        yield
-    except UnknownAdapter as error:  # taken away since its name was looked up
-        raise ServerError(404, str(error)[:500], "not_found_error") from error
-    except ValueError as error:
-        raise ServerError(400, str(error)[:500]) from error

@@ -18,10 +18,15 @@ MISSING = 'needs llguidance on the server: uv sync --extra grammar, or pip insta
 
 
 class Guides:
-    """Compiles what requests ask for; `grammars` is None without llguidance."""
+    """Compiles what requests ask for.
 
-    def __init__(self, grammars: Grammars | None) -> None:
-        self._grammars = grammars
+    Args:
+        grammars: of the model's vocabulary; None where there are none.
+        missing: why there are none.
+    """
+
+    def __init__(self, grammars: Grammars | None, missing: str = MISSING) -> None:
+        self._grammars, self._missing = grammars, missing
         self._thread = ThreadPoolExecutor(1, "grammars")
         self._waiting = 0
 
@@ -39,7 +44,7 @@ class Guides:
         """
         grammars = self._grammars
         if grammars is None:
-            raise ServerError(501, f"{what} {MISSING}")
+            raise ServerError(501, f"{what} {self._missing}")
         if grammars.end_id != end_id:
             raise ServerError(400, f"{what} cannot be used: another token ends replies under this thinking switch")
         if self._waiting >= MOST_WAITING:
@@ -60,13 +65,15 @@ class Guides:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-def make_grammars(tokenizer: Any, vocab: int, end_id: Callable[[], int]) -> Grammars | None:
-    """The vocabulary as llguidance needs it; None without llguidance, and for a model without an end token.
+def make_guides(tokenizer: Any, vocab: int, end_id: Callable[[], int]) -> Guides:
+    """The guides of a model; without llguidance, or an end token, they say so to whoever asks for one.
 
     Made while the server loads: for a large vocabulary it takes seconds in which no other thread runs.
     """
     try:
-        return Grammars(tokenizer, vocab, end_id())
-    except (ModuleNotFoundError, ValueError) as error:
-        logger.info("no JSON mode and no required tool calls: %s", error)
-        return None
+        return Guides(Grammars(tokenizer, vocab, end_id()))
+    except ModuleNotFoundError:
+        return Guides(None)
+    except ValueError as error:
+        logger.warning("no JSON mode and no required tool calls: %s", error)
+        return Guides(None, f"cannot be used with this model: {error}"[:300])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_validator
 
+from inference.server.formats import ResponseFormat, TextFormat
 from inference.server.texts import MAX_CHOICES, ManyIds, Name, StopText, Strict, Text, Texts, TokenIds, only
 from inference.server.tools import Chosen, Message, Messages, ToolChoice, Tools, check_tools, dialogue
 from inference.types import NUMBERS, SamplingParams
@@ -18,44 +19,6 @@ from inference.types import NUMBERS, SamplingParams
 
 def _conversation(messages: Sequence[Message]) -> str:
     return "".join(part["content"] for part in dialogue(messages))
-
-
-class TextFormat(Strict):
-    """Plain text, which is the default. For a choice among texts give `guided_choice`."""
-
-    type: Literal["text"]
-
-
-class JsonFormat(Strict):
-    """JSON mode: the reply is one JSON object."""
-
-    type: Literal["json_object"]
-
-    @property
-    def grammar(self) -> dict[str, Any]:
-        """The schema that the reply follows."""
-        return {"type": "object"}
-
-
-class JsonSchema(Strict):
-    """A named JSON schema. The reply follows it whether it is `strict` or not."""
-
-    name: Name
-    description: Text | None = None
-    schema_: dict[str, Any] = Field(alias="schema")
-    strict: bool | None = None
-
-
-class JsonSchemaFormat(Strict):
-    """The reply is JSON that a schema describes."""
-
-    type: Literal["json_schema"]
-    json_schema: JsonSchema
-
-    @property
-    def grammar(self) -> dict[str, Any]:
-        """The schema that the reply follows."""
-        return self.json_schema.schema_
 
 
 class TemplateOptions(Strict):
@@ -153,7 +116,7 @@ class ChatRequest(SamplingRequest):
     max_completion_tokens: int | None = Field(default=None, ge=1, le=1 << 31)
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
-    response_format: Annotated[TextFormat | JsonFormat | JsonSchemaFormat, Field(discriminator="type")] | None = None
+    response_format: ResponseFormat | None = None
     tools: Tools | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None

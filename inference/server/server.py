@@ -17,7 +17,7 @@ from inference.server.adapter_store import Adapters
 from inference.server.bodies import Reader
 from inference.server.generation import CompletionHandler
 from inference.server.guard import LOOPBACK, Limits
-from inference.server.guides import Guides, make_grammars
+from inference.server.guides import Guides, make_guides
 from inference.server.metrics import Metrics
 from inference.server.protocol import ServerError
 from inference.text import PROTOCOL, Conversations, Renderer, template_digest, tokenizer_digest
@@ -95,7 +95,7 @@ class Server:
         for name, path in settings.adapters.items():
             adapter = adapter_files.read_adapter(path, model, max_rank=settings.max_lora_rank)
             engine.publish(name, adapter.weights, scale=adapter.scale, version=1)
-        self.guides = Guides(make_grammars(tokenizer, engine.vocab_size, lambda: renderer.end_id))
+        self.guides = make_guides(tokenizer, engine.vocab_size, lambda: renderer.end_id)
         self._parts = {"tokenizer": tokenizer, "renderer": renderer, "context": engine.context}
         self.info = {
             "protocol": PROTOCOL,
