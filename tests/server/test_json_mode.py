@@ -36,13 +36,13 @@ def chat(client: openai.OpenAI, model: str, **options: Any) -> Any:
 
 
 def test_replies_follow_their_schema_whole_and_streamed(client: openai.OpenAI, model: str) -> None:
-    choices = chat(client, model, n=16, extra_body={"return_token_ids": True}).choices
+    choices = chat(client, model, n=6, extra_body={"return_token_ids": True}).choices
     values = [json.loads(choice.message.content) for choice in choices]
     assert {choice.finish_reason for choice in choices} == {"stop"}
     assert all(value.keys() == {"move", "chips"} and 0 <= value["chips"] <= 20 for value in values)
     assert {value["move"] for value in values} == {"bet", "pass"}
-    streamed = [""] * 16
-    for chunk in chat(client, model, n=16, stream=True):
+    streamed = [""] * 6
+    for chunk in chat(client, model, n=6, stream=True):
         streamed[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
     assert streamed == [choice.message.content for choice in choices]
     assert all(np.isfinite(choice.token_logprobs).all() for choice in choices)
