@@ -16,8 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -58,17 +57,6 @@ def _turn(prompt: list[int], rng: np.random.Generator) -> Turn:
     return Turn((), "", 0.0, None, prompt, rng.integers(3, VOCAB, ANSWER).tolist(), [-7.6] * ANSWER)
 
 
-@contextmanager
-def mlx_exponentials() -> Iterator[None]:
-    """fastmath as it is on Metal: MLX's own functions."""
-    before = fastmath._in_numpy
-    fastmath._in_numpy = lambda x: False
-    try:
-        yield
-    finally:
-        fastmath._in_numpy = before
-
-
 def learning(model: Any, prompts: list[list[int]], repeats: int) -> list[dict[str, Any]]:
     """Loss and gradient of one batch, exact KL included; the reference is computed once, as in training."""
     policy, batch, settings = LoRAPolicy(model, seed=0), batch_of(prompts), LossSettings(kl=0.1, kl_estimator="exact")
@@ -79,7 +67,7 @@ def learning(model: Any, prompts: list[list[int]], repeats: int) -> list[dict[st
         return loss_and_grad(policy, batch, settings, max_tokens=16384)[2]
 
     def with_mlx() -> dict[str, float]:
-        with mlx_exponentials():
+        with fastmath.lazily():
             return run("sites")
 
     sides: dict[str, Callable[[], dict[str, float]]] = {

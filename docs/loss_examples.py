@@ -10,7 +10,17 @@ from page_parts import table
 
 from legos_train.loss import distribution
 from legos_train.loss.penalties import entropy, entropy_top, entropy_within, kl_exact, kl_k3
-from legos_train.loss.tokens import cispo, gspo, importance_sampling, inside, ppo, sft, truncated_weights, turn_means
+from legos_train.loss.tokens import (
+    cispo,
+    expected,
+    gspo,
+    importance_sampling,
+    inside,
+    ppo,
+    sft,
+    truncated_weights,
+    turn_means,
+)
 
 CLIP = 0.2
 RATIOS = (0.5, 0.9, 1.0, 1.1, 2.0)
@@ -25,6 +35,7 @@ def loss_example(name: str) -> str:
         "ppo": lambda new, old, a: ppo(new, old, a, CLIP, CLIP),
         "cispo": lambda new, old, a: cispo(new, old, a, CLIP, CLIP),
         "importance_sampling": importance_sampling,
+        "expected": expected,
         "sft": lambda new, old, a: sft(new),
     }
     old = mx.full((len(RATIOS),), float(np.log(0.2)))

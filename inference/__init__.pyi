@@ -1,10 +1,10 @@
 from .adapter_files import AdapterWeights as AdapterWeights
 from .adapter_files import read_adapter as read_adapter
 from .client import Client as Client
+from .client import Fleet as Fleet
 from .client import HttpClient as HttpClient
 from .client import Incompatible as Incompatible
 from .client import LocalClient as LocalClient
-from .client import Pool as Pool
 from .client import RequestRefused as RequestRefused
 from .client import ServerUnavailable as ServerUnavailable
 from .client import check_compatible as check_compatible

@@ -13,7 +13,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from inference import tensors
+from inference import peft_files, tensors
 from inference.adapters import check_adapter, linear_shapes
 from inference.types import AdapterError
 
@@ -34,10 +34,12 @@ class AdapterWeights:
 def read_adapter(path: str | Path, model: nn.Module | None = None, *, max_rank: int = 1024) -> AdapterWeights:
     """Read a LoRA adapter in mlx-lm's layout: adapters.safetensors and adapter_config.json in one directory.
 
-    With a model, names and shapes are checked against it. What is being written meanwhile is waited for. Raises
-    AdapterError naming the file or tensor at fault.
+    PEFT's adapter_model.safetensors is read where the other is not there. With a model, names and shapes are checked
+    against it. What is being written meanwhile is waited for. Raises AdapterError naming the file or tensor at fault.
     """
     folder = Path(path)
+    if weights_file(folder) == peft_files.WEIGHTS:
+        return _read_peft(folder, model, max_rank)
     config_file, weight_file = folder / "adapter_config.json", folder / "adapters.safetensors"
     for file in (config_file, weight_file):
         if not file.is_file():
@@ -64,6 +66,26 @@ def read_adapter(path: str | Path, model: nn.Module | None = None, *, max_rank: 
         if got != rank:
             raise AdapterError(f"{name} has rank {got}, but {config_file.name} says {rank}")
     return AdapterWeights(weights, float(scale), rank, config)
+
+
+def weights_file(folder: Path) -> str:
+    """The file with an adapter's weights: PEFT's where mlx-lm's is not there."""
+    own = "adapters.safetensors"
+    return own if (folder / own).exists() or not (folder / peft_files.WEIGHTS).is_file() else peft_files.WEIGHTS
+
+
+def _read_peft(folder: Path, model: nn.Module | None, max_rank: int) -> AdapterWeights:
+    try:
+        text, body = _read_together(folder, (peft_files.CONFIG, peft_files.WEIGHTS))
+        adapter_file(body)  # bounds
+        config = json.loads(text)
+        matrices, scale, rank = peft_files.from_peft(body, config)
+        weights = adapter_tensors(tensors.render(matrices))
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise AdapterError(f"the adapter at {folder} cannot be read: {error}") from error
+    shapes = linear_shapes(model) if model is not None else _own_shapes(weights)
+    check_adapter(shapes, weights, scale=scale, max_rank=max_rank)
+    return AdapterWeights(weights, scale, rank, config)
 
 
 def _read_together(folder: Path, names: tuple[str, ...]) -> list[bytes]:

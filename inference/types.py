@@ -123,6 +123,7 @@ class Request:
         adapter: a published name, or None for the base model.
         stream: report tokens as they come, by `Engine.deltas`.
         park: keep the keys and values of the whole conversation when it ends, for the next turn's prompt.
+        session: names the conversation, for whoever chooses among servers; the engine does not look at it.
     """
 
     prompt: Sequence[int]
@@ -130,6 +131,7 @@ class Request:
     adapter: str | None = None
     stream: bool = False
     park: bool = False
+    session: str | None = None
 
 
 class Delta(NamedTuple):

@@ -201,7 +201,7 @@ def test_envs_import_neither_models_nor_the_command_line() -> None:
 
 def test_inference_knows_no_environments() -> None:
     rooms = ", ".join(name for name in order("inference") if name != "server")
-    modules = loaded(f"import inference; from inference import {rooms}; inference.Engine, inference.Pool")
+    modules = loaded(f"import inference; from inference import {rooms}; inference.Engine, inference.Fleet")
     assert not modules & {"legos_envs", "legos_train", "pettingzoo", "gymnasium"}
 
 

@@ -3,8 +3,8 @@ from .errors import BadAnswer as BadAnswer
 from .errors import Incompatible as Incompatible
 from .errors import RequestRefused as RequestRefused
 from .errors import ServerUnavailable as ServerUnavailable
+from .fleet import Fleet as Fleet
 from .http import HttpClient as HttpClient
 from .interface import Client as Client
 from .interface import check_compatible as check_compatible
 from .local import LocalClient as LocalClient
-from .pool import Pool as Pool

@@ -81,15 +81,28 @@ class HttpClient(Client):
         other.retry = Retry(attempts=1)
         return other
 
-    async def complete(self, request: Request, *, session: str | None = None) -> Completion:
+    async def call(
+        self, method: str, path: str, body: wire.Json | None = None, *, plain: bool = False, **parts: Any
+    ) -> Any:
+        """One attempt at any route: the parsed answer; of a `plain` one, which need not be JSON, nothing.
+
+        Raises:
+            InferenceError: `ServerUnavailable`, `RequestRefused` or `BadAnswer`.
+        """
+        headers, content = self._written(body)
+        parts["headers"] = {**headers, **parts.get("headers", {})}
+        return await self._send(method, path, plain=plain, content=content, **parts)
+
+    async def complete(self, request: Request) -> Completion:
         """See `Client`. The completion's `request_id` counts this client's requests."""
         body = wire.completion_body(request)
-        answer = await self._repeat("POST", "/v1/completions", body)
+        answer = await self._repeat("POST", "/v1/completions", body, request.session)
         return self._interpret(lambda: wire.read_completion(answer, request, next(self._numbers)))
 
     async def chat(self, messages: Sequence[Message], *, session: str | None = None, **options: Any) -> ChatReply:
         adapter, choices, params = chat_options(**options)
-        answer = await self._repeat("POST", "/v1/chat/completions", wire.chat_body(messages, params, adapter, choices))
+        body = wire.chat_body(messages, params, adapter, choices)
+        answer = await self._repeat("POST", "/v1/chat/completions", body, session)
         return self._interpret(lambda: wire.read_chat(answer, params, adapter))
 
     async def publish(
@@ -148,21 +161,29 @@ class HttpClient(Client):
         """Close the connections."""
         await self._http.aclose()
 
-    async def _repeat(self, method: str, path: str, body: wire.Json | None = None) -> Any:
-        headers, content = {}, None
-        if body is not None:
-            try:
-                content = json.dumps(body, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
-            except (TypeError, ValueError, RecursionError) as error:
-                raise RequestRefused(400, f"the request cannot be written as JSON: {error}"[:300]) from None
-            headers["Content-Type"] = "application/json"
+    async def _repeat(self, method: str, path: str, body: wire.Json | None = None, session: str | None = None) -> Any:
+        headers, content = self._written(body)
+        if session is not None:
+            headers["X-Session-ID"] = session
         return await self.retry.run(lambda number: self._send(method, path, content=content, headers=headers))
 
-    async def _send(self, method: str, path: str, **parts: Any) -> Any:
+    @staticmethod
+    def _written(body: wire.Json | None) -> tuple[dict[str, str], bytes | None]:
+        """The headers of a body, and its bytes."""
+        if body is None:
+            return {}, None
+        try:
+            content = json.dumps(body, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise RequestRefused(400, f"the request cannot be written as JSON: {error}"[:300]) from None
+        return {"Content-Type": "application/json"}, content
+
+    async def _send(self, method: str, path: str, *, plain: bool = False, **parts: Any) -> Any:
         """One attempt: the parsed answer, or one of our errors."""
         try:
             async with asyncio.timeout(self.timeout), self._http.stream(method, self.url + path, **parts) as response:
-                return self._read(response, await self._body(response))
+                body = await self._body(response)
+                return None if plain and response.status_code == 200 else self._read(response, body)
         except (TimeoutError, httpx2.TimeoutException) as error:
             late = not isinstance(error, httpx2.ConnectTimeout)
             what = f"did not answer within {self.timeout:g} seconds" if late else "cannot be connected to in time"

@@ -69,10 +69,11 @@ class ServerInfo:
 class Client(Protocol):
     """How to ask for completions and publish adapters, wherever the engine is. Use it with `async with`.
 
-    A `session` names the conversation that a request belongs to, so that a pool keeps it where its keys and values are.
+    A `session` names the conversation that a request belongs to, so that whoever stands in front of several servers can
+    keep it where its keys and values are; over HTTP it is the header `X-Session-ID`.
     """
 
-    async def complete(self, request: Request, *, session: str | None = None) -> Completion:
+    async def complete(self, request: Request) -> Completion:
         """Token ids in, token ids out. `stop_ids=None` means the end tokens of tokenizer and chat template.
 
         Cancelled, it aborts the request. Raises RequestRefused for what cannot be served, ServerUnavailable when no

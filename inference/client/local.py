@@ -50,7 +50,7 @@ class LocalClient(Client):
     def __repr__(self) -> str:
         return f"LocalClient({str(self.model)!r})"
 
-    async def complete(self, request: Request, *, session: str | None = None) -> Completion:
+    async def complete(self, request: Request) -> Completion:
         if request.stream:
             raise RequestRefused(400, "stream has no meaning for a whole completion; use the engine or the HTTP API")
         if request.sampling.stop_ids is None:

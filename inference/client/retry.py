@@ -1,7 +1,7 @@
 """When to try again: exponential backoff with jitter, at least as long as the server asks, and an end to it.
 
-A loop of our own: `Retry-After` sets the waits, an attempt must know that it is a repetition, and a pool chooses
-another endpoint in between. What is left for a library such as stamina is this one formula.
+A loop of our own: `Retry-After` sets the waits, an attempt must know that it is a repetition, and a fleet chooses
+another server in between. What is left for a library such as stamina is this one formula.
 """
 
 from __future__ import annotations

@@ -11,19 +11,24 @@ Each is compared with the slower one after it before it is relied on:
   batch of rows that differ in length. Slower, no shared beginnings, the same numbers.
 
 A model that none of them can run is refused with UnsupportedModel. docs/engine.md has a table by architecture.
+
+A comparison costs a dozen passes over the weights. Where all blocks are built alike and keep plain keys and values it
+is made on two of them.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 from mlx import nn
+from mlx_lm.models.cache import KVCache, make_prompt_cache
 
 from inference.adapters import AdapterBank, AdapterVersion
 from inference.forward import host_forward, narrow
-from inference.forward.mlx_forward import Forward, Logits, MlxForward, alike, rounding, trial
+from inference.forward.mlx_forward import Forward, Logits, MlxForward, alike, rounding, shallow, trial
 from inference.forward.solo_forward import SoloForward
 from inference.types import UnsupportedModel
 
@@ -35,6 +40,44 @@ _MISFITS = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeEr
 
 def choose_forward(model: nn.Module, bank: AdapterBank) -> Forward:
     """The cheapest forward pass that gives the model's own numbers. UnsupportedModel when there is none."""
+    short = _two_blocks(model)
+    if short is None:
+        return _choose(model, bank)
+    chosen = _choose(short, bank)
+    if isinstance(chosen, host_forward.HostForward):
+        return host_forward.HostForward(model, chosen.vocab)
+    return chosen.over(model) if isinstance(chosen, MlxForward) else SoloForward(model, bank)
+
+
+def _two_blocks(model: nn.Module) -> nn.Module | None:
+    """The model with two of its blocks, over the same modules; None where they differ or are not where Llama's are."""
+    inner: Any = model.get("model")
+    layers: Any = getattr(inner, "layers", None)
+    if not (isinstance(layers, list) and len(layers) >= 3 and id(getattr(model, "layers", None)) == id(layers)):
+        return None
+    plain = all(type(cache) is KVCache for cache in make_prompt_cache(model))
+    if not plain or len({_built(block) for block in layers}) > 1:
+        return None
+    short: Any = shallow(model)
+    body: Any = shallow(inner)
+    dict.__setitem__(body, "layers", layers[:2])
+    dict.__setitem__(short, "model", body)
+    return short
+
+
+def _built(block: nn.Module) -> str:
+    """What a block is made of: classes, plain attributes, names and shapes of parameters."""
+    parts = []
+    for name, module in block.named_modules():
+        plain = {
+            key: value for key, value in vars(module).items() if isinstance(value, bool | int | float | str | tuple)
+        }
+        arrays = {key: (value.shape, value.dtype) for key, value in module.items() if isinstance(value, mx.array)}
+        parts.append((name, type(module), sorted(plain.items()), sorted(arrays.items(), key=lambda item: item[0])))
+    return repr(parts)
+
+
+def _choose(model: nn.Module, bank: AdapterBank) -> Forward:
     try:
         solo = SoloForward(model, bank)
     except _MISFITS as error:

@@ -5,11 +5,17 @@ a small model. numpy's are vectorised, ten times faster. So on the CPU and in fl
 inside the autograd graph, with gradients by hand, a block at a time so that what one pass writes the next finds in the
 processor's cache. The same in float64, where MLX's exponential is only good to float32. Everywhere else they are MLX's
 own.
+
+numpy needs numbers, so each of these functions has MLX compute all that came before while a graph is still being built,
+and the graph keeps it. For a large gradient that is several times the memory that MLX needs when it computes the graph
+as a whole, and the exponentials are a small part of its time: inside of `lazily()` all functions are MLX's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, cast
 
 import mlx.core as mx
@@ -18,7 +24,22 @@ import numpy as np
 _BLOCK = 1 << 15  # numbers worked on at a time: 128 KiB of float32, a part of a level 2 cache
 
 
+_LAZY: ContextVar[bool] = ContextVar("lazy", default=False)  # of this thread only: an engine may run in another
+
+
+@contextmanager
+def lazily() -> Iterator[None]:
+    """Inside, nothing is evaluated while a graph is built."""
+    before = _LAZY.set(True)
+    try:
+        yield
+    finally:
+        _LAZY.reset(before)
+
+
 def _in_numpy(x: mx.array) -> bool:
+    if _LAZY.get():
+        return False
     return x.dtype in (mx.float32, mx.float64) and mx.default_device().type == mx.DeviceType.cpu
 
 

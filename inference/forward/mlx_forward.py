@@ -10,6 +10,7 @@ an architecture applies to its logits are kept.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
@@ -91,6 +92,15 @@ class MlxForward:
         fits = self.plain and self.head is not None and whole and decoder.fits(model)
         self.own_decoder = fits and self._decoder_agrees()
 
+    def over(self, model: nn.Module) -> MlxForward:
+        """The same way to run a model with more blocks of the same kind."""
+        other, count = copy.copy(self), len(self.templates)
+        other.model, other.templates = model, make_prompt_cache(model)
+        other.bytes_per_entry = self.bytes_per_entry // count * len(other.templates)
+        if self.head is not None and (seam := _seam(model)) is not None:
+            other._body, other.head = seam
+        return other
+
     def new_kv(self) -> SlotKVCache:
         """An empty KV cache."""
         return SlotKVCache(self.templates, mask_axes=self._mask_axes)
@@ -163,6 +173,15 @@ def _chosen(hidden: mx.array, last: Sequence[int] | None) -> mx.array:
     return hidden[mx.array(rows), mx.array([last[i] for i in rows])][:, None]
 
 
+def shallow(module: nn.Module) -> nn.Module:
+    """A new module with the same parts."""
+    copied = type(module).__new__(type(module))
+    copied.__dict__.update(module.__dict__)
+    for key, part in module.items():
+        dict.__setitem__(copied, key, part)
+    return copied
+
+
 class _FixedBody(nn.Module):
     """Stands in for a model's body and returns given hidden states; everything else about it is the body's."""
 
@@ -183,10 +202,8 @@ class _Head:
 
     def __init__(self, model: nn.Module, name: str) -> None:
         self._stub = _FixedBody(model[name])
-        self._model: Any = type(model).__new__(type(model))
-        self._model.__dict__.update(model.__dict__)
-        for key, child in model.items():
-            dict.__setitem__(self._model, key, self._stub if key == name else child)
+        self._model: Any = shallow(model)
+        dict.__setitem__(self._model, name, self._stub)
 
     def __call__(self, hidden: mx.array) -> mx.array:
         """Hidden states (n, L, H) -> logits (n, L, V)."""

@@ -35,7 +35,7 @@ def add(app: FastAPI, server: Server) -> None:
     @app.post("/v1/unload_lora_adapter")
     async def unload(body: UnloadAdapter) -> dict[str, Any]:
         server.open()
-        await adapters.unload(body.lora_name)
+        await adapters.unload(body.lora_name, for_good=False)
         return {"adapter": body.lora_name, "unloaded": True}
 
     @app.put("/v1/adapters/{name}")

@@ -1,7 +1,7 @@
-"""Adapters that clients load: by a path under one root, or as bytes. Names are plain, files are safetensors.
+"""Adapters that clients load: by a path under one root, as bytes, or by asking for a name that is a folder there.
 
-Loading a name again gives it a new version; one that does not fit, or comes late, is refused, and the previous one
-keeps serving.
+Names are plain, files are safetensors. Loading a name again gives it a new version; one that does not fit, or comes
+late, is refused, and the previous one keeps serving.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class Adapters:
         self.versions: dict[str, int] = {}
         self.fixed: frozenset[str] = frozenset()
         self._used: dict[str, float] = {}
+        self._fetched: set[str] = set()  # they can be fetched again
+        self._fetching: dict[str, asyncio.Task[None]] = {}
         self._lock = asyncio.Lock()
         self._preparing = _Preparing()
 
@@ -66,15 +68,32 @@ class Adapters:
         """Somebody asks for a name that is here. On the event loop only: `_make_room` goes through the times."""
         self._used[name] = time.monotonic()
 
+    async def fetch(self, name: str) -> None:
+        """Publish the folder of that name directly below the root, as vLLM's `lora_filesystem_resolver` does.
+
+        Nothing where there is none. Who asks meanwhile waits for the same attempt.
+        """
+        if self.root is None or not ADAPTER_NAME.fullmatch(name) or not (self.root / name).is_dir():
+            return
+        if name not in self._fetching:
+            task = self._fetching[name] = asyncio.ensure_future(self._fetch(name))
+            task.add_done_callback(lambda done: self._fetching.pop(name, None))
+        await asyncio.shield(self._fetching[name])
+
+    async def _fetch(self, name: str) -> None:
+        await self.load(name, name, None, "pin")
+        self._fetched.add(name)
+
     async def load(self, name: str, path: str, version: int | None, mode: PublishMode) -> dict[str, Any]:
-        """Publish an adapter in mlx-lm's layout from a directory below the root."""
+        """Publish an adapter in mlx-lm's or PEFT's layout from a directory below the root."""
         self.check_name(name)
         if self.root is None:
             raise ServerError(400, "this server was started without --adapter-root, so it loads no adapters by path")
         try:
             root = self.root.resolve(strict=True)
             folder = (root / path).resolve(strict=True)
-            files = [(folder / file).resolve(strict=True) for file in ("adapters.safetensors", "adapter_config.json")]
+            weights = adapter_files.weights_file(folder)
+            files = [(folder / file).resolve(strict=True) for file in (weights, "adapter_config.json")]
         except (OSError, ValueError, RuntimeError):
             raise ServerError(404, "there is no such adapter below the adapter root") from None
         if not all(file.is_relative_to(root) for file in files):
@@ -104,17 +123,18 @@ class Adapters:
 
         return await self._install(name, prepare, version, mode)
 
-    async def unload(self, name: str) -> None:
-        """Take a name away; what runs under it finishes."""
+    async def unload(self, name: str, *, for_good: bool = True) -> None:
+        """Take a name away; what runs under it finishes. Unless `for_good`, the same weights may come back under it."""
         async with self._lock:
             if name not in self.versions:
                 raise ServerError(404, f"no adapter {name!r:.80} is loaded", "not_found_error")
-            await self._remove(name, for_good=True)
+            await self._remove(name, for_good=for_good)
 
     async def _remove(self, name: str, *, for_good: bool) -> None:
         await self.engine.call(lambda engine: engine.unpublish(name, for_good=for_good))
         del self.versions[name]
         self._used.pop(name, None)
+        self._fetched.discard(name)
 
     async def _make_room(self) -> None:
         """Take away the adapter that nobody has asked for the longest. Its owner may publish it again as it was."""
@@ -122,7 +142,11 @@ class Adapters:
         running = {
             name for name, info in (await self.engine.call(lambda engine: engine.adapters())).items() if info.running
         }
-        idle = [name for name in self.versions if name not in self.fixed | running and self._used[name] <= before]
+        idle = [
+            name
+            for name in self.versions
+            if name not in self.fixed | running and (name in self._fetched or self._used[name] <= before)
+        ]
         if not idle:
             raise ServerError(
                 400,

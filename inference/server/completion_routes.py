@@ -31,6 +31,7 @@ def add(app: FastAPI, server: Server) -> None:
         make: Callable[[str | None, Grammar | None], list[Choice]],
     ) -> Response:
         generator, model = server.open(), body.model or server.settings.model
+        await server.fetch(body.model)
         adapter = server.resolve(body.model)
         size = len(await request.body())
         if isinstance(body, ChatRequest) and generator.is_new(body):
@@ -73,6 +74,7 @@ def add(app: FastAPI, server: Server) -> None:
     @app.post("/tokenize")
     async def tokenize(body: TokenizeRequest, request: Request) -> Response:
         generator = server.open()
+        await server.fetch(body.model)
         server.resolve(body.model)
         content = await server.reader.run(len(await request.body()), lambda: tokenized(generator, body))
         return Response(content, media_type="application/json")

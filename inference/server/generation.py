@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import secrets
 import time
@@ -164,11 +163,15 @@ class CompletionHandler:
             allowed=self._allowed(body),
             guide=guide,
         )
-        base = secrets.randbits(63) if body.seed is None else body.seed
-        seeded = [replace(params, seed=base + number) for number in range(body.n)]
+        seeds = body.seed if isinstance(body.seed, list) else [body.seed] * len(prompts)
+        bases = [secrets.randbits(63) if seed is None else seed for seed in seeds]
         return [
             Choice(index, Request(prompt, one, adapter, body.stream, park=True), text, messages, talk)
-            for index, (prompt, one) in enumerate(itertools.product(prompts, seeded))
+            for index, (prompt, one) in enumerate(
+                (prompt, replace(params, seed=base + number))
+                for prompt, base in zip(prompts, bases, strict=True)
+                for number in range(body.n)
+            )
             for text in [TextStream(self.tokenizer, one.stop, self.stop_ids)]
         ]
 

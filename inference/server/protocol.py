@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, create_model, model_validator
 
 from inference.server.formats import ResponseFormat, TextFormat
-from inference.server.texts import MAX_CHOICES, ManyIds, Name, StopText, Strict, Text, Texts, TokenIds, only
+from inference.server.texts import MAX_CHOICES, ManyIds, Name, Seed, StopText, Strict, Text, Texts, TokenIds, only
 from inference.server.tools import Chosen, Message, Messages, ToolChoice, Tools, check_tools, dialogue
 from inference.types import NUMBERS, SamplingParams
 
@@ -62,7 +62,7 @@ class SamplingRequest(_Numbers):
 
     model: Name | None = None
     n: int = Field(default=1, ge=1, le=MAX_CHOICES)
-    seed: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 64)
+    seed: Seed | Annotated[list[Seed], Field(max_length=MAX_CHOICES, fail_fast=True)] | None = None
     stop: StopText | Annotated[list[StopText], Field(max_length=16, fail_fast=True)] | None = None
     stop_token_ids: Annotated[list[int], Field(max_length=256, fail_fast=True)] | None = None
     ignore_eos: bool = False
@@ -127,6 +127,8 @@ class ChatRequest(SamplingRequest):
     def _agree(self) -> ChatRequest:
         if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs to be true")
+        if isinstance(self.seed, list):
+            raise ValueError("a conversation has one seed")
         check_tools(self.tools or [], self.tool_choice)
         if self.callable and self.schema_to_follow is not None:
             raise ValueError("response_format cannot be used with tools; give tool_choice 'none', or leave one out")
@@ -176,7 +178,10 @@ class ChatRequest(SamplingRequest):
 
 
 class CompletionRequest(SamplingRequest):
-    """POST /v1/completions: a text, token ids, or several of either. 16 tokens by default, as OpenAI documents it."""
+    """POST /v1/completions: a text, token ids, or several of either, with a seed for each or one for all.
+
+    16 tokens by default, as OpenAI documents it.
+    """
 
     prompt: Text | TokenIds | Texts | ManyIds
     max_tokens: int | None = Field(default=16, ge=0, le=1 << 31)
@@ -191,6 +196,13 @@ class CompletionRequest(SamplingRequest):
             raise ValueError("echo cannot be used with stream")
         if self.max_tokens == 0 and not self.echo:
             raise ValueError("max_tokens of 0 needs echo to be true; else give at least 1")
+        return self
+
+    @model_validator(mode="after")
+    def _one_seed_each(self) -> CompletionRequest:
+        prompts = len(self.prompt) if isinstance(self.prompt, list) and not isinstance(self.prompt[0], int) else 1
+        if isinstance(self.seed, list) and len(self.seed) != prompts:
+            raise ValueError(f"{len(self.seed)} seeds for {prompts} prompts; give one for each, or one for all")
         return self
 
     def texts(self) -> list[str]:

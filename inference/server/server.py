@@ -168,6 +168,11 @@ class Server:
             raise ServerError(503, f"the server is {what}", "server_error", retry_after=2)
         return self.generator
 
+    async def fetch(self, model: str | None) -> None:
+        """Takes an adapter from the root that nobody has loaded yet; what is not there is left to `resolve`."""
+        if model is not None and model != self.settings.model and model not in self.adapters.versions:
+            await self.adapters.fetch(model)
+
     def resolve(self, model: str | None) -> str | None:
         """The adapter that a `model` names; None for the base model. On the event loop only, which owns the names.
 

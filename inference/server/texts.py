@@ -29,6 +29,7 @@ TokenIds = Annotated[
 ]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_CHOICES, fail_fast=True)]
 ManyIds = Annotated[list[TokenIds], Field(min_length=1, max_length=MAX_CHOICES, fail_fast=True)]
+Seed = Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]
 StopText = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_writable)]
 
 

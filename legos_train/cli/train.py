@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ legos train --resume --run-dir runs/kuhn               # continue a run
 """
 SETTINGS = """Below are all settings, by section. Each is also a key of a TOML file for --config: --optim.lr 1e-4
 is `lr = 1e-4` in the table [optim], and None is "none"."""
-ALIASES = {"server": "--server.urls", "wandb": "--logs.wandb", "trackio": "--logs.trackio", "run_dir": "--run-dir"}
+ALIASES = {"generate": "--server.urls", "wandb": "--logs.wandb", "trackio": "--logs.trackio", "run_dir": "--run-dir"}
 """Options that are settings by another name; `--run-dir` is read here too, because `--resume` looks into it."""
 
 
@@ -84,7 +84,12 @@ def make_parser() -> Parser:
         f"(default: {sizes.DEFAULT} in presets for real models)",
     )
     p.repeated("--config", metavar="FILE.toml", help="settings from a file, on top of the preset")
-    p.value("--server", metavar="URL", help="generate on `legos serve`; separate several by commas (--server.urls)")
+    p.value(
+        "--generate",
+        "--server",
+        metavar="URL",
+        help="generate on `legos serve` or vLLM; separate several by commas (--server.urls)",
+    )
     p.value("--wandb", metavar="PROJECT", help="also log to Weights & Biases (--logs.wandb)")
     p.value("--trackio", metavar="PROJECT", help="also log to trackio (--logs.trackio)")
     p.add_argument(
@@ -119,6 +124,7 @@ def run(arguments: Sequence[str]) -> int:
     for name, flag in ALIASES.items():
         if (value := getattr(options, name)) is not None:
             rest += [flag, value]
+    rest = list(split_urls(rest))
     elsewhere.refuse(rest)
     config = parse(rest, from_dict(settings(options), options.config[-1] if options.config else "settings"))
     if options.dry_run:
@@ -131,6 +137,18 @@ def run(arguments: Sequence[str]) -> int:
 
     result = train(config=config, resume=options.resume, watch=options.watch)
     return NothingToLearn.exit_code if result.updates == 0 else 0
+
+
+def split_urls(arguments: Iterable[str]) -> Iterator[str]:
+    """The arguments, with addresses that commas join apart, as tyro takes the values of a tuple."""
+    takes = False
+    for word in arguments:
+        flag, sign, value = word.partition("=")
+        if flag.startswith("--"):
+            takes = flag == "--server.urls"
+            yield from (flag, *value.split(",")) if takes and sign else (word,)
+        else:
+            yield from word.split(",") if takes else (word,)
 
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -13,7 +14,15 @@ from legos_train.config.eval_settings import HeldOutEntry as HeldOutEntry  # noq
 from legos_train.players.actors import checked_word
 from legos_train.settings import Section
 
-ServerAddress = Annotated[str, AfterValidator(lambda text: str(Address.parse(text)))]
+
+def _server_address(text: str) -> str:
+    """An address of `legos serve` or vLLM; vllm:// says which it is."""
+    plain = re.sub(r"^vllm://", "http://", text)
+    address = str(Address.parse(plain))
+    return address if plain == text else re.sub(r"^http://", "vllm://", address)
+
+
+ServerAddress = Annotated[str, AfterValidator(_server_address)]
 
 
 def _variable_name(value: str) -> str:
@@ -142,7 +151,7 @@ class AsyncSettings(Section):
     """Generate the next episodes while a step is being learned from."""
     backend: Literal["auto", "process", "thread"] = "auto"
     """Where episodes are generated: a second process (CPU), or a thread of this one (Metal; two processes on one GPU
-    crash Macs). auto: process on CPU and CUDA, thread on Metal."""
+    crash Macs), which also asks servers. auto: process on CPU and CUDA, thread on Metal and with `server.urls`."""
     max_off_policy_steps: int = Field(default=2, ge=0)
     """How many optimiser steps may pass between sampling an episode and training on it; older ones are dropped."""
     queue: int = Field(default=2, ge=1)
@@ -255,10 +264,19 @@ class LogSettings(Section):
 
 
 class ServerSettings(Section):
-    """Generation by `legos serve` in other terminals or on other machines."""
+    """Generation by `legos serve` or vLLM in other terminals or on other machines."""
 
     urls: tuple[ServerAddress, ...] = ()
-    """Addresses of `legos serve`, such as http://127.0.0.1:8000; empty: generate in this process."""
+    """Addresses such as http://127.0.0.1:8000 of `legos serve` or vLLM, which is found out, or vllm://HOST:PORT. Empty:
+    generate in this process."""
+    adapters: Path | None = None
+    """A folder that the servers see under the same path and take adapters from: vLLM's
+    `VLLM_LORA_RESOLVER_CACHE_DIR`, `--adapter-root` of `legos serve`. vLLM needs one; none: adapters are sent."""
+    timeout: float = Field(default=600.0, gt=0)
+    """Seconds that one call may take; then its games go on at another server."""
+    sessions: int = Field(default=1, ge=1)
+    """Behind a router: over how many session ids (header `X-Session-ID`) conversations are spread. Each stays at the
+    server that the router gives its id to; 1: no id is sent, and one call carries the turns of any games."""
     api_key_env: VariableName = "LEGOS_API_KEY"
     """The name of the environment variable that holds the key."""
 

@@ -153,7 +153,12 @@ class TrainConfig(Section):
         if self.env_args and len(self.env) > 1:
             raise ValueError("env_args is for runs with one environment; with several, give args in each table [[env]]")
         if self.asynchronous.enabled and self.server.urls:
-            raise ValueError("asynchronous.enabled and server.urls exclude each other: servers generate on their own")
+            if self.asynchronous.backend == "process":
+                raise ValueError("asynchronous.backend = 'process' is for generation here: with server.urls use 'auto'")
+            if self.asynchronous.in_flight == "keep":
+                raise ValueError(
+                    "asynchronous.in_flight = 'keep' is for generation here: servers finish what they began"
+                )
         if self.backend != "tinker" and self.tinker != TinkerSettings():
             raise ValueError("tinker.* does nothing with backend = 'mlx'; give --backend tinker, or leave it out")
         if self.backend == "tinker" and self.server.urls:

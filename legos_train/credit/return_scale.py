@@ -47,9 +47,9 @@ class ReturnScale:
         for episode in episodes:
             for trajectory in trained(episode):
                 returns[episode.env_id, trajectory.role].append(trajectory.total)
-        for key, values in returns.items():
+        for key, totals in returns.items():
             old = self._moments.get(key, [0.0, 0.0, 0.0])
-            new = [1.0, mean(values), mean([value * value for value in values])]
+            new = [1.0, mean(totals), mean([total * total for total in totals])]
             self._moments[key] = [DECAY * a + (1 - DECAY) * b for a, b in zip(old, new)]
         for episode, given in zip(episodes, advantages, strict=True):
             for agent, values in given.items():

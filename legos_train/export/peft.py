@@ -20,13 +20,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from inference import BUNDLED, tensors
+from inference import BUNDLED, peft_files, tensors
 from legos_train.disk import fsops
 from legos_train.errors import ExportError
 from legos_train.export.folder import fresh_folder
 
-WEIGHTS, CONFIG = "adapters.safetensors", "adapter_config.json"
-PEFT_WEIGHTS = "adapter_model.safetensors"
+WEIGHTS, CONFIG, PEFT_WEIGHTS = "adapters.safetensors", peft_files.CONFIG, peft_files.WEIGHTS
 _LAYER = re.compile(r"model\.layers\.(\d+)\.([\w.]+)")
 _QUANTIZED = re.compile(r"mlx-community/|\d-?bit\b|[-_.](q\d|int\d|awq|gptq|dwq|mxfp\d|nvfp\d)", re.IGNORECASE)
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -68,29 +67,8 @@ def to_peft(adapter: Path, out: Path, base_model: str, *, overwrite: bool = Fals
         raise ExportError(f"{adapter / CONFIG}: needs rank >= 1 and a finite scale, got {rank!r} and {scale!r}")
     file = read_matrices(adapter / WEIGHTS)
     layers = _pairs(file.tensors, adapter / WEIGHTS, rank)
-    numbers = {int(match[1]) for path in layers if (match := _LAYER.fullmatch(path))}
-    alpha = scale * rank
-    peft_config = {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": base_model,
-        "r": rank,
-        "lora_alpha": int(alpha) if alpha == int(alpha) else alpha,
-        "lora_dropout": 0.0,
-        "target_modules": sorted({path.rpartition(".")[2] for path in layers}),
-        "layers_to_transform": sorted(numbers) if min(numbers) > 0 else None,
-        "layers_pattern": "layers" if min(numbers) > 0 else None,
-        "bias": "none",
-        "fan_in_fan_out": False,
-        "inference_mode": True,
-        "use_dora": False,
-        "use_rslora": False,
-        "modules_to_save": None,
-    }
-    matrices = {}
-    for path, (a, b) in layers.items():
-        matrices[f"base_model.model.{path}.lora_A.weight"] = a.transposed
-        matrices[f"base_model.model.{path}.lora_B.weight"] = b.transposed
+    peft_config = peft_files.peft_config(layers, rank, scale, base_model)
+    matrices = {peft_files.peft_name(name): matrix.transposed for name, matrix in file.tensors.items()}
     metadata = {"format": "pt", "mlx_lm_config": config_text, "mlx_lm_header": file.header}
     fresh_folder(out, overwrite=overwrite)
     fsops.write_bytes(out / PEFT_WEIGHTS, tensors.render(matrices, metadata))
@@ -231,13 +209,13 @@ def _pairs(matrices: Mapping[str, tensors.Tensor], file: Path, rank: int) -> Lay
 
 
 def _mlx_name(name: str, file: Path) -> str:
-    match = re.fullmatch(r"base_model\.model\.(.+)\.lora_(A|B)(?:\.default)?\.weight", name)
-    if match is None:
+    own = peft_files.own_name(name)
+    if own is None:
         raise ExportError(
             f"{file.name}: {name} is no LoRA matrix of a linear layer; accepted are "
             "base_model.model.LAYER.lora_A.weight and lora_B.weight"
         )
-    return f"{match[1]}.lora_{match[2].lower()}"
+    return own
 
 
 def _own_config(text: str | None, rank: int, scale: float) -> str | None:

@@ -74,7 +74,7 @@ def objective(
 
 
 def policy_objective(new: mx.array, batch: Batch, settings: LossSettings) -> tuple[mx.array, NDArray[np.float32]]:
-    """The loss without penalties (a scalar) from log-probabilities of the sampled tokens (M,), and their weights (M,)."""
+    """The loss without penalties (a scalar) from log-probabilities of sampled tokens (M,), and their weights (M,)."""
     gap = start_gap(new, batch, settings)
     stays = turn_mask(gap, batch, settings)
     weights = batch.token_weights(settings.aggregation, settings.constant) * stays

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import mlx.core as mx
@@ -27,6 +27,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 from numpy.typing import NDArray
 
 from inference import recurrence
+from inference.forward import fastmath
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
 from legos_train.config import sections
@@ -41,6 +42,14 @@ from legos_train.model.shared_prefix import has_plain_cache, hidden_states
 from legos_train.model.training_mode import modules_that_ask, set_training
 
 FULL_ROW_VOCABULARY = 8192  # up to this size the reference cache keeps whole distributions
+EAGER_WIDTH = 192
+"""Up to this many channels exponentials are so much of a step that fastmath.py's save time in a gradient."""
+EAGER_STATES = 1 << 18
+"""Up to this many numbers in the residual stream, of all tokens and blocks, 70 MB; beyond, no time was saved."""
+EAGER_SHARE = 0.75
+"""Up to this share of a batch's tokens, where the others are a shared beginning: fastmath.py's functions in a gradient
+take three times the memory of one graph, up to 1.2 times mlx-lm's for the same tokens (see `benchmarks.learner`).
+"""
 MIN_PREFIX = 8  # a shorter shared prefix saves less than a second pass through the layers costs
 
 
@@ -73,6 +82,7 @@ class LoRAPolicy:
         self._anchor: Weights | None = None
         self._cache = LogprobCache(cache_bytes)
         self.path = self._probe()
+        self._width = int(self.model.model.norm.weight.shape[0]) if self.path == "sites" else 0
         self.checkpoint_layers = checkpoint_layers
         if checkpoint_layers and self.path != "sites":
             self.notes.append(f"checkpoint_layers has no effect: path {self.path!r} keeps what every block computed")
@@ -155,8 +165,16 @@ class LoRAPolicy:
         """`compute` maps the logits (K, V) to a loss and a dict of arrays; both, and the gradient by weight name."""
         if self.checkpoint_layers and self.path == "sites":
             return recompute.value_and_grad(self.model, batch, _prefix(batch), lambda h: compute(self._head(h)))
-        outcome, tree = nn.value_and_grad(self.model, lambda: compute(self.forward(batch)))()
+        with nullcontext() if self._eager(batch) else fastmath.lazily():
+            outcome, tree = nn.value_and_grad(self.model, lambda: compute(self.forward(batch)))()
         return outcome, dict(tree_flatten(tree))
+
+    def _eager(self, batch: Batch) -> bool:
+        """Whether numpy's exponentials, which evaluate the graph while it is built, pay for this gradient."""
+        prefix = _prefix(batch)
+        tokens = batch.distinct_rows * (batch.tokens.shape[1] - prefix) + prefix
+        small = tokens * len(self.model.layers) * self._width <= EAGER_STATES
+        return 0 < self._width <= EAGER_WIDTH and small and tokens <= EAGER_SHARE * batch.tokens.size
 
     def _forward(self, batch: Batch, path: str) -> mx.array:
         prefix = _prefix(batch)

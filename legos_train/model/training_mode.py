@@ -33,5 +33,5 @@ def _asks(kind: type) -> bool:
 def _codes(kind: type) -> Iterator[Any]:
     for value in vars(kind).values():
         function = value.fget if isinstance(value, property) else value
-        if hasattr(function, "__code__"):
-            yield function.__code__
+        if (code := getattr(function, "__code__", None)) is not None:
+            yield code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -41,6 +41,10 @@ class Background:
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Starts a coroutine whose result is for the holder of the future alone."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def soon(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Calls a function in the loop, after what it was given before."""
+        self._loop.call_soon_threadsafe(function, *arguments)
 
     def submit(self, label: Any, awaitable: Awaitable[Any]) -> Future[Any]:
         """Starts an awaitable; `ready` will say how it ended. Cancelled ones are never reported."""

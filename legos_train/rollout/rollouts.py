@@ -217,7 +217,8 @@ class Rollouts:
                     game.conversations[decision.agent] = conversation
                 prompt = conversation.prompt(decision.messages)
                 sampling = player.sampling(player.room(prompt), decision.seed)
-                key = self._submit(player, prompt, sampling)
+                session = f"{game.job.seed}.{game.index}.{decision.agent}"
+                key = self._submit(player, Request(prompt, sampling, player.adapter, session=session))
                 if key is None:  # an overflow is this seat's invalid move, not the end of everybody's episode
                     nothing = {"prompt_tokens": prompt, "action_tokens": (), "logprobs": ()}
                     moved = self._step(game, decision, "", **nothing, finish_reason="overflow")
@@ -227,11 +228,12 @@ class Rollouts:
         return submitted
 
     @staticmethod
-    def _submit(player: ModelPlayer, prompt: tuple[int, ...], sampling: SamplingParams) -> tuple[int, int] | None:
-        if sampling.max_tokens is not None and sampling.max_tokens < 1:
+    def _submit(player: ModelPlayer, request: Request) -> tuple[int, int] | None:
+        most = request.sampling.max_tokens
+        if most is not None and most < 1:
             return None
         try:
-            number = player.engine.submit(Request(prompt, sampling, player.adapter))
+            number = player.engine.submit(request)
         except ContextOverflow:
             return None
         return id(player.engine), number

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from inference import Engine
 from legos_train.arena import Arena, EnvSlot, actor_of, make_sampler
@@ -21,6 +20,7 @@ from legos_train.run.monitor import CollapseMonitor
 from legos_train.run.parts import Parts
 from legos_train.run.places import place_of
 from legos_train.run.replay import ReplayBuffer
+from legos_train.run.servers import remote_engine
 from legos_train.run.shared import SharedGenerator
 from legos_train.run.weight_sync import WeightSync, member_version
 
@@ -83,9 +83,8 @@ def build(
     arena.generator = sync.local
     remote = place.remote
     if config.server.urls:
-        identity = identity_of(config.model, tokenizer, backend.vocabulary)
         adapters = 2 + (arena.league.most(config.steps) if arena.league is not None else 0)
-        remote = remote_engine(config, identity, adapters, run_id, world)
+        remote = remote_engine(config, engine, renderer, backend, adapters, run_id, world)
     if remote is not None:
         sync.generator = arena.generator = generator(remote)
     parts = Parts(
@@ -251,40 +250,3 @@ def make_league(config: TrainConfig, arena: Arena, backend: TrainerBackend, *, f
         for name, weights in backend.read_run(config.league.pool_from, config.league.pool).items():
             league.add(name, replace(weights, version=member_version(name)))
     return league
-
-
-def remote_engine(
-    config: TrainConfig, identity: dict[str, Any], adapters: int, run_id: str, world: World | None
-) -> RemoteEngine:
-    """The servers of `server.urls`, after they have shown that they serve the same model. Rank 0 publishes there.
-
-    Raises:
-        RuntimeError: one of them cannot be reached, or has another model, tokenizer or chat template.
-        ConfigError: one of them takes fewer than so many adapters.
-    """
-    session = RemoteEngine.new_session()
-    if world is not None:
-        session = world.share(session.encode()).decode()
-    follows = world is not None and world.rank > 0
-    engine = RemoteEngine(config.server.urls, config.server.api_key_env, run=run_id, session=session, follows=follows)
-    try:
-        engine.check(identity, adapters)
-    except BaseException:
-        engine.close()
-        raise
-    return engine
-
-
-def identity_of(model: str, tokenizer: Any, vocabulary: int) -> dict[str, Any]:
-    """What a server must agree on: the keywords of `inference.client.check_compatible`."""
-    from inference import base_digest
-    from inference.loading import find_model
-    from inference.text import template_digest, tokenizer_digest
-
-    path = find_model(model)
-    return {
-        "base_digest": base_digest(path),
-        "tokenizer_digest": tokenizer_digest(path),
-        "template_digest": template_digest(tokenizer),
-        "vocab": vocabulary,
-    }

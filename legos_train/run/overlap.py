@@ -1,9 +1,10 @@
 """Asynchronous actor-learner: episodes are generated while the step before is still being learned from.
 
 On the CPU generation is a process of its own: two threads of one process would share one interpreter. On Metal it is a
-thread: two processes on one GPU have brought whole machines down. Either way the learner asks for a bounded number of
-batches ahead, so that an episode is at most `max_off_policy_steps` old when it is trained on; whatever is older all the
-same is dropped before it is used, and counted.
+thread: two processes on one GPU have brought whole machines down. With servers it is a thread too, which only asks
+them; a publish waits for none of them, since an adapter's name there stands for one version. In every case the learner
+asks for a bounded number of batches ahead, so that an episode is at most `max_off_policy_steps` old when it is trained
+on; whatever is older all the same is dropped before it is used, and counted.
 """
 
 from __future__ import annotations
@@ -59,9 +60,15 @@ class BatchGenerator(Protocol):
 
 
 class ThreadGenerator:
-    """Plays in a thread of this process, on an engine of its own over the same base weights."""
+    """Plays in a thread of this process, on servers or on an engine of its own over the same base weights.
 
-    def __init__(self, parts: Parts):
+    Args:
+        parts: of the run.
+        servers: plays on servers; it belongs to the thread from now on.
+    """
+
+    def __init__(self, parts: Parts, servers: LocalGenerator | None = None):
+        self._servers = servers
         self._inbox: queue.Queue[serving_jobs.Message] = queue.Queue()
         self._out: queue.Queue[serving_jobs.BatchResult] = queue.Queue()
         self._parts = parts
@@ -71,13 +78,15 @@ class ThreadGenerator:
     def _work(self) -> None:
         generator = None
         try:
-            generator = self._generator()
+            generator = self._servers or self._generator()
             serving_jobs.serve_jobs(generator, self._inbox, self._out.put, time.perf_counter)
         except Exception as error:  # nobody waits for a thread: the learner hears of it from `collect`
             self._out.put(serving_jobs.BatchResult(-1, error=error))
         finally:
             if generator is not None:
                 generator.close()
+            mx.synchronize()
+            mx.clear_streams()  # see `Engine.close`
 
     def _generator(self) -> LocalGenerator:
         parts, config = self._parts, self._parts.config
@@ -217,7 +226,7 @@ class ProcessGenerator:
 
 
 def make_batch_generator(parts: Parts) -> ThreadGenerator | ProcessGenerator:
-    """As `asynchronous.backend` says; auto: a process on CPU and CUDA, a thread on Metal.
+    """As `asynchronous.backend` says; auto: a process on CPU and CUDA, a thread on Metal and with servers.
 
     Raises:
         ConfigError: the run cannot be generated elsewhere.
@@ -227,7 +236,9 @@ def make_batch_generator(parts: Parts) -> ThreadGenerator | ProcessGenerator:
     if kind.generate_rollouts is not Arena.generate_rollouts:
         raise ConfigError(f"{kind.__name__}.generate_rollouts is overridden: asynchronous.enabled must be off")
     if config.server.urls:
-        raise ConfigError("asynchronous.enabled and server.urls exclude each other: servers generate on their own")
+        assert isinstance(parts.sync.generator, LocalGenerator)
+        arena.generator = parts.sync.local
+        return ThreadGenerator(parts, parts.sync.generator)
     chosen = "thread" if config.backend == "tinker" else config.asynchronous.backend
     if chosen == "auto":
         metal = mx.default_device().type == mx.DeviceType.gpu and mx.metal.is_available()

@@ -58,7 +58,8 @@ def _at_a_service(config: TrainConfig, world: World | None, run_id: str) -> Plac
     settings = config.tinker
     service = tinker.Service(settings, settings.base or config.model)
     remote = tinker.TinkerEngine(service, settings.in_flight)
-    base, tokenizer, engine = None, None, remote
+    base: Any = None
+    engine: Any = remote
     if settings.mirror:
         base, tokenizer, _ = load(config.model)
         fastblas.set_threads(config.threads)

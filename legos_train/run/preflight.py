@@ -1,8 +1,10 @@
-"""What a run will need, before it runs: memory from the shapes, time from one small measured step."""
+"""What a run will need, before it runs: memory and time of measured steps."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -15,17 +17,35 @@ from legos_train.config import TrainConfig, sizes
 from legos_train.model import MLXBackend, tinker
 from legos_train.run.build import arena_of, build, make_credit
 from legos_train.run.memory import needs
+from legos_train.run.parts import Parts
 from legos_train.run.places import check_capabilities
 from legos_train.run.trainer import Trainer
 
-SAMPLE = 64
+SAMPLE, GROWTH = 64, 4
+"""Episodes of the first measured step, and how many times more each following one has."""
+LONGEST = 30.0
+"""Seconds that one measured step may take; what a larger batch needs is continued from the last two."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a step of `size` episodes took: seconds of playing and of learning, and MLX's peak of bytes.
+
+    `full`: the batch was learned in several parts, so that a larger one takes no more memory.
+    """
+
+    size: int
+    play: float
+    learn: float
+    peak: float
+    full: bool = False
 
 
 def estimate(config: TrainConfig) -> str:
-    """Loads the model, plays and trains on a small batch (the weights are thrown away), and scales up.
+    """Loads the model, plays and trains on larger and larger batches, up to the run's; the weights are thrown away.
 
-    Small games repeat their prompts, and what is equal is computed once, so the estimate is an upper bound. Of a model
-    in `config.sizes` that would have to be downloaded, its shape tells what it needs.
+    What is equal is computed once and episodes share prompts, so a small batch says little about a large one. Of a
+    model in `config.sizes` that would have to be downloaded, its shape tells what it needs.
 
     Raises:
         ConfigError: the settings do not fit the envs or each other.
@@ -42,39 +62,78 @@ def estimate(config: TrainConfig) -> str:
         arena = arena_of(config)
         make_credit(config, arena)
         return needs(config, known)
-    size = min(config.batch_size, max(SAMPLE, config.grouped))
-    size -= size % config.grouped
-    small = config.model_copy(update={"batch_size": size})
-    mx.reset_peak_memory()
-    parts = build(small)
-    trainer, backend = Trainer(parts), parts.backend
+    parts = build(config)
+    backend = parts.backend
     assert isinstance(backend, MLXBackend)
     try:
         weights = backend.policy.trainable()
         base = _bytes(backend.policy.model) - _nbytes(weights)
         state = sum(_nbytes(group) for group in backend.save_state().tensors.values())
-        began = time.perf_counter()
-        episodes = trainer.play(1)
-        played = time.perf_counter()
-        batch = pack(episodes, parts.credit.assign(episodes), max_tokens=config.context, policy_version=0)
-        parts.learner.update(batch)
-        learned = time.perf_counter()
-        scale = config.batch_size / size
-        seconds = (learned - began) * scale * config.steps
-        turns = [len(t.prompt_tokens or ()) for e in episodes for x in e.trajectories.values() for t in x.turns]
+        trainer, steps = Trainer(parts), list[Measured]()
+        for size in batch_sizes(config.batch_size, config.grouped):
+            if steps and (steps[-1].play + steps[-1].learn) * size / steps[-1].size > LONGEST:
+                break
+            measured, turns = _step(parts, trainer, size)
+            steps.append(measured)
+        whole = continued(steps, config.batch_size)
+        seconds = (whole.play + whole.learn) * config.steps
+        how = "" if steps[-1].size == whole.size else f", continued from {steps[-1].size}"
         return "\n".join(
             [
                 f"base model      {_mib(base)}",
                 f"LoRA, optimiser, average  {_mib(state)} ({sum(w.size for w in weights.values()):,} weights trained)",
-                f"peak memory of MLX for {size} episodes  {_mib(mx.get_peak_memory())}",
-                f"an episode      {len(turns) / size:.1f} turns, prompts of {np.mean(turns):.0f} tokens",
-                f"a step          at most {(played - began) * scale:.2f} s of play and "
-                f"{(learned - played) * scale:.2f} s of learning for {config.batch_size} episodes",
-                f"{config.steps} steps       at most {seconds / 60:.1f} minutes",
+                f"peak memory of MLX in a step  {_mib(whole.peak)}",
+                f"an episode      {len(turns) / steps[-1].size:.1f} turns, prompts of {np.mean(turns):.0f} tokens",
+                f"a step          {whole.play:.2f} s of play and {whole.learn:.2f} s of learning for {whole.size} "
+                f"episodes{how}",
+                f"{config.steps} steps       {seconds / 60:.1f} minutes, measurements not counted",
             ]
         )
     finally:
         parts.close()
+
+
+def batch_sizes(most: int, group: int) -> list[int]:
+    """Episodes of the steps to measure: whole groups, growing, the last one as large as the run's."""
+    sizes, size = [], max(SAMPLE, group)
+    while size < most:
+        sizes.append(size - size % group)
+        size *= GROWTH
+    return [*sizes, most]
+
+
+def continued(steps: Sequence[Measured], size: int) -> Measured:
+    """A step of `size` episodes: the last one if it had as many, else on the line through the last two."""
+    last = steps[-1]
+    if last.size == size:
+        return last
+    before = steps[-2] if len(steps) > 1 else Measured(0, 0.0, 0.0, 0.0)
+    more = (size - last.size) / (last.size - before.size)
+    peak = last.peak if last.full else last.peak + max(0.0, last.peak - before.peak) * more
+    play, learn = (
+        now + max(0.0, now - then) * more for now, then in ((last.play, before.play), (last.learn, before.learn))
+    )
+    return Measured(size, play, learn, peak, last.full)
+
+
+def _step(parts: Parts, trainer: Trainer, size: int) -> tuple[Measured, list[int]]:
+    """One step from the weights as they are, which it leaves so; and the lengths of the prompts."""
+    config, start = parts.config, parts.backend.snapshot(0)
+    parts.arena.batch_size = size
+    parts.backend.drop_caches()
+    parts.engine.drop_caches()
+    mx.reset_peak_memory()
+    began = time.perf_counter()
+    episodes = trainer.play(1)
+    played = time.perf_counter()
+    batch = pack(episodes, parts.credit.assign(episodes), max_tokens=config.context, policy_version=0)
+    parts.learner.update(batch)
+    learned = time.perf_counter()
+    parts.backend.load(start)
+    parts.learner.step = 0
+    turns = [len(t.prompt_tokens or ()) for e in episodes for x in e.trajectories.values() for t in x.turns]
+    full = batch.tokens.size > config.max_batch_tokens
+    return Measured(size, played - began, learned - played, mx.get_peak_memory(), full), turns
 
 
 def _nbytes(arrays: dict[str, mx.array]) -> int:

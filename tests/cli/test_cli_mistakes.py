@@ -12,6 +12,8 @@ import pytest
 
 from inference import ServerUnavailable
 from legos_train.cli import main as cli
+from legos_train.cli import train
+from legos_train.config import TrainConfig
 
 GIVEN = ["--arg", "foo=1"]
 NO_FOO = "KuhnPoker-v0 cannot be made with foo=1: "
@@ -138,3 +140,22 @@ sys.exit(main(["serve", "--port", "0"]))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert "legos serve needs threadpoolctl, from the extra 'serve': uv sync --extra serve" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--server.urls", "http://a:1,http://b:2"],
+        ["--server.urls=http://a:1,http://b:2"],
+        ["--server.urls", "http://a:1", "http://b:2"],
+        ["--server.urls", "http://a:1,http://b:2", "--steps", "3"],
+    ],
+)
+def test_addresses_of_servers_are_joined_by_commas_or_spaces(words: list[str]) -> None:
+    config = train.parse(list(train.split_urls(words)), TrainConfig())
+    assert config.server.urls == ("http://a:1", "http://b:2")
+
+
+def test_an_address_of_vllm_says_so() -> None:
+    config = train.parse(list(train.split_urls(["--server.urls", "vllm://a:1,http://b:2/"])), TrainConfig())
+    assert config.server.urls == ("vllm://a:1", "http://b:2")

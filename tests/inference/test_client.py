@@ -389,6 +389,6 @@ def test_health_and_who_closes_the_engine(random_model_dir: Path, server: LiveSe
 
 def test_importing_the_client_loads_neither_mlx_nor_an_http_library() -> None:
     code = "import sys, inference.client; print('mlx' in sys.modules, 'httpx2' in sys.modules)"
-    more = "; from inference.client import HttpClient, Pool; print('mlx' in sys.modules, 'httpx2' in sys.modules)"
+    more = "; from inference.client import Fleet, HttpClient; print('mlx' in sys.modules, 'httpx2' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code + more], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["False False", "False True"]

@@ -218,6 +218,7 @@ def test_every_field_of_a_request_is_sent_or_refused() -> None:
         "stream",
         "park",
         "guide",
+        "session",
     }
     plain = wire.completion_body(ASK)
     bodies = [wire.completion_body(change(ASK, **{name: value})) for name, value in CHANGED.items()]

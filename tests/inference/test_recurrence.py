@@ -161,7 +161,7 @@ def test_memory_is_that_of_a_few_chunks_and_of_one_layer() -> None:
 
     one = peak(1)
     assert one < 256 * 128 * 128 * 4 / 3  # a loop keeps four states for each position
-    assert peak(8) < 2 * one
+    assert peak(8) < 3 * one  # 4.5 without computing again
 
 
 def test_models_of_mlx_lm_use_the_chunks() -> None:

@@ -44,8 +44,8 @@ OWN = {
     "average": {"kind": "none"},
     "lora": {"rank": 8},
 }
-EPSILON, RATE = 1e3, 0.01
-"""Of Adam, so far above the gradient that a step is the gradient; and the rate, so small that the policy stays."""
+EPSILON, RATE = 1e3, 1.0
+"""Of Adam, so far above the gradient that a step is the gradient; and the rate, well above the rounding of weights."""
 
 
 def shortened(batch: Batch) -> Batch:

@@ -9,11 +9,12 @@ FINITE = "tests/inference/test_adapter_slots.py::test_weights_that_are_finite_un
 RUNS = "tests/train/test_two_runs.py::test_two_runs_on_one_server_end_with_the_bytes_that_each_has_alone"
 NAMES = "tests/train/test_two_runs.py::test_every_publication_has_a_name_of_its_own_and_the_last_one_answers"
 LEARNER = "tests/train/test_two_runs.py::test_a_policy_that_is_not_the_learners_stops_the_run_before_it_learns"
-POOL = "tests/inference/test_client_pool.py::test_an_answer_may_come_from_what_was_current_while_its_request_ran"
+ONCE = "tests/inference/test_fleet.py::test_what_goes_wrong_once_costs_no_game_and_brings_none_twice"
+OTHERS = "tests/train/test_two_runs.py::test_answers_by_other_weights_under_the_right_name_and_version_stop_the_run"
 ROOM = "tests/server/test_adapter_versions.py::test_what_nobody_asks_for_makes_room_and_may_come_back"
-BUSY = "tests/train/test_two_runs.py::test_a_replaced_name_stays_until_the_last_request_under_it_has_ended"
+BUSY = "tests/train/test_two_runs.py::test_a_request_keeps_the_version_that_it_was_submitted_under"
 LIMIT = "tests/train/test_server_mode.py::test_a_server_that_takes_too_few_adapters_is_refused_before_the_first_step"
-RANK = "tests/train/test_two_runs.py::test_a_rank_that_follows_takes_no_answer_by_weights_other_than_its_own"
+RANK = "tests/train/test_two_runs.py::test_a_rank_that_follows_uses_what_the_first_has_brought_and_takes_nothing_away"
 
 MUTANTS: list[Mutant] = [
     *mutants(
@@ -51,13 +52,26 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *mutants(
-        "inference/client/publications.py",
-        POOL,
+        "inference/client/completions.py",
+        ONCE,
         (
             "digest-not-compared",
-            "(version, digest) in possible",
-            "version in [entry[0] for entry in possible if entry]",
+            'choice.get("adapter_digest", digest) != digest',
+            "False",
             "another run's weights of the same version are taken",
+            OTHERS,
+        ),
+        ("other-model-taken", 'answer.get("model") != model', "False", "another adapter's games are learned from"),
+        ("other-prompt-taken", "prompt is not None and prompt != list(request.prompt)", "False", "games are mixed up"),
+    ),
+    *mutants(
+        "inference/client/fleet.py",
+        ONCE,
+        (
+            "lost-with-its-server",
+            "                self._waiting.appendleft(ticket)\n",
+            "                pass\n",
+            "games hang",
         ),
     ),
     *mutants(
@@ -82,44 +96,35 @@ MUTANTS: list[Mutant] = [
         NAMES,
         (
             "one-name-for-all-runs",
-            "{self.run}.{self.session}.{self._publications}.{label}",
-            "{label}",
+            "{self.run}.{_ODD.sub",
+            "{_ODD.sub",
             "runs mix",
             RUNS,
         ),
         (
             "name-kept",
-            "        self._take_away(old)\n",
-            "",
+            "            self._retire(old)\n",
+            "            pass\n",
             "every step leaves an adapter behind",
         ),
         (
-            "name-goes-too-early",
-            "for name in self._replaced if name not in busy",
-            "for name in self._replaced",
-            "a request that goes to another server finds its adapter gone",
-            BUSY,
-        ),
-        (
-            "limit-not-looked-at",
-            "if most is not None and most < adapters:",
-            "if False:",
-            "the run ends in the middle",
-            LIMIT,
-        ),
-        (
             "nothing-cleared",
-            '            self._clear(f"{self.run}.{self.session}.")\n',
-            "            pass\n",
+            "            self._clear()\n        self.background.call(self.fleet.close",
+            "            pass\n        self.background.call(self.fleet.close",
             "runs leave their adapters behind",
         ),
         (
-            "followers-publish",
-            "if self.follows else self.client.publish",
-            "if False else self.client.publish",
-            "all ranks send",
+            "followers-take-away",
+            "        if not self.follows:\n            self._clear()\n        self.background.call(",
+            "        if True:\n            self._clear()\n        self.background.call(",
+            "the first rank that ends takes away what the others play with",
             RANK,
         ),
+    ),
+    *mutants(
+        "legos_train/run/servers.py",
+        LIMIT,
+        ("limit-not-looked-at", "if most < adapters:", "if False:", "the run ends in the middle"),
     ),
     *mutants(
         "legos_train/model/learner.py",

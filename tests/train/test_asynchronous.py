@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,6 +15,7 @@ from legos_train.batch import pack
 from legos_train.run import build
 from legos_train.run.overlap import make_batch_generator, overlapped, split_stale
 from legos_train.run.stopping import Stopping
+from tests.inference.live import LiveServer, serving
 from tests.train.helpers import small
 
 
@@ -23,10 +27,18 @@ def run(trainer: Trainer) -> list[dict]:
         trainer.parts.close()
 
 
-@pytest.mark.parametrize("backend", ["process", "thread"])
-def test_batches_are_generated_ahead_and_never_too_old(backend: str) -> None:
-    settings = {"enabled": True, "backend": backend, "max_off_policy_steps": 1, "queue": 4}
-    records = run(Trainer(build(small(steps=5, batch_size=16, asynchronous=settings))))
+@pytest.fixture(scope="module")
+def server() -> Iterator[LiveServer]:
+    with serving("tiny") as one:
+        yield one
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "server"])
+def test_batches_are_generated_ahead_and_never_too_old(backend: str, request: pytest.FixtureRequest) -> None:
+    settings: dict[str, Any] = {"enabled": True, "max_off_policy_steps": 1, "queue": 4}
+    urls = {"urls": (request.getfixturevalue("server").url,)} if backend == "server" else {}
+    settings["backend"] = "auto" if urls else backend
+    records = run(Trainer(build(small(steps=5, batch_size=16, asynchronous=settings, server=urls))))
     assert [r["step"] for r in records] == [1, 2, 3, 4, 5] and all(r["updates"] == 1 for r in records)
     assert max(r["staleness_max"] for r in records) <= 1
     assert all(r["dropped"]["stale_episodes"] == 0 for r in records), "the bound is kept by not running ahead"

@@ -345,7 +345,8 @@ def test_anchor_weights_are_state_that_comes_back():
 
 
 @pytest.mark.parametrize("prefix", [PREFIX, [5]], ids=["shared prefix", "short prefix"])
-def test_recomputed_blocks_give_the_same_gradient(prefix):
+def test_recomputed_blocks_give_the_same_gradient(prefix, monkeypatch):
+    monkeypatch.setattr(LoRAPolicy, "_eager", lambda *_: True)  # as blocks are computed, so that all bits are equal
     policy, batch = make_policy(make_model(num_hidden_layers=3)), make_batch(prefix=prefix)
     settings = plain_loss(kl=0.3, entropy=0.1)
     loss, grads, numbers = loss_and_grad(policy, batch, settings, max_tokens=80)
@@ -370,6 +371,20 @@ def test_recomputing_keeps_less_and_says_where_it_cannot():
     policy = LoRAPolicy(make_model("llama", **windowed), checkpoint_layers=True)
     assert policy.path == "plain" and "checkpoint_layers has no effect" in policy.notes[-1]
     assert loss_and_grad(policy, batch, plain_loss())[2]["finite"]
+
+
+def test_a_large_gradient_is_one_graph_with_the_same_numbers_in_less_memory(monkeypatch):
+    policy, batch = make_policy(make_model(num_hidden_layers=6)), make_batch()
+    results, peaks = [], []
+    for most in (policy_module.EAGER_STATES, 0):
+        monkeypatch.setattr(policy_module, "EAGER_STATES", most)
+        mx.reset_peak_memory()
+        before = mx.get_active_memory()
+        results.append(loss_and_grad(policy, batch, plain_loss()))
+        peaks.append(mx.get_peak_memory() - before)
+    (loss, grads, _), (again, same, _) = results
+    assert again == pytest.approx(loss, rel=1e-5) and all(close(same[n], g, 1e-4) for n, g in grads.items())
+    assert peaks[1] < 0.7 * peaks[0]
 
 
 def test_logprobs_are_those_of_the_definition():

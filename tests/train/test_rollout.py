@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -113,3 +115,22 @@ def test_a_policy_that_fails_costs_its_games_only() -> None:
         rollouts.close()
     assert sorted(failed) == [0, 3, 6] and all(isinstance(e, OSError) for e in failed.values())
     assert sorted(done) == [1, 2, 4, 5, 7, 8]
+
+
+def test_every_conversation_has_an_id_that_its_turns_share(player) -> None:
+    """For whoever chooses among servers: its keys and values are where its turns before were."""
+    seen: dict[str, list[tuple[int, ...]]] = {}
+
+    class Listening:
+        def __getattr__(self, name):
+            return getattr(player.engine, name)
+
+        def submit(self, request):
+            seen.setdefault(request.session, []).append(tuple(request.prompt))
+            return player.engine.submit(request)
+
+    jobs = [Job("KuhnPoker-v0", 1, {"*": replace(player, engine=Listening())}, salt=salt) for salt in range(4)]
+    Rollouts(lambda name: legos_envs.make(name, num_rounds=3, memory="chat")).run(jobs)
+    assert len(seen) == 8
+    for prompts in seen.values():
+        assert all(later[: len(first)] == first for first, later in pairwise(prompts))

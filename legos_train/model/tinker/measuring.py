@@ -30,17 +30,17 @@ class MirroredEngine(Engine):
         self._later: dict[str, tuple[Mapping[str, mx.array], dict[str, Any]]] = {}
         self._given: dict[str, tuple[Mapping[str, mx.array], dict[str, Any]]] = {}
 
-    def publish(self, name: str, weights: Mapping[str, mx.array], **options: Any) -> str:
+    def publish(self, name: str, weights: Any, **options: Any) -> str:  # type: ignore[override]
         """Takes weights under a name, as a promise."""
         self._later[name] = self._given[name] = (weights, options)
         return ""
 
-    def unpublish(self, name: str) -> None:
+    def unpublish(self, name: str, *, for_good: bool = True) -> None:
         """Takes a name away, fetched or not."""
         self._given.pop(name, None)
         promised = self._later.pop(name, None) is not None
         if not promised or name in super().adapters():
-            super().unpublish(name)
+            super().unpublish(name, for_good=for_good)
 
     def adapters(self) -> dict[str, Any]:
         """The current version of each name; None for what was not fetched yet."""
@@ -51,10 +51,12 @@ class MirroredEngine(Engine):
         self._fetch(request.adapter)
         return super().submit(request)
 
-    def score(self, prompts: Sequence[Sequence[int]], replies: Sequence[Sequence[int]], **options: Any) -> Any:
+    def score(
+        self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], adapter: str | None = None
+    ) -> Any:
         """See `Engine.score`."""
-        self._fetch(options.get("adapter"))
-        return super().score(prompts, replies, **options)
+        self._fetch(adapter)
+        return super().score(prompts, continuations, adapter)
 
     def next_logits(self, prompts: Sequence[Sequence[int]], adapter: str | None = None) -> Any:
         """What the service says, see `TinkerEngine.next_logits`; another engine may be the one that plays there."""

@@ -192,7 +192,7 @@ class TinkerBackend:
         now = self._now
         if now is None or not (now.here and weights.here):
             return math.nan
-        return float(max(mx.max(mx.abs(now[name] - value)).item() for name, value in weights.items()))
+        return max(float(mx.max(mx.abs(now[name] - value)).item()) for name, value in weights.items())  # type: ignore[arg-type]
 
     def load(self, snapshot: Snapshot) -> None:
         """See `TrainerBackend`."""

@@ -125,9 +125,8 @@ def evaluation_lines(path: Path) -> list[Json]:
 
 def _of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     shares = {name: row.get(name) for name in SHARES if row.get(name) or name in ("win", "loss")}
-    exact = row.get("exact") if isinstance(row.get("exact"), Mapping) else {}
-    accuracy = row.get("accuracy") if isinstance(row.get("accuracy"), Mapping) else {}
-    tables = {k: v for table in (accuracy, exact) for k, v in table.items() if not isinstance(v, bool)}
+    given = (row.get("accuracy"), row.get("exact"))
+    tables = {k: v for one in given if isinstance(one, Mapping) for k, v in one.items() if not isinstance(v, bool)}
     return {"return": row.get("mean"), **shares, **tables, "games": row.get("games")}
 
 

@@ -1,0 +1,222 @@
+"""One server of a fleet: what kind it is, how adapters get there, how busy it is, whether it can be used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from inference.client import completions
+from inference.client.errors import BadAnswer, Incompatible, RequestRefused, ServerUnavailable
+from inference.client.http import HttpClient
+from inference.client.interface import ServerInfo
+from inference.client.packing import PackedAdapter
+from inference.client.shelf import Shelf
+from inference.types import Completion, Request
+
+Way = Literal["pull", "push", "upload"]
+"""How an adapter reaches a server: it takes it from the shelf when asked for it, is told of it, or is sent it."""
+WINDOW = 256
+"""Completions that one server is asked for at a time; fewer after it said that it is full."""
+MISSES = 4
+"""How often in a row a server may not know an adapter that it should have."""
+
+
+@dataclass(eq=False, slots=True)
+class Publication:
+    """Weights under a name that stands for nothing else, ever. outstanding: requests that still need it."""
+
+    name: str
+    packed: PackedAdapter
+    version: int
+    outstanding: int = 0
+    retired: bool = False
+
+
+class Endpoint:
+    """A server that speaks `/v1/completions` with token ids: `legos serve` or vLLM.
+
+    Args:
+        client: of the server; it must not repeat by itself.
+        shelf: where servers take adapters from; None: they are sent.
+        kind: "vllm" where the address says so; else it is found out.
+    """
+
+    def __init__(self, client: HttpClient, shelf: Shelf | None, kind: str | None = None) -> None:
+        self.client, self.shelf, self.url = client, shelf, client.url
+        self._wanted = kind
+        self.kind, self.version, self.base, self.root = "", "", "", ""
+        self.context = 0
+        self.info: ServerInfo | None = None
+        self.way: Way | None = None
+        self.usable = False
+        self.error: str | None = None
+        self.failures = self.misses = 0
+        self.outstanding = self.served = 0
+        self.window = WINDOW
+        self.reviving: asyncio.Task[None] | None = None
+        self._there: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changing = asyncio.Lock()  # room is made before it is taken, where a server takes few adapters
+
+    @property
+    def room(self) -> int:
+        """How many more completions it may be asked for now."""
+        return self.window - self.outstanding if self.usable else 0
+
+    @property
+    def bringing(self) -> list[asyncio.Task[None]]:
+        """What brings adapters there now."""
+        return [task for task in self._tasks if not task.done()]
+
+    # --- who it is ---------------------------------------------------------------------------------------------------
+
+    async def identify(self) -> None:
+        """Finds out what is served; what was published there counts as forgotten.
+
+        Raises:
+            Incompatible: it is another server than before, or none that can be used.
+        """
+        before = (self.kind, self.base, self.root, self.info and self.info.base_digest)
+        self._there = {}
+        self.info = await self._legos()
+        if self.info is not None:
+            if self._wanted == "vllm":
+                raise Incompatible(f"{self.url} is `legos serve`, not vLLM: write its address with http://")
+            self.kind, self.version, self.base, self.root = "legos", "", self.info.model, self.info.model
+            self.context = self.info.context
+        else:
+            await self._vllm()
+        now = (self.kind, self.base, self.root, self.info and self.info.base_digest)
+        if before[0] and now != before:
+            raise Incompatible(f"{self.url} serves another model than before: {now[1]!r} instead of {before[1]!r}")
+
+    async def _legos(self) -> ServerInfo | None:
+        try:
+            return await self.client.info()
+        except RequestRefused as error:
+            if error.status in (404, 405):
+                return None
+            raise
+
+    async def _vllm(self) -> None:
+        answer = await self.client.call("GET", "/v1/models")
+        models = answer.get("data") if isinstance(answer, dict) else None
+        named = [model for model in models or () if isinstance(model, dict) and isinstance(model.get("id"), str)]
+        bases = [model for model in named if not model.get("parent")]
+        if not bases:
+            raise BadAnswer(f"{self.url}: /v1/models names no base model: {str(answer)[:100]}")
+        self.kind, self.base = "vllm", bases[0]["id"]
+        self.root = str(bases[0].get("root") or self.base)
+        self.context = int(bases[0].get("max_model_len") or 0)
+        with suppress(RequestRefused, BadAnswer):
+            self.version = str((await self.client.call("GET", "/version")).get("version", ""))
+
+    # --- adapters ----------------------------------------------------------------------------------------------------
+
+    async def ensure(self, publication: Publication) -> None:
+        """Returns when the server has the adapter, or will take it from the shelf when it is asked for it.
+
+        Raises:
+            RequestRefused: it does not take it.
+        """
+        task = self._there.get(publication.name)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = self._there[publication.name] = asyncio.ensure_future(self._bring(publication))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        await asyncio.shield(task)
+
+    async def _bring(self, publication: Publication) -> None:
+        async with self._changing:
+            if self.way is None:
+                await self._find_way(publication)
+            elif self.way != "pull":
+                await self._send(publication, self.way)
+
+    async def _find_way(self, publication: Publication) -> None:
+        """The first way that works, the cheapest first."""
+        ways: list[Way] = ["pull", "push"] if self.shelf is not None else []
+        refused = ""
+        for way in [*ways, *(["upload"] if self.kind == "legos" else [])]:
+            try:
+                await self._send(publication, way)  # type: ignore[arg-type]
+            except RequestRefused as error:
+                if error.status not in (400, 403, 404, 405):
+                    raise
+                refused += f"; {way}: {error}"
+            else:
+                self.way = way  # type: ignore[assignment]
+                return
+        where = self.shelf.root if self.shelf is not None else None
+        raise Incompatible(
+            f"{self.url} takes no adapters (server.adapters = {str(where) if where else None!r}{refused[:600]}). vLLM "
+            "needs --enable-lora and a folder that it sees under the same path: set server.adapters to it, and start "
+            "vLLM with VLLM_PLUGINS=lora_filesystem_resolver VLLM_LORA_RESOLVER_CACHE_DIR=FOLDER (it takes what it is "
+            "asked for), or with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True (it is told)"
+        )
+
+    async def _send(self, publication: Publication, way: Way) -> None:
+        name = publication.name
+        if way == "pull":  # whoever asks for it makes the server take it
+            await self.client.call(
+                "POST", "/v1/completions", {"model": name, "prompt": [[1]], "max_tokens": 1, "temperature": 0.0}
+            )
+        elif way == "push":
+            assert self.shelf is not None
+            path = str(self.shelf.path(name))
+            try:
+                body = {"lora_name": name, "lora_path": path}
+                await self.client.call("POST", "/v1/load_lora_adapter", body, plain=True)
+            except RequestRefused as error:
+                if "already been loaded" not in error.message:
+                    raise
+        else:
+            await self.client.publish(name, publication.packed, publication.packed.scale, publication.version)
+
+    async def drop(self, name: str) -> None:
+        """Lets the server forget an adapter, where that is possible now."""
+        if self._there.pop(name, None) is not None and self.usable:
+            async with self._changing:
+                await self._unload(name)
+
+    async def clear(self, prefix: str) -> None:
+        """Lets the server forget all adapters whose name begins so, where that is possible now."""
+        with suppress(ServerUnavailable, RequestRefused, BadAnswer):
+            answer = await self.client.call("GET", "/v1/models")
+            for model in answer["data"]:
+                if str(model["id"]).startswith(prefix):
+                    await self._unload(model["id"])
+        self._there = {name: task for name, task in self._there.items() if not name.startswith(prefix)}
+
+    async def _unload(self, name: str) -> None:
+        with suppress(ServerUnavailable, RequestRefused, BadAnswer):
+            await self.client.call("POST", "/v1/unload_lora_adapter", {"lora_name": name}, plain=True)
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    async def complete(
+        self, requests: Sequence[Request], publication: Publication | None, session: str | None
+    ) -> list[Completion]:
+        """One call for requests of one `completions.group_key`.
+
+        Raises:
+            InferenceError: as `HttpClient`.
+        """
+        model = self.base if publication is None else publication.name
+        if publication is not None:
+            await self.ensure(publication)
+        content = completions.body(model, requests, seeds=self.kind == "legos")
+        headers: Mapping[str, str] = {} if session is None else {"X-Session-ID": session}
+        answer: Any = await self.client.call("POST", "/v1/completions", content, headers=headers)
+        version, digest = (0, None) if publication is None else (publication.version, publication.packed.digest)
+        try:
+            found = completions.read(answer, model, requests, version, digest)
+        except BadAnswer as error:
+            raise BadAnswer(f"{self.url}: {error}") from None
+        self.served += len(requests)
+        self.failures = self.misses = 0
+        self.window = min(WINDOW, self.window + len(requests))
+        return found

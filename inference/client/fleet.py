@@ -1,0 +1,392 @@
+"""Several servers as one generator: who is asked for what, and where a request goes when its server fails.
+
+A request waits here until a server has room for it, travels with others of its kind in one call, and is answered once:
+by its server, by another one when that is lost, slow, full or wrong, or by an error when there has been none for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inference.client import completions
+from inference.client.endpoint import MISSES, Endpoint, Publication
+from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
+from inference.client.http import HttpClient
+from inference.client.packing import pack
+from inference.client.retry import Retry
+from inference.client.shelf import Shelf
+from inference.types import Completion, InferenceError, Request
+
+logger = logging.getLogger(__name__)
+FAULTS = 3
+"""How often a request may bring an error of the server itself (500), on whatever server, before it is the request's."""
+
+
+@dataclass(eq=False, slots=True)
+class Pending:
+    """A request on its way to its one answer.
+
+    Attributes:
+        since: when it failed first.
+        faults: how often a server failed on it; from then on it travels alone.
+        last: the server that failed last, and is asked again only where there is no other.
+    """
+
+    number: int
+    request: Request
+    publication: Publication | None
+    since: float | None = None
+    faults: int = 0
+    last: Endpoint | None = None
+    cancelled: bool = False
+
+
+class Fleet:
+    """Servers of one model. All methods but `prepare` belong to the event loop that it is made in.
+
+    Args:
+        urls: http://HOST:PORT of `legos serve` or vLLM, which is found out, or vllm://HOST:PORT.
+        deliver: takes the number of a request and its completion or error, once for each; of cancelled ones never.
+        api_key: of all servers.
+        shelf: a folder that the servers see under the same path, and take adapters from; None: they are sent.
+        timeout: seconds for one call.
+        patience: seconds that a request may go from failure to failure, or find no server.
+        retry: its waits are those before a server that failed is asked again.
+        sessions: over how many session ids (header `X-Session-ID`) conversations are spread, for a router in front of
+            many servers; 1: none is sent, and one call may carry the turns of any.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        deliver: Callable[[int, Completion | InferenceError], None],
+        *,
+        api_key: str | None = None,
+        shelf: Path | None = None,
+        timeout: float = 600.0,
+        patience: float = 60.0,
+        retry: Retry | None = None,
+        sessions: int = 1,
+    ) -> None:
+        if not urls:
+            raise ValueError("a fleet needs the address of at least one server")
+        self.shelf = None if shelf is None else Shelf(shelf)
+        self.endpoints = [self._endpoint(url, api_key, timeout) for url in urls]
+        self.patience, self.sessions = patience, sessions
+        self._deliver = deliver
+        self.retry = retry or Retry(attempts=10_000, budget=patience)
+        self._waiting: deque[Pending] = deque()
+        self._open: dict[int, Pending] = {}
+        self._calls: dict[asyncio.Task[None], list[Pending]] = {}
+        self._publications: dict[str, Publication] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.base: Publication | None = None
+
+    def _endpoint(self, url: str, key: str | None, timeout: float) -> Endpoint:
+        scheme, _, rest = url.partition("://")
+        plain = f"http://{rest}" if scheme == "vllm" else url
+        client = HttpClient(plain, key, timeout=timeout, retry=Retry(attempts=1))
+        return Endpoint(client, self.shelf, "vllm" if scheme == "vllm" else None)
+
+    # --- servers -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Finds out what all servers serve, waiting for those that are still loading.
+
+        Raises:
+            InferenceError: one of them does not answer, or is none that can be used.
+        """
+
+        async def begin(endpoint: Endpoint) -> None:
+            await self.retry.run(lambda number: endpoint.identify())
+            endpoint.usable = True
+
+        await asyncio.gather(*(begin(endpoint) for endpoint in self.endpoints))
+
+    def nobody(self) -> str:
+        """Why no server can be used."""
+        return "no server is usable: " + "; ".join(f"{e.url}: {e.error or 'not asked yet'}" for e in self.endpoints)
+
+    def _leave_out(self, endpoint: Endpoint, error: BaseException, wait: float | None = None) -> None:
+        """No more requests until it has shown again what it serves; after `wait`, or the longer it fails the later."""
+        if not endpoint.usable:
+            return
+        endpoint.usable = False
+        endpoint.failures += 1
+        if str(error) != endpoint.error:
+            logger.warning("%s is left out: %s", endpoint.url, error)
+        endpoint.error = str(error)
+        endpoint.reviving = self._task(self._revive(endpoint, wait))
+
+    async def _revive(self, endpoint: Endpoint, wait: float | None) -> None:
+        full = wait is not None
+        while True:
+            await asyncio.sleep(self.retry.wait(endpoint.failures) if wait is None else wait)
+            wait = None
+            try:
+                if not full:
+                    await endpoint.identify()
+                break
+            except InferenceError as error:
+                endpoint.failures += 1
+                endpoint.error = str(error)
+                self._expire()
+        endpoint.usable = True
+        self._drain()
+
+    def _expire(self) -> None:
+        """Gives up what has waited for too long while nobody could be asked."""
+        if any(endpoint.usable for endpoint in self.endpoints):
+            return
+        now = time.monotonic()
+        for ticket in [t for t in self._waiting if t.since is not None and now - t.since > self.patience]:
+            self._waiting.remove(ticket)
+            self._finish(ticket, ServerUnavailable(self.nobody()))
+
+    # --- adapters ----------------------------------------------------------------------------------------------------
+
+    def prepare(self, prefix: str, weights: Mapping[str, Any], scale: float, version: int) -> Publication:
+        """An adapter ready to be published, on the shelf where there is one.
+
+        Called in the thread that made the weights, which may be lazy.
+
+        Args:
+            prefix: what its name begins with; version and weights follow, so the name never means other weights.
+            weights: MLX or numpy arrays by mlx-lm's names.
+            scale: what the product of A and B is multiplied with.
+            version: what completions say they are of.
+
+        Raises:
+            RequestRefused: 400 for what is no adapter.
+            OSError: the shelf cannot be written.
+        """
+        packed = pack(weights, scale)
+        name = f"{prefix}-v{version}-{packed.digest[:12]}"
+        if self.shelf is not None:
+            self.shelf.put(name, packed, self.endpoints[0].root)
+        return Publication(name, packed, version)
+
+    def publish(self, publication: Publication) -> None:
+        """Makes an adapter known; servers get it at once, and nobody waits for all of them."""
+        self._publications[publication.name] = publication
+        for endpoint in self.endpoints:
+            if endpoint.usable:
+                self._task(self._bring(endpoint, publication))
+
+    async def _bring(self, endpoint: Endpoint, publication: Publication) -> None:
+        with suppress(InferenceError):  # the first request that needs it says what is wrong
+            await endpoint.ensure(publication)
+
+    def use_base(self, publication: Publication) -> None:
+        """Asks the base model under the name of an adapter that changes nothing, from now on.
+
+        vLLM 0.32 on a CPU computes requests of the base wrongly (by 9 nats) beside requests of an adapter.
+        """
+        self.base = publication
+        self.publish(publication)
+
+    def publication(self, name: str) -> Publication:
+        """What was published under a name."""
+        return self._publications[name]
+
+    def retire(self, name: str) -> None:
+        """Lets the servers forget an adapter as soon as no request needs it any more."""
+        publication = self._publications.get(name)
+        if publication is not None:
+            publication.retired = True
+            self._forget(publication)
+
+    def _forget(self, publication: Publication) -> None:
+        done = publication.retired and not publication.outstanding
+        if done and self._publications.pop(publication.name, None) is not None:
+            self._task(self._drop(publication.name))
+
+    async def _drop(self, name: str) -> None:
+        await asyncio.gather(*(endpoint.drop(name) for endpoint in self.endpoints))
+        if self.shelf is not None:
+            await asyncio.to_thread(self.shelf.remove, name)
+
+    async def clear(self, prefix: str) -> None:
+        """Takes away every adapter whose name begins so, where that is possible now."""
+        for name in [name for name in self._publications if name.startswith(prefix)]:
+            del self._publications[name]
+        await asyncio.gather(*(endpoint.clear(prefix) for endpoint in self.endpoints))
+        if self.shelf is not None:
+            for name in self.shelf.names(prefix):
+                await asyncio.to_thread(self.shelf.remove, name)
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def submit(self, requests: Iterable[tuple[int, Request, str | None]]) -> None:
+        """Sends requests off: number, request, name of a published adapter. `deliver` gets what becomes of each."""
+        for number, request, name in requests:
+            publication = self.base if name is None else self._publications[name]
+            ticket = Pending(number, request, publication)
+            self._open[number] = ticket
+            if publication is not None:
+                publication.outstanding += 1
+            self._waiting.append(ticket)
+        self._drain()
+
+    def cancel(self, number: int) -> None:
+        """Forgets a request. A call that nobody waits for any more is broken off, which ends it on the server."""
+        ticket = self._open.get(number)
+        if ticket is None:
+            return
+        ticket.cancelled = True
+        self._close(ticket)
+        for task, tickets in self._calls.items():
+            if ticket in tickets and all(one.cancelled for one in tickets):
+                task.cancel()
+
+    def _drain(self) -> None:
+        """Gives waiting requests to servers that have room, those of a kind together."""
+        groups: dict[tuple[object, ...], list[Pending]] = {}
+        rest: deque[Pending] = deque()
+        now = time.monotonic()
+        while self._waiting:
+            ticket = self._waiting.popleft()
+            if ticket.cancelled:
+                continue
+            endpoint = self._choose(ticket)
+            if endpoint is None:
+                if ticket.since is None and not any(one.usable for one in self.endpoints):
+                    ticket.since = now
+                rest.append(ticket)
+                if not any(one.room > 0 for one in self.endpoints):
+                    break
+                continue
+            try:
+                kind = completions.group_key(ticket.request.sampling)
+            except RequestRefused as error:
+                self._finish(ticket, error)
+                continue
+            alone = ticket.number if ticket.faults else -1
+            group = (endpoint, self._lane(ticket), ticket.publication and ticket.publication.name, kind, alone)
+            groups.setdefault(group, []).append(ticket)
+            endpoint.outstanding += 1
+        rest.extend(self._waiting)
+        self._waiting = rest
+        for (server, session, *_), tickets in groups.items():
+            most = completions.most_prompts(tickets[0].request.sampling)
+            for start in range(0, len(tickets), most):
+                part = tickets[start : start + most]
+                task = asyncio.ensure_future(self._call(server, part, session))  # type: ignore[arg-type]
+                self._calls[task] = part
+                task.add_done_callback(lambda done: self._calls.pop(done, None))
+
+    def _lane(self, ticket: Pending) -> str | None:
+        """The session id that a conversation travels under."""
+        session = ticket.request.session
+        if session is None or self.sessions <= 1:
+            return None
+        return f"legos-{zlib.crc32(session.encode()) % self.sessions}"
+
+    def _choose(self, ticket: Pending) -> Endpoint | None:
+        """The conversation's own server, unless it is lost or much busier than another; None when all are full."""
+        if len(self.endpoints) == 1:
+            return self.endpoints[0] if self.endpoints[0].room > 0 else None
+        able = [e for e in self.endpoints if e.room > 0]
+        if ticket.last in able and len(able) > 1:
+            able.remove(ticket.last)
+        if len(able) <= 1:
+            return able[0] if able else None
+        least = min(able, key=lambda e: e.outstanding)
+        if ticket.request.session is None:
+            return least
+        home = self.endpoints[zlib.crc32(ticket.request.session.encode()) % len(self.endpoints)]
+        return home if home in able and home.outstanding <= 2 * least.outstanding + 32 else least
+
+    async def _call(self, endpoint: Endpoint, tickets: list[Pending], session: str | None) -> None:
+        try:
+            answers = await endpoint.complete([t.request for t in tickets], tickets[0].publication, session)
+        except InferenceError as error:
+            self._failed(endpoint, tickets, error)
+        except Exception as error:  # nobody waits for this task: the requests must hear of it
+            logger.exception("a call to %s failed", endpoint.url)
+            for ticket in tickets:
+                self._finish(ticket, InferenceError(f"{endpoint.url}: {type(error).__name__}: {error}"))
+        else:
+            for ticket, answer in zip(tickets, answers, strict=True):
+                self._finish(ticket, answer)
+        finally:
+            endpoint.outstanding -= len(tickets)
+            self._drain()
+
+    def _failed(self, endpoint: Endpoint, tickets: Sequence[Pending], error: InferenceError) -> None:
+        """What an error means: for the server, and for the requests that it was asked for."""
+        status = getattr(error, "status", None)
+        final = False
+        if isinstance(error, ServerUnavailable) and status == 429:
+            endpoint.window = max(1, (endpoint.outstanding - len(tickets)) or endpoint.window // 2)
+            self._leave_out(endpoint, error, error.retry_after or self.retry.wait(1))
+        elif isinstance(error, ServerUnavailable | BadAnswer):
+            self._leave_out(endpoint, error)
+        elif isinstance(error, RequestRefused) and status == 404 and tickets[0].publication is not None:
+            endpoint.misses += 1  # it was started again, let go of the adapter, or had only that one by itself
+            endpoint.way = None
+            final = endpoint.misses > MISSES
+            self._leave_out(endpoint, error)
+        elif isinstance(error, RequestRefused) and error.status >= 500:
+            for ticket in tickets:
+                ticket.faults += 1
+            final = max(ticket.faults for ticket in tickets) >= FAULTS
+            self._leave_out(endpoint, error)
+        else:
+            final = True
+        now = time.monotonic()
+        for ticket in tickets:
+            ticket.since = now if ticket.since is None else ticket.since
+            ticket.last = endpoint
+            if final:
+                self._finish(ticket, error)
+            elif now - ticket.since > self.patience:
+                self._finish(ticket, ServerUnavailable(f"{self.nobody()}" if not endpoint.usable else str(error)))
+            elif not ticket.cancelled:
+                self._waiting.appendleft(ticket)
+
+    def _finish(self, ticket: Pending, answer: Completion | InferenceError) -> None:
+        if not ticket.cancelled and self._open.get(ticket.number) is ticket:
+            self._close(ticket)
+            self._deliver(ticket.number, answer)
+
+    def _close(self, ticket: Pending) -> None:
+        if self._open.pop(ticket.number, None) is not None and ticket.publication is not None:
+            ticket.publication.outstanding -= 1
+            self._forget(ticket.publication)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _task(self, work: object) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def stop(self) -> None:
+        """Breaks off what runs."""
+        self._waiting.clear()
+        for endpoint in self.endpoints:
+            endpoint.usable = False
+        bringing = [task for endpoint in self.endpoints for task in endpoint.bringing]
+        tasks = [*self._tasks, *self._calls, *bringing]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Breaks off what runs, and closes the connections."""
+        await self.stop()
+        closed = await asyncio.gather(*(e.client.close() for e in self.endpoints), return_exceptions=True)
+        for fault in closed:
+            if fault is not None:
+                raise fault
