@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import openai
+import pydantic
 import pytest
 
 from benchmarks.wire import Live
@@ -46,6 +47,16 @@ def test_replies_follow_their_schema_whole_and_streamed(client: openai.OpenAI, m
         streamed[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
     assert streamed == [choice.message.content for choice in choices]
     assert all(np.isfinite(choice.token_logprobs).all() for choice in choices)
+
+
+class Move(pydantic.BaseModel):
+    move: Literal["bet", "pass"]
+    chips: int = pydantic.Field(ge=0, le=20)
+
+
+def test_openais_client_parses_into_a_model(client: openai.OpenAI, model: str) -> None:
+    reply = client.chat.completions.parse(model=model, messages=TALK, max_tokens=300, seed=2, response_format=Move)
+    assert isinstance(reply.choices[0].message.parsed, Move)
 
 
 def test_json_mode_writes_an_object_and_other_requests_run_beside_it(client: openai.OpenAI, model: str) -> None:
