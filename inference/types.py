@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 PublishMode = Literal["pin", "keep", "wait", "abort"]
 FinishReason = Literal["stop", "length", "aborted", "error"]
@@ -54,6 +54,13 @@ class UnknownRequest(InferenceError, KeyError):
     """A request id that is neither waiting nor running."""
 
 
+class Guide(Protocol):
+    """What decides token by token how a completion may go on, such as a compiled grammar; hashable."""
+
+    def ids_after(self, tokens: Sequence[int]) -> Sequence[int]:
+        """The tokens, sorted and at least one, that may follow. It raises nothing: other requests run beside it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """How a completion is drawn and when it ends: the one list of sampling options, with their defaults and ranges.
@@ -74,6 +81,7 @@ class SamplingParams:
         logit_bias: added to the logits of these tokens before drawing; reported logprobs stay those of the model.
         allowed: token sequences the completion must be one of, such as the legal moves of a game; None allows anything.
             No sequence may be the beginning of another; end each with a stop token.
+        guide: what the completion has to follow, token by token; None lets it go anywhere. Not together with `allowed`.
         thinking_token_budget: most tokens between `<think>` and `</think>`; then the thought is closed and the answer
             follows. -1 sets no limit. Needs a model with these tokens.
         top_logprobs: how many alternatives to report at each position.
@@ -90,6 +98,7 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] | None = None
     allowed: Sequence[Sequence[int]] | None = None
+    guide: Guide | None = None
     top_logprobs: int = 0
 
 

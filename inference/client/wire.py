@@ -72,6 +72,8 @@ def _sampling(params: SamplingParams, adapter: str | None) -> Json:
             str(_int("logit_bias", token)): _float("logit_bias", value)
             for token, value in dict(params.logit_bias).items()
         }
+    if params.guide is not None:
+        raise RequestRefused(400, f"a guide cannot be sent to a server, got {params.guide!r:.100}; use allowed")
     if params.allowed is not None:
         body["guided_token_ids"] = [_ids("allowed", sequence) for sequence in params.allowed]
     if params.top_logprobs:

@@ -73,7 +73,7 @@ class Checks:
         if not isinstance(params, SamplingParams):
             raise ValueError(f"sampling must be SamplingParams, got {params!r:.100}")
         limited = params.thinking_token_budget != NO_LIMIT
-        plain = params.logit_bias is None and params.allowed is None and not limited
+        plain = params.logit_bias is params.allowed is params.guide is None and not limited
         room = self.context - prompt_tokens
         try:
             key = (_PLAIN(params), min(params.max_tokens, room) if type(params.max_tokens) is int else room)
@@ -89,6 +89,8 @@ class Checks:
             if value is not None or option.name != "max_tokens":
                 _number(option.name, value, option.kind, **option.bounds)
         _number("top_logprobs", params.top_logprobs, int, ge=0)
+        if params.guide is not None and params.allowed is not None:
+            raise ValueError("give either allowed or guide: a completion cannot follow both")
         stop_ids = self._eos_ids if params.stop_ids is None else params.stop_ids
         if not isinstance(stop_ids, frozenset):
             raise ValueError(f"stop_ids must be a frozenset of token ids, got {stop_ids!r}")
@@ -102,6 +104,7 @@ class Checks:
             stop=self._stop(params.stop),
             logit_bias=self._bias(params.logit_bias),
             allowed=self._allowed(params.allowed, limit),
+            guide=params.guide,
             thought=self._thought(params.thinking_token_budget, prompt) if limited else None,
         )
         return self._checked.put(key, checked) if plain else checked

@@ -5,14 +5,14 @@ request, deliver what ended. Requests join and leave between steps. See `schedul
 prompt share rows, `adapters` for versions, `sampling` for why a request's tokens do not depend on the rest of the
 batch.
 
-Left out here: penalties, and grammars beyond a list of allowed answers.
+Left out here: penalties.
 """
 
 from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -30,6 +30,7 @@ from inference.engine.delivery import Delivery
 from inference.engine.drawing import draw_all
 from inference.engine.model_runner import Logits, ModelRunner
 from inference.engine.probe import Probe
+from inference.engine.prompt_reading import PromptPart, read_prompt
 from inference.engine.publisher import Publisher
 from inference.engine.rows import Finished, Outcome, Row
 from inference.engine.scheduler import Scheduler
@@ -342,6 +343,26 @@ class Engine:
                 )
             pairs.append((ids, answer))
         return scoring.score(self._runner, pairs, version, self._scheduler.max_rows)
+
+    def prompt_logprobs(
+        self, prompt: Sequence[int], adapter: str | None = None, *, top: int = 0
+    ) -> Generator[PromptPart, None, None]:
+        """Raw log-probabilities of a prompt's tokens from the second on, in parts; read it in the engine's thread.
+
+        It keeps to the adapter's version of now. Raises ValueError as `submit` does.
+        """
+        self._check_open()
+        version, bank = self._bank.find(adapter), self._bank
+        ids = self._prompt(prompt, version)
+
+        def parts() -> Generator[PromptPart, None, None]:
+            version.running += 1  # from the first part on, so that a reading that never began holds nothing
+            try:
+                yield from read_prompt(self._runner, ids, version, top)
+            finally:
+                bank.release(version)
+
+        return parts()
 
     def next_logits(self, prompts: Sequence[Sequence[int]], adapter: str | None = None) -> Logits:
         """Raw logits (n, V), float32, of the token after each prompt. May hold NaN: a canary for a new adapter."""

@@ -46,10 +46,12 @@ class CheckedParams(SamplingParams):
     allowed: tuple[tuple[int, ...], ...] | None = None
     thought: ThoughtLimit | None = None
 
-    def ids_after(self, tokens: Sequence[int]) -> list[int] | None:
+    def ids_after(self, tokens: Sequence[int]) -> Sequence[int] | None:
         """The tokens that may follow; None when any may."""
         if self.allowed is None:
-            return [self.thought.markers.close] if self.thought and self.thought.must_close(tokens) else None
+            if self.thought and self.thought.must_close(tokens):
+                return [self.thought.markers.close]
+            return None if self.guide is None else self.guide.ids_after(tokens)
         done, begun = len(tokens), tuple(tokens)
         return sorted({ids[done] for ids in self.allowed if len(ids) > done and ids[:done] == begun})
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from inference.server.choices import Choice, finite, usage
 from inference.server.generation import CompletionHandler
-from inference.server.protocol import ChatRequest, SamplingRequest, ServerError, TokenizeRequest
+from inference.server.protocol import ChatRequest, SamplingRequest, ServerError, TokenizeRequest, error_body
+from inference.server.tools import dialogue
 from inference.types import Completion, Delta
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ def tokenized(generator: CompletionHandler, body: TokenizeRequest) -> bytes:
         ids = generator.encoder.plain(body.prompt)
     else:
         try:
-            ids = list(generator.conversations.prompt([message.plain() for message in body.messages or ()]))
+            ids = list(generator.conversations.prompt(dialogue(body.messages or ())))
         except ValueError as error:
             raise ServerError(400, f"the chat template refuses these messages: {error}"[:300]) from error
     parts = [_json(ids[start : start + 8192])[1:-1] for start in range(0, len(ids), 8192)]
@@ -54,9 +55,11 @@ def _json(value: Any) -> str:
 def _choice(generator: CompletionHandler, body: SamplingRequest, choice: Choice, chat: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {"index": choice.index, "finish_reason": choice.reason}
     if chat:
-        answer["message"] = {"role": "assistant", "content": choice.text.text}
+        answer["message"] = {"role": "assistant", "content": choice.said}
+        if choice.calls:
+            answer["message"] |= {"content": choice.said or None, "tool_calls": choice.made_calls()}
     else:
-        answer["text"] = choice.text.text
+        answer["text"] = choice.prompt_text + choice.text.text
     with_logprobs = body.logprobs if isinstance(body, ChatRequest) else getattr(body, "logprobs", None) is not None
     answer["logprobs"] = generator.report.logprobs(choice, 0, chat=chat) if with_logprobs else None
     return answer | _provenance(body, choice)
@@ -116,7 +119,10 @@ async def events(
             before = len(choice.tokens)
             piece = generator.take(choice, event)
             part: dict[str, Any] = {"index": choice.index, "finish_reason": choice.reason}
-            part |= {"delta": {"content": piece} if piece else {}} if chat else {"text": piece}
+            calls = [{"index": i, **call} for i, call in enumerate(choice.made_calls())][choice.told_calls :]
+            choice.told_calls += len(calls)
+            delta = ({"content": piece} if piece else {}) | ({"tool_calls": calls} if calls else {})
+            part |= {"delta": delta} if chat else {"text": piece}
             fresh = choice.tokens[before:]
             if with_logprobs and fresh:
                 part["logprobs"] = generator.report.logprobs(choice, before, chat=chat)
@@ -127,8 +133,11 @@ async def events(
                 if event.finish_reason == "error":
                     yield _data({"error": {"message": "generation failed", "type": "server_error", "code": 500}})
                     return
+                if fault := choice.fault():
+                    yield _data(error_body(fault, "invalid_request_error", 400))
+                    return
                 part |= _provenance(body, choice) | ({"token_ids": fresh} if body.return_token_ids else {})
-            elif not piece and not body.return_token_ids and not with_logprobs:
+            elif not piece and not calls and not body.return_token_ids and not with_logprobs:
                 continue
             yield _chunk(head, [part], with_usage)
         if with_usage:

@@ -27,6 +27,7 @@ LONG_WORK = 1 << 30
 MAX_VALUES = 1 << 18
 MAX_KEYS = 1024
 MAX_DIGITS = 400
+_WORDS = {"extra_forbidden": "this field is not supported", "missing": "this field is required"}
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """A text, or what begins as one: it never fails and never goes back, so its time is linear in the body."""
 
@@ -97,8 +98,13 @@ def read(body: bytes, kind: type[M]) -> M:
 
 def problems(errors: Sequence[Any], skip: int = 0) -> str:
     """The first few errors of a validation, each with the place it is about, without the first `skip` of its parts."""
-    found = [f"{'.'.join(map(str, e['loc'][skip : skip + 3])) or 'body'}: {e['msg']}" for e in errors[:3]]
+    found = [f"{'.'.join(map(str, e['loc'][skip : skip + 3])) or 'body'}: {_words(e)}" for e in errors[:3]]
     return "; ".join(found)[:500].encode("utf-8", "replace").decode()
+
+
+def _words(error: Any) -> str:
+    """What is wrong, in the API's words rather than the validator's."""
+    return _WORDS.get(error["type"]) or str(error["msg"]).removeprefix("Value error, ")
 
 
 def _values(body: bytes) -> int:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from inference.grammars import Grammar
 from inference.text import Conversations, TextStream, TokenBytes
+from inference.tool_calls import CallReader, ToolCall
 from inference.types import Completion, Request
 
 Tops = list[list[tuple[int, float]]]
@@ -28,9 +31,17 @@ class Choice:
     logprobs: list[float] = field(default_factory=list)
     tops: Tops = field(default_factory=list)
     done: Completion | None = None
+    reader: CallReader | None = None
+    calls: list[ToolCall] = field(default_factory=list)
+    told_calls: int = 0  # of the calls, how many a stream has sent
+    said: str = ""  # the text without calls of tools
+    prompt_text: str = ""
+    prompt_logprobs: list[float | None] = field(default_factory=list)  # of an echoed prompt; it has none at its start
+    prompt_tops: list[list[tuple[int, float]] | None] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)  # characters before each token
     _characters: codecs.IncrementalDecoder = field(default_factory=codecs.getincrementaldecoder("utf-8"))
     _seen: int = 0
+    secret: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def __post_init__(self) -> None:
         self._characters.errors = "replace"
@@ -40,12 +51,38 @@ class Choice:
         """OpenAI's finish reason; "abort" when the adapter was published with that mode."""
         if self.done is None:
             return None
+        if self.calls and self.done.finish_reason == "stop":
+            return "tool_calls"
         return {"aborted": "abort"}.get(self.done.finish_reason, self.done.finish_reason)
 
     def size(self, with_ids: bool) -> int:
         """About how much work it is to write its answer, in bytes as `Reader.run` counts them."""
         numbers = len(self.tokens) * (1 + self.request.sampling.top_logprobs) + with_ids * len(self.request.prompt)
+        numbers += len(self.prompt_logprobs) + sum(len(top or ()) for top in self.prompt_tops)
         return BYTES_PER_NUMBER * numbers
+
+    def read(self, tokens: Sequence[int], *, last: bool = False) -> str:
+        """Add tokens to the text; returns what of it is certain, new and no call of a tool."""
+        piece = self.text.push(tokens, last=last)
+        if self.reader is not None:
+            piece, calls = self.reader.push(piece, last=last)
+            self.calls += calls
+        self.said += piece
+        return piece
+
+    def made_calls(self) -> list[dict[str, Any]]:
+        """The calls of tools as OpenAI's API writes them."""
+        return [
+            {"id": f"call_{self.secret}{i}", "type": "function", "function": call._asdict()}
+            for i, call in enumerate(self.calls)
+        ]
+
+    def fault(self) -> str:
+        """Why its grammar could not be followed to the end; "" where it could, or there was none."""
+        guide = self.request.sampling.guide
+        if self.done is None or not isinstance(guide, Grammar) or not (why := guide.fault(self.tokens[:-1])):
+            return ""
+        return f"the grammar of the reply became too complex after {len(self.tokens) - 1} tokens: {why}"
 
     def count_characters(self, of: TokenBytes) -> None:
         """Bring `offsets` up to date."""
@@ -67,6 +104,8 @@ class TokenReport:
 
     def logprobs(self, choice: Choice, start: int, *, chat: bool) -> dict[str, Any]:
         """The log-probabilities of a choice's tokens from `start` on, in the form of either API."""
+        if choice.prompt_logprobs and not chat:
+            return self._with_prompt(choice)
         tokens = choice.tokens[start:]
         tops = choice.tops[start:] or [[] for _ in tokens]
         numbers = [finite(p) for p in choice.logprobs[start:]]
@@ -84,6 +123,29 @@ class TokenReport:
             for token, number, top in zip(tokens, numbers, tops)
         ]
         return {"content": content, "refusal": None}
+
+    def _with_prompt(self, choice: Choice) -> dict[str, Any]:
+        """The log-probabilities of an echoed prompt and of what follows it, in the form of the older API."""
+        tokens = [*choice.request.prompt, *choice.tokens]
+        numbers = [*choice.prompt_logprobs, *choice.logprobs]
+        tops = [*choice.prompt_tops, *(choice.tops or [[] for _ in choice.tokens])]
+        characters = codecs.getincrementaldecoder("utf-8")("replace")
+        offsets, seen = [], 0
+        for token in tokens:
+            offsets.append(seen)
+            seen += len(characters.decode(self.bytes[token]))
+        return {
+            "tokens": [self._word(token) for token in tokens],
+            "token_logprobs": [None if p is None else finite(p) for p in numbers],
+            "top_logprobs": [
+                None if top is None else {self._word(i): finite(p) for i, p in reversed(top)} for top in tops
+            ],
+            "text_offset": offsets,
+        }
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """The text of a prompt that came as token ids."""
+        return b"".join(self.bytes[token] for token in tokens).decode("utf-8", "replace")
 
     def _entry(self, token: int, logprob: float) -> dict[str, Any]:
         return {"token": self._word(token), "logprob": logprob, "bytes": list(self.bytes[token])}

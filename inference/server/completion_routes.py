@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 
+from inference.grammars import Grammar
 from inference.server.answers import events, tokenized, whole
 from inference.server.bodies import LONG_WORK, SHORT
 from inference.server.choices import Choice
+from inference.server.echoes import echo
 from inference.server.generation import CompletionHandler
 from inference.server.protocol import ChatRequest, CompletionRequest, ServerError, TokenizeRequest
 from inference.server.server import Server
@@ -23,7 +25,10 @@ def add(app: FastAPI, server: Server) -> None:
     """Add the routes to the application."""
 
     async def answer(
-        request: Request, body: ChatRequest | CompletionRequest, count: int, make: Callable[[str | None], list[Choice]]
+        request: Request,
+        body: ChatRequest | CompletionRequest,
+        count: int,
+        make: Callable[[str | None, Grammar | None], list[Choice]],
     ) -> Response:
         generator, model = server.open(), body.model or server.settings.model
         await server.fetch(body.model)
@@ -33,17 +38,23 @@ def add(app: FastAPI, server: Server) -> None:
             size = LONG_WORK
 
         async def prepared() -> list[Choice]:
-            choices = await server.reader.run(size, lambda: make(adapter))
+            guide = await generator.guide(body, server.reader) if isinstance(body, ChatRequest) else None
+            choices = await server.reader.run(size, lambda: make(adapter, guide))
             await server.gate.wait()
             return choices
 
         with server.room(count):
-            at_once = size <= SHORT and server.gate.is_set()
-            choices = make(adapter) if at_once else await _unless_left(request, prepared())
-        ids = await generator.submit(choices)
+            guided = isinstance(body, ChatRequest) and bool(body.must_call or body.schema_to_follow is not None)
+            at_once = size <= SHORT and server.gate.is_set() and not guided
+            choices = make(adapter, None) if at_once else await _unless_left(request, prepared())
+            if isinstance(body, CompletionRequest) and body.echo:
+                await _unless_left(request, echo(server.engine, generator.report, body, choices))
+        only_prompts = all(choice.done for choice in choices)
+        ids = [] if only_prompts else await generator.submit(choices)
         if body.stream:
             return _Events(generator, events(generator, body, ids, choices, model), ids)
-        await _unless_left(request, generator.finish(ids, choices))
+        if ids:
+            await _unless_left(request, generator.finish(ids, choices))
         size = sum(choice.size(body.return_token_ids) for choice in choices)
         content = await server.reader.run(size, lambda: whole(generator, body, choices, model))
         return Response(content, media_type="application/json")
@@ -51,14 +62,14 @@ def add(app: FastAPI, server: Server) -> None:
     @app.post("/v1/chat/completions")
     async def chat(body: ChatRequest, request: Request) -> Response:
         generator = server.open()
-        return await answer(request, body, body.n, lambda adapter: generator.chat_choices(body, adapter))
+        return await answer(request, body, body.n, lambda adapter, guide: generator.chat_choices(body, adapter, guide))
 
     @app.post("/v1/completions")
     async def complete(body: CompletionRequest, request: Request) -> Response:
         generator = server.open()
         several = isinstance(body.prompt, list) and not isinstance(body.prompt[0], int)
         count = body.n * (len(body.prompt) if several else 1)
-        return await answer(request, body, count, lambda adapter: generator.text_choices(body, adapter))
+        return await answer(request, body, count, lambda adapter, _: generator.text_choices(body, adapter))
 
     @app.post("/tokenize")
     async def tokenize(body: TokenizeRequest, request: Request) -> Response:

@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from inference import tool_calls
 from inference.engine import AsyncEngine
+from inference.grammars import Grammar, Grammars
+from inference.remembered import Remembered
+from inference.server.bodies import LONG_WORK, Reader
 from inference.server.choices import Choice, TokenReport
+from inference.server.echoes import refusals
+from inference.server.guides import Guides
 from inference.server.metrics import Metrics
-from inference.server.protocol import MAX_TEXT, ChatRequest, CompletionRequest, SamplingRequest, ServerError
+from inference.server.protocol import ChatRequest, CompletionRequest, SamplingRequest, ServerError
+from inference.server.texts import MAX_TEXT
 from inference.text import Conversations, Renderer, TextEncoder, TextStream
-from inference.types import Completion, Delta, Request, UnknownAdapter
+from inference.tool_calls import CallReader
+from inference.types import Completion, Delta, Request
+
+MOST_TOOL_TALKS, TOOL_TALK_BYTES = 4, 16 << 20
+"""Lists of tools whose conversations are remembered, and how many bytes of those."""
 
 
 class CompletionHandler:
     """Answers completion requests with one engine."""
 
     def __init__(
-        self, engine: AsyncEngine, conversations: Conversations, tokenizer: Any, context: int, metrics: Metrics
+        self,
+        engine: AsyncEngine,
+        conversations: Conversations,
+        tokenizer: Any,
+        context: int,
+        metrics: Metrics,
+        guides: Guides,
     ) -> None:
         self.engine, self.conversations, self.metrics = engine, conversations, metrics
         self.tokenizer, self.context = tokenizer, context
         self.encoder = TextEncoder(tokenizer)
-        self.report = TokenReport(tokenizer)
+        self.report, self.guides = TokenReport(tokenizer), guides
         self.stop_ids = conversations.renderer.stop_ids
         # As if each token were the longest of the vocabulary: what is longer is refused before it is tokenised.
         self._most_text = context * max(len(token.encode()) for token in tokenizer.get_vocab())
         self._talks: dict[bool | None, Conversations] = {None: conversations}
+        self._tool_talks: Remembered[Conversations] = Remembered(MOST_TOOL_TALKS, 1 << 20)  # bytes of the keys
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -48,29 +67,69 @@ class CompletionHandler:
 
     def is_new(self, body: ChatRequest) -> bool:
         """Whether the model's chat template has to be run, a program that may take its time."""
+        if body.callable:
+            return True
         talk = self._talks.get(body.thinking)
-        return talk is None or not talk.renderer.knows(tuple(message.plain()["role"] for message in body.messages))
+        return talk is None or not talk.renderer.knows(tuple(part["role"] for part in body.dialogue))
 
-    def chat_choices(self, body: ChatRequest, adapter: str | None) -> list[Choice]:
+    async def guide(self, body: ChatRequest, reader: Reader) -> Grammar | None:
+        """The grammar that the replies have to follow, if any. ServerError as `Guides.compile` and for no end token."""
+        schema, tools = body.schema_to_follow, body.must_call
+        if schema is None and not tools:
+            return None
+        what = "response_format" if schema is not None else "tool_choice"
+        renderer = (await reader.run(LONG_WORK, lambda: self._talk(body))).renderer
+        after = renderer.thoughts.close if renderer.opens_thought and renderer.thoughts else None
+        try:
+            end = renderer.end_id
+        except ValueError as error:
+            raise ServerError(400, f"{what} cannot be used: {error}") from error
+
+        def make(grammars: Grammars) -> Grammar:
+            if schema is not None:
+                return grammars.schema(schema, after)
+            return grammars.lark(tool_calls.grammar(tools, renderer.markers), after)
+
+        return await self.guides.compile(what, end, make)
+
+    def chat_choices(self, body: ChatRequest, adapter: str | None, guide: Grammar | None = None) -> list[Choice]:
         """n choices of one conversation. ServerError 400 for what cannot be served."""
         self.check_texts(body.texts())
-        messages = [message.plain() for message in body.messages]
-        talk = self._talk(body.thinking)
+        messages = body.dialogue
+        talk = self._talk(body)
         try:
             prompt = talk.prompt(messages)
         except ValueError as error:
             raise ServerError(400, f"the chat template refuses these messages: {error}"[:300]) from error
         tops = (body.top_logprobs or 0) if body.logprobs else 0
-        return self._choices(body, adapter, [prompt], body.limit, tops, messages, talk)
+        choices = self._choices(body, adapter, [prompt], body.limit, tops, messages, talk, guide)
+        if names := {tool["function"]["name"] for tool in body.callable}:
+            for choice in choices:
+                choice.reader = CallReader(names)
+        return choices
 
-    def _talk(self, thinking: bool | None) -> Conversations:
-        """Conversations with the thinking switch on, off or left alone. ServerError 400 where there is none."""
+    def _talk(self, body: ChatRequest) -> Conversations:
+        """Conversations with these tools and this thinking switch. ServerError 400 where the template cannot do it."""
+        thinking, tools = body.thinking, body.callable
+        if tools:
+            return self._tool_talk(thinking, tools)
         if thinking not in self._talks:
             try:
                 self._talks[thinking] = Conversations(Renderer(self.tokenizer, enable_thinking=thinking))
             except ValueError as error:
                 raise ServerError(400, f"chat_template_kwargs.enable_thinking cannot be used: {error}") from error
         return self._talks[thinking]
+
+    def _tool_talk(self, thinking: bool | None, tools: list[dict[str, Any]]) -> Conversations:
+        key = (repr(thinking), json.dumps(tools))
+        talk = self._tool_talks.get(key)
+        if talk is None:
+            try:
+                renderer = Renderer(self.tokenizer, enable_thinking=thinking, tools=tools)
+            except ValueError as error:
+                raise ServerError(400, f"tools cannot be used: {error}"[:500]) from error
+            talk = self._tool_talks.put(key, Conversations(renderer, TOOL_TALK_BYTES))
+        return talk
 
     def text_choices(self, body: CompletionRequest, adapter: str | None) -> list[Choice]:
         """n choices of every prompt."""
@@ -95,12 +154,14 @@ class CompletionHandler:
         tops: int,
         messages: list[dict[str, str]] | None,
         talk: Conversations,
+        guide: Grammar | None = None,
     ) -> list[Choice]:
         params = body.params(
             max_tokens=limit,
             top_logprobs=tops,
             stop_ids=frozenset(body.stop_token_ids or ()) | (frozenset() if body.ignore_eos else self.stop_ids),
             allowed=self._allowed(body),
+            guide=guide,
         )
         seeds = body.seed if isinstance(body.seed, list) else [body.seed] * len(prompts)
         bases = [secrets.randbits(63) if seed is None else seed for seed in seeds]
@@ -132,12 +193,8 @@ class CompletionHandler:
 
         ServerError 400 for what it refuses, 404 where the adapter is gone.
         """
-        try:
+        with refusals():
             return await self.engine.submit([choice.request for choice in choices])
-        except UnknownAdapter as error:  # taken away since its name was looked up
-            raise ServerError(404, str(error)[:500], "not_found_error") from error
-        except ValueError as error:
-            raise ServerError(400, str(error)[:500]) from error
 
     async def finish(self, ids: list[int], choices: list[Choice]) -> None:
         """Wait for all choices. Cancelled, it aborts those that still run."""
@@ -158,24 +215,26 @@ class CompletionHandler:
             choice.tokens += event.tokens
             choice.logprobs += event.logprobs
             choice.tops += event.top_logprobs or []
-            return choice.text.push(event.tokens)
+            return choice.read(event.tokens)
         fresh = event.tokens[len(choice.tokens) :]
         choice.tokens, choice.logprobs, choice.done = event.tokens, event.logprobs, event
         choice.tops = event.top_logprobs or []
-        piece = choice.text.push(fresh, last=True)
-        self._count(event)
+        piece = choice.read(fresh, last=True)
+        self.count(event)
         if choice.messages is not None and event.finish_reason in ("stop", "length"):
-            choice.talk.remember(choice.messages, choice.request.prompt, event.tokens, choice.text.text)
+            choice.talk.remember(choice.messages, choice.request.prompt, event.tokens, choice.said, choice.calls)
         return piece
 
-    def _count(self, done: Completion) -> None:
+    def count(self, done: Completion) -> None:
         self.metrics.prompt_tokens.inc(done.prompt_tokens)
         self.metrics.cached_tokens.inc(done.cached_tokens)
         self.metrics.generated(done.adapter, len(done.tokens))
         self.metrics.finished.labels(done.finish_reason).inc()
 
     def raise_faults(self, choices: Sequence[Choice]) -> None:
-        """ServerError 500 when the engine ended a choice with an error."""
+        """ServerError 500 when the engine ended a choice with an error, 400 where its grammar could not go on."""
         for choice in choices:
+            if fault := choice.fault():
+                raise ServerError(400, fault)
             if choice.done is not None and choice.done.finish_reason == "error":
                 raise ServerError(500, f"generation failed: {choice.done.error}"[:300], "server_error")

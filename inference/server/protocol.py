@@ -9,70 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import Field, create_model, model_validator
 
+from inference.server.formats import ResponseFormat, TextFormat
+from inference.server.texts import MAX_CHOICES, ManyIds, Name, Seed, StopText, Strict, Text, Texts, TokenIds, only
+from inference.server.tools import Chosen, Message, Messages, ToolChoice, Tools, check_tools, dialogue
 from inference.types import NUMBERS, SamplingParams
-
-MAX_CHOICES = 128
-MAX_TEXT = 1 << 20
-"""Bytes of text in one request, all of it together; one text has no more characters either."""
-
-
-def _writable(text: str) -> str:
-    """Refuses lone surrogates, which no tokenizer and no answer can carry."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError("text must be valid Unicode, without lone surrogates") from error
-    return text
-
-
-Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_writable)]
-Name = Annotated[str, Field(max_length=256), AfterValidator(_writable)]
-# Lists stop at their first error: collecting those of a long one takes minutes.
-TokenIds = Annotated[
-    list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(min_length=1, max_length=1 << 20, fail_fast=True)
-]
-Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_CHOICES, fail_fast=True)]
-ManyIds = Annotated[list[TokenIds], Field(min_length=1, max_length=MAX_CHOICES, fail_fast=True)]
-Seed = Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]
-StopText = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_writable)]
-
-
-class Strict(BaseModel):
-    """Unknown fields, other types and numbers that are not finite are errors."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class TextPart(Strict):
-    """A part of a message; only text is understood."""
-
-    type: Literal["text"]
-    text: Text
-
-
-class Message(Strict):
-    """One message of a conversation."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Text | Annotated[list[TextPart], Field(max_length=256, fail_fast=True)]
-    name: None = None
-
-    def plain(self) -> dict[str, str]:
-        """Role and text, as the renderer takes them."""
-        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
-        return {"role": "system" if self.role == "developer" else self.role, "content": content}
 
 
 def _conversation(messages: Sequence[Message]) -> str:
-    return "".join(message.plain()["content"] for message in messages)
-
-
-class TextFormat(Strict):
-    """The only response format: plain text. For a choice among texts give `guided_choice`."""
-
-    type: Literal["text"]
+    return "".join(part["content"] for part in dialogue(messages))
 
 
 class TemplateOptions(Strict):
@@ -127,8 +73,8 @@ class SamplingRequest(_Numbers):
     stream_options: StreamOptions | None = None
     return_token_ids: bool = False
     # What changes nothing is accepted, so that ordinary clients work; anything else is refused.
-    frequency_penalty: Annotated[float, Field(ge=0.0, le=0.0)] | None = None
-    presence_penalty: Annotated[float, Field(ge=0.0, le=0.0)] | None = None
+    frequency_penalty: Annotated[float | None, only(0)] = None
+    presence_penalty: Annotated[float | None, only(0)] = None
     user: Name | None = None
 
     def texts(self) -> list[str]:
@@ -165,15 +111,16 @@ class SamplingRequest(_Numbers):
 class ChatRequest(SamplingRequest):
     """POST /v1/chat/completions. Without `max_tokens` as many as the context has room for, as OpenAI documents it."""
 
-    messages: Annotated[list[Message], Field(min_length=1, max_length=4096, fail_fast=True)]
+    messages: Messages
     chat_template_kwargs: TemplateOptions | None = None
     max_completion_tokens: int | None = Field(default=None, ge=1, le=1 << 31)
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
-    response_format: TextFormat | None = None
-    tools: Annotated[list[Any], Field(max_length=0)] | None = None
-    tool_choice: Literal["none", "auto"] | None = None
-    store: Literal[False] | None = None
+    response_format: ResponseFormat | None = None
+    tools: Tools | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    store: Annotated[bool | None, only(False)] = None
     metadata: dict[str, str] | None = None
 
     @model_validator(mode="after")
@@ -182,10 +129,42 @@ class ChatRequest(SamplingRequest):
             raise ValueError("top_logprobs needs logprobs to be true")
         if isinstance(self.seed, list):
             raise ValueError("a conversation has one seed")
+        check_tools(self.tools or [], self.tool_choice)
+        if self.callable and self.schema_to_follow is not None:
+            raise ValueError("response_format cannot be used with tools; give tool_choice 'none', or leave one out")
+        if self.must_call or self.schema_to_follow is not None:
+            if self.guided_choice is not None or self.guided_token_ids is not None:
+                raise ValueError("give a guided choice, or response_format or a required tool; not both")
+            if self.ignore_eos:
+                raise ValueError("ignore_eos cannot be used with response_format or a required tool")
         return self
+
+    @property
+    def schema_to_follow(self) -> dict[str, Any] | None:
+        """The JSON schema of the reply, if it has to follow one."""
+        wanted = self.response_format
+        return None if wanted is None or isinstance(wanted, TextFormat) else wanted.grammar
 
     def texts(self) -> list[str]:
         return [_conversation(self.messages), *super().texts()]
+
+    @property
+    def callable(self) -> list[dict[str, Any]]:
+        """The tools that the assistant may call, as chat templates take them."""
+        return [] if self.tool_choice == "none" else [tool.plain() for tool in self.tools or ()]
+
+    @property
+    def must_call(self) -> dict[str, Any]:
+        """Names and schemas of the tools of which the reply has to call one; none where it need not."""
+        choice = self.tool_choice
+        wanted = None if choice == "required" else choice.function.name if isinstance(choice, Chosen) else ""
+        tools = [tool.function for tool in self.tools or () if wanted in (None, tool.function.name)]
+        return {one.name: one.parameters or {"type": "object"} for one in tools}
+
+    @property
+    def dialogue(self) -> list[dict[str, str]]:
+        """The messages in parts, each a role and a text, as the renderer takes them."""
+        return dialogue(self.messages)
 
     @property
     def limit(self) -> int | None:
@@ -205,11 +184,19 @@ class CompletionRequest(SamplingRequest):
     """
 
     prompt: Text | TokenIds | Texts | ManyIds
-    max_tokens: int | None = Field(default=16, ge=1, le=1 << 31)
+    max_tokens: int | None = Field(default=16, ge=0, le=1 << 31)
     logprobs: int | None = Field(default=None, ge=0, le=20)
-    echo: Literal[False] | None = None
-    best_of: Literal[1] | None = None
-    suffix: None = None
+    echo: bool | None = None
+    best_of: Annotated[int | None, only(1)] = None
+    suffix: Annotated[str | None, only("")] = None
+
+    @model_validator(mode="after")
+    def _echo_whole(self) -> CompletionRequest:
+        if self.echo and self.stream:
+            raise ValueError("echo cannot be used with stream")
+        if self.max_tokens == 0 and not self.echo:
+            raise ValueError("max_tokens of 0 needs echo to be true; else give at least 1")
+        return self
 
     @model_validator(mode="after")
     def _one_seed_each(self) -> CompletionRequest:
@@ -228,7 +215,7 @@ class TokenizeRequest(Strict):
 
     model: Name | None = None
     prompt: Text | None = None
-    messages: Annotated[list[Message], Field(min_length=1, max_length=4096, fail_fast=True)] | None = None
+    messages: Messages | None = None
 
     def texts(self) -> list[str]:
         """What has to be tokenised."""

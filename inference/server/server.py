@@ -17,6 +17,7 @@ from inference.server.adapter_store import Adapters
 from inference.server.bodies import Reader
 from inference.server.generation import CompletionHandler
 from inference.server.guard import LOOPBACK, Limits
+from inference.server.guides import Guides, make_guides
 from inference.server.metrics import Metrics
 from inference.server.protocol import ServerError
 from inference.text import PROTOCOL, Conversations, Renderer, template_digest, tokenizer_digest
@@ -73,6 +74,7 @@ class Server:
         self.info: dict[str, Any] = {}
         self._parts: dict[str, Any] = {}
         self.generator: CompletionHandler | None = None
+        self.guides = Guides(None)
         self.when_ready: Callable[[], None] = lambda: None
         self.gate = asyncio.Event()  # shut while /pause?mode=wait lets finish what runs
         self.gate.set()
@@ -93,6 +95,7 @@ class Server:
         for name, path in settings.adapters.items():
             adapter = adapter_files.read_adapter(path, model, max_rank=settings.max_lora_rank)
             engine.publish(name, adapter.weights, scale=adapter.scale, version=1)
+        self.guides = make_guides(tokenizer, engine.vocab_size, lambda: renderer.end_id)
         self._parts = {"tokenizer": tokenizer, "renderer": renderer, "context": engine.context}
         self.info = {
             "protocol": PROTOCOL,
@@ -122,8 +125,9 @@ class Server:
             logger.error("the model could not be loaded: %s", error)
             return
         parts = self._parts
+        talk = Conversations(parts["renderer"])
         self.generator = CompletionHandler(
-            self.engine, Conversations(parts["renderer"]), parts["tokenizer"], parts["context"], self.metrics
+            self.engine, talk, parts["tokenizer"], parts["context"], self.metrics, self.guides
         )
         self.adapters.versions.update(dict.fromkeys(self.settings.adapters, 1))
         self.adapters.fixed = frozenset(self.settings.adapters)
@@ -151,6 +155,7 @@ class Server:
         """End the engine."""
         self.draining = True
         self.reader.close()
+        self.guides.close()
         await asyncio.to_thread(self.adapters.close)
         await self.engine.close()
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from inference.remembered import Remembered
 from inference.text.render import Renderer
+from inference.tool_calls import ARGUMENTS, NAME, ToolCall, spoken
 
 Dialogue = tuple[tuple[str, str], ...]
 Ids = tuple[int, ...]
@@ -25,15 +26,15 @@ class Conversations:
     What its renderer remembers comes on top. Several threads may use it.
     """
 
-    def __init__(self, renderer: Renderer) -> None:
+    def __init__(self, renderer: Renderer, most_bytes: int = 64 << 20) -> None:
         self.renderer = renderer
-        self._answered: Remembered[tuple[Ids, Ids]] = Remembered(4096, 64 << 20)
+        self._answered: Remembered[tuple[Ids, Ids]] = Remembered(4096, most_bytes)
 
     def prompt(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
         """The ids of a conversation with the assistant's generation prompt. ValueError where the template refuses."""
         dialogue = _dialogue(messages)
         for end in range(len(dialogue) - 1, 0, -1):
-            if dialogue[end - 1][0] != "assistant":
+            if dialogue[end - 1][0] not in ("assistant", ARGUMENTS) or dialogue[end][0] == NAME:
                 continue
             ids = self._answered.get(dialogue[:end])
             if ids is not None:
@@ -43,10 +44,15 @@ class Conversations:
         return self.renderer.start(messages)
 
     def remember(
-        self, messages: Sequence[dict[str, str]], prompt: Sequence[int], tokens: Sequence[int], text: str
+        self,
+        messages: Sequence[dict[str, str]],
+        prompt: Sequence[int],
+        tokens: Sequence[int],
+        text: str,
+        calls: Sequence[ToolCall] = (),
     ) -> None:
         """Remember the ids a conversation was answered with."""
-        key = (*_dialogue(messages), ("assistant", text))
+        key = (*_dialogue(messages), *_dialogue(spoken(text, calls)))
         self._answered.put(key, (tuple(prompt), tuple(tokens)))
 
 

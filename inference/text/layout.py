@@ -15,6 +15,7 @@ from inference.remembered import Remembered
 from inference.text.deadline import Overdue, within
 from inference.text.templates import RENDERERS, named_template, pin_clock
 from inference.thoughts import CLOSE, OPEN
+from inference.tool_calls import ARGUMENTS, CALLER, NAME, UNSUPPORTED, is_written_so, whole
 
 __all__ = ["ChatTemplate", "Layout", "choose_template"]
 
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 _SECONDS, _MOST_CHARACTERS = 2.0, 4 << 20
 _SLOT = "zqslot{}qz"  # letters and digits only: nothing for a template to trim, split or escape
 _FIND_SLOT = re.compile(r"zqslot(\d+)qz")
+_ARGUMENTS = re.compile(r'\{"(zqslot\d+qz)": ?0\}')
+"""How the arguments of a tool call are put to a template: as an object whose text the slot replaces."""
 
 
 class Layout(NamedTuple):
@@ -49,7 +52,7 @@ class ChatTemplate:
         self._layouts: Remembered[Layout] = Remembered(512, 8 << 20)
 
     def _render(self, roles: Sequence[str], contents: Sequence[str], generate: bool) -> str:
-        messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
+        messages = whole(roles, contents)
 
         def render() -> str:
             text: str = self._tokenizer.apply_chat_template(
@@ -57,7 +60,7 @@ class ChatTemplate:
             )
             if len(text) > _MOST_CHARACTERS:
                 raise ValueError(f"it writes {len(text)} characters")
-            return text
+            return _ARGUMENTS.sub(r"\1", text)
 
         try:
             return within(_SECONDS, render)
@@ -87,7 +90,7 @@ class ChatTemplate:
         slots = tuple(int(number) for number in parts[1::2])
         shown = set(slots)
         for i, role in enumerate(roles):
-            if i not in shown and role != "assistant":
+            if i not in shown and role not in ("assistant", CALLER):
                 raise Refused(f"the chat template leaves out message {i} ({role}) of the roles {', '.join(roles)}")
         return Layout(tuple(parts[::2]), slots)
 
@@ -164,6 +167,18 @@ class ChatTemplate:
         if layout.slots != tuple(range(len(roles) + 2)) or layout.texts[0] != self.layout(("user",)).texts[0]:
             return None
         return Layout(layout.texts[2:], tuple(range(len(roles))))
+
+    def check_tools(self, tools: Sequence[dict[str, Any]]) -> None:
+        """ValueError unless the template shows these tools, which it has, and writes calls in the format read here."""
+        try:
+            prompt = "".join(self.layout(("user",)).texts)
+            call = self.layout(("user", CALLER, NAME, ARGUMENTS, "tool"))
+        except Refused as error:
+            raise ValueError(f"{UNSUPPORTED}: {error}") from error
+        if not all(tool["function"]["name"] in prompt for tool in tools):
+            raise ValueError(UNSUPPORTED)
+        if call.slots != (0, 2, 3, 4) or not is_written_so(call.texts[1:4]):
+            raise ValueError(f"{UNSUPPORTED} in a format that is read here")
 
     def end_of_reply(self) -> str:
         """Return the text after a reply that ends the conversation; "" where nothing follows or it is not shown."""

@@ -10,6 +10,7 @@ Contents never pass through the template: they are encoded apart (`TextEncoder.p
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,6 +38,7 @@ class Renderer:
         enable_thinking: handed to the template; None leaves it to the template. A model that cannot do as asked is
             refused.
         ask: how every user message is put: a text in which `{observation}` stands for the message; "" as it is.
+        tools: what the assistant may call, as OpenAI's API has them; handed to the template.
         date_string: the date for templates that print one; constant, so that a resumed run has the same prompts.
 
     Attributes:
@@ -50,8 +52,9 @@ class Renderer:
         reasons: whether replies are meant to be more than an action: thoughts are on, or `ask` adds to the message.
 
     Raises:
-        ValueError: an unknown kind, a kind whose markers the tokenizer lacks, a thinking switch that the template
-            does not have, an `ask` without `{observation}`, or an unreadable date.
+        ValueError: tools that the template does not show or whose text holds a marker, an unknown kind, a kind whose
+            markers the tokenizer lacks, a thinking switch that the template does not have, an `ask` without
+            `{observation}`, or an unreadable date.
         TypeError: a tokenizer without a backend.
     """
 
@@ -62,6 +65,7 @@ class Renderer:
         enable_thinking: bool | None = None,
         *,
         ask: str = "",
+        tools: Sequence[dict[str, Any]] = (),
         date_string: str = "26 Jul 2024",
     ) -> None:
         if ask and OBSERVATION not in ask:
@@ -74,7 +78,12 @@ class Renderer:
                 "enable_thinking": enable_thinking,
                 "thinking": enable_thinking,
             }  # a few families say `thinking`
+        if tools:
+            self._check_texts(tools)
+            options["tools"] = list(tools)
         self.kind, self._template = choose_template(tokenizer, kind, options, self._encoder.markers)
+        if tools:
+            self._template.check_tools(tools)
         self.thoughts = markers_of(tokenizer)
         self.opens_thought = self._template.opens_thought()
         off, on = (
@@ -157,6 +166,18 @@ class Renderer:
         if self._end is None:
             raise ValueError("this model has no end token: replies end by length only")
         return self._end
+
+    @property
+    def markers(self) -> Mapping[str, int]:
+        """The added tokens of the vocabulary, by their text."""
+        return self._encoder.markers
+
+    def _check_texts(self, tools: Sequence[dict[str, Any]]) -> None:
+        """Tools pass through the template, so that a marker in them would become a control id."""
+        text = json.dumps(tools, ensure_ascii=False)
+        found = [marker for marker in (*self._encoder.markers, "zqslot") if marker in text]
+        if found:
+            raise ValueError(f"the tools hold {found[0]!r}, which this model reads as a marker; leave it out")
 
     def _decode_reply(self, ids: tuple[int, ...]) -> str:
         kept = ids[:-1] if ids and ids[-1] in self.stop_ids else ids

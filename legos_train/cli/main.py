@@ -28,6 +28,7 @@ VERBS = {
 EXTRAS = {
     **dict.fromkeys(("mlx", "mlx_lm", "transformers", "tokenizers", "safetensors", "tomli_w"), "train"),
     **dict.fromkeys(("fastapi", "uvicorn", "prometheus_client"), "serve"),
+    "threadpoolctl": "serve",
     "wandb": "wandb",
     "httpx2": "client",
     "pyarrow": "datasets",

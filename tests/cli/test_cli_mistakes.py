@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,18 @@ def test_a_mistake_in_the_code_of_an_env_keeps_its_traceback(tmp_path: Path) -> 
     (tmp_path / "mine.py").write_text(CODE)
     with pytest.raises(TypeError, match="unsupported operand"):
         cli.main(["envs", "show", f"{tmp_path}/mine.py:mistakes/Mine-v0", "--arg", "size=4"])
+
+
+def test_serve_without_its_extra_names_it() -> None:
+    program = """
+import sys
+sys.modules["threadpoolctl"] = None
+from legos_train.cli.main import main
+sys.exit(main(["serve", "--port", "0"]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "legos serve needs threadpoolctl, from the extra 'serve': uv sync --extra serve" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,7 @@ def test_every_field_of_a_request_is_sent_or_refused() -> None:
         "sampling",
         "stream",
         "park",
+        "guide",
         "session",
     }
     plain = wire.completion_body(ASK)
@@ -224,11 +225,15 @@ def test_every_field_of_a_request_is_sent_or_refused() -> None:
     assert all(body != plain for body in bodies) and len({json.dumps(body) for body in bodies}) == len(CHANGED)
     with pytest.raises(RequestRefused, match="stream"):
         wire.completion_body(change(ASK, stream=True))
+    with pytest.raises(RequestRefused, match="a guide cannot be sent to a server"):
+        wire.completion_body(change(ASK, guide=object()))
 
 
 def test_every_field_of_a_chat_is_sent() -> None:
     plain = wire.chat_body([], SamplingParams(seed=0), None, None)
-    changes = [{"seed": 0, option.name: CHANGED[option.name]} for option in fields(SamplingParams)]
+    changes = [
+        {"seed": 0, option.name: CHANGED[option.name]} for option in fields(SamplingParams) if option.name != "guide"
+    ]
     bodies = [wire.chat_body([], SamplingParams(**change), None, None) for change in changes]
     bodies += [
         wire.chat_body([], SamplingParams(seed=0), "a", None),

@@ -120,7 +120,8 @@ def test_layers_of_mlx_lms_adapters_are_seen_through() -> None:
     from mlx_lm.tuner.dora import DoRAEmbedding, DoRALinear
     from mlx_lm.tuner.lora import LoRAEmbedding, LoRALinear, LoRASwitchLinear
 
-    from inference.adapters import LORA, base_layer
+    from inference.adapters import base_layer
+    from inference.adapters.layers import LORA
 
     linear, embedding, expert = nn.Linear(4, 4), nn.Embedding(4, 4), SwitchLinear(4, 4, 2)
     for layer, inner in [

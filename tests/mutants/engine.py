@@ -192,7 +192,7 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "inference/adapters.py",
+        "inference/adapters/validation.py",
         SLOTS,
         (
             "scale-not-folded",
@@ -240,5 +240,35 @@ MUTANTS = [
             "keys and values of another adapter are used",
         ),
         equivalent="entries are found by hashes that begin with the digest, so only a collision could bring another's",
+    ),
+    *mutants(
+        "inference/engine/sampling.py",
+        "tests/server/test_json_mode.py::test_replies_follow_their_schema_whole_and_streamed",
+        (
+            "guide-ignored",
+            "return None if self.guide is None else self.guide.ids_after(tokens)",
+            "return None",
+            "a reply need not follow its schema",
+        ),
+    ),
+    *mutants(
+        "inference/grammars.py",
+        "tests/server/test_json_mode.py::test_matchers_that_were_dropped_are_made_anew_from_the_tokens",
+        (
+            "matcher-not-advanced",
+            "            matcher.consume_tokens(list(said))\n",
+            "            matcher.consume_tokens(list(said[:-1]))\n",
+            "a reply whose matcher was dropped follows the grammar one token late",
+        ),
+    ),
+    *mutants(
+        "inference/engine/prompt_reading.py",
+        "tests/server/test_openai_client.py::test_an_echoed_prompt_has_the_logprobs_of_a_plain_forward_pass",
+        (
+            "prompt-one-off",
+            "targets = prompt[start + 1 : start + 1 + width]",
+            "targets = prompt[start : start + width - 1]",
+            "lm-eval scores each token as the one before",
+        ),
     ),
 ]

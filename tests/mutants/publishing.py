@@ -42,7 +42,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *mutants(
-        "inference/adapters.py",
+        "inference/adapters/validation.py",
         FINITE,
         (
             "scaled-not-looked-at",

@@ -214,6 +214,25 @@ def test_bytes_of_logprobs_put_characters_together_again(client: openai.OpenAI, 
     assert all("bet or pass"[start:].startswith(word) for start, word in zip(offsets[:-1], words[:-1]))
 
 
+def test_an_echoed_prompt_has_the_logprobs_of_a_plain_forward_pass(
+    client: openai.OpenAI, model: str, random_model: tuple[Any, Any]
+) -> None:
+    network, tokenizer = random_model
+    expected = log_softmax(network, IDS)
+    only, longer = (complete(client, model, echo=True, logprobs=2, max_tokens=n).choices[0] for n in (0, 3))
+    assert (only.finish_reason, only.text, only.token_ids) == ("length", tokenizer.decode(IDS), [])
+    found = only.logprobs
+    assert found.token_logprobs[0] is found.top_logprobs[0] is None and len(found.tokens) == len(IDS)
+    assert np.abs(np.array(found.token_logprobs[1:]) - expected[range(23), IDS[1:]]).max() < 1e-4
+    assert [max(top.values()) for top in found.top_logprobs[1:]] == pytest.approx(expected[:-1].max(-1), abs=1e-4)
+    assert len(longer.logprobs.tokens) == len(IDS) + 3 and longer.text.startswith(only.text)
+    assert longer.logprobs.token_logprobs[1:24] == found.token_logprobs[1:]
+    assert all(p < 0 for p in longer.logprobs.token_logprobs[24:])
+    assert [longer.text[a:].startswith(w) for a, w in zip(longer.logprobs.text_offset, longer.logprobs.tokens)]
+    both = complete(client, model, prompt=["the game", "[bet]"], echo=True, n=2, max_tokens=1).choices
+    assert all(choice.text.startswith(start) for choice, start in zip(both, ["the game"] * 2 + ["[bet]"] * 2))
+
+
 # --- conversations ---------------------------------------------------------------------------------------------------
 
 
@@ -293,8 +312,8 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
     [
         ("tools", {"tools": [TOOL]}),
         ("tool_choice", {"tool_choice": "required"}),
-        ("response_format", {"response_format": {"type": "json_object"}}),
-        ("response_format", {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}}),
+        ("response_format", {"response_format": {"type": "grammar"}}),
+        ("response_format", {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}),
         ("frequency_penalty", {"frequency_penalty": 0.5}),
         ("presence_penalty", {"presence_penalty": -0.5}),
         ("chat_template", {"extra_body": {"chat_template": "{{ 1 }}"}}),
@@ -312,7 +331,9 @@ def test_what_is_not_served_is_refused_and_not_ignored(
         chat(client, model, **options)
 
 
-@pytest.mark.parametrize("options", [{"echo": True}, {"best_of": 3}, {"suffix": "end"}, {"logprobs": 21}])
+@pytest.mark.parametrize(
+    "options", [{"echo": True, "stream": True}, {"best_of": 3}, {"suffix": "end"}, {"logprobs": 21}]
+)
 def test_what_legacy_completions_do_not_serve_is_refused(
     client: openai.OpenAI, model: str, options: dict[str, Any]
 ) -> None:

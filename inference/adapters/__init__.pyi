@@ -1,0 +1,10 @@
+from .bank import AdapterBank as AdapterBank
+from .bank import AdapterVersion as AdapterVersion
+from .bank import PreparedAdapter as PreparedAdapter
+from .layers import base_layer as base_layer
+from .layers import linear_shapes as linear_shapes
+from .layers import narrowest as narrowest
+from .slots import AdaptedLinear as AdaptedLinear
+from .slots import Ranks as Ranks
+from .validation import adapter_digest as adapter_digest
+from .validation import check_adapter as check_adapter

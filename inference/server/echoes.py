@@ -1,0 +1,73 @@
+"""Prompts that are part of the answer, with the log-probabilities of their own tokens, as lm-eval asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+
+from inference.engine import AsyncEngine, Engine, PromptPart
+from inference.server.choices import Choice, TokenReport
+from inference.server.protocol import CompletionRequest, ServerError
+from inference.types import AdapterInfo, Completion, Request, UnknownAdapter
+
+
+async def echo(engine: AsyncEngine, report: TokenReport, body: CompletionRequest, choices: Sequence[Choice]) -> None:
+    """Give every choice its prompt's text and, with `logprobs`, those of its tokens; with `max_tokens` 0 end it.
+
+    ServerError 400 for a prompt that the engine refuses, 404 where the adapter is gone, 500 where the model fails.
+    """
+    read: dict[tuple[int, ...], list[PromptPart]] = {}
+    several = isinstance(body.prompt, list) and not isinstance(body.prompt[0], int)
+    for choice in choices:
+        prompt = tuple(choice.request.prompt)
+        given = body.prompt[choice.index // body.n] if several else body.prompt
+        choice.prompt_text = given if isinstance(given, str) else report.text(prompt)
+        if body.logprobs is not None:
+            if prompt not in read:
+                read[prompt] = await _read_prompt(engine, choice.request, body.logprobs)
+            choice.prompt_logprobs = [None, *(p for part in read[prompt] for p in part.logprobs)]
+            tops = [top for part in read[prompt] for top in part.tops] or [[]] * (len(prompt) - 1)
+            choice.prompt_tops = [None, *tops]
+    if body.max_tokens == 0:
+        published = await engine.call(lambda inner: inner.adapters())
+        for choice in choices:
+            _end_unwritten(choice, published.get(choice.request.adapter or ""))
+
+
+async def _read_prompt(engine: AsyncEngine, request: Request, top: int) -> list[PromptPart]:
+    parts: list[PromptPart] = []
+    with refusals():
+
+        def begin(inner: Engine) -> tuple[Generator[PromptPart, None, None], PromptPart | None]:
+            reading = inner.prompt_logprobs(request.prompt, request.adapter, top=top)
+            return reading, next(reading, None)
+
+        reading, part = await engine.call(begin)
+        try:
+            while part is not None:
+                parts.append(part)
+                part = await engine.call(lambda _: next(reading, None))
+        except FloatingPointError as error:
+            raise ServerError(500, f"the prompt cannot be read: {error}", "server_error") from error
+        finally:
+            if not engine.closing:
+                engine.worker.call(lambda _: reading.close())  # releases the adapter
+    return parts
+
+
+def _end_unwritten(choice: Choice, adapter: AdapterInfo | None) -> None:
+    """End a choice of no tokens: what was asked for is its prompt."""
+    version, digest = (adapter.version, adapter.digest) if adapter else (0, None)
+    count, name = len(choice.request.prompt), choice.request.adapter
+    choice.done = Completion(-1, [], [], [], "length", name, version, count, 0, adapter_digest=digest)
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What the engine refuses, as errors of the API."""
+    try:
+        yield
+    except UnknownAdapter as error:  # taken away since its name was looked up
+        raise ServerError(404, str(error)[:500], "not_found_error") from error
+    except ValueError as error:
+        raise ServerError(400, str(error)[:500]) from error
