@@ -12,8 +12,8 @@ Columns, with 95 % intervals from 300 bootstrap resamples of the batches:
 
 - cosine: between the mean gradient (without what its own noise adds to its length) and the exact one;
 - length: of the mean gradient along the exact one, over the exact one's;
-- noise: mean squared distance of a batch's gradient from the mean, over the exact gradient's squared length, times the
-  number of games: with so many games signal and noise are equal.
+- noise: mean squared distance of a batch's gradient from the mean, over the square of what the mean has along the exact
+  gradient, times the number of games: with so many games signal and noise are equal.
 
 The exact gradient is that of `loss.name = "expected"`.
 """
@@ -206,7 +206,7 @@ def _numbers(rows: Floats, truth: Floats, gram: Floats, games: int) -> tuple[flo
     spread = float(np.einsum("rt,ts,rs->", apart, gram, apart)) / (len(rows) - 1)
     square, along = float(truth @ gram @ truth), float(mean @ gram @ truth)
     own = max(float(mean @ gram @ mean) - spread / len(rows), 1e-30)
-    return along / (own * square) ** 0.5, along / square, spread / square * games
+    return along / (own * square) ** 0.5, along / square, spread * square / along**2 * games
 
 
 def _alone(action: exactly.ScoredAction) -> Episode:

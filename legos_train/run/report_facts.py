@@ -42,7 +42,11 @@ def _strategy(parts: Parts) -> dict[str, Any]:
     with suppress(ValueError):  # a game without a known equilibrium
         solution = exact.nash(course.env.game)  # type: ignore[attr-defined]
         columns["an equilibrium"] = {info: solution(info) for info in infos}
-    rows = [[info.view, move, [columns[name][info][move] for name in columns]] for info in infos for move in info.legal]
+    rows = [
+        [info.view, move, [table[info].get(move, 0.0) for table in columns.values()]]  # solutions leave out zeros
+        for info in infos
+        for move in info.legal
+    ]
     return {"columns": list(columns), "rows": rows}
 
 
