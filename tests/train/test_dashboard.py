@@ -143,6 +143,7 @@ def test_no_markup_is_printed_after_a_note_or_an_interruption() -> None:
     console = Console(width=90, file=io.StringIO(), force_terminal=True)
     with suppress(KeyboardInterrupt), Progress("a run", 3, console=console) as progress:
         progress.update(record(1, eval={"nash_conv": 0.5, "nash_conv_low": 0.4, "nash_conv_high": 0.6}))
+        progress.live.refresh()  # as four times a second: a note draws again what is there
         progress.note("a note")
         progress.update(record(2))
         raise KeyboardInterrupt
