@@ -124,9 +124,7 @@ def expected(new: mx.array, old: mx.array, advantages: mx.array) -> mx.array:
         old: those under the policy at the start of the step, (M,).
         advantages: (M,).
     """
-    from inference.forward import fastmath
-
-    return -fastmath.exp(new - old) * advantages
+    return importance_sampling(new, old, advantages)
 
 
 @loss("pushed")

@@ -128,8 +128,8 @@ MUTANTS = [
         f"{SLOTS} {OPTIONS}",
         (
             "whole-prompt-from-cache",
-            "self._entries[key].tokens), len(ids) - 1)",
-            "self._entries[key].tokens), len(ids))",
+            "common_prefix(ids, tokens), len(ids) - 1)",
+            "common_prefix(ids, tokens), len(ids))",
             "no token is left to be computed",
             "tests/inference/test_engine.py::test_single_prompts_find_the_beginning_of_the_prompt_before",
         ),

@@ -109,14 +109,14 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "nothing-cleared",
-            "            self._clear()\n        self.background.call(self.fleet.close",
-            "            pass\n        self.background.call(self.fleet.close",
+            "            if not self.follows:\n                self._clear()\n",
+            "            pass\n",
             "runs leave their adapters behind",
         ),
         (
             "followers-take-away",
-            "        if not self.follows:\n            self._clear()\n        self.background.call(",
-            "        if True:\n            self._clear()\n        self.background.call(",
+            "            if not self.follows:\n                self._clear()\n",
+            "            if True:\n                self._clear()\n",
             "the first rank that ends takes away what the others play with",
             RANK,
         ),

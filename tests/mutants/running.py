@@ -14,7 +14,7 @@ MUTANTS = [
         (
             "filter-before-credit",
             "advantages = parts.credit.assign(kept)  # before",
-            "filters.keep_best(kept, config.filter.keep)\n        advantages = parts.credit.assign(kept)  # before",
+            "filters.keep_best(kept, config.filter.keep)\n            advantages = parts.credit.assign(kept)  # before",
             "baselines do not see the losers",
         ),
         (
@@ -38,6 +38,34 @@ MUTANTS = [
             "the curriculum never learns who solved what",
             "tests/train/test_curriculum.py::test_a_run_comes_back_to_its_store",
         ),
+    ),
+    *mutants(
+        "legos_train/run/decisions.py",
+        "tests/train/test_expected.py",
+        (
+            "reach-ignored",
+            "share * visits[at] / total",
+            "share / len(graph.infosets)",
+            "rare decisions weigh as common ones",
+        ),
+        (
+            "probability-ignored",
+            "masses[at] * (share",
+            "(masses[at] > 0) * (share",
+            "unlikely actions weigh as likely ones",
+        ),
+        ("no-mean", "gains - mean})", "gains})", "what is learned from is the value, not the advantage"),
+        ("others-values", "values[child][info.player]", "values[child][0]", "the second seat learns for the first"),
+        ("everybody-learns", "info.player not in trained or", "", "a league's members are learned from"),
+        ("member-plays-the-policy", "member or actors.POLICY", "actors.POLICY", "snapshots are not what is met"),
+    ),
+    *mutants(
+        "legos_train/credit/return_scale.py",
+        "tests/train/test_return_scale.py",
+        ("scale-forgotten", "given[agent] = values / scale", "pass", "large payoffs drown the KL"),
+        ("small-returns-blown-up", "max(1.0, second / weight", "max(1e-9, second / weight", "rare successes explode"),
+        ("mean-kept-in-the-spread", " - (first / weight) ** 2)", ")", "a constant payoff counts as spread"),
+        ("moments-not-saved", '"moments": moments}', '"moments": []}', "a resumed run scales anew"),
     ),
     *mutants(
         "legos_train/run/replay.py",

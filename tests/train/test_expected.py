@@ -120,13 +120,39 @@ def test_a_step_learns_from_all_actions_and_logs_what_was_played(kuhn: Trainer) 
 
 def test_against_a_league_only_the_learners_decisions_are_learned_from() -> None:
     league = {"mode": "fsp", "snapshot_every": 1, "opponents": ("random",)}
-    trainer = Trainer(build(small(**EXPECTED | {"batch_size": 16, "league": league})))
+    optim = {"lr": 0.01}  # the snapshot of the start is then another policy
+    trainer = Trainer(build(small(**EXPECTED | {"batch_size": 16, "league": league, "optim": optim})))
     try:
+        before = table_of(trainer)
         trainer.step()
         fresh, decisions = learned_from(trainer)
-        kinds = {tuple(t.info.get("member") for t in episode.trajectories.values()) for episode in fresh.kept}
-        assert len(kinds) > 2
+        seatings = {tuple(t.info.get("member") for t in e.trajectories.values()) for e in fresh.kept}
+        assert {(None, "random"), (None, "step_0"), ("step_0", None)} <= seatings
         assert sum(w.sum() for one in decisions.weights for w in one.values()) == pytest.approx(1.0, abs=0.01)
+        own = sum(seating.count(None) for seating in seatings)
+        assert len(decisions.episodes) == 6 * own, "the six information sets of each of the learner's seats"
+        # the first decision of player 0, by hand, against the policy of the start
+        (course,) = trainer.parts.measurer.courses.values()
+        game, now = course.env.game, table_of(trainer)  # type: ignore[attr-defined]
+        info = next(i for i in exact.info_sets(game) if i.player == 0)
+        met = {i: (now if i.player == 0 else before)[i] for i in now}
+        gains = []
+        for move in info.legal:
+            forced = {**met, info: {m: float(m == move) for m in info.legal}}
+            gains.append((_value(game, forced, 0) - _value(game, met, 0)) / exactly.regrets(game, met)[info].reach)
+        found = [
+            advantages["player_0"]
+            for one, advantages in zip(decisions.episodes, decisions.advantages)
+            if "player_0" in advantages
+            and tuple(one.trajectories["player_0"].turns[0].prompt_tokens or ()) == _prompt(trainer, course, info)
+        ]
+        assert any(np.allclose(values, gains, atol=0.02) for values in found), (found, gains)
+        same = [
+            (_value(game, {**now, info: {m: float(m == move) for m in info.legal}}, 0)
+             - _value(game, now, 0)) / exactly.regrets(game, now)[info].reach
+            for move in info.legal
+        ]  # fmt: skip
+        assert not np.allclose(same, gains, atol=0.05), "the two opponents are told apart"
     finally:
         trainer.parts.close()
 

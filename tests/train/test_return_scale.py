@@ -26,6 +26,11 @@ def test_large_returns_are_divided_by_their_standard_deviation() -> None:
     assert before == [10.0, -10.0, 10.0, -10.0] and after == pytest.approx([1.0, -1.0, 1.0, -1.0])
 
 
+def test_a_payoff_that_is_always_the_same_has_no_spread() -> None:
+    credit = CreditSettings(name="reinforce").make()
+    assert [float(one["a_0"][0]) for one in credit.assign(episodes(7.0, 7.0))] == [7.0, 7.0]
+
+
 def test_returns_within_one_stay_bit_for_bit() -> None:
     plain, scaled = (CreditSettings(name="rae", return_scale=kind).make() for kind in ("none", "running"))
     batch = episodes(1.0, -1.0, 0.0, 0.3)
