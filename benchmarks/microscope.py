@@ -35,7 +35,7 @@ from legos_envs.records import Trajectory, Turn
 from legos_train import Trainer
 from legos_train.batch import Batch, pack
 from legos_train.config import from_dict
-from legos_train.credit import CreditAssigner, make_credit
+from legos_train.credit import Advantages, make_credit
 from legos_train.evaluation import exactly
 from legos_train.loss import LossSettings
 from legos_train.loss.batch_loss import policy_objective
@@ -94,7 +94,13 @@ class Microscope:
         step = self.trainer.learner.step
         self.trainer.assign_credit(self.trainer.play(step + 1), step)
         fresh, _ = self.trainer.parts.replay.take(step)
+        self.decisions = fresh.decisions
         return self.trainer.pack(fresh)
+
+    def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
+        """Credit without luck: what each action is worth on average under the policy that is looked at."""
+        assert self.decisions is not None
+        return [self.decisions.advantages_of(episode) for episode in episodes]
 
     def _jacobian(self) -> tuple[Floats, dict[str, NDArray[np.int64]]]:
         policy: Any = self.trainer.parts.backend.policy  # type: ignore[attr-defined]
@@ -172,7 +178,7 @@ class Microscope:
         )
 
     def batches(
-        self, count: int, games: int, credit: CreditAssigner, settings: LossSettings, seed: int, *, age: int = 0
+        self, count: int, games: int, credit: Any, settings: LossSettings, seed: int, *, age: int = 0
     ) -> Floats:
         """The coefficients of many batches, (count, T), after a moving baseline has settled."""
         rng = np.random.default_rng(seed)
@@ -259,6 +265,7 @@ def cells(quick: bool) -> list[tuple[str, str, str, dict[str, Any], LossSettings
     out += [
         ("loss, 4 versions old (rae, 256 games)", "ppo, truncate_ratio 2", "rae", {}, truncated, 4, 256),
         ("loss, 4 versions old (rae, 256 games)", "ppo, mask_ratio (0.5, 2)", "rae", {}, masked, 4, 256),
+        ("loss, 4 versions old (rae, 256 games)", "ppo, exact advantages", "exact", {}, PPO, 4, 256),
     ]
     for kind in ("sequence", "token"):
         loss = PPO.model_copy(update={"aggregation": kind})
@@ -273,7 +280,8 @@ def study(quick: bool, count: int, seed: int) -> dict[str, Any]:
     scope = Microscope(seed=seed)
     tables: dict[str, dict[str, Any]] = {}
     for table, row, credit, options, loss, age, games in cells(quick):
-        rows = scope.batches(count, games, make_credit(credit, **options), loss, seed, age=age)
+        given: Any = scope if credit == "exact" else make_credit(credit, **options)
+        rows = scope.batches(count, games, given, loss, seed, age=age)
         tables.setdefault(table, {})[row] = measure(rows, scope.exact, scope.gram, games)
         print(_line(table, row, tables[table][row]), flush=True)
     rows = scope.batches(count, 256, make_credit("rae"), PPO, seed)

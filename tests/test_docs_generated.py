@@ -161,7 +161,7 @@ def test_commands_and_settings_on_the_pages_are_accepted(algorithms: Pages, comm
                 from_dict(tomllib.loads(text), name)
     assert len(lines) > 60
     for name, line in lines:
-        program, verb, *words = shlex.split(line)
+        program, verb, *words = shlex.split(line.partition(" > ")[0])
         assert program == "legos" and "  " not in line, (name, line)
         if verb == "train":
             from_dict(read_train(words), f"{name}: {line}")
