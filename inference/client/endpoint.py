@@ -56,6 +56,8 @@ class Endpoint:
         self.failures = self.misses = 0
         self.outstanding = self.served = 0
         self.window = WINDOW
+        self.pace = 0.0
+        """Seconds a token, of late; 0 before the first answer."""
         self.reviving: asyncio.Task[None] | None = None
         self._there: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -65,6 +67,11 @@ class Endpoint:
     def room(self) -> int:
         """How many more completions it may be asked for now."""
         return self.window - self.outstanding if self.usable else 0
+
+    def took(self, seconds: float, tokens: int) -> None:
+        """Notes how long an answer of so many tokens has taken."""
+        now = seconds / (tokens + 1)
+        self.pace = now if not self.pace else 0.8 * self.pace + 0.2 * now
 
     @property
     def bringing(self) -> list[asyncio.Task[None]]:

@@ -27,6 +27,8 @@ from inference.client.shelf import Shelf
 from inference.types import Completion, InferenceError, Request
 
 logger = logging.getLogger(__name__)
+SLOWEST = 8.0
+"""At most so many times slower than the fastest is a server taken for, so that it is asked now and then."""
 FAULTS = 3
 """How often a request may bring an error of the server itself (500), on whatever server, before it is the request's."""
 
@@ -300,13 +302,21 @@ class Fleet:
             able.remove(ticket.last)
         if len(able) <= 1:
             return able[0] if able else None
-        least = min(able, key=lambda e: e.outstanding)
+        fastest = min(e.pace for e in able)
+
+        def load(endpoint: Endpoint) -> float:
+            """What is to be done there, in requests of the fastest server."""
+            slower = min(endpoint.pace / fastest, SLOWEST) if fastest else 1.0
+            return (endpoint.outstanding + 1) * slower
+
+        least = min(able, key=load)
         if ticket.request.session is None:
             return least
         home = self.endpoints[zlib.crc32(ticket.request.session.encode()) % len(self.endpoints)]
-        return home if home in able and home.outstanding <= 2 * least.outstanding + 32 else least
+        return home if home in able and load(home) <= 2 * load(least) + 32 else least
 
     async def _call(self, endpoint: Endpoint, tickets: list[Pending], session: str | None) -> None:
+        began = time.monotonic()
         try:
             answers = await endpoint.complete([t.request for t in tickets], tickets[0].publication, session)
         except InferenceError as error:
@@ -316,6 +326,7 @@ class Fleet:
             for ticket in tickets:
                 self._finish(ticket, InferenceError(f"{endpoint.url}: {type(error).__name__}: {error}"))
         else:
+            endpoint.took(time.monotonic() - began, max(len(answer.tokens) for answer in answers))
             for ticket, answer in zip(tickets, answers, strict=True):
                 self._finish(ticket, answer)
         finally:

@@ -10,9 +10,11 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,9 @@ from inference.types import ADAPTER_NAME, AdapterError, PublishMode, VersionConf
 
 IDLE_SECONDS = 600.0
 """So long nobody has asked for an adapter that makes room for another: its run was killed before it could clear up."""
+
+PREPARED_AT_ONCE = 4
+"""More adapters wait for these."""
 
 logger = logging.getLogger(__name__)
 
@@ -189,30 +194,36 @@ class Adapters:
 
 
 class _Preparing:
-    """One thread, in which adapters are prepared one by one while the engine keeps running.
+    """A few threads in which adapters are prepared while the engine keeps running; a slow one holds up no other.
 
-    It lives as long as the server: what MLX keeps for a thread that has run a model (150 KiB) it never gives back.
+    They live as long as the server: what MLX keeps for a thread that has run a model (150 KiB) it never gives back.
     """
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "adapters")
-        self._begun = False
+        self._begun = 0
+        self._threads = ThreadPoolExecutor(PREPARED_AT_ONCE, "adapters", initializer=self._count)
+
+    def _count(self) -> None:
+        self._begun += 1
 
     async def run(self, prepare: Callable[[Engine], PreparedAdapter], engine: Engine) -> PreparedAdapter:
         """Prepare an adapter there."""
-        self._begun = True
-        return await asyncio.get_running_loop().run_in_executor(self._thread, prepare, engine)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, prepare, engine)
 
     def close(self) -> None:
-        """Finish what was handed over, and end the thread. Blocks."""
-        if self._begun:
-            self._thread.submit(_let_go_of_streams)
-        self._thread.shutdown()
+        """Finish what was handed over, and end the threads. Blocks."""
+        threads = self._begun
+        together = threading.Barrier(max(threads, 1))
+        for _ in range(threads):
+            self._threads.submit(_let_go_of_streams, together)
+        self._threads.shutdown()
 
 
-def _let_go_of_streams() -> None:
+def _let_go_of_streams(together: threading.Barrier) -> None:
     mx.synchronize()
     mx.clear_streams()  # see `Engine.close`
+    with suppress(threading.BrokenBarrierError):  # each thread does it once
+        together.wait(5.0)
 
 
 def _scale_in(body: bytes) -> float:

@@ -166,13 +166,13 @@ def test_a_slow_server_is_asked_for_less() -> None:
     def slow(stub: Stub, body: dict[str, Any]) -> None:
         import time
 
-        time.sleep(0.15)
+        time.sleep(0.5)
 
     async def work(asked: Asked) -> None:
         for _ in range(4):
-            games = [query((5, n), max_tokens=2048, seed=n) for n in range(60)]
+            games = [query((5, n), max_tokens=2048, seed=n) for n in range(30)]
             await asked.answers([*games])
-        assert one.answered < two.answered
+        assert one.answered < 0.7 * two.answered, (one.answered, two.answered)
 
     with stubs(2) as [one, two]:
         one.always = slow
