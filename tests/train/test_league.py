@@ -274,7 +274,7 @@ def test_what_is_refused() -> None:
 
 def test_without_openskill_the_league_goes_on_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.warns(UserWarning, match=r"legos\[tasks\]"):
+    with pytest.warns(UserWarning, match=r"--extra tasks"):
         made = league()
     made.observe([episode({"player_0": 1, "player_1": -1})], [{"player_1": "step_0"}])
     assert made.ratings == {} and made.standing().against.scores["step_0"]["player_0"].wins == 1

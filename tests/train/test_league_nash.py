@@ -96,6 +96,6 @@ def test_without_scipy_the_extra_is_named_at_once(monkeypatch: pytest.MonkeyPatc
     for name in [name for name in sys.modules if name.startswith("scipy")]:
         monkeypatch.setitem(sys.modules, name, sys.modules[name])  # put back whatever the import below takes away
     monkeypatch.setattr(builtins, "__import__", no_scipy)
-    with pytest.raises(ImportError, match=r"legos\[tasks\]"):
+    with pytest.raises(ImportError, match=r"--extra tasks"):
         League(LeagueSettings(mode="psro"), 0)
     League(LeagueSettings(mode="fsp"), 0)

@@ -221,14 +221,19 @@ def test_wandb_is_imported_only_when_asked_for_and_gets_every_step(tmp_path: Pat
     import types
 
     logged: list[dict] = []
-    session = types.SimpleNamespace(log=lambda row, step: logged.append(row), finish=lambda: logged.append({}))
+    session = types.SimpleNamespace(log=lambda row, step=None: logged.append(row), finish=lambda: logged.append({}))
     seen: dict = {}
     fake = types.SimpleNamespace(
-        init=lambda **given: seen.update(given) or session, Settings=lambda **given: types.SimpleNamespace(**given)
+        init=lambda **given: seen.update(given) or session,
+        Settings=lambda **given: types.SimpleNamespace(**given),
+        Table=lambda columns, data: len(data),
+        Html=lambda text, inject: text,
     )
     monkeypatch.setitem(sys.modules, "wandb", fake)
     train(small(tmp_path / "run", logs={"wandb": "project"}), quiet=True)
-    assert [row.get("step") for row in logged] == [1, 2, None]
+    assert [row["step"] for row in logged if "step" in row] == [1, 2] and logged[-1] == {}
+    assert [row["sample_episodes"] for row in logged if "sample_episodes" in row][-1] > 0
+    assert any("<svg" in text for row in logged for name, text in row.items() if name.startswith("figures/"))
     assert seen["project"] == "project" and seen["settings"].save_code is False
 
 

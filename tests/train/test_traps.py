@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from legos_train import Actor, Arena, ConfigError, EpisodeRequest, Trainer, make_credit, train
-from legos_train.credit import PerRole
+from legos_train.credit import CreditSettings, PerRole
 from legos_train.credit.rae import RAECredit
 from legos_train.rollout.jobs import NOT_FINITE
 from legos_train.run import build, state
@@ -79,7 +79,7 @@ def test_baselines_see_the_losers_that_a_filter_leaves_out(trainer_of) -> None:
     trainer = trainer_of(batch_size=32, env="Nim-v0", credit={"name": "rae"}, filter={"keep": "winners"})
     records = [trainer.step() for _ in range(2)]
     assert all(r["zero_advantages"] == 0.0 and r["left_out"]["filtered"] == 32 for r in records)
-    baseline = trainer.parts.credit.baselines  # type: ignore[attr-defined]
+    baseline = trainer.parts.credit.inner.baselines  # type: ignore[attr-defined]
     assert abs(baseline("Nim-v0", "player_0") + baseline("Nim-v0", "player_1")) < 1e-9, "only winners were folded in"
 
 
@@ -189,7 +189,7 @@ def test_roles_have_credit_methods_of_their_own(trainer_of) -> None:
     advantages = trainer.parts.credit.assign(trainer.play(1))
     assert all((a["player_1"] == 1.0).all() for a in advantages)
     assert any((a["player_0"] != 1.0).any() for a in advantages)
-    method = PerRole(make_credit("rae"), {"player_1": make_credit("constant")})
+    method = PerRole(CreditSettings(name="rae").make(), {"player_1": make_credit("constant")})
     method.load_state_dict(trainer.parts.credit.state_dict())
     assert method.state_dict() == trainer.parts.credit.state_dict()
 
@@ -207,7 +207,6 @@ def test_an_arena_brings_its_own_credit(trainer_of) -> None:
         ({"credit": {"name": "grpo"}, "batch_size": 12}, "multiple of group_size"),
         ({"loss": {"clip_low": 2.0}}, "clip_low"),
         ({"loss": {"name": "sft", "truncate_ratio": 2.0}}, "does not ask"),
-        ({"asynchronous": {"enabled": True}, "server": {"urls": "http://127.0.0.1:1"}}, "exclude each other"),
         ({"monitor": {"action": "raise_kl"}, "loss": {"kl": 0.0, "kl_end": None}}, "which is 0"),
         ({"env": [{"id": "Nim-v0", "credit": "grpoo"}]}, "unknown credit method 'grpoo'"),
     ],
