@@ -132,7 +132,10 @@ def test_a_game_is_one_class_in_one_file(tmp_path):
     assert family_of("Counting-v0") == family_of("legos/Counting-v0") == "Counting games" and env.start == 3
     assert page("Counting-v0").facts["seats"] == "`player_0`"
     table = env_pages().table()
-    assert "**Counting games**" in table and "| `Counting-v0` | player | Counting: a player counts on. |" in table
+    assert (
+        "**Counting games**" in table
+        and "(_generated/Counting-v0.md) | player | Counting: a player counts on. |" in table
+    )
     episode = asyncio.run(legos_envs.play(env, lambda decision: "3", seed=0))
     assert [turn.action for turn in episode.trajectories["player_0"].turns] == ["3"]
 
@@ -155,7 +158,7 @@ def test_a_built_in_game_is_one_class_and_one_row():
         if "-v" in value.name and value.name != TextEnv.name  # not those that only others derive from
     }
     assert {where for _, where in rows} == classes and len(rows) == len(classes)
-    assert sorted(id for id, _ in rows) == legos_envs.registered()
+    assert {id for id, _ in rows} <= set(legos_envs.registered())
 
 
 def env_pages():

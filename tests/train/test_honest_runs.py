@@ -124,6 +124,7 @@ def test_a_run_that_gets_worse_says_so(tmp_path: Path) -> None:
     """Steps that are far too long: the sentence, the alarm and the numbers agree."""
     run = tmp_path / "run"
     settings = {"optim": {"lr": 0.3, "grad_clip": 10.0}, "average": {"kind": "none"}, "loss": {"kl": 0.0}}
+    settings["credit"] = {"return_scale": "none"}  # with it these two steps happen to end at a better policy
     result = train(small(run, steps=2, eval={"every": 1}, **settings), quiet=True)
     assert result.last["nash_conv"] > result.start["nash_conv"]
     assert result.verdict.startswith("Worse than at the start: NashConv")

@@ -93,6 +93,7 @@ def test_answers_by_other_weights_under_the_right_name_and_version_stop_the_run(
     try:
         engine: Any = trainer.parts.sync.generator.engine  # type: ignore[attr-defined]
         name, weights = engine.name_of("policy"), other_weights(trainer)
+        wait_until(lambda: name in served(server))  # else its upload is refused, and nobody takes the others away
         server.engine.worker.call(lambda e: e.publish(name, weights, scale=8.0, version=0)).result(10)
         before = trainer.parts.backend.fingerprint()
         with pytest.raises(InferenceError, match=rf"'{re.escape(name)}' has other weights there|published with other"):
