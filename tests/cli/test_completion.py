@@ -65,7 +65,6 @@ def test_their_flag_is_none_of_ours_and_ours_exists(theirs: str) -> None:
         (["--num_steps=5"], "here it is `--steps 5`"),
         (["--n-solver-rollouts", "4"], "here it is `--arg num_solvers=VALUE`"),
         (["--max-turns=9"], "here it is `--arg max_turns=9`"),
-        (["--optim.learning-rate", "1e-4"], "here it is `--optim.lr`"),
     ],
 )
 def test_a_flag_of_theirs_is_answered_with_ours(line: list[str], answer: str, capsys: pytest.CaptureFixture) -> None:

@@ -64,7 +64,7 @@ def test_one_env_twice_in_a_tournament(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["KuhnPoker-v0", "--arg", "foo=3"], "KuhnPoker-v0 cannot be made with foo=3"),
+        (["KuhnPoker-v0", "--arg", "foo=3"], "KuhnPoker-v0: argument 'foo' is unknown"),
         (["KuhnPoker-v0", "--arg", "num_rounds=0"], "num_rounds must be a whole number"),
         (["KuhnPoker-v0", "Dataset-v0", "--arg", "size=3"], "--arg ENV:NAME=VALUE is for one of them"),
     ],

@@ -245,7 +245,7 @@ def test_gradients_do_not_depend_on_how_they_are_computed(settings):
         got, grads, numbers = loss_and_grad(policy, batch, settings, max_tokens=budget)
         assert got == pytest.approx(loss.item(), rel=1e-5, abs=1e-6) and numbers["finite"] == 1.0
         assert grads.keys() == expected.keys()
-        assert all(close(g, expected[name], 1e-5) for name, g in grads.items()), (path, budget)
+        assert all(close(g, expected[name], 1e-4) for name, g in grads.items()), (path, budget)
         assert numbers["grad_norm"] == pytest.approx(grad_norm(expected), rel=1e-5)
 
 

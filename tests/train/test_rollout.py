@@ -117,19 +117,18 @@ def test_a_policy_that_fails_costs_its_games_only() -> None:
     assert sorted(done) == [1, 2, 4, 5, 7, 8]
 
 
-def test_every_conversation_has_an_id_that_its_turns_share(player) -> None:
+def test_every_conversation_has_an_id_that_its_turns_share(player, monkeypatch) -> None:
     """For whoever chooses among servers: its keys and values are where its turns before were."""
     seen: dict[str, list[tuple[int, ...]]] = {}
 
-    class Listening:
-        def __getattr__(self, name):
-            return getattr(player.engine, name)
+    submit = player.engine.submit
 
-        def submit(self, request):
-            seen.setdefault(request.session, []).append(tuple(request.prompt))
-            return player.engine.submit(request)
+    def listening(request):
+        seen.setdefault(request.session, []).append(tuple(request.prompt))
+        return submit(request)
 
-    jobs = [Job("KuhnPoker-v0", 1, {"*": replace(player, engine=Listening())}, salt=salt) for salt in range(4)]
+    monkeypatch.setattr(player.engine, "submit", listening)
+    jobs = [Job("KuhnPoker-v0", 1, {"*": player}, salt=salt) for salt in range(4)]
     Rollouts(lambda name: legos_envs.make(name, num_rounds=3, memory="chat")).run(jobs)
     assert len(seen) == 8
     for prompts in seen.values():
