@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from inference.address import has_secret
 from legos_train.cli.arguments import Parser, add_playing, env_names
 from legos_train.evaluation import Session, crossplay, leaderboard
 from legos_train.players import words
@@ -53,7 +54,8 @@ def run(arguments: Sequence[str]) -> int:
         return _show(crossplay.leaderboard_standings(leaderboard.Leaderboard(path), options.seed), options.json)
     if not options.env or len(names) < 2:
         p.error(f"a tournament takes at least one env and two different policies; got {options.env} and {names}")
-    board = None if path is None else leaderboard.Leaderboard(path)
+    refused = any(has_secret(name) for name in names)  # by the session, so nothing is to be written
+    board = None if path is None or refused else leaderboard.Leaderboard(path)
     return _show(crossplay.tournament(Session(options), names, board), options.json)
 
 

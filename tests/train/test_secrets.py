@@ -196,9 +196,11 @@ def test_keys_of_the_environment_stand_in_nothing_that_a_run_leaves(
         monkeypatch.setenv(name, CANARY)
     given: list[dict[str, Any]] = []
     wandb = types.ModuleType("wandb")
-    session = types.SimpleNamespace(log=lambda numbers, step: given.append(numbers), finish=lambda: None)
+    session = types.SimpleNamespace(log=lambda numbers, step=None: given.append(numbers), finish=lambda: None)
     wandb.init = lambda **options: given.append(options) or session  # type: ignore[attr-defined]
     wandb.Settings = dict  # type: ignore[attr-defined]
+    wandb.Table = lambda columns, data: repr(data)  # type: ignore[attr-defined]
+    wandb.Html = lambda text, inject: text  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", wandb)
 
     def script(number: int, body: dict[str, Any]) -> Any:

@@ -53,10 +53,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         text = self.tokenizer.decode(list(request.prompt))  # type: ignore[union-attr]
         role = text.rpartition("You are the ")[2].partition("_")[0]
         how = request.sampling
-        adapter = request.adapter and request.adapter.rpartition(".")[2].removesuffix(
-            "-v0"
-        )  # at a server: RUN.SESSION.NUMBER.policy-v0
-        seen.setdefault(role, set()).add((adapter, how.temperature, how.top_p, how.max_tokens or 0))
+        adapter = request.adapter and request.adapter.rpartition(".")[2].partition("-v0-")[0]  # RUN.policy-v0-DIGEST
+        if "You are the " in text:  # and no probe of a server
+            seen.setdefault(role, set()).add((adapter, how.temperature, how.top_p, how.max_tokens or 0))
         return submit(self, request)
 
     monkeypatch.setattr(Engine, "submit", listening)
