@@ -54,7 +54,8 @@ def run(arguments: Sequence[str]) -> int:
         return _show(crossplay.leaderboard_standings(leaderboard.Leaderboard(path), options.seed), options.json)
     if not options.env or len(names) < 2:
         p.error(f"a tournament takes at least one env and two different policies; got {options.env} and {names}")
-    refused = any(has_secret(name) for name in names)  # by the session, so nothing is to be written
+    # The session refuses addresses with more than a path, so nothing is to be written for them.
+    refused = any(has_secret(name) or (name.startswith("http") and "?" in name) for name in names)
     board = None if path is None or refused else leaderboard.Leaderboard(path)
     return _show(crossplay.tournament(Session(options), names, board), options.json)
 
