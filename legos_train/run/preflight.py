@@ -12,13 +12,13 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from inference.loading import is_here
-from legos_train.batch import pack
 from legos_train.config import TrainConfig, sizes
 from legos_train.model import MLXBackend, tinker
 from legos_train.run.build import arena_of, build, make_credit
 from legos_train.run.memory import needs
 from legos_train.run.parts import Parts
 from legos_train.run.places import check_capabilities
+from legos_train.run.replay import ReplayBatch
 from legos_train.run.trainer import Trainer
 
 SAMPLE, GROWTH = 64, 4
@@ -126,7 +126,8 @@ def _step(parts: Parts, trainer: Trainer, size: int) -> tuple[Measured, list[int
     began = time.perf_counter()
     episodes = trainer.play(1)
     played = time.perf_counter()
-    batch = pack(episodes, parts.credit.assign(episodes), max_tokens=config.context, policy_version=0)
+    decisions = parts.decisions and parts.decisions.of(episodes, 0)
+    batch = trainer.pack(ReplayBatch(episodes, episodes, parts.credit.assign(episodes), 0, decisions=decisions))
     parts.learner.update(batch)
     learned = time.perf_counter()
     parts.backend.load(start)

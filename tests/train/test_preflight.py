@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
-from legos_train.run.preflight import Measured, batch_sizes, continued
+from legos_train.batch import Batch
+from legos_train.model import Learner
+from legos_train.run.preflight import Measured, batch_sizes, continued, estimate
+from tests.train.helpers import small
 
 
 def test_batches_grow_to_the_runs_in_whole_groups() -> None:
@@ -30,3 +36,17 @@ def test_a_larger_batch_is_on_the_line_through_the_last_two() -> None:
 def test_memory_does_not_grow_once_a_batch_is_learned_in_parts() -> None:
     steps = [Measured(64, 1.0, 1.0, 100.0), Measured(256, 2.0, 4.0, 150.0, full=True)]
     assert continued(steps, 1024).peak == 150.0
+
+
+def test_what_is_measured_is_what_the_loss_learns_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `expected` that is every action of every decision point, however few games are played."""
+    seen = []
+    update = Learner.update
+
+    def watched(self: Learner, batch: Batch) -> dict[str, Any]:
+        seen.append(len(np.unique(batch.sequence)))
+        return update(self, batch)
+
+    monkeypatch.setattr(Learner, "update", watched)
+    estimate(small(batch_size=2, loss={"name": "expected"}))
+    assert seen == [24]
