@@ -45,6 +45,12 @@ def test_selfplay_in_one_file_runs_and_fits_on_a_page() -> None:
     assert abs(before - 0.342) < 0.01 and after > before
 
 
+def test_spirals_presets_take_returns_as_they_are() -> None:
+    """The paper divides by nothing; Kuhn poker is played for up to 2."""
+    for name in ("spiral", "spiral_async", "spiral_fsp"):
+        assert type(from_dict(preset(name), name).credit.make()).__name__ == "RAECredit"
+
+
 def test_every_preset_is_a_config() -> None:
     for name in preset_names():
         assert (from_dict(preset(name), name).model == "tiny") == (name in GAMES)
