@@ -126,7 +126,7 @@ def _step(parts: Parts, trainer: Trainer, size: int) -> tuple[Measured, list[int
     began = time.perf_counter()
     episodes = trainer.play(1)
     played = time.perf_counter()
-    decisions = parts.decisions and parts.decisions.of(episodes, 0)
+    decisions = None if parts.decisions is None else parts.decisions.of(episodes, 0)
     batch = trainer.pack(ReplayBatch(episodes, episodes, parts.credit.assign(episodes), 0, decisions=decisions))
     parts.learner.update(batch)
     learned = time.perf_counter()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from legos_envs import Episode
 from legos_train.batch import Batch
 from legos_train.run.episode_metrics import episode_metrics
 from legos_train.run.parts import Parts
@@ -41,6 +42,7 @@ def step_record(
 ) -> dict[str, Any]:
     """What metrics.jsonl keeps of a step: its episodes, what was learned from them, what was left out, and the time."""
     counters = batch.counters
+    sampled = counters.action_tokens if fresh.decisions is None else _tokens(fresh.episodes)
     record = {
         "step": parts.learner.step,
         **episode_metrics(fresh.episodes, by_env=len(parts.arena.envs) > 1, success=parts.measurer.own_scales),
@@ -51,7 +53,7 @@ def step_record(
         "learning_updates": _learning_updates(numbers, counters.zero_advantage_share),
         "dropped": {**counters.dropped, **dropped},
         "left_out": dict(fresh.left_out),
-        "tokens_per_second": counters.action_tokens / clock.generate if clock.generate > 1e-6 else 0.0,
+        "tokens_per_second": sampled / clock.generate if clock.generate > 1e-6 else 0.0,
         **clock.seconds(),
     }
     if fresh.numbers:
@@ -59,6 +61,10 @@ def step_record(
     if parts.league is not None and parts.league.members:
         record["league"] = parts.league.metrics()
     return record
+
+
+def _tokens(episodes: Sequence[Episode]) -> int:
+    return sum(len(u.action_tokens or ()) for e in episodes for t in e.trajectories.values() for u in t.turns)
 
 
 def _learning_updates(numbers: Mapping[str, Any], zero: float | None) -> int:

@@ -110,6 +110,10 @@ def test_a_step_learns_from_all_actions_and_logs_what_was_played(kuhn: Trainer) 
     record = kuhn.step()
     assert record["episodes"] == 4 and record["action_tokens"] > 4 * 12 and record["updates"] == 1
     assert record["mismatch_max"] < 1e-3
+    assert kuhn.last is not None
+    turns = [u for e in kuhn.last.episodes for t in e.trajectories.values() for u in t.turns]
+    written = record["tokens_per_second"] * record["seconds_play"]
+    assert written == pytest.approx(sum(len(turn.action_tokens or ()) for turn in turns)), "what was sampled, no more"
     assert kuhn.last is not None and kuhn.last.decisions is not None
     for episode, advantages in zip(kuhn.last.kept, kuhn.last.advantages):
         for agent, values in advantages.items():
