@@ -62,6 +62,8 @@ class Endpoint:
         self._there: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()  # room is made before it is taken, where a server takes few adapters
+        self.sending: asyncio.Task[None] | None = None
+        """What brought an adapter there last; broken off, the adapter may arrive all the same."""
 
     @property
     def room(self) -> int:
@@ -138,6 +140,7 @@ class Endpoint:
 
     async def _bring(self, publication: Publication) -> None:
         async with self._changing:
+            self.sending = asyncio.current_task()
             if self.way is None:
                 await self._find_way(publication)
             elif self.way != "pull":

@@ -383,14 +383,24 @@ class Fleet:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def stop(self) -> None:
-        """Breaks off what runs."""
+    async def stop(self, seconds: float = 0.0) -> None:
+        """Breaks off what runs.
+
+        Args:
+            seconds: that adapters on their way may take to arrive. One that is broken off may arrive later, and stay.
+        """
         self._waiting.clear()
         for endpoint in self.endpoints:
             endpoint.usable = False
         bringing = [task for endpoint in self.endpoints for task in endpoint.bringing]
+        sending = [task for endpoint in self.endpoints if (task := endpoint.sending) in bringing]
         tasks = [*self._tasks, *self._calls, *bringing]
         for task in tasks:
+            if task not in sending:
+                task.cancel()
+        if sending:
+            await asyncio.wait(sending, timeout=seconds)
+        for task in sending:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 

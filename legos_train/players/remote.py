@@ -18,7 +18,7 @@ from legos_train.players.background import Background
 
 WAIT = 0.05  # seconds that a step waits for the first answer
 PATIENCE = 180.0  # seconds that all servers may be away; to load a large model takes one or two minutes
-CLEARING = 5.0  # seconds that taking adapters away may take at the beginning and at the end
+CLEARING = 5.0  # seconds for taking adapters away, at the beginning and at the end, and for those on their way there
 _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -182,6 +182,6 @@ class RemoteEngine:
         with ExitStack() as stack:  # everything, whatever fails
             stack.callback(self.background.close)
             stack.callback(lambda: self.background.call(self.fleet.close()))
-            self.background.call(self.fleet.stop())
+            self.background.call(self.fleet.stop(CLEARING))
             if not self.follows:
                 self._clear()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import re
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -217,6 +220,26 @@ def test_everything_is_closed_although_a_part_of_it_fails(server: LiveServer, mo
         engine.close()
     assert str(caught.value.__context__) == "the names cannot be read"
     assert closed and not engine.background._thread.is_alive()
+
+
+def test_an_upload_under_way_when_the_run_ends_leaves_nothing_behind(
+    server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapters = server.app.server.adapters
+    really, begun = adapters._install, threading.Event()
+
+    async def late(*arguments: Any) -> Any:
+        begun.set()
+        await asyncio.sleep(0.3)
+        return await really(*arguments)
+
+    monkeypatch.setattr(adapters, "_install", late)
+    engine = connected(server)
+    engine.publish("policy", weights(1), scale=1.0)
+    assert begun.wait(10)
+    engine.close()
+    time.sleep(0.6)
+    assert served(server) == {}
 
 
 def test_what_a_killed_session_left_goes_when_the_run_is_resumed(server: LiveServer) -> None:
