@@ -1,7 +1,10 @@
-"""`--backend tinker` on a Tinker API in this process (tinker_stub.py); the real server: tests/train/test_skyrl.py."""
+"""`--backend tinker` on a Tinker API in this process (tinker_stub.py); the real server: tests/interop/test_skyrl.py."""
 
 from __future__ import annotations
 
+import gc
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +198,45 @@ def test_a_service_lost_in_a_run_is_told(patch: pytest.MonkeyPatch) -> None:
     server.failing = ConnectionError("gone")
     with pytest.raises(TrainingError, match=r"did not sample: ConnectionError: gone. --resume goes on"):
         trainer.step()
+    trainer.parts.close()
+
+
+def test_a_gradient_that_is_not_to_be_used_is_not_left_at_the_service(patch: pytest.MonkeyPatch) -> None:
+    """It adds up what it is sent until the next step: zeros would thin a mean, and what is no number stays."""
+    install(patch, Server("mean over sequences of the mean"))
+    trainer = trainer_of(config(batch_size=4, loss={"kl": 0.0, "kl_end": None}))
+    trainer.assign_credit(trainer.play(1), 0)
+    batch = trainer.pack(trainer.parts.replay.take(0)[0])
+    backend: Any = trainer.parts.backend
+    settings = trainer.parts.learner.settings(1)
+    idle = backend.forward_backward(replace(batch, advantages=np.zeros_like(batch.advantages)), settings, 0)
+    assert idle["grad_norm"] == 0.0 and backend.training.client.grads is None
+    backend.forward_backward(batch, settings, 0)
+    assert backend.training.client.grads is not None
+    patch.setattr(backend.training, "gradient", lambda parts, *_: [part.old * np.nan for part in parts])
+    with pytest.raises(TrainingError, match=r"not finite, and a gradient there cannot be taken back"):
+        backend.forward_backward(batch, settings, 0)
+    trainer.parts.close()
+
+
+def test_weights_that_only_the_service_has_are_not_deleted_there(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An adapter that cannot be fetched is written as its path, such as RUN/best; it is then all there is of it."""
+    server = install(patch, Server())
+    trainer = trainer_of(config(batch_size=4, tinker={"url": URL, "base": BASE, "mirror": False}))
+    backend: Any = trainer.parts.backend
+
+    def lost(path: str) -> bytes:
+        raise TrainingError(f"no copy of {path}")
+
+    patch.setattr(backend.service, "archive", lost)
+    backend._now = None
+    backend.write(backend.snapshot(0), tmp_path / "best", {})
+    path = json.loads((tmp_path / "best/adapter_config.json").read_text())["legos"]["tinker"]
+    trainer.step()
+    trainer.step()
+    gc.collect()
+    backend._sweep()
+    assert server.deleted and path not in server.deleted
     trainer.parts.close()
 
 

@@ -91,6 +91,14 @@ def test_another_kind_of_server(url: str) -> None:
         Service(TinkerSettings(url=url), "org/base")._get("/v1/models", 5)
 
 
+@pytest.mark.parametrize("page", [b"<html>hello</html>", b"[]", b"{}", b'{"supported_models": [1]}'])
+def test_a_page_of_something_else(url: str, monkeypatch: pytest.MonkeyPatch, page: bytes) -> None:
+    """Many a web server answers every path with 200."""
+    monkeypatch.setattr("legos_train.model.tinker.service._fetch", lambda *_: page)
+    with pytest.raises(ConfigError, match=r"does not say which models it serves.*Is it a Tinker API\?"):
+        Service(TinkerSettings(url=url), "org/base")
+
+
 @pytest.mark.parametrize("version", ["0.24.9", "0.26.0", "0.38.0", "unknown"])
 def test_another_version_of_the_sdk(sdk: SimpleNamespace, url: str, version: str) -> None:
     sdk.__version__ = version

@@ -62,8 +62,13 @@ class Service:
 
     def models(self) -> list[str]:
         """The base models that are served."""
-        said = json.loads(self._get("/api/v1/get_server_capabilities", PATIENCE))
-        return [str(model.get("model_name")) for model in said.get("supported_models", ())]
+        text = self._get("/api/v1/get_server_capabilities", PATIENCE)
+        try:
+            return [str(model["model_name"]) for model in json.loads(text)["supported_models"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{self.url} does not say which models it serves ({reason(error)}). Is it a Tinker API?"
+            ) from None
 
     def begin(self, what: str, future: Any) -> Any:
         """The answer to a request before the first step. Raises ConfigError when there is none."""
@@ -101,7 +106,7 @@ class Service:
                 return self._get(f"/api/v1/training_runs/{model}/checkpoints/{own}/archive", 300.0)
             except ConfigError as error:
                 failures.append(str(error))
-        raise TrainingError(f"no copy of {path} to measure with: {failures[0]}; --tinker.mirror off does without")
+        raise TrainingError(f"no copy of {path} to measure with: {failures[0]}; --tinker.no-mirror does without")
 
     def discard(self, path: str) -> None:
         """Deletes what was saved; where that is not possible it stays."""

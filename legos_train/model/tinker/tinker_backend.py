@@ -109,19 +109,31 @@ class TinkerBackend:
         return batch.with_start(spread(self.training.logprobs(parts), parts, len(batch)))
 
     def forward_backward(self, batch: Batch, settings: LossSettings, version: int) -> dict[str, Any]:
-        """See `TrainerBackend`. The norm of the gradient is known after the step, where the service says it."""
+        """See `TrainerBackend`. The norm of the gradient is known after the step, where the service says it.
+
+        Raises:
+            TrainingError: the service's numbers are not finite: what it has added up goes into its next step.
+        """
         batch = self.prepare(batch, settings)
         old, advantages, kl = self._advantages(batch, settings)
         weights = batch.token_weights(settings.aggregation, settings.constant)
         parts = items(batch, old, weights * advantages)
         calls = _filled(parts, self.config.tinker.multiple)
-        scale = undone(self.found.reduction, [len(part) for part in calls])
-        said = self.training.gradient(calls, [part.old for part in calls], scale)
+        if np.any(advantages):
+            scale = undone(self.found.reduction, [len(part) for part in calls])
+            said = self.training.gradient(calls, [part.old for part in calls], scale)
+        else:  # a gradient of zeros would stay there, and count when the next one is averaged
+            said = self.training.logprobs(calls)
         new = spread(said[: len(parts)], parts, len(batch))
+        if not np.isfinite(new).all():
+            raise TrainingError(
+                f"{self.service.url} gives log-probabilities that are not finite, and a gradient there cannot be taken "
+                "back. --resume goes on from the last checkpoint; try a smaller learning rate"
+            )
         self._seen = {
             "loss": float(np.sum(weights * _loss(new - old, new, advantages, settings))),
             "grad_norm": math.nan if np.any(advantages) else 0.0,
-            "finite": float(np.isfinite(new).all()),
+            "finite": 1.0,
             "entropy": float(-new.mean()),
             **metrics(new, batch, settings, version),
         }
@@ -255,6 +267,7 @@ class TinkerBackend:
             if self.mirrored:
                 raise
             matrices = {}
+            self._kept.add(weights.path)  # nothing else holds these weights
         config = {
             "fine_tune_type": "lora",
             "num_layers": -1,
@@ -270,15 +283,13 @@ class TinkerBackend:
 
     def save_state(self) -> BackendState:
         """See `TrainerBackend`. Of its states the service keeps as many as there are checkpoints, and one more."""
-        now: RemoteWeights = self.snapshot(0).content
+        tensors = {"adapter": self.snapshot(0).content.matrices} if self.mirrored else {}
         self._saved += 1
         state = self.training.save_state(f"{self.run}-state-{self._saved}")
         self._states.append(state)
         while len(self._states) > self.config.checkpoint.keep + 1:
             self.service.discard(self._states.popleft())
-        self._kept.add(now.path)
-        tensors = {"adapter": now.matrices} if self.mirrored else {}
-        return BackendState(tensors, {"tinker": {"state": state, "sampler": now.path}})
+        return BackendState(tensors, {"tinker": {"state": state}})
 
     def load_state(self, state: BackendState) -> None:
         """See `TrainerBackend`."""

@@ -106,7 +106,7 @@ def from_peft(archive: bytes, scale: float) -> Weights:
         if match is None or matrix.ndim != 2:
             raise TrainingError(
                 f"the service trains {name} {tuple(matrix.shape)}, which is no LoRA matrix of a linear layer; "
-                "--tinker.mirror off does without a copy here"
+                "--tinker.no-mirror does without a copy here"
             )
         weights[f"{match[1]}.lora_{match[2].lower()}"] = mx.contiguous(matrix.astype(mx.float32).T)
     return rescaled(weights, own / scale)
