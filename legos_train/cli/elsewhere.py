@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from legos_train.errors import ConfigError
+from legos_train.cli.completion import settings
 
 FLAGS = {
     "--num-steps": "--steps",
@@ -28,22 +28,25 @@ FLAGS = {
     "--ppo-epochs": "--optim.epochs",
     "--lr": "--optim.lr",
     "--learning-rate": "--optim.lr",
-    "--optim.learning-rate": "--optim.lr",
+    "--learningrate": "--optim.lr",
     "--weight-decay": "--optim.weight-decay",
     "--max-grad-norm": "--optim.grad-clip",
     "--warmup-steps": "--optim.warmup",
     "--lora-rank": "--lora.rank",
+    "--lora-r": "--lora.rank",
     "--lora-alpha": "--lora.scale",
     "--model-name": "--model",
     "--model-name-or-path": "--model",
     "--base-model": "--model",
     "--max-tokens": "--sampling.max-tokens",
     "--max-new-tokens": "--sampling.max-tokens",
+    "--max-completion-length": "--sampling.max-tokens",
     "--temperature": "--sampling.temperature",
     "--top-p": "--sampling.top-p",
     "--max-seq-len": "--context",
     "--max-length": "--context",
     "--kl-coef": "--loss.kl",
+    "--kl-weight": "--loss.kl",
     "--kl-penalty-coef": "--loss.kl",
     "--kl-loss-coef": "--loss.kl",
     "--entropy-coef": "--loss.entropy",
@@ -78,13 +81,21 @@ FLAGS = {
 `--arg` is a constructor argument of the environment, written NAME=VALUE."""
 
 
-def refuse(arguments: Sequence[str]) -> None:
-    """Raises ConfigError for the first argument that is a flag of another trainer and none of ours."""
+def translated(arguments: Sequence[str]) -> str | None:
+    """What to say about the first argument that is a flag of another trainer and none of ours; None without one.
+
+    A name of theirs in a section of ours counts too: `--optim.learning-rate`, `--sampling.max-new-tokens`.
+    """
     for argument in arguments:
         flag, sign, value = argument.partition("=")
-        if ours := FLAGS.get(flag.replace("_", "-").casefold()):
+        name = flag.replace("_", "-").casefold()
+        if not name.startswith("--"):
+            continue
+        ours = FLAGS.get(name)
+        if ours is None and "." in name and name not in settings():
+            ours = FLAGS.get(f"--{name.rpartition('.')[2]}")
+        if ours:
             joint = "=" if ours.startswith("--arg ") else " "
             here = f"{ours}{joint}{value if sign else 'VALUE'}" if joint == "=" or sign else ours
-            raise ConfigError(
-                f"{flag} is another trainer's flag; here it is `{here}`. docs/resume_fsp.md maps the others"
-            )
+            return f"{flag} is another trainer's flag; here it is `{here}`. docs/resume_fsp.md maps the others"
+    return None

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from inference.address import Address
 from legos_train.cli.arguments import Parser, add_playing, env_names
 from legos_train.evaluation import Session, crossplay, leaderboard
 from legos_train.players import words
@@ -54,14 +53,7 @@ def run(arguments: Sequence[str]) -> int:
         return _show(crossplay.leaderboard_standings(leaderboard.Leaderboard(path), options.seed), options.json)
     if not options.env or len(names) < 2:
         p.error(f"a tournament takes at least one env and two different policies; got {options.env} and {names}")
-    try:  # before anything is written
-        for name in names:
-            if name.startswith(("http://", "https://")):
-                Address.parse(name.partition("#")[0])
-    except ValueError as error:
-        p.error(str(error))
-    board = None if path is None else leaderboard.Leaderboard(path)
-    return _show(crossplay.tournament(Session(options), names, board), options.json)
+    return _show(crossplay.tournament(Session(options), names, path), options.json)
 
 
 def _show(results: dict[str, Any], as_json: bool) -> int:

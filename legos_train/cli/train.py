@@ -40,17 +40,6 @@ ALIASES = {"generate": "--server.urls", "wandb": "--logs.wandb", "trackio": "--l
 """Options that are settings by another name; `--run-dir` is read here too, because `--resume` looks into it."""
 
 
-OTHER_WORDS = {
-    **dict.fromkeys(("learning-rate", "learningrate"), "optim.lr"),
-    **dict.fromkeys(("lora-rank", "lora-r"), "lora.rank"),
-    **dict.fromkeys(("max-new-tokens", "max-completion-length"), "sampling.max-tokens"),
-    **dict.fromkeys(("kl-coef", "kl-weight"), "loss.kl"),
-    "num-generations": "group-size",
-    "max-steps": "steps",
-}
-"""Last parts of names that other libraries give to settings, and our names; no setting of ours ends so."""
-
-
 def make_parser() -> Parser:
     """The options besides the settings; what it does not know is for tyro, which knows the settings."""
     p = Parser("train", DESCRIPTION, EXAMPLES, usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False)
@@ -117,15 +106,12 @@ def help_text() -> str:
 def run(arguments: Sequence[str]) -> int:
     p = make_parser()
     options, rest = p.parse_known_args(arguments)
-    for word in rest:
-        name = word.partition("=")[0].replace("_", "-")
-        if name.startswith("--") and (ours := OTHER_WORDS.get(name[2:].rpartition(".")[2])):
-            p.error(f"no setting {name}; did you mean --{ours}?")
+    if mistake := elsewhere.translated(rest):
+        p.error(mistake)
     for name, flag in ALIASES.items():
         if (value := getattr(options, name)) is not None:
             rest += [flag, value]
     rest = list(split_urls(rest))
-    elsewhere.refuse(rest)
     config = parse(rest, from_dict(settings(options), options.config[-1] if options.config else "settings"))
     if options.dry_run:
         from legos_train.run import estimate

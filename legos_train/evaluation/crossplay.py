@@ -10,6 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,13 @@ from legos_train.evaluation.session import Played, Session
 RESAMPLES = 200
 
 
-def tournament(session: Session, policies: Sequence[str], board: Leaderboard | None) -> dict[str, Any]:
+def tournament(session: Session, policies: Sequence[str], leaderboard: Path | None) -> dict[str, Any]:
     """Plays all pairs of policies in every env of a session.
+
+    Args:
+        session: the envs, and how games are played.
+        policies: who meets whom.
+        leaderboard: the file where the games count too; it is made once every env and policy is known to exist.
 
     Returns:
         `standings` of these games, `rows` by pairing, `setting`, how many games `failed`, and what the `leaderboard`
@@ -38,6 +44,7 @@ def tournament(session: Session, policies: Sequence[str], board: Leaderboard | N
             # where more than two sides sit, a pair meets in two pairings
             count = options.games if len(pairing.sides) <= 2 else max(1, options.games // 2)
             schedule.append((pairing, list(pairing.games(count, options.seed))))
+    board = None if leaderboard is None else Leaderboard(leaderboard)
     with session.playing(schedule) as (_, journal, played, rows, failed):
         games = meetings(session, played)
         results = {

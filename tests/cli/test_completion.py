@@ -58,15 +58,23 @@ def test_their_flag_is_none_of_ours_and_ours_exists(theirs: str) -> None:
     assert {first, *(word for word in rest if word.startswith("--"))} <= TRAIN, elsewhere.FLAGS[theirs]
 
 
+def test_a_setting_of_ours_is_not_refused_for_its_last_word() -> None:
+    assert elsewhere.translated([f"{flag}=1" for flag in settings()]) is None
+
+
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
         (["--num-steps", "5"], "--num-steps is another trainer's flag; here it is `--steps`."),
         (["--num_steps=5"], "here it is `--steps 5`"),
         (["--n-solver-rollouts", "4"], "here it is `--arg num_solvers=VALUE`"),
+        (["--optim.learning-rate", "1e-4"], "here it is `--optim.lr`"),
+        (["--sampling.max_new_tokens=8"], "here it is `--sampling.max-tokens 8`"),
         (["--max-turns=9"], "here it is `--arg max_turns=9`"),
     ],
 )
 def test_a_flag_of_theirs_is_answered_with_ours(line: list[str], answer: str, capsys: pytest.CaptureFixture) -> None:
-    assert main(["train", "--env", "KuhnPoker-v0", *line]) != 0
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--env", "KuhnPoker-v0", *line])
+    assert end.value.code == 2
     assert answer in capsys.readouterr().err

@@ -68,6 +68,19 @@ def test_the_leaderboard_grows_from_run_to_run_and_counts_a_game_once(
     assert main(["tournament"]) == 0 and "OpenSkill" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["NoSuch-v0", "-m", "random", "-m", "optimal"],
+        ["KuhnPoker-v0", "-m", "random", "-m", "http://h?x#m"],
+        ["KuhnPoker-v0", "-m", "random", "-m", "optimal", "--seat", "nobody=random"],
+    ],
+)
+def test_a_tournament_that_is_refused_makes_no_leaderboard(words: list[str], own_leaderboard: Path) -> None:
+    assert main(["tournament", *words]) == 1
+    assert not own_leaderboard.exists()
+
+
 def test_the_payoffs_are_numbered_as_the_ratings_are() -> None:
     one = {"elo": 1500.0, "ci95": [1400.0, 1600.0], "score": 0.5, "games": 2}
     payoffs = {"names": ["a", "b", "c"], "matrix": [[0.0, -0.5, 0.1], [0.5, 0.0, 0.2], [-0.1, -0.2, 0.0]]}
