@@ -101,6 +101,7 @@ class Stub:
         class Server(ThreadingHTTPServer):
             daemon_threads = True
             allow_reuse_address = True
+            request_queue_size = 128  # with 5, connections that are opened together are reset now and then
 
             def handle_error(self, *arguments: Any) -> None: ...  # a client that left
 

@@ -12,6 +12,7 @@ import mlx.core as mx
 import pytest
 
 from inference import Completion, Fleet, Incompatible, InferenceError, Request, RequestRefused, ServerUnavailable
+from inference.client.endpoint import Endpoint
 from inference.client.retry import Retry
 from tests.inference.asking import query
 from tests.inference.stub import (
@@ -162,20 +163,35 @@ def test_a_server_that_is_lost_and_one_that_comes_back() -> None:
         using([one, two], work)
 
 
-def test_a_slow_server_is_asked_for_less() -> None:
-    def slow(stub: Stub, body: dict[str, Any]) -> None:
-        import time
+def test_a_slow_server_is_asked_for_less_until_it_is_quick_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifty times as slow by the clock that the fleet reads, so that what else this machine does decides nothing."""
+    slow, measured = set[str](), list[float]()
+    took = Endpoint.took
 
-        time.sleep(0.5)
+    def timed(endpoint: Endpoint, seconds: float, tokens: int) -> None:
+        measured.append(seconds)
+        took(endpoint, 0.5 if endpoint.url in slow else 0.01, tokens)
+
+    monkeypatch.setattr(Endpoint, "took", timed)
 
     async def work(asked: Asked) -> None:
-        for _ in range(4):
-            games = [query((5, n), max_tokens=2048, seed=n) for n in range(30)]
-            await asked.answers([*games])
-        assert one.answered < 0.7 * two.answered, (one.answered, two.answered)
+        async def shares() -> tuple[int, int]:
+            before = one.answered, two.answered
+            for _ in range(4):
+                await asked.answers([query((5, n), max_tokens=2048, seed=n) for n in range(30)])
+            return one.answered - before[0], two.answered - before[1]
+
+        slow.add(asked.fleet.endpoints[0].url)
+        few, many = await shares()
+        assert few < 0.5 * many, (few, many)
+        slow.clear()
+        for _ in range(3):  # what it is still asked shows that it is quick again
+            await shares()
+        again, other = await shares()
+        assert again > 0.7 * other, (again, other)
+        assert min(measured) > 0
 
     with stubs(2) as [one, two]:
-        one.always = slow
         using([one, two], work, timeout=20.0, patience=20.0)
 
 
