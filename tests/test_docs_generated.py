@@ -61,14 +61,16 @@ def test_every_algorithm_has_a_page_with_equation_source_settings_and_example(al
     assert set(get_args(LossSettings.model_fields["name"].annotation)) == set(LOSSES)
     assert set(get_args(LeagueSettings.model_fields["mode"].annotation)) == set(MODES)
     known = {*METHODS, *LOSSES, *MODES, *SAMPLERS}
-    others = {"per_env", "per_role", "truncate_ratio", "mask_ratio", "kl", "entropy", "keep"}
+    others = {"per_env", "per_learner", "per_role", "truncate_ratio", "mask_ratio", "kl", "entropy", "keep"}
     assert set(algorithms) == known | others | {"index"}
     for name in known | others:
         page = algorithms[name]
         assert f"({name}.md)" in algorithms["index"], name
         for heading in ("## When to choose it", "**When not:**", "## How to turn it on", "## Source"):
             assert heading in page, (name, heading)
-        assert "$$" in page or name in ("per_env", "per_role", "mirror", "keep"), f"{name} has no equation"
+        assert "$$" in page or name in ("per_env", "per_learner", "per_role", "mirror", "keep"), (
+            f"{name} has no equation"
+        )
         assert "## An example" in page or name == "mirror", f"{name} has no example"
         assert "Args:" not in page and "PydanticUndefined" not in page, name
 

@@ -325,6 +325,11 @@ def fingerprint(where: Path) -> str:
 
 def _adapter(path: Path) -> Path:
     if not (path / "adapter_config.json").exists():
+        if several := sorted(found.parent.name for found in path.glob("*/adapter_config.json")):
+            raise PolicyError(
+                f"{str(path)!r} has the adapters of several learners, {', '.join(several)}: name one, such as "
+                f"{path / several[0]}, and give each seat its own (--seat ROLE=POLICY)"
+            )
         raise PolicyError(f"no adapter in {str(path)!r}: adapter_config.json is missing (has the run finished?)")
     return path
 
