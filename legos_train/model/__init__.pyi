@@ -6,6 +6,5 @@ from .decoder import site_hidden as site_hidden
 from .learner import Learner as Learner
 from .learners import Learners as Learners
 from .mlx_backend import MLXBackend as MLXBackend
-from .rank_watch import RankLost as RankLost
 from .ranks import World as World
 from .ranks import joined as joined
