@@ -102,8 +102,8 @@ def algorithms() -> Iterator[Algorithm]:
         '[[learner]]\nname = "second"\nroles = ["player_1"]'
     )
     yield Algorithm(
-        "per_learner", "credit", (PerLearner,), sections.LearnerEntry, ("name", "roles", "credit"), "learner", toml, "toml",
-        partial(credit_example, "per_learner"),
+        "per_learner", "credit", (PerLearner,), sections.LearnerEntry, ("name", "roles", "credit"), "learner", toml,
+        "toml", partial(credit_example, "per_learner"),
     )  # fmt: skip
     toml = '[credit]\nname = "hierarchical_grpo"\nroot_peers = "batch"\n\n[credit.roles]\nproposer = "rae"'
     yield Algorithm(
