@@ -336,6 +336,11 @@ def _adapter(path: Path) -> Path:
 
 def _checkpoint(run: Path, which: str) -> Path:
     path = run / "checkpoints" / which
+    if several := sorted(path.glob("adapter.*.safetensors")):
+        name = several[0].name.split(".")[1]
+        raise PolicyError(
+            f"{run}@{which} holds several learners; those of the end, and the best, are policies: {run}/last/{name}"
+        )
     if not (path / "adapter.safetensors").exists():
         kept = sorted(
             (run / "checkpoints").glob("step_*/adapter.safetensors"), key=lambda file: file.parent.stat().st_mtime

@@ -100,6 +100,8 @@ def test_a_run_leaves_an_adapter_for_each_and_they_are_those_that_were_measured(
     trainer.parts.close()
     with pytest.raises(PolicyError, match=r"several learners, first, second: name one, such as .*adapter/first"):
         words.locate(str(run))
+    with pytest.raises(PolicyError, match=r"@step_2 holds several learners.*last/first"):
+        words.locate(f"{run}@step_2")
     assert words.locate(str(run / "adapter" / "second")) == ("tiny", run / "adapter" / "second")
     again = Trainer(build(small(learner=BOTH, init_adapter=str(run))))
     for name, one in again.parts.backend.members.items():  # type: ignore[attr-defined]
