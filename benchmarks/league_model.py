@@ -31,7 +31,7 @@ SETTINGS: dict[str, Any] = {
     "batch_size": 64,
     "loss": {"name": "expected", "aggregation": "constant", "kl": 0.1, "kl_end": "none", "magnet_every": 20},
     "optim": {"lr": 1e-3},
-    "league": {"mode": "psro", "snapshot_every": 10, "pool": 25, "latest": 0.0, "payoff_games": 256},
+    "league": {"mode": "psro", "snapshot_every": 10, "pool": 25, "latest": 0.0, "payoff_games": 0},
     "average": {"kind": "none"},
     "eval": {"every": 0},
     "checkpoint": {"every": 0},
@@ -61,7 +61,7 @@ def report(trainer: Trainer, seed: int) -> None:
     parts = trainer.parts
     league = parts.league
     assert league is not None
-    fill_payoffs(league, parts.arena, parts.sync.local, parts.config.seed)
+    fill_payoffs(parts, league)
     (course,) = parts.measurer.courses.values()
     game = Tabular(course.env.game)  # type: ignore[attr-defined]
     last = weights(trainer, game, "policy")
