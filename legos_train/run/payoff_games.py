@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from legos_envs import InfoSet
 from legos_envs.table import keyed_generator
 from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer, exactly
 from legos_train.league import League, sides_of
 from legos_train.rollout import Job
 from legos_train.run.parts import Parts
-
-Table = Mapping[InfoSet, Mapping[str, float]]
 
 
 def fill_payoffs(parts: Parts, league: League) -> None:
@@ -55,7 +51,7 @@ def _solve(parts: Parts, league: League, env: str, pairs: list[tuple[str, str]])
         league.record_pair(first, second, [paid], env)
 
 
-def _table(measurer: Measurer, league: League, course: Any, name: str) -> Table:
+def _table(measurer: Measurer, league: League, course: Any, name: str) -> exactly.PolicyTable:
     if name not in league.weights:
         table = exactly.code_table(course.env, name)
         assert table is not None, "check_payoffs has seen to it"
