@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from legos_envs.tasks.problems.word_problems import KINDS, LEVELS, word_problem
+from legos_envs.tasks.problems.word_problems import KINDS, LEVELS, question_of, word_problem
 
 BY_HAND = {
     "gains": lambda a, b: a + b,
@@ -42,6 +42,7 @@ def test_answers_follow_from_the_text(level):
     kinds = Counter()
     for seed in range(1500):
         made = word_problem(seed, level)
+        assert question_of(seed, level) == made.question
         numbers = [int(n) for n in re.findall(r"\d+", made.question)]
         assert BY_HAND[made.kind](*numbers) == pytest.approx(made.answer), made
         assert eval(made.working) == pytest.approx(made.answer), made
@@ -65,9 +66,7 @@ def test_sentences_are_whole():
 def test_problems_differ_and_are_a_function_of_the_seed():
     assert len({word_problem(seed).question for seed in range(1000)}) > 950
     assert word_problem(5) == word_problem(5) and word_problem(5, 3) != word_problem(5, 1)
-    code = (
-        "from legos_envs.tasks.problems.word_problems import word_problem as w; print([w(s).answer for s in range(50)])"
-    )
+    code = "from legos_envs.tasks.problems.word_problems import question_of, word_problem as w; print([w(s).answer for s in range(50)])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "77"}
     )
