@@ -66,7 +66,9 @@ def test_sentences_are_whole():
 def test_problems_differ_and_are_a_function_of_the_seed():
     assert len({word_problem(seed).question for seed in range(1000)}) > 950
     assert word_problem(5) == word_problem(5) and word_problem(5, 3) != word_problem(5, 1)
-    code = "from legos_envs.tasks.problems.word_problems import question_of, word_problem as w; print([w(s).answer for s in range(50)])"
+    code = (
+        "from legos_envs.tasks.problems.word_problems import word_problem as w; print([w(s).answer for s in range(50)])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "77"}
     )

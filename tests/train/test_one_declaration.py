@@ -134,7 +134,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
 def test_a_method_is_one_declaration_in_one_file(found: tuple[Path, list[Any]], setting: str, name: str) -> None:
     """A credit method is a class, a loss a function."""
     folder, (usage, *_, algorithms, _) = found
-    choices = usage.partition(f"--{setting}.name")[2].partition("--")[0]
+    choices = usage.partition(f"--{setting}.name {{")[2].partition("}")[0]
     assert name in choices and name in algorithms
     settings = tomllib.loads((folder / "run/config.toml").read_text())
     assert settings[setting]["name"] == name and (folder / "run/metrics.jsonl").stat().st_size
