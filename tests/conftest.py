@@ -22,12 +22,12 @@ CHAT_TEMPLATE = (
 )
 
 
-# There is a worker for every core. Idle threads of OpenBLAS wait actively: with several a worker, matrix products of small
-# models took up to twenty times the processor time.
+# There is a worker for every core, and OpenBLAS's idle threads spin: with several of them in each worker, matrix products
+# of small models took up to twenty times the processor time.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 if sys.dont_write_bytecode:
-    # Tests start many processes. Without bytecode each of them would compile a thousand modules, which takes longer than
-    # most tests; so it is kept after all, but out of everybody's way.
+    # Tests start many processes. Without bytecode each of them would compile a thousand modules, which takes longer
+    # than most tests; so it is kept after all, but out of everybody's way.
     sys.dont_write_bytecode = False
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / "build/bytecode")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
