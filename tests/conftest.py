@@ -22,8 +22,8 @@ CHAT_TEMPLATE = (
 )
 
 
-# There is a worker for every core, and OpenBLAS's idle threads spin: with several of them in each worker, matrix products
-# of small models took up to twenty times the processor time.
+# There is a worker for every core, and OpenBLAS's idle threads spin: with several of them in each worker, products of
+# small matrices took up to twenty times the processor time.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 if sys.dont_write_bytecode:
     # Tests start many processes. Without bytecode each of them would compile a thousand modules, which takes longer
