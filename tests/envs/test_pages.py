@@ -11,7 +11,7 @@ from legos_envs.pages import constructor_arguments, described_arguments, page
 from legos_envs.policies import make_policy
 
 IDS = legos_envs.registered()
-EPISODES = 120
+EPISODES = 60
 LONG = (
     "CodeGen-v0",
     "EloArena-v0",

@@ -220,8 +220,8 @@ def doubled(policy):
 
 PATHS = [("sites", None), ("sites", 60), ("sites", 1), ("prefix", None), ("prefix", 60), ("plain", None)]
 SINGLE = 2e-5
-"""How far a float32 gradient may be from that in float64. In 48 batches it was up to 1.1e-5, by path and by the BLAS that
-an earlier test had MLX use; two of them, which round in their own ways, may well be 1e-5 apart."""
+"""How far a float32 gradient may be from that in float64. In 48 batches it was up to 1.1e-5, by path and by BLAS (an
+earlier test may have changed MLX's); two of them, which round in their own ways, may well be 1e-5 apart."""
 
 
 @pytest.fixture
