@@ -29,9 +29,9 @@ from legos_train.run.payoff_games import fill_payoffs
 SETTINGS: dict[str, Any] = {
     "steps": 200,
     "batch_size": 64,
-    "loss": {"name": "expected", "aggregation": "constant", "kl": 0.1, "kl_end": "none", "magnet_every": 20},
+    "loss": {"name": "expected", "aggregation": "constant", "kl": 0.05, "kl_end": "none", "skip_forced": 1e-3},
     "optim": {"lr": 1e-3},
-    "league": {"mode": "psro", "snapshot_every": 10, "pool": 25, "latest": 0.0, "payoff_games": 0},
+    "league": {"mode": "psro", "snapshot_every": 8, "pool": 25, "latest": 0.0, "payoff_games": 0},
     "average": {"kind": "none"},
     "eval": {"every": 0},
     "checkpoint": {"every": 0},
