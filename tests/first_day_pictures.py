@@ -47,7 +47,9 @@ def photograph(url: str, name: str, folder: Path) -> None:
             said: list[str] = []
             page.on("console", lambda message, said=said: said.append(message.text))  # type: ignore[misc]
             page.on("pageerror", lambda error, said=said: said.append(str(error)))  # type: ignore[misc]
-            page.on("request", lambda one, said=said: None if one.url.startswith((home, "data:")) else said.append(one.url))  # type: ignore[misc]
+            page.on(
+                "request", lambda one, said=said: None if one.url.startswith((home, "data:")) else said.append(one.url)
+            )  # type: ignore[misc]
             page.goto(url)
             page.wait_for_timeout(500)
             wide, tall = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")

@@ -93,7 +93,10 @@ class Day:
     def running(self, name: str, words: list[str], until: str) -> Iterator[str]:
         """A command that goes on until it is interrupted; the line in which it said `until`."""
         log = self.folder / f"{name.replace(' ', '_').replace('/', '_')[:60]}.log"
-        with log.open("w") as out, subprocess.Popen(words, cwd=self.clone, env=self.env, stdout=out, stderr=out) as runs:
+        with (
+            log.open("w") as out,
+            subprocess.Popen(words, cwd=self.clone, env=self.env, stdout=out, stderr=out) as runs,
+        ):
             try:
                 with self.timed(name):
                     end = time.monotonic() + 120
@@ -142,7 +145,9 @@ REST = commands()[2:]
 
 def test_the_first_command(day: Day) -> None:
     """`legos train`, from nothing but Python and pip."""
-    said = day.types("the first command", FIRST if WHOLE else " ".join([FIRST, *SHORT]), codes=(0,) if WHOLE else (0, 3))
+    said = day.types(
+        "the first command", FIRST if WHOLE else " ".join([FIRST, *SHORT]), codes=(0,) if WHOLE else (0, 3)
+    )
     (run,) = (day.clone / "runs").iterdir()
     result = json.loads((run / "result.json").read_text())
     assert result["start"]["nash_conv"] > 0.85 and f"runs/{run.name}" in said
@@ -177,7 +182,7 @@ def test_each_command_of_the_readme(day: Day, command: str) -> None:
         with day.running(name, words, "watching at http") as said:
             photograph(re.search(r"http\S+", said)[0], "browser", day.pictures)  # type: ignore[index]
         return
-    few = {"eval": ["-n", "8"], "tournament": ["-n", "4"], "exploit": ["--budget", "50"]}.get(verb, [])
+    few = {"eval": ["-n", "8"], "tournament": ["-n", "4"]}.get(verb, [])
     if verb == "train":
         few = [*(SHORT[2:] if "--steps" in words else SHORT), "--steps", "2", "--run-dir", f"runs/day{len(day.times)}"]
     day.types(name, [*words, *few], codes=(0, 3) if verb == "train" else (0,))
@@ -209,7 +214,7 @@ def test_each_python_block_of_the_readme(day: Day, number: int) -> None:
     file.unlink()
 
 
-LEARNER = '''
+LEARNER = """
 import numpy as np
 import legos_envs
 from legos_envs.wrappers import FillSeats
@@ -243,7 +248,7 @@ for s in range(3000):
 after = np.mean([play(s, greedy=True) for s in range(200)])
 print(f"return against random play: {before:.2f} before, {after:.2f} after")
 assert after > before + 0.3
-'''
+"""
 
 
 def test_a_user_with_rl_code_of_their_own(day: Day) -> None:
@@ -251,7 +256,9 @@ def test_a_user_with_rl_code_of_their_own(day: Day) -> None:
     python = f"{day.folder / 'own'}/bin/python"
     day.types("own RL code: wheel", ["uv", "build", "-q", "--wheel", "-o", str(day.folder / "dist")])
     (wheel,) = (day.folder / "dist").glob("legos_selfplay-*.whl")
-    install = f"uv venv -q --python {sys.executable} {day.folder / 'own'} && uv pip install -q --python {python} {wheel}"
+    install = (
+        f"uv venv -q --python {sys.executable} {day.folder / 'own'} && uv pip install -q --python {python} {wheel}"
+    )
     day.types("own RL code: install", install)
     (day.folder / "learner.py").write_text(LEARNER)
     day.types("own RL code: learn", [python, str(day.folder / "learner.py")])
