@@ -174,7 +174,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def slow_or_not() -> Iterator[Any]:
     for name, mistake in MISTAKES.items():
-        needs_a_run = "runs/mine" in f"{mistake.typed} {mistake.then}" or "SHORT" in mistake.then
+        needs_a_run = "runs/mine" in " ".join(map(str, mistake)) or "SHORT" in mistake.then
         yield pytest.param(name, marks=[pytest.mark.slow] if needs_a_run else [])
 
 
