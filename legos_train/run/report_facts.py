@@ -7,6 +7,8 @@ Kept as `figures/data.json`, so that a report can be written again without the m
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -42,12 +44,22 @@ def _strategy(parts: Parts) -> dict[str, Any]:
     with suppress(ValueError):  # a game without a known equilibrium
         solution = exact.nash(course.env.game)  # type: ignore[attr-defined]
         columns["an equilibrium"] = {info: solution(info) for info in infos}
-    rows = [
-        [info.view, move, [table[info].get(move, 0.0) for table in columns.values()]]  # solutions leave out zeros
-        for info in infos
-        for move in info.legal
+    return {"columns": list(columns), "rows": _strategy_rows(infos, list(columns.values()))}
+
+
+def _strategy_rows(infos: Sequence[Any], tables: Sequence[Any]) -> list[list[Any]]:
+    """Rows of situation, move and shares. What two seats read and do alike is there once; unlike, with the seat."""
+    blocks: dict[Any, list[list[Any]]] = {}
+    for info in infos:
+        shares = [[move, [table[info].get(move, 0.0) for table in tables]] for move in info.legal]  # without zeros
+        alike = tuple((move, *(round(share, 6) for share in row)) for move, row in shares)
+        blocks.setdefault((info.view, alike), [info, shares])
+    views = Counter(info.view for info, _ in blocks.values())
+    return [
+        [info.view if views[info.view] == 1 else f"player {info.player}: {info.view}", *row]
+        for info, shares in blocks.values()
+        for row in shares
     ]
-    return {"columns": list(columns), "rows": rows}
 
 
 def _references(parts: Parts) -> dict[str, dict[str, float]]:
