@@ -206,7 +206,7 @@ def test_what_two_seats_do_alike_is_there_once() -> None:
 
     alike = [InfoSet(player, "Heap: 2.", ("1", "2")) for player in (0, 1)]
     unlike = [InfoSet(player, "Heap: 1.", ("1",)) for player in (0, 1)]
-    table = {**dict.fromkeys(alike, {"1": 0.25, "2": 0.75}), unlike[0]: {"1": 1.0}, unlike[1]: {"1": 0.5}}
+    table = {**{info: {"1": 0.25, "2": 0.75} for info in alike}, unlike[0]: {"1": 1.0}, unlike[1]: {"1": 0.5}}
     assert _strategy_rows([*alike, *unlike], [table]) == [
         ["Heap: 2.", "1", [0.25]],
         ["Heap: 2.", "2", [0.75]],
