@@ -153,7 +153,7 @@ MISTAKES = {
         "train --smoke", "give (--preset) NAME too", r"train --smoke \1 proposer_solver --dry-run"
     ),
     "a flag of another trainer": Mistake(
-        "train --learning-rate 1e-4 SHORT", "here it is `(--optim.lr)`", r"train \1 1e-4 SHORT --run-dir runs/flag"
+        "train --learning-rate 1e-4 SHORT", "here it is `(--optim.lr 1e-4)`", r"train \1 SHORT --run-dir runs/flag"
     ),
     "a page of no run": Mistake("view full", r"`legos (train)` writes it", r"view runs/mine --no-open"),
     "an episode in the browser": Mistake(
