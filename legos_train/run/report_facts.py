@@ -49,11 +49,11 @@ def _strategy(parts: Parts) -> dict[str, Any]:
 
 def _strategy_rows(infos: Sequence[Any], tables: Sequence[Any]) -> list[list[Any]]:
     """Rows of situation, move and shares. What two seats read and do alike is there once; unlike, with the seat."""
-    blocks: dict[Any, list[list[Any]]] = {}
+    blocks: dict[Any, tuple[Any, list[list[Any]]]] = {}
     for info in infos:
         shares = [[move, [table[info].get(move, 0.0) for table in tables]] for move in info.legal]  # without zeros
         alike = tuple((move, *(round(share, 6) for share in row)) for move, row in shares)
-        blocks.setdefault((info.view, alike), [info, shares])
+        blocks.setdefault((info.view, alike), (info, shares))
     views = Counter(info.view for info, _ in blocks.values())
     return [
         [info.view if views[info.view] == 1 else f"player {info.player}: {info.view}", *row]
