@@ -49,17 +49,23 @@ def _strategy(parts: Parts) -> dict[str, Any]:
 
 def _strategy_rows(infos: Sequence[Any], tables: Sequence[Any]) -> list[list[Any]]:
     """Rows of situation, move and shares. What two seats read and do alike is there once; unlike, with the seat."""
-    blocks: dict[Any, tuple[Any, list[list[Any]]]] = {}
+    blocks: list[tuple[Any, list[list[Any]]]] = []
     for info in infos:
         shares = [[move, [table[info].get(move, 0.0) for table in tables]] for move in info.legal]  # without zeros
-        alike = tuple((move, *(round(share, 6) for share in row)) for move, row in shares)
-        blocks.setdefault((info.view, alike), (info, shares))
-    views = Counter(info.view for info, _ in blocks.values())
+        if not any(other.view == info.view and _alike(rows, shares) for other, rows in blocks):
+            blocks.append((info, shares))
+    views = Counter(info.view for info, _ in blocks)
     return [
         [info.view if views[info.view] == 1 else f"player {info.player}: {info.view}", *row]
-        for info, shares in blocks.values()
+        for info, shares in blocks
         for row in shares
     ]
+
+
+def _alike(one: list[list[Any]], other: list[list[Any]]) -> bool:
+    """Whether two blocks of rows have the same moves, and shares that look the same with three digits."""
+    pairs = [(a, b) for (_, left), (_, right) in zip(one, other) for a, b in zip(left, right)]
+    return [move for move, _ in one] == [move for move, _ in other] and all(abs(a - b) < 5e-4 for a, b in pairs)
 
 
 def _references(parts: Parts) -> dict[str, dict[str, float]]:
