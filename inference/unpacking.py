@@ -1,0 +1,211 @@
+"""Quantised weights on a CPU: turned into float32 when they are loaded, or, where memory is short, as they are used.
+
+MLX's CPU kernels read packed weights once for every token, some fifty times slower than a matrix product of the BLAS
+over float32. On Metal and CUDA they are fast, and there `auto` changes nothing.
+
+The numbers are those of the packed weights with float32 scales, so an adapter trained on one fits the other, and the
+identity of a base model, `base_digest`, is that of its files.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+from mlx.utils import tree_unflatten
+from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
+from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
+
+from inference.types import Dequantize
+
+logger = logging.getLogger(__name__)
+
+SHARE = 0.5
+"""Of the memory that is free, dequantised weights may take so much."""
+
+_FEW_TOKENS = 4
+"""Up to so many tokens the packed kernel is faster than unpacking the layer."""
+_ROWS = 64
+_BYTE_BITS = (2, 4, 8)
+
+
+def unpack(model: nn.Module, how: Dequantize = "auto") -> None:
+    """Give the quantised layers of a model plain weights, as `how` says; see the module.
+
+    Args:
+        model: changed in place; its weights may still be lazy.
+        how: `off` leaves packed weights as they are. `on` turns them into plain ones: float32 on a CPU, elsewhere the
+            type of their scales. `auto` does that on a CPU if they take at most `SHARE` of the free memory; if they
+            take more, a layer is unpacked whenever it is used.
+
+    Raises:
+        ValueError: `how` is something else.
+    """
+    if how not in get_args(Dequantize):
+        raise ValueError(f"dequantize must be one of {', '.join(get_args(Dequantize))}; got {how!r}")
+    cpu = on_cpu()
+    layers = _quantized(model)
+    if how == "off" or not layers or not (cpu or how == "on"):
+        return
+    packed = sum(array.nbytes for layer, _ in layers for array in layer.values() if isinstance(array, mx.array))
+    count = sum(_size(layer) for layer, _ in layers)
+    wide = count * (4 if cpu else 2)
+    said = f"{_gib(packed)} of quantised weights take {_gib(wide)} as {'float32' if cpu else 'their scales'}"
+    if how == "on" or wide <= SHARE * free_memory():
+        logger.warning("%s, which is faster here; with dequantize=off they stay packed", said)
+        while layers:
+            layer, paths = layers.pop()
+            plain = _plain(layer, mx.float32 if cpu else None)
+            del layer  # what is packed goes as what is plain comes
+            for path in paths:
+                model.update_modules(tree_unflatten([(path, plain)]))
+        return
+    logger.warning(
+        "%s, more than %d %% of the free %s: each layer is unpacked when it is used, which is slow for few tokens; with "
+        "dequantize=on they are unpacked at once",
+        *(said, round(100 * SHARE), _gib(free_memory())),
+    )
+    for layer, _ in layers:
+        if (kind := _WHEN_USED.get(type(layer))) is not None:
+            layer.__class__ = kind
+
+
+def on_cpu() -> bool:
+    """Whether models are computed on a CPU."""
+    return mx.default_device().type == mx.DeviceType.cpu
+
+
+def free_memory() -> int:
+    """Bytes that this process can take without swapping: what the machine has, or its container allows.
+
+    Where the system does not say what is free, half of what it has.
+    """
+    info = Path("/proc/meminfo")
+    if not info.is_file():
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    lines = dict(line.split(":", 1) for line in info.read_text().splitlines() if ":" in line)
+    free = int(lines["MemAvailable"].split()[0]) * 1024
+    group = Path("/sys/fs/cgroup")
+    limit, used = group / "memory.max", group / "memory.stat"
+    if limit.is_file() and used.is_file() and (most := limit.read_text().strip()).isdigit():
+        taken = dict(line.split() for line in used.read_text().splitlines())
+        free = min(free, max(int(most) - int(taken.get("anon", 0)), 0))
+    return free
+
+
+class UnpackedLinear(nn.QuantizedLinear):
+    """A quantised linear layer that is unpacked for each product, in both directions."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """x (..., in) -> (..., out)."""
+        y = _product(self, x)
+        return y + self["bias"] if "bias" in self else y
+
+
+class UnpackedEmbedding(nn.QuantizedEmbedding):
+    """The same for a quantised table that is also the head."""
+
+    def as_linear(self, x: mx.array) -> mx.array:
+        """x (..., dims) -> logits (..., tokens)."""
+        return _product(self, x)
+
+
+_WHEN_USED: dict[type, type] = {nn.QuantizedLinear: UnpackedLinear, nn.QuantizedEmbedding: UnpackedEmbedding}
+_PLAIN: dict[type, Any] = {
+    nn.QuantizedLinear: functools.partial(nn.Linear, bias=False),
+    nn.QuantizedEmbedding: nn.Embedding,
+    QuantizedSwitchLinear: lambda a, b: SwitchLinear(a, b, 1, bias=False),
+    QuantizedMultiLinear: lambda a, b: MultiLinear(a, b, 1),
+}
+
+
+def _quantized(model: nn.Module) -> list[tuple[Any, list[str]]]:
+    """Every quantised layer, with the paths at which it is; layers of classes of their own are left out."""
+    found: dict[int, tuple[Any, list[str]]] = {}
+    for path, module in model.named_modules():
+        if type(module) in _PLAIN:
+            found.setdefault(id(module), (module, []))[1].append(path)
+    return list(found.values())
+
+
+def _size(layer: Any) -> int:
+    return int(layer.weight.size) * 32 // int(layer.bits)
+
+
+def _plain(layer: Any, dtype: mx.Dtype | None) -> nn.Module:
+    """The layer with plain weights, evaluated."""
+    plain = _PLAIN[type(layer)](1, 1)
+    plain.weight = _unpacked(layer, dtype)
+    if "bias" in layer:
+        plain.bias = layer.bias if dtype is None else layer.bias.astype(dtype)
+    mx.eval(plain.parameters())
+    return cast(nn.Module, plain)
+
+
+def _unpacked(layer: Any, dtype: mx.Dtype | None) -> mx.array:
+    scales, biases = layer.scales, layer.get("biases")
+    if layer.mode != "affine":  # scales are of 8 bits
+        more = {"global_scale": layer.get("global_scale"), "dtype": dtype}
+        return mx.dequantize(layer.weight, scales, biases, layer.group_size, layer.bits, layer.mode, **more)
+    if dtype is None:
+        return mx.dequantize(layer.weight, scales, biases, layer.group_size, layer.bits)
+    scales, biases = scales.astype(dtype), biases.astype(dtype)
+    if layer.bits in _BYTE_BITS and layer.group_size * layer.bits >= 8:
+        return _by_table(layer.weight, scales, biases, layer.bits)
+    return mx.dequantize(layer.weight, scales, biases, layer.group_size, layer.bits)
+
+
+def _by_table(packed: mx.array, scales: mx.array, biases: mx.array, bits: int) -> mx.array:
+    """`mx.dequantize` for weights of which a byte holds a whole number: (..., words) -> (..., in) in float32.
+
+    A fourth of its time: a byte is looked up, and the cache still holds the numbers when they are scaled.
+    """
+    width = packed.shape[-1] * 32 // bits
+    out = mx.zeros((*packed.shape[:-1], width))
+    mx.eval(out, packed, scales, biases)
+    each = 8 // bits
+    shifts = np.arange(each) * bits
+    table = ((np.arange(256)[:, None] >> shifts) & (2**bits - 1)).astype(np.float32)
+    item = {1: np.uint32, 2: np.uint64, 4: np.complex128}[each]  # as wide as the numbers of a byte
+    entries = table.view(item)[:, 0]
+    numbers: Any = np.asarray(out).reshape(-1, width)  # MLX's own memory
+    words = np.asarray(packed).reshape(len(numbers), -1)
+    groups = scales.shape[-1]
+    scale, bias = (np.asarray(a).reshape(len(numbers), groups, 1) for a in (scales, biases))
+    for rows in _stretches(len(numbers)):
+        part = numbers[rows]
+        np.take(entries, words[rows].view(np.uint8), out=part.view(item), mode="clip")
+        grouped = part.reshape(len(part), groups, -1)
+        grouped *= scale[rows]
+        grouped += bias[rows]
+    return out
+
+
+def _stretches(count: int) -> Iterator[slice]:
+    return (slice(start, start + _ROWS) for start in range(0, count, _ROWS))
+
+
+def _product(layer: Any, x: mx.array) -> mx.array:
+    """x (..., in) times the transposed weights; the backward pass unpacks them again instead of keeping them."""
+    parts = layer.weight, layer.scales, layer.get("biases"), layer.group_size, layer.bits, layer.mode
+    if x.size <= _FEW_TOKENS * x.shape[-1]:
+        weight, scales, biases, *how = parts
+        return mx.quantized_matmul(x, weight, scales, biases, True, *how)
+
+    def weights() -> mx.array:
+        return mx.dequantize(*parts, dtype=x.dtype)
+
+    product = mx.custom_function(lambda x: x @ weights().T)
+    product.vjp(lambda primals, cotangent, output: cotangent @ weights())
+    return cast(mx.array, product(x))
+
+
+def _gib(count: float) -> str:
+    return f"{count / 2**30:.2f} GiB"
