@@ -70,7 +70,7 @@ def save_model(folder: Path, size: str) -> None:
     The end token's embedding is zero, so that greedy decoding never ends before max_tokens.
     """
     hidden, layers, vocab = SIZES[size]
-    _save_tokenizer(folder, vocab)
+    save_tokenizer(folder, vocab)
     model = random_model(hidden, layers, vocab)
     config = _config(hidden, layers, vocab)
     weights = dict(tree_flatten(model.parameters()))
@@ -81,7 +81,8 @@ def save_model(folder: Path, size: str) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
 
-def _save_tokenizer(folder: Path, vocab: int) -> None:
+def save_tokenizer(folder: Path, vocab: int) -> None:
+    """A byte-level BPE of `vocab` tokens, in the Hugging Face layout."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())

@@ -30,8 +30,10 @@ logger = logging.getLogger(__name__)
 SHARE = 0.5
 """Of the memory that is free, dequantised weights may take so much."""
 
-_FEW_TOKENS = 4
+_FEW_TOKENS = 1
 """Up to so many tokens the packed kernel is faster than unpacking the layer."""
+_MANY_TOKENS = 512
+"""From so many on MLX's own, slower unpacking is a small part of a product; nothing is computed ahead of its time."""
 _ROWS = 64
 _BYTE_BITS = (2, 4, 8)
 
@@ -68,8 +70,8 @@ def unpack(model: nn.Module, how: Dequantize = "auto") -> None:
                 model.update_modules(tree_unflatten([(path, plain)]))
         return
     logger.warning(
-        "%s, more than %d %% of the free %s: each layer is unpacked when it is used, which is slow for few tokens; with "
-        "dequantize=on they are unpacked at once",
+        "%s, more than %d %% of the free %s: each layer is unpacked when it is used, which is slow for few tokens; "
+        "dequantize=on unpacks them all at once",
         *(said, round(100 * SHARE), _gib(free_memory())),
     )
     for layer, _ in layers:
@@ -199,11 +201,18 @@ def _product(layer: Any, x: mx.array) -> mx.array:
         weight, scales, biases, *how = parts
         return mx.quantized_matmul(x, weight, scales, biases, True, *how)
 
-    def weights() -> mx.array:
+    def lazily() -> mx.array:
         return mx.dequantize(*parts, dtype=x.dtype)
 
-    product = mx.custom_function(lambda x: x @ weights().T)
-    product.vjp(lambda primals, cotangent, output: cotangent @ weights())
+    def forward(x: mx.array) -> mx.array:
+        if x.size >= _MANY_TOKENS * x.shape[-1]:
+            return x @ lazily().T
+        y = x @ _unpacked(layer, x.dtype).T
+        mx.eval(y)  # what was unpacked goes before the next layer comes
+        return y
+
+    product = mx.custom_function(forward)
+    product.vjp(lambda primals, cotangent, output: cotangent @ lazily())
     return cast(mx.array, product(x))
 
 

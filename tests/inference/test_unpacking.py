@@ -157,7 +157,7 @@ def test_a_layer_that_stands_at_two_places_stays_one() -> None:
     assert type(model.layers[0]) is nn.Linear and model.layers[0] is model.layers[2]
 
 
-@pytest.mark.parametrize("tokens", [1, 4, 5, 40])
+@pytest.mark.parametrize("tokens", [1, 5, 300])
 def test_few_and_many_tokens_give_the_same_when_a_layer_is_unpacked_in_use(
     tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
