@@ -2,7 +2,7 @@
 
 `python -m benchmarks.real_shapes [--shapes 0.6b,0.6b:4,qwen3.5-0.8b] [--rows 8] [--tokens 512] [--json out.json]` makes
 each model once (below --folder) and runs every part in a process of its own: load, a prompt and some tokens after it,
-a few games, a published adapter, three steps of training, a checkpoint. `:4` is the shape in four bits.
+a few games, a published adapter, three steps of training, a checkpoint. `:4` is the shape in four bits. One thread.
 
 `python -m benchmarks.real_shapes --four-bits [--layers 6]` compares four-bit weights unpacked at load, unpacked as they
 are used, and packed with the same model in full precision; sides take turns.
@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import io
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -98,14 +99,15 @@ def load_ours(folder: Path, _: argparse.Namespace) -> Numbers:
 
 
 def serve_ours(folder: Path, options: argparse.Namespace) -> Numbers:
-    engine = Engine.load(folder, prefix_cache_bytes=0)
+    model, tokenizer, _ = load(folder)
+    engine = Engine(model, tokenizer, prefix_cache_bytes=0)
     fastblas.set_threads(1)
     prompt = np.random.default_rng(0).integers(3, 2000, options.tokens).tolist()
     prefill, _ = timed(lambda: engine.next_logits([prompt], None))
     asked = Request(prompt[:16], SamplingParams(max_tokens=16, seed=0, stop_ids=frozenset()))
     decode, _ = timed(lambda: engine.generate([asked]))
     forward = engine._runner.forward
-    weights = models.random_adapter(engine.model, 1, RANK)
+    weights = models.random_adapter(model, 1, RANK, size=0.01)
     engine.publish("warm", weights, scale=1.0, version=1)
     publish, _ = timed(lambda: engine.publish("mine", weights, scale=2.0, version=1))
     return {
@@ -141,7 +143,7 @@ def serve_mlx_lm(folder: Path, options: argparse.Namespace) -> Numbers:
 
 
 def play(folder: Path, options: argparse.Namespace) -> Numbers:
-    from legos_train.cli import main
+    from legos_train.cli.main import main
 
     words = ["eval", "-m", str(folder), "--env", "KuhnPoker-v0", "-n", str(options.games), "--max-tokens", "8"]
     with tempfile.TemporaryDirectory() as out, contextlib.redirect_stdout(io.StringIO()):
@@ -209,7 +211,7 @@ def run_part(part: str, folder: Path, options: argparse.Namespace) -> Numbers:
     """A part in a fresh process, with the most memory that it had."""
     given = [f"--{name}={getattr(options, name)}" for name in ("rows", "tokens", "part", "steps", "games")]
     command = [sys.executable, "-m", "benchmarks.real_shapes", "--run", part, "--folder", str(folder), *given]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
     if done.returncode:
         print(f"{part} failed:\n{done.stderr[-2000:]}", file=sys.stderr)
         return {}

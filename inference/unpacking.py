@@ -18,6 +18,7 @@ from typing import Any, cast, get_args
 
 import mlx.core as mx
 import numpy as np
+import numpy.typing as npt
 from mlx import nn
 from mlx.utils import tree_unflatten
 from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
@@ -25,6 +26,7 @@ from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
 from inference.types import Dequantize
 
+FloatArray = npt.NDArray[np.float32]
 logger = logging.getLogger(__name__)
 
 SHARE = 0.5
@@ -34,7 +36,8 @@ _FEW_TOKENS = 1
 """Up to so many tokens the packed kernel is faster than unpacking the layer."""
 _MANY_TOKENS = 512
 """From so many on MLX's own, slower unpacking is a small part of a product; nothing is computed ahead of its time."""
-_ROWS = 64
+_CACHED = 1 << 18
+"""Numbers that are unpacked at a time."""
 _BYTE_BITS = (2, 4, 8)
 
 
@@ -152,46 +155,64 @@ def _plain(layer: Any, dtype: mx.Dtype | None) -> nn.Module:
 
 
 def _unpacked(layer: Any, dtype: mx.Dtype | None) -> mx.array:
+    if dtype is not None and dtype == mx.float32 and (table := _ByteTable.of(layer)) is not None:
+        out = mx.zeros((*layer.weight.shape[:-1], table.width))
+        mx.eval(out)
+        numbers = np.asarray(out).reshape(-1, table.width)  # MLX's own memory
+        for rows in table.stretches():
+            table.unpack(rows, numbers[rows])
+        return out
     scales, biases = layer.scales, layer.get("biases")
-    if layer.mode != "affine":  # scales are of 8 bits
-        more = {"global_scale": layer.get("global_scale"), "dtype": dtype}
-        return mx.dequantize(layer.weight, scales, biases, layer.group_size, layer.bits, layer.mode, **more)
-    if dtype is None:
-        return mx.dequantize(layer.weight, scales, biases, layer.group_size, layer.bits)
-    scales, biases = scales.astype(dtype), biases.astype(dtype)
-    if layer.bits in _BYTE_BITS and layer.group_size * layer.bits >= 8:
-        return _by_table(layer.weight, scales, biases, layer.bits)
-    return mx.dequantize(layer.weight, scales, biases, layer.group_size, layer.bits)
+    if layer.mode == "affine" and dtype is not None:  # other modes have scales of 8 bits
+        scales, biases = scales.astype(dtype), biases.astype(dtype)
+    how = {"global_scale": layer.get("global_scale"), "dtype": dtype}
+    return mx.dequantize(layer.weight, scales, biases, layer.group_size, layer.bits, layer.mode, **how)
 
 
-def _by_table(packed: mx.array, scales: mx.array, biases: mx.array, bits: int) -> mx.array:
-    """`mx.dequantize` for weights of which a byte holds a whole number: (..., words) -> (..., in) in float32.
+class _ByteTable:
+    """`mx.dequantize` to float32 for weights of which a byte holds a whole number, a few rows at a time.
 
     A fourth of its time: a byte is looked up, and the cache still holds the numbers when they are scaled.
     """
-    width = packed.shape[-1] * 32 // bits
-    out = mx.zeros((*packed.shape[:-1], width))
-    mx.eval(out, packed, scales, biases)
-    each = 8 // bits
-    shifts = np.arange(each) * bits
-    table = ((np.arange(256)[:, None] >> shifts) & (2**bits - 1)).astype(np.float32)
-    item = {1: np.uint32, 2: np.uint64, 4: np.complex128}[each]  # as wide as the numbers of a byte
-    entries = table.view(item)[:, 0]
-    numbers: Any = np.asarray(out).reshape(-1, width)  # MLX's own memory
-    words = np.asarray(packed).reshape(len(numbers), -1)
-    groups = scales.shape[-1]
-    scale, bias = (np.asarray(a).reshape(len(numbers), groups, 1) for a in (scales, biases))
-    for rows in _stretches(len(numbers)):
-        part = numbers[rows]
-        np.take(entries, words[rows].view(np.uint8), out=part.view(item), mode="clip")
-        grouped = part.reshape(len(part), groups, -1)
-        grouped *= scale[rows]
-        grouped += bias[rows]
-    return out
 
+    def __init__(self, layer: Any) -> None:
+        self.width = layer.weight.shape[-1] * 32 // layer.bits
+        scales, biases = layer.scales.astype(mx.float32), layer.biases.astype(mx.float32)
+        self._words = np.asarray(layer.weight).reshape(-1, layer.weight.shape[-1]).view(np.uint8)
+        self.rows, self._groups = len(self._words), scales.shape[-1]
+        self._scales, self._biases = (np.asarray(a).reshape(self.rows, self._groups, 1) for a in (scales, biases))
+        each = 8 // layer.bits
+        table = (np.arange(256)[:, None] >> np.arange(each) * layer.bits) & (2**layer.bits - 1)
+        self._item = {1: np.uint32, 2: np.uint64, 4: np.complex128}[each]  # as wide as the numbers of a byte
+        self._entries = table.astype(np.float32).view(self._item)[:, 0]
 
-def _stretches(count: int) -> Iterator[slice]:
-    return (slice(start, start + _ROWS) for start in range(0, count, _ROWS))
+    @classmethod
+    def of(cls, layer: Any) -> _ByteTable | None:
+        """None for layers that are packed in another way."""
+        return cls(layer) if layer.mode == "affine" and layer.bits in _BYTE_BITS else None
+
+    def stretches(self) -> Iterator[slice]:
+        """The rows, so many at a time that their numbers stay in the cache."""
+        step = max(_CACHED // self.width, 16)
+        return (slice(start, min(start + step, self.rows)) for start in range(0, self.rows, step))
+
+    def unpack(self, rows: slice, out: FloatArray) -> None:
+        """Write rows (n, width) to `out`."""
+        np.take(self._entries, self._words[rows], out=out.view(self._item), mode="clip")
+        grouped = out.reshape(len(out), self._groups, -1)
+        grouped *= self._scales[rows]
+        grouped += self._biases[rows]
+
+    def product(self, x: FloatArray) -> FloatArray:
+        """x (n, width) times the transposed weights, (n, rows)."""
+        y = np.empty((len(x), self.rows), np.float32)
+        room: FloatArray | None = None
+        for rows in self.stretches():
+            count = rows.stop - rows.start
+            room = np.empty((count, self.width), np.float32) if room is None else room[:count]
+            self.unpack(rows, room)
+            np.matmul(x, room.T, out=y[:, rows])
+        return y
 
 
 def _product(layer: Any, x: mx.array) -> mx.array:
@@ -201,18 +222,19 @@ def _product(layer: Any, x: mx.array) -> mx.array:
         weight, scales, biases, *how = parts
         return mx.quantized_matmul(x, weight, scales, biases, True, *how)
 
-    def lazily() -> mx.array:
+    def weights() -> mx.array:
         return mx.dequantize(*parts, dtype=x.dtype)
 
     def forward(x: mx.array) -> mx.array:
-        if x.size >= _MANY_TOKENS * x.shape[-1]:
-            return x @ lazily().T
-        y = x @ _unpacked(layer, x.dtype).T
-        mx.eval(y)  # what was unpacked goes before the next layer comes
-        return y
+        few = x.size < _MANY_TOKENS * x.shape[-1] and x.dtype == mx.float32
+        table = _ByteTable.of(layer) if few else None
+        if table is None:
+            return x @ weights().T
+        y = table.product(np.asarray(x).reshape(-1, table.width))
+        return mx.array(y).reshape(*x.shape[:-1], table.rows)
 
     product = mx.custom_function(forward)
-    product.vjp(lambda primals, cotangent, output: cotangent @ lazily())
+    product.vjp(lambda primals, cotangent, output: cotangent @ weights())
     return cast(mx.array, product(x))
 
 
