@@ -66,7 +66,7 @@ class Measurer:
         actor = actors.lookup(course.players, agent, role, trainable)
         player = self._seated(course, replace(actor, model=actors.POLICY, top_p=1.0))
         assert isinstance(player, ModelPlayer)
-        return replace(player, adapter=adapter)
+        return replace(player, adapter=None if adapter is None else actors.adapter_name(adapter, actor.learner))
 
     def measure(self, adapter: str | None, courses: Collection[str] | None = None) -> dict[str, float]:
         """The numbers of the courses named, by default of all; those of one env of several as `ENV/NUMBER`."""
