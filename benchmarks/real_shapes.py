@@ -133,19 +133,17 @@ def serve_mlx_lm(folder: Path, options: argparse.Namespace) -> Numbers:
     prompt = mx.random.randint(3, 2000, (options.tokens,))
     cache = make_prompt_cache(model)
     prefill, _ = timed(lambda: mx.eval(model(prompt[None], cache=cache)[0, -1]))
-    kv = sum(array.nbytes for c in cache for _, array in tree_flatten(c.state) if isinstance(array, mx.array))
     decode, _ = timed(lambda: list(generate_step(prompt[:16], model, max_tokens=16)))
     return {
         "prefill_tokens_per_s": options.tokens / prefill,
         "decode_tokens_per_s": 16 / decode,
-        "kv_bytes_per_token": kv / options.tokens,
     }
 
 
 def play(folder: Path, options: argparse.Namespace) -> Numbers:
     from legos_train.cli.main import main
 
-    words = ["eval", "-m", str(folder), "--env", "KuhnPoker-v0", "-n", str(options.games), "--max-tokens", "8"]
+    words = ["eval", "KuhnPoker-v0", "-m", str(folder), "-n", str(options.games), "--max-tokens", "8"]
     with tempfile.TemporaryDirectory() as out, contextlib.redirect_stdout(io.StringIO()):
         seconds, code = timed(lambda: main([*words, "--out", out]))
     assert not code, f"legos {' '.join(words)} ended with {code}"
@@ -271,7 +269,8 @@ def four_bits(options: argparse.Namespace) -> list[dict[str, Any]]:
         },
     }
     found = []
-    print(f"{options.layers} layers{'':<12}{'full, s':>9}" + "".join(f"{name:>11}" for name in loaded if name != "full"))
+    others = "".join(f"{name:>11}" for name in loaded if name != "full")
+    print(f"{options.layers} layers{'':<12}{'full, s':>9}{others}")
     for case, sides in cases.items():
         best = alternate(sides, options.repeats)
         ratios = {name: best[name] / best["full"] for name in best if name != "full"}

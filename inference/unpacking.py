@@ -177,6 +177,7 @@ class _ByteTable:
 
     def __init__(self, layer: Any) -> None:
         self.width = layer.weight.shape[-1] * 32 // layer.bits
+        self._step = max(_CACHED // self.width, 16)
         scales, biases = layer.scales.astype(mx.float32), layer.biases.astype(mx.float32)
         self._words = np.asarray(layer.weight).reshape(-1, layer.weight.shape[-1]).view(np.uint8)
         self.rows, self._groups = len(self._words), scales.shape[-1]
@@ -193,8 +194,7 @@ class _ByteTable:
 
     def stretches(self) -> Iterator[slice]:
         """The rows, so many at a time that their numbers stay in the cache."""
-        step = max(_CACHED // self.width, 16)
-        return (slice(start, min(start + step, self.rows)) for start in range(0, self.rows, step))
+        return (slice(start, min(start + self._step, self.rows)) for start in range(0, self.rows, self._step))
 
     def unpack(self, rows: slice, out: FloatArray) -> None:
         """Write rows (n, width) to `out`."""
@@ -206,13 +206,24 @@ class _ByteTable:
     def product(self, x: FloatArray) -> FloatArray:
         """x (n, width) times the transposed weights, (n, rows)."""
         y = np.empty((len(x), self.rows), np.float32)
-        room: FloatArray | None = None
-        for rows in self.stretches():
-            count = rows.stop - rows.start
-            room = np.empty((count, self.width), np.float32) if room is None else room[:count]
-            self.unpack(rows, room)
-            np.matmul(x, room.T, out=y[:, rows])
+        for rows, part in self._parts():
+            np.matmul(x, part.T, out=y[:, rows])
         return y
+
+    def gradient(self, cotangent: FloatArray) -> FloatArray:
+        """Of `product`: cotangent (n, rows) times the weights, (n, width)."""
+        x = np.zeros((len(cotangent), self.width), np.float32)
+        for rows, part in self._parts():
+            x += cotangent[:, rows] @ part
+        return x
+
+    def _parts(self) -> Iterator[tuple[slice, FloatArray]]:
+        """Rows with their numbers, which the next ones overwrite."""
+        room = np.empty((self._step, self.width), np.float32)
+        for rows in self.stretches():
+            part = room[: rows.stop - rows.start]
+            self.unpack(rows, part)
+            yield rows, part
 
 
 def _product(layer: Any, x: mx.array) -> mx.array:
@@ -221,20 +232,21 @@ def _product(layer: Any, x: mx.array) -> mx.array:
     if x.size <= _FEW_TOKENS * x.shape[-1]:
         weight, scales, biases, *how = parts
         return mx.quantized_matmul(x, weight, scales, biases, True, *how)
-
-    def weights() -> mx.array:
-        return mx.dequantize(*parts, dtype=x.dtype)
+    table = _ByteTable.of(layer) if x.size < _MANY_TOKENS * x.shape[-1] and x.dtype == mx.float32 else None
 
     def forward(x: mx.array) -> mx.array:
-        few = x.size < _MANY_TOKENS * x.shape[-1] and x.dtype == mx.float32
-        table = _ByteTable.of(layer) if few else None
         if table is None:
-            return x @ weights().T
+            return x @ mx.dequantize(*parts, dtype=x.dtype).T
         y = table.product(np.asarray(x).reshape(-1, table.width))
         return mx.array(y).reshape(*x.shape[:-1], table.rows)
 
+    def backward(x: mx.array, cotangent: mx.array, _: mx.array) -> mx.array:
+        if table is None:
+            return cotangent @ mx.dequantize(*parts, dtype=x.dtype)
+        return mx.array(table.gradient(np.asarray(cotangent).reshape(-1, table.rows))).reshape(x.shape)
+
     product = mx.custom_function(forward)
-    product.vjp(lambda primals, cotangent, output: cotangent @ weights())
+    product.vjp(backward)
     return cast(mx.array, product(x))
 
 
