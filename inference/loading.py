@@ -24,7 +24,8 @@ from inference import recurrence
 from inference.adapter_files import read_adapter
 from inference.adapters import base_layer
 from inference.forward import fastblas
-from inference.types import BUNDLED, ModelNotFound, UnsafeModel
+from inference.types import BUNDLED, Dequantize, ModelNotFound, UnsafeModel
+from inference.unpacking import unpack
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 _HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w.-]+))?")
@@ -51,7 +52,9 @@ class ModelInfo:
         return self.path.name if self.path.parent.name == "snapshots" else None
 
 
-def load(name_or_path: str | Path, adapter_path: str | Path | None = None) -> tuple[nn.Module, Any, ModelInfo]:
+def load(
+    name_or_path: str | Path, adapter_path: str | Path | None = None, *, dequantize: Dequantize = "auto"
+) -> tuple[nn.Module, Any, ModelInfo]:
     """Load a model, its mlx-lm tokenizer wrapper, and where it came from.
 
     Also prepares MLX for this machine: a fast BLAS, and no run-time C++ compiler on Linux CPUs. On a CPU the model
@@ -61,6 +64,7 @@ def load(name_or_path: str | Path, adapter_path: str | Path | None = None) -> tu
         name_or_path: one of `BUNDLED`, a directory with config.json, or a hub name such as "Qwen/Qwen3-0.6B", with
             "@REVISION" behind it to have the same files always.
         adapter_path: a LoRA directory in mlx-lm's layout, put on the model as LoRA layers.
+        dequantize: whether quantised weights become plain ones; see `inference.unpacking`.
 
     Raises:
         ModelNotFound: nothing of that name.
@@ -73,11 +77,13 @@ def load(name_or_path: str | Path, adapter_path: str | Path | None = None) -> tu
     prepare_mlx()
     path = find_model(name_or_path)
     config = _safe_config(path)
-    model, tokenizer = mlx_lm.load(str(path))[:2]
+    model, tokenizer = mlx_lm.load(str(path), lazy=True)[:2]
+    unpack(model, dequantize)
     if adapter_path is not None:
         read_adapter(adapter_path, model)
         model = mlx_lm.utils.load_adapters(model, str(adapter_path))
     widen(model)
+    mx.eval(model.parameters())
     model.eval()
     return model, tokenizer, ModelInfo(str(name_or_path), path, config)
 
@@ -99,16 +105,18 @@ def widen(model: nn.Module) -> None:
     """On a CPU, turn bfloat16 and float16 parameters into float32; the numbers stay what they are.
 
     MLX's CPU backend has no fast products in half precision: quantised ones are 8 times slower than over float32
-    scales, plain ones do not use the BLAS. Quantised weights stay packed, so that only scales and norms grow; weights
-    that are not quantised take twice the memory.
+    scales, plain ones do not use the BLAS. Of weights that are still packed only the scales grow; others take twice the
+    memory.
     """
     if mx.default_device().type != mx.DeviceType.cpu:
         return
     parameters: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
-    half = [(name, p.astype(mx.float32)) for name, p in parameters.items() if p.dtype in (mx.bfloat16, mx.float16)]
-    if half:
-        model.update(tree_unflatten(half))
-        mx.eval(model.parameters())
+    while parameters:  # one array at a time: what is narrow goes as what is wide comes
+        name, array = parameters.popitem()
+        if array.dtype in (mx.bfloat16, mx.float16):
+            array = array.astype(mx.float32)
+            model.update(tree_unflatten([(name, array)]))
+            mx.eval(array)
 
 
 def prepare_mlx() -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple, Protocol
 
 PublishMode = Literal["pin", "keep", "wait", "abort"]
+Dequantize = Literal["auto", "on", "off"]
+"""Whether quantised weights are turned into plain ones when a model is loaded; see `inference.unpacking`."""
 FinishReason = Literal["stop", "length", "aborted", "error"]
 BUNDLED = ("tiny", "small")
 """The models that ship with Legos, under `inference/models`."""

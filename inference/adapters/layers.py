@@ -6,6 +6,8 @@ import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
+from inference.unpacking import UnpackedLinear
+
 LORA, DORA = "mlx_lm.tuner.lora", "mlx_lm.tuner.dora"
 """The modules of mlx-lm's adapter layers. Importing their classes would load mlx-lm's trainer and, where
 it is installed, wandb: most of a second for every process."""
@@ -40,7 +42,7 @@ def linear_shapes(model: nn.Module) -> dict[str, tuple[int, int]]:
 
 
 def _is_linear(module: nn.Module) -> bool:
-    kinds = (nn.Linear, nn.QuantizedLinear)
+    kinds = (nn.Linear, nn.QuantizedLinear, UnpackedLinear)
     return isinstance(module, kinds) and type(module).__call__ in {kind.__call__ for kind in kinds}
 
 

@@ -41,6 +41,7 @@ from inference.types import (
     Completion,
     ContextOverflow,
     Delta,
+    Dequantize,
     InferenceError,
     PublishMode,
     Request,
@@ -126,9 +127,19 @@ class Engine:
         self._closed = False
 
     @classmethod
-    def load(cls, name_or_path: str | Path, adapter_path: str | Path | None = None, **options: Any) -> Engine:
-        """Load a model by name ("tiny"), directory or hub name; an adapter is published as "default", version 0."""
-        model, tokenizer, info = loading.load(name_or_path)
+    def load(
+        cls,
+        name_or_path: str | Path,
+        adapter_path: str | Path | None = None,
+        *,
+        dequantize: Dequantize = "auto",
+        **options: Any,
+    ) -> Engine:
+        """Load a model by name ("tiny"), directory or hub name; an adapter is published as "default", version 0.
+
+        `dequantize` as for `inference.load`; the options are the constructor's.
+        """
+        model, tokenizer, info = loading.load(name_or_path, dequantize=dequantize)
         engine = cls(model, tokenizer, **{"context": loading.context_length(model, info.config), **options})
         if adapter_path is not None:
             adapter = adapter_files.read_adapter(adapter_path, model)

@@ -13,20 +13,20 @@ Each is compared with the slower one after it before it is relied on:
 A model that none of them can run is refused with UnsupportedModel. docs/engine.md has a table by architecture.
 
 A comparison costs a dozen passes over the weights. Where all blocks are built alike and keep plain keys and values it
-is made on two of them.
+is made on two of them and the first tokens of the vocabulary.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import numpy as np
 from mlx import nn
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
-from inference.adapters import AdapterBank, AdapterVersion
+from inference.adapters import AdaptedLinear, AdapterBank, AdapterVersion
 from inference.forward import host_forward, narrow
 from inference.forward.mlx_forward import Forward, Logits, MlxForward, alike, rounding, shallow, trial
 from inference.forward.solo_forward import SoloForward
@@ -37,16 +37,21 @@ logger = logging.getLogger(__name__)
 _MISFITS = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
 """What a model's code raises when it is not made for what it is given."""
 
+_FEW_TOKENS = 1024
+_TABLES = (nn.Embedding, nn.QuantizedEmbedding, nn.Linear, nn.QuantizedLinear)
+
 
 def choose_forward(model: nn.Module, bank: AdapterBank) -> Forward:
     """The cheapest forward pass that gives the model's own numbers. UnsupportedModel when there is none."""
     short = _two_blocks(model)
     if short is None:
         return _choose(model, bank)
-    chosen = _choose(short, bank)
+    few = _few_tokens(short, bank)
+    chosen = _choose(few or short, bank)
+    vocab = _vocabulary(model, bank) if few else chosen.vocab
     if isinstance(chosen, host_forward.HostForward):
-        return host_forward.HostForward(model, chosen.vocab)
-    return chosen.over(model) if isinstance(chosen, MlxForward) else SoloForward(model, bank)
+        return host_forward.HostForward(model, vocab)
+    return chosen.over(model, vocab) if isinstance(chosen, MlxForward) else SoloForward(model, bank)
 
 
 def _two_blocks(model: nn.Module) -> nn.Module | None:
@@ -63,6 +68,42 @@ def _two_blocks(model: nn.Module) -> nn.Module | None:
     dict.__setitem__(body, "layers", layers[:2])
     dict.__setitem__(short, "model", body)
     return short
+
+
+def _few_tokens(short: Any, bank: AdapterBank) -> nn.Module | None:
+    """The model with the first tokens of its vocabulary; None where that saves little or is not where Llama's is."""
+    body: Any = shallow(short["model"])
+    few: Any = shallow(short)
+    dict.__setitem__(few, "model", body)
+    for parent, name in ((body, "embed_tokens"), (few, "lm_head")):
+        table = parent.get(name)
+        if not isinstance(table, nn.Module) and name == "lm_head":
+            continue
+        plain = table.linear if isinstance(table, AdaptedLinear) else table
+        if not isinstance(plain, _TABLES) or plain.weight.shape[0] < 4 * _FEW_TOKENS:
+            return None
+        dict.__setitem__(parent, name, _first_rows(table))
+    try:
+        return few if _vocabulary(few, bank) == _FEW_TOKENS else None
+    except _MISFITS:
+        return None
+
+
+def _first_rows(table: Any) -> nn.Module:
+    copied: Any = shallow(table)
+    if isinstance(table, AdaptedLinear):
+        dict.__setitem__(copied, "linear", _first_rows(table.linear))
+        return copied
+    for name, array in table.items():
+        if isinstance(array, mx.array):
+            dict.__setitem__(copied, name, array[:_FEW_TOKENS])
+    return cast(nn.Module, copied)
+
+
+def _vocabulary(model: Any, bank: AdapterBank) -> int:
+    """The width of the logits; nothing is computed for it."""
+    bank.select([bank.base], 1)
+    return int(model(mx.zeros((1, 1), mx.int32)).shape[-1])
 
 
 def _built(block: nn.Module) -> str:

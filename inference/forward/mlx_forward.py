@@ -92,9 +92,10 @@ class MlxForward:
         fits = self.plain and self.head is not None and whole and decoder.fits(model)
         self.own_decoder = fits and self._decoder_agrees()
 
-    def over(self, model: nn.Module) -> MlxForward:
-        """The same way to run a model with more blocks of the same kind."""
+    def over(self, model: nn.Module, vocab: int) -> MlxForward:
+        """The same way to run a model with more blocks of the same kind, and logits for `vocab` tokens."""
         other, count = copy.copy(self), len(self.templates)
+        other.vocab = vocab
         other.model, other.templates = model, make_prompt_cache(model)
         other.bytes_per_entry = self.bytes_per_entry // count * len(other.templates)
         if self.head is not None and (seam := _seam(model)) is not None:

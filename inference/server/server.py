@@ -21,6 +21,7 @@ from inference.server.guides import Guides, make_guides
 from inference.server.metrics import Metrics
 from inference.server.protocol import ServerError
 from inference.text import PROTOCOL, Conversations, Renderer, template_digest, tokenizer_digest
+from inference.types import Dequantize
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class Settings:
         keys: API keys; without any, none is needed.
         hosts: names accepted in `Host`.
         max_queue: most choices waiting or running; more are answered 429.
+        dequantize: as for `inference.load`.
         patience: seconds that the engine may spend on one step before /health says that it is stuck.
         engine: options of `Engine`.
     """
@@ -48,6 +50,7 @@ class Settings:
     keys: tuple[str, ...] = ()
     hosts: tuple[str, ...] = LOOPBACK
     max_queue: int = 512
+    dequantize: Dequantize = "auto"
     patience: float = 5.0
     limits: Limits = field(default_factory=Limits)
     engine: dict[str, Any] = field(default_factory=dict)
@@ -83,7 +86,7 @@ class Server:
     def _make_engine(self) -> Engine:
         """In the engine's thread: the model, its renderer, and what identifies them."""
         settings = self.settings
-        model, tokenizer, info = loading.load(settings.model)
+        model, tokenizer, info = loading.load(settings.model, dequantize=settings.dequantize)
         engine = Engine(
             model,
             tokenizer,

@@ -7,11 +7,12 @@ import math
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from inference.address import hide_secrets
 from inference.text import RENDERERS
 from inference.thoughts import THINKING
+from inference.types import Dequantize
 from legos_train.players import replies
 
 ENV = "an id of `legos envs list`, module:Name-v0 or file.py:Name-v0"
@@ -78,6 +79,17 @@ class Parser(argparse.ArgumentParser):
         return options, rest
 
 
+def add_loading(p: Parser) -> None:
+    """How models are loaded, for all verbs that load one; `legos train` has it among its settings."""
+    p.add_argument(
+        "--dequantize",
+        choices=get_args(Dequantize),
+        default="auto",
+        help="whether quantised weights become plain ones when a model is loaded: faster on a CPU, for four to eight "
+        "times the memory (default: auto, on a CPU with enough memory)",
+    )
+
+
 def add_asking(p: Parser) -> None:
     """The options of `eval`, `tournament` and `play` for how models and endpoints are asked."""
     p.add_argument(
@@ -97,6 +109,7 @@ def add_asking(p: Parser) -> None:
         metavar="TEMPLATE",
         help=f"how answers are asked for: {', '.join(replies.REPLIES)}, or your own text with {{observation}} in it",
     )
+    add_loading(p)
 
 
 def add_sampling(p: Parser) -> None:

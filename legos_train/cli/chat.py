@@ -12,7 +12,7 @@ from inference import Completion, InferenceError, Request
 from inference.text import RENDERERS, Conversation
 from inference.thoughts import THINKING
 from legos_envs import Decision
-from legos_train.cli.arguments import Parser
+from legos_train.cli.arguments import Parser, add_loading
 from legos_train.errors import PolicyError
 from legos_train.observe import plain_text
 from legos_train.players import ModelPlayer, words
@@ -48,6 +48,7 @@ def make_parser() -> Parser:
         default="auto",
         help="for chat templates with that switch (default: auto)",
     )
+    add_loading(p)
     return p
 
 
@@ -61,6 +62,7 @@ def run(arguments: Sequence[str]) -> int:
         renderer=options.renderer,
         system=options.system,
         thinking=options.thinking,
+        dequantize=options.dequantize,
     )
     try:
         player: Any = cast.player(options.model)

@@ -82,6 +82,7 @@ def _run(env: Any, who: dict[str, str], options: Any) -> int:
     cast = words.Cast(
         env,
         thinking=options.thinking,
+        dequantize=options.dequantize,
         thinking_tokens=options.thinking_tokens,
         ask=replies.read_reply(options.reply).ask,
     )

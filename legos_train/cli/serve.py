@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from legos_train.cli.arguments import Parser
+from legos_train.cli.arguments import Parser, add_loading
 from legos_train.errors import PolicyError
 from legos_train.export import unpack
 from legos_train.players import words
@@ -67,6 +67,7 @@ def make_parser() -> Parser:
     number("--max-kv-mib", 4096, "MiB for keys and values of running sequences")
     number("--prefix-cache-mib", 256, "MiB for cached prompt prefixes")
     number("--threads", 1, "threads of the matrix library on a CPU")
+    add_loading(p)
     number("--drain-seconds", 30, "how long running requests may continue after SIGTERM")
     return p
 
@@ -99,6 +100,7 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
         keys=keys,
         hosts=(*LOOPBACK, options.host, *options.allowed_host),
         max_queue=options.max_queue,
+        dequantize=options.dequantize,
         engine={
             "max_rows": options.max_rows,
             "max_kv_bytes": options.max_kv_mib << 20,

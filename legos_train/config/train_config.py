@@ -18,6 +18,7 @@ from tyro.conf import Suppress
 from inference.address import SECRET_NAME, SecretError, has_secret, hide_secrets
 from inference.text import RENDERERS
 from inference.thoughts import THINKING
+from inference.types import Dequantize
 from legos_train.config.assignments import merged
 from legos_train.config.sections import (
     ActorEntry,
@@ -93,6 +94,9 @@ class TrainConfig(Section):
     """Where the run is kept; by default a new directory below `runs/`."""
     threads: int = Field(default=1, ge=1)
     """Threads of the matrix library on CPU."""
+    dequantize: Dequantize = "auto"
+    """Whether quantised weights become plain ones at load: faster on a CPU, for four to eight times the memory. auto:
+    on a CPU; where memory is short, layer by layer as they are used."""
     max_rows: int = Field(default=256, ge=1)
     """Most different sequences that the engine decodes at once; equal ones count as one."""
     max_batch_tokens: int = Field(default=16384, ge=64)

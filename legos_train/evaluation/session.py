@@ -57,6 +57,7 @@ class Session:
             system=self.system,
             thinking=options.thinking,
             thinking_tokens=options.thinking_tokens,
+            dequantize=options.dequantize,
             ask=replies.read_reply(options.reply).ask,
             timeout=options.timeout,
             connections=options.connections,

@@ -15,6 +15,7 @@ from pettingzoo import AECEnv
 from inference import BUNDLED
 from inference.address import KEY_PLACE, SECRET_NAME
 from inference.thoughts import THINKING
+from inference.types import Dequantize
 from legos_envs import Policy, exact, policies
 from legos_train.errors import PolicyError
 
@@ -52,6 +53,7 @@ class Cast:
         system: put before every conversation of models and endpoints.
         thinking: `on`, `off`, or `auto` for what the chat template does by itself, of models and endpoints.
         thinking_tokens: most tokens of a thought, of `max_tokens`; None: no limit of its own.
+        dequantize: as for `inference.load`.
         ask: how every prompt is put to models and endpoints, see `replies`; "" as it is.
         timeout: seconds for one attempt at an endpoint.
         connections: requests under way at one endpoint.
@@ -68,6 +70,7 @@ class Cast:
         system: str | None = None,
         thinking: str = "auto",
         thinking_tokens: int | None = None,
+        dequantize: Dequantize = "auto",
         ask: str = "",
         timeout: float = 120.0,
         connections: int = 32,
@@ -78,6 +81,7 @@ class Cast:
         self.env = env
         self.temperature, self.max_tokens, self.renderer, self.system = temperature, max_tokens, renderer, system
         self.thinking, self.thinking_tokens, self.ask = thinking, thinking_tokens, ask
+        self.dequantize = dequantize
         self.timeout, self.connections, self.body = timeout, connections, {**self._thinking_body(), **(body or {})}
         self._engines: dict[str, tuple[Any, Any]] = {}
         self._endpoints: dict[tuple[str, float, str | None], Endpoint] = {}
@@ -176,7 +180,7 @@ class Cast:
 
         room = self.max_tokens or default_tokens(base)
         if base not in self._engines:
-            engine = Engine.load(base)
+            engine = Engine.load(base, dequantize=self.dequantize)
             try:
                 renderer = Renderer(engine.tokenizer, self.renderer, THINKING[self.thinking], ask=self.ask)
             except ValueError as error:

@@ -44,7 +44,7 @@ def place_of(config: TrainConfig, world: World | None, backend: TrainerBackend |
     """
     if config.backend == "tinker" and backend is None:
         return _at_a_service(config, world, run_id)
-    model, tokenizer, _ = load(config.model)
+    model, tokenizer, _ = load(config.model, dequantize=config.dequantize)
     fastblas.set_threads(config.threads)
     backend = MLXBackend(model, config, world) if backend is None else backend
     check_capabilities(config, backend.capabilities)
@@ -61,7 +61,7 @@ def _at_a_service(config: TrainConfig, world: World | None, run_id: str) -> Plac
     base: Any = None
     engine: Any = remote
     if settings.mirror:
-        base, tokenizer, _ = load(config.model)
+        base, tokenizer, _ = load(config.model, dequantize=config.dequantize)
         fastblas.set_threads(config.threads)
         engine = tinker.MirroredEngine(remote, base, tokenizer, max_rows=config.max_rows)
     else:

@@ -27,7 +27,7 @@ from legos_train.rollout import Job, LocalGenerator, env_maker, serving_jobs
 def build(start: dict[str, Any]) -> LocalGenerator:
     """The generator that the first line describes: the run's config and its envs by label."""
     config = from_dict(start["config"], "the trainer's config")
-    engine = Engine.load(config.model, max_rows=config.max_rows)
+    engine = Engine.load(config.model, dequantize=config.dequantize, max_rows=config.max_rows)
     fastblas.set_threads(config.threads)
     envs = {label: env_maker(env["id"], env["args"]) for label, env in start["envs"].items()}
     return LocalGenerator(

@@ -6,14 +6,16 @@ import mlx.core as mx
 import numpy as np
 import pytest
 import zoo
+from mlx import nn
 from mlx_lm.models import qwen3
 
 from inference import Engine
+from inference.adapters import AdapterBank
 from inference.forward import choose
 
 
-def deep(blocks: int) -> qwen3.Model:
-    config = {**zoo._BASE, "model_type": "qwen3", "num_hidden_layers": blocks}
+def deep(blocks: int, **more: object) -> qwen3.Model:
+    config = {**zoo._BASE, "model_type": "qwen3", "num_hidden_layers": blocks, **more}
     mx.random.seed(0)
     return qwen3.Model(qwen3.ModelArgs.from_dict(config))
 
@@ -37,3 +39,39 @@ def test_blocks_that_differ_are_all_tried() -> None:
     model = deep(5)
     model.model.layers[3].self_attn.scale *= 2
     assert choose._two_blocks(model) is None
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("quantised", [True, False])
+def test_a_large_vocabulary_is_tried_on_its_first_tokens_and_whole_in_use(
+    tied: bool, quantised: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, widths = deep(3, vocab_size=5000, tie_word_embeddings=tied), set()
+    if quantised:
+        nn.quantize(model, 32, 4)
+    tried = choose._choose
+
+    def seen(model: nn.Module, bank: AdapterBank) -> object:
+        chosen = tried(model, bank)
+        widths.add(chosen.vocab)
+        return chosen
+
+    monkeypatch.setattr(choose, "_choose", seen)
+    with Engine(model, None) as engine:
+        assert (engine.path, engine.vocab_size) == ("mlx" if quantised else "numpy", 5000)
+        found = engine.next_logits([[1, 2, 4321, 4, 4999]], None)[0]
+    assert widths == {1024}
+    own = np.array(model(mx.array([[1, 2, 4321, 4, 4999]]))[0, -1])
+    assert found.shape == (5000,) and np.abs(found - own).max() <= 1e-4 * (1 + np.abs(own).max())
+
+
+def test_a_model_that_needs_its_vocabulary_is_tried_with_all_of_it() -> None:
+    class Own(qwen3.Model):
+        def __call__(self, *args: object, **more: object) -> mx.array:
+            return super().__call__(*args, **more).reshape(-1, 4999)
+
+    model = deep(3, vocab_size=4999)
+    short = choose._two_blocks(model)
+    assert short is not None and choose._few_tokens(short, AdapterBank(deep(3))) is not None
+    short.__class__ = Own
+    assert choose._few_tokens(short, AdapterBank(deep(3))) is None

@@ -52,7 +52,7 @@ def plain(folder: Path, adapter: Path | None = None) -> Any:
 
 
 def test_it_is_loaded_as_it_is(folder: Path) -> None:
-    model, _, info = loading.load(folder)
+    model, _, info = loading.load(folder, dequantize="off")
     assert info.config["quantization"] == {"group_size": 64, "bits": 4}
     layer, embedding = model.model.layers[0].mlp.up_proj, model.model.embed_tokens
     assert isinstance(layer, nn.QuantizedLinear) and isinstance(embedding, nn.QuantizedEmbedding)
