@@ -58,13 +58,15 @@ class DecisionTable:
     Args:
         measurer: knows the games and seats the policies.
         scaled: divide by the spread of a player's returns at uniform play, where that is above 1.
+        opponents: the league's members that are no snapshots.
 
     Raises:
-        ConfigError: an env of the run cannot be solved, or not all of its seats are the policy's.
+        ConfigError: an env of the run cannot be solved, not all of its seats are the policy's, or nobody knows how
+            likely the actions of an opponent are.
     """
 
-    def __init__(self, measurer: Measurer, *, scaled: bool = True):
-        self.measurer, self.scaled = measurer, scaled
+    def __init__(self, measurer: Measurer, *, scaled: bool = True, opponents: Sequence[str] = ()):
+        self.measurer, self.scaled, self.opponents = measurer, scaled, opponents
         for name, course in measurer.courses.items():
             if not course.held_out and not course.exactly:
                 raise ConfigError(
@@ -72,6 +74,9 @@ class DecisionTable:
                     "(a game that can be solved, memory='state', one round, no reasoning, all seats the policy's); "
                     "use 'ppo'"
                 )
+            if not course.held_out:
+                for word in opponents:
+                    self._check(course, word)
 
     def of(self, episodes: Sequence[Episode], version: int) -> Decisions:
         """The decision points of the games that were played, against whom they were played.
@@ -107,8 +112,25 @@ class DecisionTable:
         table = None if member is None else code_table(env, member)
         if table is not None:
             return {i: [ScoredAction((), (), np.log([table[i].get(m, 0.0) or TINY])) for m in i.legal] for i in infos}
-        player = self.measurer.player(course, env.possible_agents[number], member or actors.POLICY)
-        return scored_answers(env, player, infos)
+        agent = env.possible_agents[number]
+        if member in self.opponents and member != actors.BASE:
+            return scored_answers(env, self.measurer.opponent(course, member), infos)  # type: ignore[arg-type]
+        adapter = None if member == actors.BASE else member or actors.POLICY
+        return scored_answers(env, self.measurer.player(course, agent, adapter), infos)
+
+    def _check(self, course: Any, word: str) -> None:
+        """Whether it is known how likely an opponent's actions are."""
+        if word == actors.BASE or code_table(course.env, word) is not None:
+            return
+        player: Any = self.measurer.opponent(course, word)
+        if hasattr(player, "renderer") and not player.renderer.reasons:
+            return
+        raise ConfigError(
+            f"loss.name = 'expected' has to know how likely every action of an opponent is, and league.opponents has "
+            f"{word!r}, of whom only answers are known in {course.slot.name}; accepted are base, random, optimal, "
+            "scripted:NAME, a run, an adapter or a model of this machine that answers without a thought, and a "
+            "strategy of `legos exploit`. Leave it out, or use 'ppo'"
+        )
 
 
 def _add(
