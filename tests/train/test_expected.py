@@ -171,7 +171,7 @@ def test_the_base_and_a_model_of_this_machine_are_opponents_whose_probabilities_
         (course,) = trainer.parts.measurer.courses.values()
         assert decisions is not None
         for member in ("base", "tiny"):
-            for info, answers in decisions._policy(course, 1, member).items():
+            for info, answers in decisions._policy(course, member).items():
                 mass = [answer.probability for answer in answers]
                 assert mass == pytest.approx([before[info][move] * sum(mass) for move in info.legal], abs=1e-4)
         fresh, found = learned_from(trainer)
