@@ -25,9 +25,7 @@ from legos_train.errors import ConfigError, NothingToLearn
 from legos_train.evaluation import env_words
 
 PLAIN = "kuhn"
-DESCRIPTION = (
-    """Train a model by self-play. Plain `legos train` trains the bundled model on Kuhn poker (`--preset kuhn`)."""
-)
+DESCRIPTION = """Train a model by self-play. Plain `legos train` is `--preset kuhn`: the bundled model on Kuhn poker."""
 EXAMPLES = """
 legos train                                            # the bundled model on Kuhn poker
 legos train --env Nim-v0 --steps 40                    # another game
