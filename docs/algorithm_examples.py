@@ -13,7 +13,7 @@ from page_parts import table
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train import make_credit
 from legos_train.config import sections as settings
-from legos_train.credit import PerEnv, PerRole
+from legos_train.credit import PerEnv, PerLearner, PerRole
 from legos_train.league import LeagueSettings
 
 Seat = tuple[str, list[tuple[str, float]]]
@@ -62,6 +62,12 @@ def credit_example(name: str) -> str:
         batch = (*GAMES[:2], *(game(2, "K", 0.0, ended, "Dice-v0") for ended in (2.0, -1.0)))
         routed = {"rae; Dice-v0: grpo": lambda: PerEnv(make_credit("rae"), {"Dice-v0": _grpo()})}
         return f"One deal of each of two environments, played twice.\n\n{credit_table(batch, routed)}"
+    if name == "per_learner":
+        for one in GAMES:
+            for trajectory in one.trajectories.values():
+                trajectory.info["learner"] = trajectory.role
+        apart = {"dealer: grpo; guest: rae": lambda: PerLearner({"dealer": _grpo(), "guest": make_credit("rae")})}
+        return f"A dealer and a guest who are two learners.\n\n{credit_table(GAMES, apart)}"
     if name == "per_role":
         both = {"hierarchical_grpo; proposer: rae": lambda: PerRole(_siblings(), {"proposer": make_credit("rae")})}
         return f"{SOLVERS}\n\n{credit_table(TABLES, both)}"

@@ -19,7 +19,7 @@ from page_parts import HEADS, code, docstring, link, sentence, settings, setting
 from legos_train import TrainConfig
 from legos_train.arena.curriculum import SAMPLERS
 from legos_train.config import sections
-from legos_train.credit import METHODS, CreditSettings, PerEnv, PerRole
+from legos_train.credit import METHODS, CreditSettings, PerEnv, PerLearner, PerRole
 from legos_train.league import MODES, LeagueSettings
 from legos_train.loss import LOSSES, LossSettings, penalties, tokens
 from legos_train.rollout import filters
@@ -54,6 +54,7 @@ class Algorithm(NamedTuple):
 
 TITLES = {
     "per_env": "A credit method per environment",
+    "per_learner": "A credit method per learner",
     "per_role": "A credit method per role",
     "truncate_ratio": "Truncated importance sampling",
     "mask_ratio": "Sequence mask",
@@ -95,6 +96,14 @@ def algorithms() -> Iterator[Algorithm]:
     yield Algorithm(
         "per_env", "credit", (PerEnv,), sections.EnvEntry, ("id", "credit"), "env", toml, "toml",
         partial(credit_example, "per_env"),
+    )  # fmt: skip
+    toml = (
+        '[[learner]]\nname = "first"\nroles = ["player_0"]\ncredit = {name = "grpo"}\n\n'
+        '[[learner]]\nname = "second"\nroles = ["player_1"]'
+    )
+    yield Algorithm(
+        "per_learner", "credit", (PerLearner,), sections.LearnerEntry, ("name", "roles", "credit"), "learner", toml,
+        "toml", partial(credit_example, "per_learner"),
     )  # fmt: skip
     toml = '[credit]\nname = "hierarchical_grpo"\nroot_peers = "batch"\n\n[credit.roles]\nproposer = "rae"'
     yield Algorithm(

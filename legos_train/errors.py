@@ -23,6 +23,13 @@ class TrainingError(RuntimeError):
     """Training cannot go on in a way that means anything; the message says why."""
 
 
+class RankLost(TrainingError):
+    """Another rank of a data-parallel run has ended or cannot be reached."""
+
+    def __init__(self, what: str):
+        super().__init__(f"{what}; its own messages say why. Start all ranks again with --resume")
+
+
 class NothingToLearn(TrainingError):
     """No step of a run has made an update; the message says what to change. `exit_code` is that of `legos train`."""
 

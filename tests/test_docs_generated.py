@@ -61,14 +61,15 @@ def test_every_algorithm_has_a_page_with_equation_source_settings_and_example(al
     assert set(get_args(LossSettings.model_fields["name"].annotation)) == set(LOSSES)
     assert set(get_args(LeagueSettings.model_fields["mode"].annotation)) == set(MODES)
     known = {*METHODS, *LOSSES, *MODES, *SAMPLERS}
-    others = {"per_env", "per_role", "truncate_ratio", "mask_ratio", "kl", "entropy", "keep"}
+    others = {"per_env", "per_learner", "per_role", "truncate_ratio", "mask_ratio", "kl", "entropy", "keep"}
     assert set(algorithms) == known | others | {"index"}
     for name in known | others:
         page = algorithms[name]
         assert f"({name}.md)" in algorithms["index"], name
         for heading in ("## When to choose it", "**When not:**", "## How to turn it on", "## Source"):
             assert heading in page, (name, heading)
-        assert "$$" in page or name in ("per_env", "per_role", "mirror", "keep"), f"{name} has no equation"
+        routed = ("per_env", "per_learner", "per_role", "mirror", "keep")
+        assert "$$" in page or name in routed, f"{name} has no equation"
         assert "## An example" in page or name == "mirror", f"{name} has no example"
         assert "Args:" not in page and "PydanticUndefined" not in page, name
 
@@ -136,8 +137,8 @@ def test_every_setting_has_a_text_and_is_on_the_page_of_train(makers: tuple[Modu
                 assert f"| `--{name}.{one}`".replace("_", "-") in page
         else:
             assert texts.get(name), f"{name} has no text below it"
-            assert name in ("env", "actors") or f"| `--{name}`".replace("_", "-") in page
-    for section in (sections.EnvEntry, sections.ActorEntry):
+            assert name in ("env", "actors", "learner") or f"| `--{name}`".replace("_", "-") in page
+    for section in (sections.EnvEntry, sections.LearnerEntry, sections.ActorEntry):
         assert set(parts.field_texts(section)) == set(section.model_fields)
 
 

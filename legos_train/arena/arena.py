@@ -54,6 +54,8 @@ class Arena:
         self.stores: dict[str, ArtifactStore] = {}
         self.samplers: list[TaskSampler] = []
         self.train_roles: tuple[str, ...] = ()
+        self.learners: dict[str, tuple[str, ...]] = {}
+        """Several policies instead of one: by name, the roles or agents that each plays, with `ENV/` for one env."""
         self.default = Actor(actors.ANYBODY, max_tokens=actors.default_tokens(model))
         self._extras: dict[str, EnvSlot] = {}
         self.generator: Generator | None = None
@@ -248,7 +250,22 @@ class Arena:
             env, slash, name = role.rpartition("/")
             if slash and env == slot.name:
                 out[name] = given
-        return {k: a if a.max_tokens else replace(a, max_tokens=self.default.max_tokens) for k, a in out.items()}
+        out = {k: a if a.max_tokens else replace(a, max_tokens=self.default.max_tokens) for k, a in out.items()}
+        if self.learners:
+            for agent, (role, trained) in slot.seats.items():
+                actor = actors.lookup(out, agent, role, trained)
+                if actor.model == actors.POLICY:
+                    out[agent] = replace(actor, learner=self.learner_of(slot, agent) or next(iter(self.learners)))
+        return out
+
+    def learner_of(self, slot: EnvSlot, agent: str) -> str | None:
+        """Which of several learners plays a seat of the policy: what is said for its env alone comes first."""
+        role = slot.seats[agent][0]
+        for name in (f"{slot.name}/{agent}", f"{slot.name}/{role}", agent, role):
+            for learner, roles in self.learners.items():
+                if name in roles:
+                    return learner
+        return None
 
     @property
     def judged_by_code(self) -> list[str]:
@@ -264,7 +281,7 @@ class Arena:
     def opponent(self, slot: EnvSlot, agent: str, member: str) -> Actor:
         """The actor of a league member at a seat: a snapshot's adapter, or whatever its word means."""
         given = self.players(slot)
-        actor = given.get(slot.seats[agent][0], given[actors.ANYBODY])
+        actor = given.get(agent) or given.get(slot.seats[agent][0], given[actors.ANYBODY])
         known = self.league is not None and member in self.league.weights
         return replace(actor, model=f"{actors.LEAGUE}{member}" if known else member, trainable=False)
 

@@ -94,6 +94,11 @@ class Batch:
         return row
 
     @property
+    def size(self) -> int:
+        """Padded tokens."""
+        return int(self.tokens.size)
+
+    @property
     def distinct_rows(self) -> int:
         return len(self.lengths)
 

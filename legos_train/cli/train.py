@@ -65,6 +65,11 @@ def make_parser() -> Parser:
         metavar="ROLE=MODEL",
         help="who plays a role: policy, base, random, a run directory, an endpoint",
     )
+    p.repeated(
+        "--learner",
+        metavar="NAME=ROLE,ROLE",
+        help="a policy of its own for these roles, instead of one policy for all; name all roles that are trained",
+    )
     p.repeated("--preset", metavar="NAME", help="settings for a task, see the list of presets")
     p.add_argument("--smoke", action="store_true", help="with --preset: a small run of a bundled model")
     p.value(
@@ -176,7 +181,16 @@ def settings(options: argparse.Namespace, rest: Sequence[str] = ()) -> dict[str,
         if not sign or not role or not model:
             raise ConfigError(f"--actor takes ROLE=MODEL, got {word!r}")
         data["actors"] = merged(data.get("actors", {}), {role: {"model": model}})
+    if options.learner:
+        data["learner"] = [_learner(word) for word in options.learner]
     return data
+
+
+def _learner(word: str) -> dict[str, Any]:
+    name, sign, roles = word.partition("=")
+    if not sign or not name or not all(roles.split(",")):
+        raise ConfigError(f"--learner takes NAME=ROLE or NAME=ROLE,ROLE, got {word!r}")
+    return {"name": name, "roles": roles.split(",")}
 
 
 def _env(word: str) -> dict[str, Any]:

@@ -77,6 +77,23 @@ class ActorEntry(Section):
     """Whether the role may be trained on; off: it plays, and its actions never enter a batch."""
 
 
+class LearnerEntry(Section):
+    """One of several policies that are trained side by side: a table `[[learner]]`, or `--learner NAME=ROLE,ROLE`."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,32}$")
+    """What it is called in metrics, and the folder of its adapter."""
+    roles: tuple[str, ...] = Field(min_length=1)
+    """The seats that it plays and learns from: roles or agents, with `ENV/` before them for one env of several."""
+    rank: int | None = Field(default=None, ge=1, le=512)
+    """Rank of its adapter; none: `lora.rank`."""
+    optim: dict[str, Any] = Field(default_factory=dict)
+    """Settings of `[optim]` that are different for it."""
+    loss: dict[str, Any] = Field(default_factory=dict)
+    """Settings of `[loss]` that are different for it."""
+    credit: dict[str, Any] = Field(default_factory=dict)
+    """Settings of `[credit]` that are different for it."""
+
+
 class LoRASettings(Section):
     """LoRA (arXiv 2106.09685) on all linear layers."""
 

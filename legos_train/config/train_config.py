@@ -18,6 +18,7 @@ from tyro.conf import Suppress
 from inference.address import SECRET_NAME, SecretError, has_secret, hide_secrets
 from inference.text import RENDERERS
 from inference.thoughts import THINKING
+from legos_train.config.assignments import merged
 from legos_train.config.sections import (
     ActorEntry,
     AsyncSettings,
@@ -28,6 +29,7 @@ from legos_train.config.sections import (
     EvaluationSettings,
     FilterSettings,
     HeldOutEntry,
+    LearnerEntry,
     LogSettings,
     LoRASettings,
     MonitorSettings,
@@ -61,6 +63,8 @@ class TrainConfig(Section):
     """Constructor arguments, for a run with one environment."""
     actors: Annotated[dict[str, ActorEntry], Suppress] = Field(default_factory=dict)
     """Who answers for a role: tables `[actors.ROLE]` or `[actors."ENV/ROLE"]`."""
+    learner: Annotated[tuple[LearnerEntry, ...], Suppress] = ()
+    """Several policies instead of one: tables `[[learner]]`, each with the roles that it plays."""
     model: str = "tiny"
     """`tiny`, a model directory in mlx-lm's layout, or a hub name."""
     backend: Literal["mlx", "tinker"] = "mlx"
@@ -168,6 +172,7 @@ class TrainConfig(Section):
         if self.loss.token_loss.all_actions:
             self._check_all_actions()
         self._check_credit()
+        self._check_learners()
         replies.read_reply(self.reply)
         if (limit := self.sampling.thinking_tokens) is not None and limit >= self.action_tokens:
             raise ValueError(
@@ -190,7 +195,38 @@ class TrainConfig(Section):
     @property
     def credit_names(self) -> set[str]:
         """All credit methods that the run uses."""
-        return self.credit.names | {entry.credit for entry in self.env if entry.credit}
+        own = {one.credit.name for one in self.learners.values()}
+        return self.credit.names | {entry.credit for entry in self.env if entry.credit} | own
+
+    @property
+    def learners(self) -> dict[str, TrainConfig]:
+        """The settings of each of several learners by its name; empty where one policy is trained."""
+        shared = {key: value for key, value in self.plain().items() if key != "learner"} if self.learner else {}
+        out = {}
+        for entry in self.learner:
+            own: dict[str, Any] = {"optim": entry.optim, "loss": entry.loss, "credit": entry.credit}
+            if entry.rank is not None:
+                own["lora"] = {"rank": entry.rank}
+            out[entry.name] = from_dict(merged(shared, own), f"learner {entry.name!r}")
+        return out
+
+    def _check_learners(self) -> None:
+        names = [entry.name for entry in self.learner]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"two learners are called {sorted(twice)[0]!r}; give each table [[learner]] its own name")
+        try:
+            own = self.learners
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        kinds = {self.loss.token_loss.all_actions, *(one.loss.token_loss.all_actions for one in own.values())}
+        if len(kinds) > 1:
+            raise ValueError("loss.name = 'expected' is for all learners of a run or for none of them")
+        unfit = {
+            "backend = 'tinker'": self.backend == "tinker",
+            "league.pool_from": self.league.pool_from is not None,
+        }
+        if self.learner and (wrong := [what for what, is_set in unfit.items() if is_set]):
+            raise ValueError(f"several learners do not go with {wrong[0]}; leave one of the two out")
 
     def _check_all_actions(self) -> None:
         """Every action is valued by the policy as it is: nothing sampled earlier or by others fits beside it."""

@@ -135,6 +135,7 @@ def courses_of(arena: Arena, config: TrainConfig) -> list[Course]:
 
 def _held_out(entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -> Course:
     own, settings = Arena(arena.model), config.eval
+    own.learners = arena.learners
     default = arena.default
     warmth = default.temperature if entry.temperature is None else entry.temperature
     tokens = entry.max_tokens or default.max_tokens

@@ -66,7 +66,7 @@ class Measurer:
         actor = actors.lookup(course.players, agent, role, trainable)
         player = self._seated(course, replace(actor, model=actors.POLICY, top_p=1.0))
         assert isinstance(player, ModelPlayer)
-        return replace(player, adapter=adapter)
+        return replace(player, adapter=None if adapter is None else actors.adapter_name(adapter, actor.learner))
 
     def opponent(self, course: Course, word: str) -> Player:
         """Who is meant by a word of `league.opponents`.

@@ -4,7 +4,7 @@ from .backend import Snapshot as Snapshot
 from .backend import TrainerBackend as TrainerBackend
 from .decoder import site_hidden as site_hidden
 from .learner import Learner as Learner
+from .learners import Learners as Learners
 from .mlx_backend import MLXBackend as MLXBackend
-from .rank_watch import RankLost as RankLost
 from .ranks import World as World
 from .ranks import joined as joined

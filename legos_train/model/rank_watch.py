@@ -19,17 +19,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from legos_train.errors import TrainingError
+from legos_train.errors import RankLost
 
 BEAT, GRACE, SILENCE, CONNECT = 1.0, 5.0, 60.0, 30.0
 """Seconds: between signs of life; for the main thread to end by itself; that make a peer lost; to connect in."""
-
-
-class RankLost(TrainingError):
-    """Another rank of a data-parallel run has ended or cannot be reached."""
-
-    def __init__(self, what: str):
-        super().__init__(f"{what}; its own messages say why. Start all ranks again with --resume")
 
 
 class Watch:

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legos_train.batch import Batch
-from legos_train.errors import ConfigError, Stopped, TrainingError
-from legos_train.model.rank_watch import RankLost, Watch, host_of_rank_0
+from legos_train.errors import ConfigError, RankLost, Stopped, TrainingError
+from legos_train.model.rank_watch import Watch, host_of_rank_0
 
 Arrays = dict[str, mx.array]
 

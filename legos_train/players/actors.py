@@ -31,6 +31,7 @@ class Actor:
             or a function from a `legos_envs.Decision` to the text of the action, which may be a coroutine function.
         trainable: off, the role plays but teaches nothing. Only what `"policy"` says is ever trained on.
         thinking_tokens: most tokens of a thought, of `max_tokens`; None: no limit of its own.
+        learner: which of several learners `"policy"` is; the arena fills it in.
     """
 
     role: str
@@ -41,6 +42,7 @@ class Actor:
     trainable: bool = True
     top_p: float = 1.0
     thinking_tokens: int | None = None
+    learner: str | None = None
 
     def __post_init__(self) -> None:
         if not self.role:
@@ -88,3 +90,8 @@ def lookup(players: Mapping[str, Any], agent: str, role: str, trainable: bool) -
 def default_tokens(model: str) -> int:
     """Most tokens of an action of a model where none are given, in training and evaluation alike."""
     return BUNDLED_TOKENS.get(model, TOKENS)
+
+
+def adapter_name(weights: str, learner: str | None) -> str:
+    """The engine's name of an adapter: that of the weights (`policy`, `average`, `step_40`) and of their learner."""
+    return weights if learner is None else f"{weights}.{learner}"

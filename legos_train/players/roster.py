@@ -8,16 +8,9 @@ from typing import Any
 from pettingzoo import AECEnv
 
 from inference.text import Renderer
-from legos_train.players.actors import BASE, LEAGUE, POLICY, TOKENS, Actor
+from legos_train.players.actors import BASE, LEAGUE, POLICY, TOKENS, Actor, adapter_name
 from legos_train.players.player import Engines, ModelPlayer, Player
 from legos_train.players.words import Cast
-
-
-def adapter_name(model: str) -> str | None:
-    """The engine's name of an adapter: of the live policy, of a snapshot `league:step_40`; None for the base."""
-    if model == BASE:
-        return None
-    return model.removeprefix(LEAGUE) if model.startswith(LEAGUE) else model
 
 
 class Roster:
@@ -53,7 +46,7 @@ class Roster:
         return ModelPlayer(
             self.engine,
             self.renderer,
-            self.policy if actor.model == POLICY else adapter_name(actor.model),
+            self._adapter(actor.model, actor.learner),
             actor.temperature,
             actor.top_p,
             actor.max_tokens or TOKENS,
@@ -61,6 +54,11 @@ class Roster:
             self.context,
             actor.thinking_tokens,
         )
+
+    def _adapter(self, model: str, learner: str | None) -> str | None:
+        """The engine's name of the live policy or of a snapshot, `league:step_40`; None for the base."""
+        weights = self.policy if model == POLICY else None if model == BASE else model.removeprefix(LEAGUE)
+        return None if weights is None else adapter_name(weights, learner)
 
     def _other(self, actor: Actor, label: str, make_env: Callable[[], AECEnv]) -> Player:
         assert isinstance(actor.model, str)

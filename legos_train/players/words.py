@@ -325,12 +325,22 @@ def fingerprint(where: Path) -> str:
 
 def _adapter(path: Path) -> Path:
     if not (path / "adapter_config.json").exists():
+        if several := sorted(found.parent.name for found in path.glob("*/adapter_config.json")):
+            raise PolicyError(
+                f"{str(path)!r} has the adapters of several learners, {', '.join(several)}: name one, such as "
+                f"{path / several[0]}, and give each seat its own (--seat ROLE=POLICY)"
+            )
         raise PolicyError(f"no adapter in {str(path)!r}: adapter_config.json is missing (has the run finished?)")
     return path
 
 
 def _checkpoint(run: Path, which: str) -> Path:
     path = run / "checkpoints" / which
+    if several := sorted(path.glob("adapter.*.safetensors")):
+        name = several[0].name.split(".")[1]
+        raise PolicyError(
+            f"{run}@{which} holds several learners; those of the end, and the best, are policies: {run}/last/{name}"
+        )
     if not (path / "adapter.safetensors").exists():
         kept = sorted(
             (run / "checkpoints").glob("step_*/adapter.safetensors"), key=lambda file: file.parent.stat().st_mtime

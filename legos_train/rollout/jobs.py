@@ -80,6 +80,8 @@ def mark(episode: Episode, job: Job, declared: Mapping[str, bool]) -> None:
                 turn.reward = 0.0
         actor = actors.lookup(job.players, trajectory.agent, trajectory.role, declared[trajectory.agent])
         trajectory.info["player"] = actor.player
+        if actor.learner is not None:
+            trajectory.info["learner"] = actor.learner
         reason = None
         if not declared[trajectory.agent]:
             reason = "not trained by the environment"

@@ -5,20 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inference import Engine
+from legos_envs.table import keyed_generator
 from legos_train.arena import Arena, EnvSlot, actor_of, make_sampler
 from legos_train.config import TrainConfig
-from legos_train.credit import CreditAssigner, PerEnv, PerRole
+from legos_train.credit import CreditAssigner, PerEnv, PerLearner, PerRole
 from legos_train.disk import new_run_id
 from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer, courses_of, followed
 from legos_train.league import League, sides_of
-from legos_train.model import Learner, TrainerBackend, World
+from legos_train.model import Learner, Learners, MLXBackend, TrainerBackend, World
 from legos_train.players import Actor, RemoteEngine, actors, replies
 from legos_train.rollout import Generator, LocalGenerator
 from legos_train.run.decisions import DecisionTable
 from legos_train.run.monitor import CollapseMonitor
 from legos_train.run.parts import Parts
-from legos_train.run.places import place_of
+from legos_train.run.places import Place, place_of
 from legos_train.run.replay import ReplayBuffer
 from legos_train.run.servers import remote_engine
 from legos_train.run.shared import SharedGenerator
@@ -49,6 +50,8 @@ def build(
     """
     if world is not None and config.asynchronous.enabled:
         raise ConfigError("asynchronous.enabled must be off with several ranks: each of them plays and trains")
+    if config.learner and (world is not None or backend is not None):
+        raise ConfigError("several learners are trained by one process, on the backend that they make themselves")
     if world is not None and config.loss.token_loss.all_actions:
         raise ConfigError(f"loss.name = {config.loss.name!r} has nothing to share between ranks; use one process")
     arena = arena_of(config, arena)
@@ -60,7 +63,8 @@ def build(
     if renderer.reasons:  # the probabilities of actions are those of a policy that answers at once
         courses = [replace(course, info_sets=None) for course in courses]
     best = followed(config.eval.best, courses)
-    learner = Learner(backend, config)
+    learner = learner_of(config, place)
+    backend = learner.backend
     if fresh and config.init_adapter is not None:
         backend.load(backend.read(config.init_adapter))
     credit = make_credit(config, arena)
@@ -112,6 +116,21 @@ def build(
     return parts
 
 
+def learner_of(config: TrainConfig, place: Place) -> Learner | Learners:
+    """The learner of the run, or several of them over one base model.
+
+    The first of several begins with the weights that it would have alone, the others with weights of their own.
+    """
+    if not config.learner:
+        return Learner(place.backend, config)
+    members: dict[str, Learner] = {}
+    for name, own in config.learners.items():
+        seed = int(keyed_generator(config.seed, f"learner {name}").integers(2**31)) if members else config.seed
+        seeded = own.model_copy(update={"seed": seed})
+        members[name] = Learner(MLXBackend(place.base, seeded), own)
+    return Learners(members)
+
+
 def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
     """The run's arena: the user's, with what the config adds to it, or one made from the config alone.
 
@@ -122,6 +141,7 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
     arena.seed, arena.model = config.seed, config.model
     arena.batch_size, arena.group_size = config.batch_size, config.grouped
     arena.train_roles = config.train_roles
+    arena.learners = {entry.name: entry.roles for entry in config.learner}
     s = config.sampling
     arena.default = Actor(
         actors.ANYBODY, "", s.temperature, config.action_tokens, actors.POLICY, True, s.top_p, s.thinking_tokens
@@ -178,6 +198,7 @@ def _check_roles(config: TrainConfig, arena: Arena) -> None:
         if role not in known or (slash and env not in arena.envs and name not in agents):
             raise ConfigError(f"actors names {name!r}; {config.title} has the roles {sorted(roles)}")
     live = []
+    _check_learners(config, arena)
     for slot in arena.envs.values():
         own = {role for role, _ in slot.seats.values()}
         if unknown := set(slot.train_roles or ()) - own:
@@ -194,6 +215,32 @@ def _check_roles(config: TrainConfig, arena: Arena) -> None:
         _check_sampling(config, arena, slot, agent)
 
 
+def _check_learners(config: TrainConfig, arena: Arena) -> None:
+    """Each seat that is trained has one learner, and each learner a seat."""
+    if not arena.learners:
+        return
+    seats = [(slot, agent) for slot in arena.envs.values() for agent in slot.seats]
+    names = {name for slot, agent in seats for name in (agent, slot.seats[agent][0])}
+    held_out = {entry.label for entry in config.eval.env}
+    for learner, roles in arena.learners.items():
+        for role in roles:
+            env, _, name = role.rpartition("/")
+            if env not in held_out and (name not in names or (env and env not in arena.envs)):
+                raise ConfigError(f"learner {learner!r} names {role!r}; {config.title} has the roles {sorted(names)}")
+    if twice := [r for r in {r for own in arena.learners.values() for r in own} if _owners(arena, r) > 1]:
+        raise ConfigError(f"two learners name {sorted(twice)[0]!r}: a seat is played by one of them")
+    live = [(slot, agent) for slot, agent in seats if agent in arena.live(slot, arena.trained_roles(slot))]
+    if left := sorted({slot.seats[agent][0] for slot, agent in live if arena.learner_of(slot, agent) is None}):
+        raise ConfigError(f"no learner plays {', '.join(left)}: name every role that is trained in a table [[learner]]")
+    for learner in arena.learners:
+        if all(arena.learner_of(slot, agent) != learner for slot, agent in live):
+            raise ConfigError(f"learner {learner!r} has nothing to learn: none of its seats is trained by the policy")
+
+
+def _owners(arena: Arena, role: str) -> int:
+    return sum(role in roles for roles in arena.learners.values())
+
+
 def _check_sampling(config: TrainConfig, arena: Arena, slot: EnvSlot, agent: str) -> None:
     """Ratios and KL are of the policy at temperature 1; samples of another distribution would bias them unseen."""
     actor = actors.lookup(arena.players(slot), agent, slot.seats[agent][0], True)
@@ -208,6 +255,8 @@ def make_credit(config: TrainConfig, arena: Arena) -> CreditAssigner:
     """The arena's own credit assigner, or the run's method; roles and envs may name methods of their own."""
     if arena.credit is not None:
         return arena.credit
+    if config.learner:
+        return PerLearner({name: make_credit(own, arena) for name, own in config.learners.items()})
     default = config.credit.make()
     if config.credit.roles:
         default = PerRole(default, {r: config.credit.make(name) for r, name in config.credit.roles.items()})

@@ -168,7 +168,9 @@ def _add(
         mean = float(masses[at] @ gains) + max(0.0, 1.0 - float(masses[at].sum())) * illegal
         agent = env.possible_agents[info.player]
         turns = [_turn(move, info.legal, answer, version) for move, answer in zip(info.legal, answers[at])]
-        seat = Trajectory(agent, course.slot.seats[agent][0], turns=turns)
+        role, declared = course.slot.seats[agent]
+        learner = actors.lookup(course.players, agent, role, declared).learner
+        seat = Trajectory(agent, role, turns=turns, info={} if learner is None else {"learner": learner})
         out.episodes.append(Episode(course.slot.name, 0, {}, {agent: seat}))
         out.advantages.append({agent: gains - mean})
         out.weights.append({agent: masses[at] * (share * visits[at] / total)})

@@ -74,5 +74,5 @@ def _against_past(parts: Parts, published: str, known: Mapping[str, float]) -> d
         if step < parts.learner.step and parts.measurer.contests:
             parts.backend.publish(parts.sync.local, PAST, snapshot)
             numbers |= parts.measurer.against(own, {f"step_{step}": PAST}, share=1 / len(parts.past))
-            parts.sync.local.unpublish(PAST)
+            parts.sync.forget(PAST)
     return numbers

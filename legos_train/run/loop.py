@@ -163,7 +163,7 @@ def _run(
         stopping.check()
         crashpoint("loop.resumed")
         parts.check = stopping.check if options.world is None else options.world.checked(stopping.check)
-        title = f"{config.title} with {config.model}, {config.credit.name} + {config.loss.name}, seed {config.seed}"
+        title = f"{config.title} with {config.model}, {_methods(config)}, seed {config.seed}"
         first: dict[str, float] = {}
         try:
             with Progress(title, config.steps, start, quiet=options.quiet, mode=config.logs.progress) as progress:
@@ -204,6 +204,11 @@ def _run(
         return result
     finally:
         parts.close()
+
+
+def _methods(config: TrainConfig) -> str:
+    each = {name: f"{own.credit.name} + {own.loss.name}" for name, own in config.learners.items()}
+    return ", ".join(f"{name} {own}" for name, own in each.items()) or f"{config.credit.name} + {config.loss.name}"
 
 
 def _tell_so_far(path: Path, config: TrainConfig, first: Mapping[str, float]) -> None:

@@ -13,7 +13,7 @@ from legos_train.config import TrainConfig
 from legos_train.credit import CreditAssigner
 from legos_train.evaluation import Measurer
 from legos_train.league import League
-from legos_train.model import Learner, Snapshot, TrainerBackend, World
+from legos_train.model import Learner, Learners, Snapshot, TrainerBackend, World
 from legos_train.run.decisions import DecisionTable
 from legos_train.run.monitor import CollapseMonitor
 from legos_train.run.replay import ReplayBuffer
@@ -63,7 +63,7 @@ class Parts:
     engine: Engine
     renderer: Renderer
     backend: TrainerBackend
-    learner: Learner
+    learner: Learner | Learners
     credit: CreditAssigner
     replay: ReplayBuffer
     monitor: CollapseMonitor

@@ -128,12 +128,12 @@ def _step(parts: Parts, trainer: Trainer, size: int) -> tuple[Measured, list[int
     played = time.perf_counter()
     decisions = None if parts.decisions is None else parts.decisions.of(episodes, 0)
     batch = trainer.pack(ReplayBatch(episodes, episodes, parts.credit.assign(episodes), 0, decisions=decisions))
-    parts.learner.update(batch)
+    trainer.update(batch)
     learned = time.perf_counter()
     parts.backend.load(start)
     parts.learner.step = 0
     turns = [len(t.prompt_tokens or ()) for e in episodes for x in e.trajectories.values() for t in x.turns]
-    full = batch.tokens.size > config.max_batch_tokens
+    full = batch.size > config.max_batch_tokens
     return Measured(size, played - began, learned - played, mx.get_peak_memory(), full), turns
 
 

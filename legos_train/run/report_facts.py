@@ -36,8 +36,8 @@ def _strategy(parts: Parts) -> dict[str, Any]:
         return {}
     columns: dict[str, Any] = {}
     for name, adapter in (("before", None), ("last", "policy"), ("average", "average")):
-        if adapter is None or adapter in parts.engine.adapters():
-            players = [measurer.player(course, agent, adapter) for agent in course.slot.seats]
+        players = [measurer.player(course, agent, adapter) for agent in course.slot.seats]
+        if adapter is None or {player.adapter for player in players} <= set(parts.engine.adapters()):
             columns[name], _ = exactly.action_probabilities(course.env, players, infos)  # type: ignore[arg-type]
     with suppress(ValueError):  # a game without a known equilibrium
         solution = exact.nash(course.env.game)  # type: ignore[attr-defined]

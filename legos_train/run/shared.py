@@ -10,7 +10,8 @@ from inference import tensors
 from legos_envs import Episode
 from legos_envs.records import episode_from_json, episode_to_json
 from legos_train.disk import checkpoint
-from legos_train.model import RankLost, World
+from legos_train.errors import RankLost
+from legos_train.model import World
 from legos_train.rollout import Generator, Job
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from legos_train.disk import checkpoint
 from legos_train.errors import TrainingError
 from legos_train.league import League, LeagueSettings
-from legos_train.model import Learner
+from legos_train.model import Learner, Learners
 from legos_train.run.parts import Best, Parts
 from legos_train.run.replay import ReplayBuffer
 from legos_train.run.shared import shared_checkpoint
@@ -30,7 +30,7 @@ class Held:
     state: dict[str, Any]
     replay: ReplayBuffer
     run_id: str
-    learner: Learner | None = None
+    learner: Learner | Learners | None = None
 
     def write(self, root: Path, keep: int) -> None:
         """Writes `root/step_N`, and leaves so many checkpoints there.

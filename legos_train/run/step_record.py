@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from legos_envs import Episode
-from legos_train.batch import Batch
+from legos_train.batch import Batch, BatchByLearner
 from legos_train.run.episode_metrics import episode_metrics
 from legos_train.run.parts import Parts
 from legos_train.run.replay import ReplayBatch
@@ -38,7 +38,12 @@ class Clock:
 
 
 def step_record(
-    parts: Parts, fresh: ReplayBatch, batch: Batch, numbers: Mapping[str, Any], dropped: Mapping[str, int], clock: Clock
+    parts: Parts,
+    fresh: ReplayBatch,
+    batch: Batch | BatchByLearner,
+    numbers: Mapping[str, Any],
+    dropped: Mapping[str, int],
+    clock: Clock,
 ) -> dict[str, Any]:
     """What metrics.jsonl keeps of a step: its episodes, what was learned from them, what was left out, and the time."""
     counters = batch.counters

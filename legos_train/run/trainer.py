@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from legos_envs import Episode
 from legos_envs.table import keyed_generator
 from legos_train.arena import Arena, EpisodeRequest
-from legos_train.batch import Batch, pack
+from legos_train.batch import Batch, BatchByLearner, pack, seats_of
+from legos_train.config import TrainConfig
 from legos_train.disk import crashpoint
 from legos_train.errors import ConfigError, NothingToLearn, TrainingError
 from legos_train.players import Background
@@ -34,7 +36,7 @@ class Trainer:
 
     def __init__(self, parts: Parts):
         self.parts, self.config, self.learner = parts, parts.config, parts.learner
-        self.batch: Batch | None = None
+        self.batch: Batch | BatchByLearner | None = None
         self.last: ReplayBatch | None = None
         self.redrawn = self.empty = 0
         try:
@@ -69,7 +71,7 @@ class Trainer:
         numbers = self.update(self.batch)
         clock.learned()
         crashpoint("loop.updated")
-        self.publish(self.batch, changed=bool(numbers["updates"] and numbers["adapter_change"]))
+        self.publish(probes(self.batch, numbers))
         crashpoint("loop.published")
         record = step_record(self.parts, self.last, self.batch, numbers, dropped, clock)
         if alarms := self.parts.monitor.check(record):
@@ -137,13 +139,19 @@ class Trainer:
 
     # --- pack, learn, publish ----------------------------------------------------------------------------------------
 
-    def pack(self, fresh: ReplayBatch) -> Batch:
-        """Episodes and advantages as arrays."""
-        config, loss = self.config, self.config.loss
+    def pack(self, fresh: ReplayBatch) -> Batch | BatchByLearner:
+        """Episodes and advantages as arrays; for several learners, those of each."""
+        if not self.config.learner:
+            return self._pack(fresh, self.config, lambda episode: episode)
+        learners = self.config.learners.items()
+        return BatchByLearner({n: self._pack(fresh, own, partial(seats_of, learner=n)) for n, own in learners})
+
+    def _pack(self, fresh: ReplayBatch, config: TrainConfig, seats: Callable[[Episode], Episode]) -> Batch:
+        loss = config.loss
         stale = config.replay.max_staleness if config.replay.reuse > 1 else config.asynchronous.max_off_policy_steps
         decisions = fresh.decisions
         return pack(
-            fresh.kept if decisions is None else decisions.episodes,
+            [seats(episode) for episode in (fresh.kept if decisions is None else decisions.episodes)],
             fresh.advantages if decisions is None else decisions.advantages,
             weights=None if decisions is None else decisions.weights,
             max_tokens=config.context,
@@ -154,11 +162,11 @@ class Trainer:
             legal=self.parts.renderer.encode if loss.entropy_over == "legal" else None,
         )
 
-    def update(self, batch: Batch) -> dict[str, Any]:
+    def update(self, batch: Batch | BatchByLearner) -> dict[str, Any]:
         """Trains, or, when nothing in the batch can be trained on, lets the step pass and says so."""
         if len(batch):
             self.empty = 0
-            return self.learner.update(batch)
+            return self.learner.update(batch)  # type: ignore[arg-type]
         self.empty += 1
         if self.empty > MAX_EMPTY:
             kind = NothingToLearn if self.empty > self.learner.step else TrainingError
@@ -170,13 +178,28 @@ class Trainer:
         nothing = {"updates": 0, "idle": 1, "empty": 1, "skipped": 0}  # and no loss, entropy or KL: nothing was seen
         return {**nothing, "lr": self.learner.learning_rate(self.learner.step)}
 
-    def publish(self, batch: Batch, *, changed: bool) -> None:
-        """Gives whatever plays the new weights, and the league its snapshot when one is due."""
+    def publish(self, changed: Mapping[str | None, Sequence[int]]) -> None:
+        """Gives whatever plays the new weights, and the league its snapshot when one is due.
+
+        Args:
+            changed: who has new weights, with a prompt that shows it; see `probes`.
+        """
         if changed:
-            self.parts.sync.new_policy(batch.context(0))
+            self.parts.sync.new_policy(changed)
         else:  # the same weights, under the version that the next episodes are counted from
             self.parts.sync.policy()
         self.parts.sync.snapshot(self.parts.league)
+
+
+def probes(batch: Batch | BatchByLearner, numbers: Mapping[str, Any]) -> dict[str | None, Sequence[int]]:
+    """By learner with new weights (None: the only one), a prompt of its batch on which they must show."""
+    parts = {None: (batch, numbers)} if isinstance(batch, Batch) else _by_learner(batch, numbers)
+    return {name: part.context(0) for name, (part, own) in parts.items() if own["updates"] and own["adapter_change"]}
+
+
+def _by_learner(batch: BatchByLearner, numbers: Mapping[str, Any]) -> dict[str | None, tuple[Batch, Any]]:
+    each = numbers.get("learners", {})  # none where nobody had anything to train on
+    return {name: (part, each.get(name, {"updates": 0})) for name, part in batch.parts.items()}
 
 
 def _opponents(episode: Episode) -> dict[str, str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from inference import Engine
 from legos_train.errors import TrainingError
 from legos_train.league import League
-from legos_train.model import Learner, Snapshot
+from legos_train.model import Learner, Learners, Snapshot
 from legos_train.players import actors
 from legos_train.rollout import Generator, Publisher
 
@@ -25,7 +25,7 @@ class WeightSync:
             batch that may still play against it has come in.
     """
 
-    def __init__(self, learner: Learner, engine: Engine, local: Generator):
+    def __init__(self, learner: Learner | Learners, engine: Engine, local: Generator):
         self.learner, self.backend, self.engine = learner, learner.backend, engine
         self.local, self.generator = local, local
         self.retire: Callable[[str], None] = self._unpublish
@@ -40,19 +40,26 @@ class WeightSync:
         for target in self.targets:
             self.backend.publish(target, actors.POLICY, self.backend.snapshot(self.learner.step))
 
-    def new_policy(self, probe: Sequence[int]) -> None:
-        """Publishes new weights and proves on one prompt that they are served.
+    def new_policy(self, probes: Mapping[str | None, Sequence[int]]) -> None:
+        """Publishes new weights and proves on a prompt that they are served.
+
+        Args:
+            probes: by learner that has changed, a prompt; None: the only one.
 
         Raises:
             TrainingError: the engine's logits are what they were before.
         """
-        before = self.engine.next_logits([probe], actors.POLICY)
+        before = {learner: self._logits(learner, probe) for learner, probe in probes.items()}
         self.policy()
-        if np.array_equal(before, self.engine.next_logits([probe], actors.POLICY)):
-            raise TrainingError(
-                f"step {self.learner.step}: the engine's logits did not change after publishing new weights; "
-                "it still serves the old ones"
-            )
+        for learner, probe in probes.items():
+            if np.array_equal(before[learner], self._logits(learner, probe)):
+                raise TrainingError(
+                    f"step {self.learner.step}: the engine's logits did not change after publishing new weights"
+                    f"{f' of learner {learner!r}' if learner else ''}; it still serves the old ones"
+                )
+
+    def _logits(self, learner: str | None, probe: Sequence[int]) -> np.ndarray:
+        return self.engine.next_logits([probe], actors.adapter_name(actors.POLICY, learner))
 
     def everything(self, league: League | None) -> None:
         """Publishes the policy and the league's members."""
@@ -70,13 +77,23 @@ class WeightSync:
             return
         weights = self.backend.snapshot(step)
         for name in league.add(f"step_{step}", weights):
-            self.local.unpublish(name)
+            self.forget(name)
             if self.generator is not self.local:
                 self.retire(name)
         self._member(f"step_{step}", weights)
 
+    def forget(self, name: str) -> None:
+        """Takes weights from the measuring engine."""
+        for adapter in self._adapters(name):
+            self.local.unpublish(adapter)
+
     def _unpublish(self, name: str) -> None:
-        self.generator.unpublish(name)
+        for adapter in self._adapters(name):
+            self.generator.unpublish(adapter)
+
+    def _adapters(self, name: str) -> list[str]:
+        learners = self.learner.members if isinstance(self.learner, Learners) else [None]
+        return [actors.adapter_name(name, learner) for learner in learners]
 
     def _member(self, name: str, weights: Snapshot) -> None:
         for target in self.targets:

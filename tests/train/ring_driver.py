@@ -17,9 +17,9 @@ import mlx.core as mx
 import numpy as np
 
 from legos_train import Trainer, TrainingError, train
+from legos_train.errors import RankLost
 from legos_train.model import World, joined
 from legos_train.model.gradients import grad_norm, loss_and_grad, prepare
-from legos_train.model.rank_watch import RankLost
 from legos_train.run import build
 from tests.train.helpers import plain_loss, small
 

@@ -20,8 +20,9 @@ import pytest
 from inference import tensors
 from legos_train import ConfigError, Trainer, train
 from legos_train.disk import MetricsFile
+from legos_train.errors import RankLost
 from legos_train.model import joined
-from legos_train.model.rank_watch import RankLost, Watch
+from legos_train.model.rank_watch import Watch
 from legos_train.run import build
 from tests.train.helpers import small
 

@@ -1,0 +1,60 @@
+"""What several learners cost: trained tokens per CPU-second of one policy and of eight, in one process by turns.
+
+    python -m benchmarks.population --env TicTacToe-v0 --games 256
+
+Eight copies of an environment are in the run, so the games are the same; with `[[learner]]` tables each copy has a
+policy of its own. Equal prompts of one policy are computed once, those of two policies are not, so much depends on how
+many different prompts the games have: Kuhn poker has 12 in all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+from typing import Any
+
+import legos_envs
+from legos_train import Trainer
+from legos_train.config import from_dict
+from legos_train.run import build
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--env", default="TicTacToe-v0")
+    p.add_argument("--games", type=int, default=256)
+    p.add_argument("--learners", type=int, default=8)
+    p.add_argument("--steps", type=int, default=3)
+    options = p.parse_args()
+    copies = [{"id": options.env, "name": f"copy_{number}"} for number in range(options.learners)]
+    agents = legos_envs.make(options.env).possible_agents
+    tables = [{"name": c["name"], "roles": [f"{c['name']}/{agent}" for agent in agents]} for c in copies]
+    trainers = {1: trainer(copies, [], options.games), options.learners: trainer(copies, tables, options.games)}
+    tokens, seconds = dict.fromkeys(trainers, 0), dict.fromkeys(trainers, 0.0)
+    for step in range(options.steps + 1):
+        for count, one in trainers.items():
+            before = cpu()
+            record = one.step()
+            if step:  # the first one warms up
+                tokens[count] += record["action_tokens"]
+                seconds[count] += cpu() - before
+    speed = {count: tokens[count] / seconds[count] for count in trainers}
+    for count, value in speed.items():
+        print(f"{count} learner{'s' * (count > 1)}  {value:,.0f} tokens per CPU-second")
+    print(f"ratio {speed[options.learners] / speed[1]:.2f}")
+    for one in trainers.values():
+        one.parts.close()
+
+
+def trainer(envs: list[dict[str, str]], learners: list[dict[str, Any]], games: int) -> Trainer:
+    off: dict[str, Any] = {"eval": {"every": 0}, "checkpoint": {"every": 0}}
+    return Trainer(build(from_dict({"env": envs, "learner": learners, "batch_size": games, **off})))
+
+
+def cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Several learners, each with a loss, an optimiser and a schedule of its own, that take their steps together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from legos_train.batch import BatchByLearner
+from legos_train.errors import TrainingError
+from legos_train.model.learner import Learner
+from legos_train.model.population_backend import PopulationBackend
+
+
+class Learners:
+    """Several learners that take their steps together, with the face of one `Learner`."""
+
+    def __init__(self, members: Mapping[str, Learner]):
+        self.members = dict(members)
+        self.backend = PopulationBackend({name: one.backend for name, one in self.members.items()})
+
+    @property
+    def first(self) -> Learner:
+        return next(iter(self.members.values()))
+
+    @property
+    def step(self) -> int:
+        """Steps done, the same for all."""
+        return self.first.step
+
+    @step.setter
+    def step(self, value: int) -> None:
+        for one in self.members.values():
+            one.step = value
+
+    @property
+    def kl_factor(self) -> float:
+        """Multiplies the scheduled KL weights of all."""
+        return self.first.kl_factor
+
+    @kl_factor.setter
+    def kl_factor(self, value: float) -> None:
+        for one in self.members.values():
+            one.kl_factor = value
+
+    def learning_rate(self, step: int) -> float:
+        """That of the first learner."""
+        return self.first.learning_rate(step)
+
+    def kl_weight(self, step: int) -> float:
+        """That of the first learner."""
+        return self.first.kl_weight(step)
+
+    def update(self, batch: BatchByLearner) -> dict[str, Any]:
+        """One step of every learner on its own batch; one with nothing to train on lets the step pass.
+
+        Returns:
+            Numbers of all together, and under `learners` those of each.
+
+        Raises:
+            TrainingError: see `Learner.update`; the message names the learner.
+        """
+        numbers = {}
+        for name, learner in self.members.items():
+            part = batch.parts[name]
+            try:
+                numbers[name] = learner.update(part) if len(part) else _passed(learner)
+            except TrainingError as error:
+                raise type(error)(f"learner {name!r}, {error}") from error
+        return {**_together(numbers, batch), "learners": numbers}
+
+    def finish(self, step: int) -> None:
+        """See `Learner.finish`."""
+        for one in self.members.values():
+            one.finish(step)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """See `Learner.state`."""
+        tensors: dict[str, Any] = {}
+        numbers: dict[str, Any] = {}
+        for name, one in self.members.items():
+            groups, numbers[name] = one.state()
+            tensors |= {f"{group}.{name}": arrays for group, arrays in groups.items()}
+        return tensors, {"step": self.step, "learners": numbers}
+
+    def restore(self, tensors: dict[str, Any], numbers: dict[str, Any]) -> None:
+        """See `Learner.restore`."""
+        for name, one in self.members.items():
+            groups = {key.removesuffix(f".{name}"): own for key, own in tensors.items() if key.endswith(f".{name}")}
+            one.restore(groups, numbers["learners"][name])
+
+
+def _passed(learner: Learner) -> dict[str, Any]:
+    learner.finish(learner.step + 1)
+    return {"updates": 0, "idle": 1, "skipped": 0, "adapter_change": 0.0, "lr": learner.learning_rate(learner.step)}
+
+
+TOGETHER: dict[str, Callable[[Iterable[Any]], Any]] = {
+    **dict.fromkeys(("updates", "idle", "skipped"), sum),
+    **dict.fromkeys(("finite", "ratio_min"), min),
+    **dict.fromkeys(("grad_norm", "mismatch_max", "adapter_change", "staleness_max", "ratio_max"), max),
+}
+"""What the numbers of several learners are together; all others are means by trained tokens."""
+
+
+def _together(numbers: Mapping[str, Mapping[str, Any]], batch: BatchByLearner) -> dict[str, Any]:
+    if len(numbers) == 1:
+        return dict(next(iter(numbers.values())))
+    out: dict[str, Any] = {}
+    for key in dict.fromkeys(key for own in numbers.values() for key in own):
+        names = [name for name, own in numbers.items() if own.get(key) is not None]
+        values, weights = [numbers[name][key] for name in names], [len(batch.parts[name]) for name in names]
+        if key in TOGETHER:
+            out[key] = TOGETHER[key](values)
+        elif any(isinstance(value, Mapping) for value in values):  # counts, such as tokens by staleness
+            counts = Counter[str]()
+            for value in values:
+                counts.update(value)
+            out[key] = dict(counts)
+        elif any(weights):
+            out[key] = sum(value * weight for value, weight in zip(values, weights)) / sum(weights)
+        elif values:
+            out[key] = values[0]
+    return out

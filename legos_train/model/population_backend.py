@@ -1,0 +1,128 @@
+"""The weights of several learners as one.
+
+All are LoRA weights over one base model. A snapshot is of all learners, so what keeps, averages, measures and publishes
+weights need not know how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from legos_train.batch import Batch
+from legos_train.errors import ConfigError
+from legos_train.loss import LossSettings
+from legos_train.model.backend import BackendState, Snapshot, TrainerBackend
+from legos_train.players import actors
+from legos_train.rollout import Publisher
+
+
+class PopulationBackend:
+    """A `TrainerBackend` over those of several learners. They learn by their own backends; see `Learners`."""
+
+    def __init__(self, members: Mapping[str, TrainerBackend]):
+        self.members = dict(members)
+        first = next(iter(self.members.values()))
+        self.capabilities, self.vocabulary = first.capabilities, first.vocabulary
+        self.notes = list(dict.fromkeys(note for one in self.members.values() for note in one.notes))
+
+    def _each(self, make: Callable[[TrainerBackend], Snapshot], version: int) -> Snapshot:
+        return Snapshot(version, {name: make(one) for name, one in self.members.items()})
+
+    def prepare(self, batch: Batch, settings: LossSettings) -> Batch:
+        """Not for several learners at once."""
+        raise NotImplementedError("each learner has a backend of its own: see Learners.update")
+
+    def forward_backward(self, batch: Batch, settings: LossSettings, version: int) -> dict[str, Any]:
+        """Not for several learners at once."""
+        raise NotImplementedError("each learner has a backend of its own: see Learners.update")
+
+    def optim_step(self, lr: float) -> None:
+        """Not for several learners at once."""
+        raise NotImplementedError("each learner has a backend of its own: see Learners.update")
+
+    def anchor(self, reference: Snapshot | None) -> None:
+        """See `TrainerBackend`."""
+        for name, one in self.members.items():
+            one.anchor(None if reference is None else reference.content[name])
+
+    def fold_average(self, step: int) -> None:
+        """See `TrainerBackend`."""
+        for one in self.members.values():
+            one.fold_average(step)
+
+    def snapshot(self, version: int) -> Snapshot:
+        """See `TrainerBackend`."""
+        return self._each(lambda one: one.snapshot(version), version)
+
+    def average(self, version: int) -> Snapshot:
+        """See `TrainerBackend`."""
+        return self._each(lambda one: one.average(version), version)
+
+    def distance(self, before: Snapshot) -> float:
+        """See `TrainerBackend`."""
+        return max(one.distance(before.content[name]) for name, one in self.members.items())
+
+    def load(self, snapshot: Snapshot) -> None:
+        """See `TrainerBackend`."""
+        for name, one in self.members.items():
+            one.load(snapshot.content[name])
+
+    def publish(self, target: Publisher, name: str, snapshot: Snapshot) -> None:
+        """See `TrainerBackend`; an adapter for each learner."""
+        for learner, one in self.members.items():
+            one.publish(target, actors.adapter_name(name, learner), snapshot.content[learner])
+
+    def drop_caches(self) -> None:
+        """See `TrainerBackend`."""
+        for one in self.members.values():
+            one.drop_caches()
+
+    def fingerprint(self) -> bytes:
+        """See `TrainerBackend`."""
+        return b"".join(one.fingerprint() for one in self.members.values())
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def read(self, path: Path) -> Snapshot:
+        """See `TrainerBackend`. A folder with an adapter for each learner, or one adapter that all begin from."""
+        folders = {name: path / name for name in self.members}
+        if (path / "config.toml").exists() and not (path / "adapter_config.json").exists():
+            folders = {name: path / "adapter" / name for name in self.members}
+        there = [name for name, folder in folders.items() if folder.is_dir()]
+        if there and len(there) < len(folders):
+            lacking = ", ".join(name for name in folders if name not in there)
+            raise ConfigError(f"init_adapter {str(path)!r} has no adapter of {lacking}; it has {', '.join(there)}")
+        weights = {name: one.read(folders[name] if there else path) for name, one in self.members.items()}
+        return Snapshot(min(one.version for one in weights.values()), weights)
+
+    def read_run(self, path: Path, most: int) -> dict[str, Snapshot]:
+        """Not for several learners."""
+        raise ValueError("snapshots of another run are of one policy; leave league.pool_from or the learners out")
+
+    def write(self, snapshot: Snapshot, folder: Path, facts: Mapping[str, Any]) -> None:
+        """See `TrainerBackend`; `folder/LEARNER` for each."""
+        for name, one in self.members.items():
+            one.write(snapshot.content[name], folder / name, {**facts, "learner": name})
+
+    def save_state(self) -> BackendState:
+        """Each learner keeps its own; see `Learners.state`."""
+        raise NotImplementedError("each learner keeps its own state: see Learners.state")
+
+    def load_state(self, state: BackendState) -> None:
+        """Each learner keeps its own; see `Learners.restore`."""
+        raise NotImplementedError("each learner keeps its own state: see Learners.restore")
+
+    def pack(self, snapshot: Snapshot) -> dict[str, Any]:
+        """See `TrainerBackend`."""
+        packed = {name: one.pack(snapshot.content[name]) for name, one in self.members.items()}
+        return {f"{name}/{key}": array for name, group in packed.items() for key, array in group.items()}
+
+    def unpack(self, tensors: Mapping[str, Any], version: int) -> Snapshot:
+        """See `TrainerBackend`."""
+        groups: dict[str, dict[str, Any]] = {name: {} for name in self.members}
+        for key, array in tensors.items():
+            name, _, rest = key.partition("/")
+            groups[name][rest] = array
+        return Snapshot(version, {name: one.unpack(groups[name], version) for name, one in self.members.items()})
