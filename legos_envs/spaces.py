@@ -45,8 +45,8 @@ class FreeText(Space[str]):
         return f"FreeText({self.max_length})"
 
 
-class Chat(Space[tuple]):
-    """A tuple of `{"role": ..., "content": ...}` messages, as OpenAI-compatible chat APIs take them."""
+class _Record(Space[Any]):
+    """A space of plain values with nothing to set: no array, and equal to every other of its class."""
 
     def __init__(self, seed: int | None = None):
         super().__init__(shape=None, dtype=None, seed=seed)
@@ -54,6 +54,19 @@ class Chat(Space[tuple]):
     @property
     def is_np_flattenable(self) -> bool:
         return False
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class Chat(_Record):
+    """A tuple of `{"role": ..., "content": ...}` messages, as OpenAI-compatible chat APIs take them."""
 
     def contains(self, x: Any) -> bool:
         return isinstance(x, tuple) and all(
@@ -67,25 +80,9 @@ class Chat(Space[tuple]):
     def sample(self, mask: Any = None, probability: Any = None) -> tuple[dict[str, str], ...]:
         return ({"role": "user", "content": f"message {int(self.np_random.integers(100))}"},)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Chat)
 
-    def __hash__(self) -> int:
-        return hash(Chat)
-
-    def __repr__(self) -> str:
-        return "Chat()"
-
-
-class Replay(Space[dict]):
+class Replay(_Record):
     """What `TextEnv.state()` gives: `{"seed": int, "options": {...}, "log": [[agent, action], ...]}`."""
-
-    def __init__(self, seed: int | None = None):
-        super().__init__(shape=None, dtype=None, seed=seed)
-
-    @property
-    def is_np_flattenable(self) -> bool:
-        return False
 
     def contains(self, x: Any) -> bool:
         if not isinstance(x, dict) or x.keys() != {"seed", "options", "log"}:
@@ -99,15 +96,6 @@ class Replay(Space[dict]):
     def sample(self, mask: Any = None, probability: Any = None) -> dict[str, Any]:
         """The state at the beginning of some episode."""
         return {"seed": int(self.np_random.integers(2**31)), "options": {}, "log": []}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Replay)
-
-    def __hash__(self) -> int:
-        return hash(Replay)
-
-    def __repr__(self) -> str:
-        return "Replay()"
 
 
 class Numbers(NamedTuple):

@@ -6,7 +6,9 @@ MLX is imported inside the fixtures only, so that tests of `legos_envs` run with
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,17 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+
+
+# There is a worker for every core, and OpenBLAS's idle threads spin: with several of them in each worker, products of
+# small matrices took up to twenty times the processor time.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+if sys.dont_write_bytecode:
+    # Tests start many processes. Without bytecode each of them would compile a thousand modules, which takes longer
+    # than most tests; so it is kept after all, but out of everybody's way.
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / "build/bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture(scope="session")

@@ -45,6 +45,20 @@ def registry_left_as_it_was() -> Iterator[None]:
         del sys.modules[name]
 
 
+@pytest.fixture(autouse=True)
+def few_games(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured by games in a run is measured by a few."""
+    from legos_train.evaluation import during_training
+
+    real = during_training.head_to_head
+
+    def few(*given: Any, **options: Any) -> Any:
+        *before, games, seed = given
+        return real(*before, min(games, 4), seed, **options)
+
+    monkeypatch.setattr(during_training, "head_to_head", few)
+
+
 def blocks(language: str) -> list[tuple[str, str]]:
     return [(page.name, text) for page in PAGES for kind, text in BLOCK.findall(page.read_text()) if kind == language]
 
@@ -85,7 +99,7 @@ def commands() -> list[str]:
     return sorted(set(commands_of(text for page, text in blocks("bash") if page != PATH)))
 
 
-SHORT = ["--steps", "2", "--batch-size", "16", "--eval.every", "0", "--eval.games", "4", "--run-dir", "short"]
+SHORT = ["--steps", "2", "--batch-size", "8", "--eval.every", "0", "--eval.games", "4", "--run-dir", "short"]
 
 
 def legos(arguments: list[str], folder: Path) -> None:

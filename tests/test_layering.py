@@ -54,10 +54,20 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imports(module: str, path: Path) -> Iterator[tuple[str, str, int]]:
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def imports(module: str, path: Path) -> list[tuple[str, str, int]]:
     """(imported module, name taken from it or "", line), wherever in the file the import stands."""
+    return list(_imports(module, path))
+
+
+def _imports(module: str, path: Path) -> Iterator[tuple[str, str, int]]:
     inside = module if path.stem == "__init__" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "", node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -121,10 +131,9 @@ def faces() -> dict[str, list[str]]:
     out = {}
     for module, path in modules().items():
         if path.stem == "__init__" and "." in module:
-            tree = ast.parse(path.read_text())
             out[module] = [
                 alias.asname or alias.name
-                for node in tree.body
+                for node in tree(path).body
                 if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith(module))
                 for alias in node.names
             ]
@@ -164,7 +173,7 @@ def test_names_are_used_once(package: str) -> None:
             continue
         if path.stem != "__init__":
             files.setdefault(path.stem, []).append(module)
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 classes.setdefault(node.name, []).append(module)
     assert not {name: where for name, where in (files | classes).items() if len(where) > 1}
@@ -177,7 +186,7 @@ VOCABULARY = ("Policy", "Seat", "Agent", "Table", "Turn", "Trajectory", "Episode
 def test_a_word_of_the_vocabulary_names_one_thing() -> None:
     named: dict[str, list[str]] = {}
     for module, path in modules().items():
-        for node in ast.parse(path.read_text()).body:
+        for node in tree(path).body:
             names = [node.name] if isinstance(node, ast.ClassDef) else []
             if isinstance(node, ast.Assign):
                 names = [target.id for target in node.targets if isinstance(target, ast.Name)]

@@ -200,7 +200,7 @@ class League:
     @property
     def pair_games(self) -> int:
         """How many games each pair of `missing_pairs` stands for."""
-        return math.ceil(self.settings.payoff_games / 2)
+        return max(1, math.ceil(self.settings.payoff_games / 2))
 
     def missing_pairs(self, env: str | None = None) -> list[tuple[str, str]]:
         """Pairs whose payoff `psro` still needs: `(first side, second side)`, both orders; a member against itself

@@ -35,8 +35,8 @@ class LeagueSettings(Section):
     """Step of the first snapshot; mirror play before."""
     pfsp_power: float = Field(default=2.0, gt=0)
     """`pfsp`: an opponent's weight is (1 - win rate against it) to this power."""
-    payoff_games: int = Field(default=64, ge=2)
-    """`psro`: games per pair of the pool to fill the payoff matrix."""
+    payoff_games: int = Field(default=64, ge=0)
+    """`psro`: games per pair of the pool to fill the payoff matrix; 0: exact payoffs, in games that can be solved."""
     pool_from: Path | None = None
     """Fill the pool from the checkpoints of another run."""
 

@@ -19,6 +19,7 @@ from legos_train.rollout import Generator, LocalGenerator
 from legos_train.run.decisions import DecisionTable
 from legos_train.run.monitor import CollapseMonitor
 from legos_train.run.parts import Parts
+from legos_train.run.payoff_games import check_payoffs
 from legos_train.run.places import Place, place_of
 from legos_train.run.replay import ReplayBuffer
 from legos_train.run.servers import remote_engine
@@ -83,6 +84,8 @@ def build(
         return own if world is None else SharedGenerator(own, world)
 
     measurer = Measurer(courses, engine, renderer, config.context, best)
+    if arena.league is not None:
+        check_payoffs(measurer, arena.league)
     sync = WeightSync(learner, engine, generator(engine))
     arena.generator = sync.local
     remote = place.remote

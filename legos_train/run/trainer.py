@@ -99,7 +99,7 @@ class Trainer:
         arena, league = self.parts.arena, self.parts.league
         arena.step = step
         if league is not None:
-            fill_payoffs(league, arena, self.parts.sync.local, self.config.seed)
+            fill_payoffs(self.parts, league)
         requests = arena.get_batch()
         if not requests:
             raise TrainingError(f"step {step}: get_batch returned no episodes to play")

@@ -47,7 +47,7 @@ SMALL = {
 @pytest.mark.parametrize("id", legos_envs.registered())
 def test_registered(id):
     skip = () if id in ("KuhnPoker-v0", "Debate-v0") else NOT_EVERYWHERE
-    report = check_env(id, episodes=20, skip=skip, raise_on_failure=True, **SMALL.get(id, {}))
+    report = check_env(id, episodes=12, skip=skip, raise_on_failure=True, **SMALL.get(id, {}))
     assert report.ok and 0 < report.us_per_turn < 20_000
 
 

@@ -98,10 +98,10 @@ def first_prompts(id, split, seeds=60, **arguments):
         ("RedBlue-v0", {"variant": "patch", "source": "written"}),
         ("SPICE-v0", {}),
         ("SPICE-v0", {"source": "sample"}),
-        ("Dataset-v0", {}),
+        ("Dataset-v0", {"size": 300}),
         ("Dataset-v0", {"source": [{"question": f"{i}?", "answer": "1"} for i in range(40)]}),
         ("GSM8K-v0", {}),
-        ("EnsembleVote-v0", {"level": 2}),
+        ("EnsembleVote-v0", {"level": 2, "size": 300}),
         ("SelfDistillation-v0", {"order": "random"}),
     ],
 )

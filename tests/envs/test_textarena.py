@@ -2,6 +2,8 @@
 
 import asyncio
 import copy
+import importlib
+import importlib.util
 import pickle
 import random
 import runpy
@@ -23,7 +25,8 @@ from legos_envs.textarena.env import TextArena
 from legos_envs.textarena.guest import Broken, Guest, Refused
 from legos_envs.textarena.ids import GAMES, REFUSED, env_id, refusal
 
-ta = pytest.importorskip("textarena")
+if importlib.util.find_spec("textarena") is None:  # it takes more than a second to import, in every worker
+    pytest.skip("textarena is not installed", allow_module_level=True)
 survey = runpy.run_path(str(Path(__file__).parents[2] / "docs/survey_textarena.py"))
 
 QUICK = (
@@ -269,7 +272,7 @@ def test_textarena_itself_reseeds_the_callers_generator_and_here_it_does_not():
     for game in ("KuhnPoker-v0", "Secretary-v0", "PigDice-v0", "Sokoban-v0"):
         to_the_end(TextArena(game), 1)
     assert random.getstate() == before and np.random.get_state()[1].tolist() == numpy_before
-    bare = ta.make("KuhnPoker-v0-raw")
+    bare = importlib.import_module("textarena").make("KuhnPoker-v0-raw")
     bare.reset(num_players=2, seed=3)
     assert random.getstate() != before, "if this fails, TextArena has mended it, and the isolation can go"
 
@@ -500,7 +503,7 @@ def test_an_error_in_the_game_is_an_invalid_move():
 
 @pytest.mark.parametrize("game", ["Countdown-v0", "Cryptarithm-v0", "Slitherlink-v0", "ThreeCardMonte-v0"])
 def test_games_that_give_a_text_as_the_reward(game):
-    bare = ta.make(f"{game}-raw")
+    bare = importlib.import_module("textarena").make(f"{game}-raw")
     bare.reset(num_players=1, seed=0)
     for _ in range(2):
         bare.step("[nonsense]")

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from legos_envs.tasks.problems.word_problems import KINDS, LEVELS, word_problem
+from legos_envs.tasks.problems.word_problems import KINDS, LEVELS, question_of, word_problem
 
 BY_HAND = {
     "gains": lambda a, b: a + b,
@@ -42,6 +42,7 @@ def test_answers_follow_from_the_text(level):
     kinds = Counter()
     for seed in range(1500):
         made = word_problem(seed, level)
+        assert question_of(seed, level) == made.question
         numbers = [int(n) for n in re.findall(r"\d+", made.question)]
         assert BY_HAND[made.kind](*numbers) == pytest.approx(made.answer), made
         assert eval(made.working) == pytest.approx(made.answer), made

@@ -49,7 +49,8 @@ class LiveServer:
             self._loop = asyncio.get_running_loop()
             await self._server.serve(sockets=[listener])
 
-        asyncio.run(serve())
+        with listener:  # uvicorn closes it, but not where it never began to serve
+            asyncio.run(serve())
 
     def kill(self) -> None:
         def cut() -> None:

@@ -10,6 +10,7 @@ from tests.mutants import (
     games,
     league,
     loss,
+    population,
     publishing,
     running,
     seats,
@@ -19,5 +20,20 @@ from tests.mutants import (
 )
 from tests.mutants.mutant import Mutant
 
-PARTS = (wiring, credit, loss, seats, league, running, evaluation, disk, engine, publishing, games, tasks, tinker)
+PARTS = (
+    wiring,
+    credit,
+    loss,
+    seats,
+    league,
+    running,
+    evaluation,
+    disk,
+    engine,
+    publishing,
+    games,
+    population,
+    tasks,
+    tinker,
+)
 MUTANTS: list[Mutant] = [mutant for part in PARTS for mutant in part.MUTANTS]

@@ -121,7 +121,7 @@ MUTANTS = [
         "tests/train/test_whole_state.py tests/train/test_league_envs.py",
         (
             "proof-skipped",
-            "if np.array_equal(before, self.engine.next_logits([probe], actors.POLICY)):",
+            "if np.array_equal(before[learner], self._logits(learner, probe)):",
             "if False:",
             "an engine that serves old weights is not seen",
             "tests/train/test_train.py::test_an_engine_that_keeps_serving_old_weights_is_an_error",
@@ -135,7 +135,7 @@ MUTANTS = [
         ),
         (
             "evicted-stay",
-            "            self.local.unpublish(name)\n",
+            "            self.forget(name)\n",
             "            pass\n",
             "adapters of members that left are kept for ever",
             "tests/train/test_wiring_seats.py::test_what_is_served_is_the_policy_and_the_pool",

@@ -201,8 +201,8 @@ MUTANTS = [
         ),
         (
             "publish-skipped-every-second-step",
-            '        self.publish(self.batch, changed=bool(numbers["updates"] and numbers["adapter_change"]))',
-            '        if self.learner.step % 2 == 0:\n            self.publish(self.batch, changed=bool(numbers["updates"]))',
+            "        self.publish(probes(self.batch, numbers))\n",
+            "        if self.learner.step % 2 == 0:\n            self.publish(probes(self.batch, numbers))\n",
             "every second batch is played by the weights before",
             PUBLISH,
         ),

@@ -92,3 +92,26 @@ def test_how_hard_a_member_is_is_known_for_each_env() -> None:
 def test_a_league_without_opponents_to_seat_is_refused(envs: list[dict[str, Any]], mode: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         league_run(*envs, mode=mode)
+
+
+def test_exact_payoffs_are_those_of_the_tree_and_games_come_close_to_them() -> None:
+    matrices = {}
+    for games in (0, 1200):
+        trainer = league_run(KUHN, mode="psro", opponents=["random", "optimal"], payoff_games=games)
+        trainer.next_requests(1)
+        assert trainer.parts.league is not None
+        pairs = trainer.parts.league.standing("kuhn").pairs
+        matrices[games] = pairs.matrix(["random", "optimal", "step_0"])
+        assert set(pairs.games.values()) == {games // 2 or 1}
+        trainer.parts.close()
+    exact_, played = matrices[0], matrices[1200]
+    assert exact_[1, 1] == pytest.approx(-1 / 18, abs=1e-3), "the value of Kuhn poker for the first seat"
+    assert exact_[0, 0] == pytest.approx(1 / 8), "uniform play: by hand, over 6 deals"
+    assert abs(exact_ - played).max() < 0.25 and abs(exact_ - played).max() > 0
+
+
+def test_exact_payoffs_are_refused_where_they_cannot_be_had() -> None:
+    with pytest.raises(ConfigError, match=r"payoff_games = 0 .*KuhnPoker-v0 is none.*such as 64"):
+        build(small(env_args={"memory": "chat"}, league={"mode": "psro", "payoff_games": 0}))
+    with pytest.raises(ConfigError, match=r"of 'base' in KuhnPoker-v0 only answers"):
+        build(small(league={"mode": "psro", "payoff_games": 0, "opponents": ["base"]}))

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,7 +75,7 @@ register("Echo-v0", Echo, family="Working together")
 '''
 
 
-def declared(before: str, tmp_path: Path, *commands: tuple[str, ...], page: str) -> list[str]:
+def declared(before: str, tmp_path: Path, *commands: tuple[str, ...], page: str) -> list[Any]:
     """What `legos` prints for commands in a fresh process that declares something first, and the docs' page."""
     code = f"""
 import contextlib, io, json, sys
@@ -98,40 +100,50 @@ print(json.dumps(said))
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, cwd=ROOT
     )
     assert not done.returncode, done.stderr[-3000:]
-    result: list[str] = json.loads(done.stdout.splitlines()[-1])
+    result: list[Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
 TWO_STEPS = ("--steps", "2", "--batch-size", "16", "--lora.rank", "4", "--eval.every", "0", "--eval.games", "8")
+PAGES = """
+import make_algorithm_pages, make_env_pages
+
+said += [[one.name for one in make_algorithm_pages.algorithms()], make_env_pages.table()]
+"""
 
 
-ALGORITHMS = "import make_algorithm_pages as pages; said.append([one.name for one in pages.algorithms()])"
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
+    """The folder of two runs, and what `legos` and the docs say, in one process that declares all three."""
+    folder = tmp_path_factory.mktemp("declared")
+    (folder / "coin.py").write_text(CREDIT)
+    (folder / "echo_game.py").write_text(GAME)
+    before = f"import legos_train.credit as room; room.__path__.append({str(folder)!r})\n{LOSS}\nimport echo_game"
+    chosen = ("--credit.name", "coin", "--loss.name", "plain")
+    commands = [
+        ("train", "--help"),
+        ("envs", "list"),
+        ("envs", "show", "Echo-v0"),
+        ("train", *chosen, *TWO_STEPS, "--run-dir", str(folder / "run")),
+        ("train", "--env", "echo_game:Echo-v0", *TWO_STEPS, "--run-dir", str(folder / "echo")),
+    ]
+    return folder, declared(before, folder, *commands, page=PAGES)
 
 
-def test_a_credit_method_is_one_class_in_one_file(tmp_path: Path) -> None:
-    (tmp_path / "coin.py").write_text(CREDIT)
-    before = f"import legos_train.credit as room; room.__path__.append({str(tmp_path)!r})"
-    run = ("train", "--credit.name", "coin", *TWO_STEPS, "--run-dir", str(tmp_path / "run"))
-    usage, _, pages = declared(before, tmp_path, ("train", "--help"), run, page=ALGORITHMS)
-    assert "coin" in usage and "coin" in pages
-    assert 'name = "coin"' in (tmp_path / "run/config.toml").read_text()
+@pytest.mark.parametrize(("setting", "name"), [("credit", "coin"), ("loss", "plain")])
+def test_a_method_is_one_declaration_in_one_file(found: tuple[Path, list[Any]], setting: str, name: str) -> None:
+    """A credit method is a class, a loss a function."""
+    folder, (usage, *_, algorithms, _) = found
+    choices = usage.partition(f"--{setting}.name {{")[2].partition("}")[0]
+    assert name in choices and name in algorithms
+    settings = tomllib.loads((folder / "run/config.toml").read_text())
+    assert settings[setting]["name"] == name and (folder / "run/metrics.jsonl").stat().st_size
 
 
-def test_a_loss_is_one_function_in_one_file(tmp_path: Path) -> None:
-    run = ("train", "--loss.name", "plain", *TWO_STEPS, "--run-dir", str(tmp_path / "run"))
-    usage, _, pages = declared(LOSS, tmp_path, ("train", "--help"), run, page=ALGORITHMS)
-    assert "plain" in usage and "plain" in pages
-    assert 'name = "plain"' in (tmp_path / "run/config.toml").read_text()
-
-
-def test_a_game_is_one_class_in_one_file(tmp_path: Path) -> None:
-    (tmp_path / "echo_game.py").write_text(GAME)
-    run = ("train", "--env", "echo_game:Echo-v0", *TWO_STEPS, "--run-dir", str(tmp_path / "run"))
-    commands = (("envs", "list"), ("envs", "show", "Echo-v0"), run)
-    page = "import make_env_pages; said.append(make_env_pages.table())"
-    listed, shown, _, guide = declared("import echo_game", tmp_path, *commands, page=page)
+def test_a_game_is_one_class_in_one_file(found: tuple[Path, list[Any]]) -> None:
+    folder, (_, listed, shown, *_, guide) = found
     assert "Echo-v0" in listed and "Say yes" in shown and "Echo-v0" in guide
-    assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 2
+    assert len((folder / "echo/metrics.jsonl").read_text().splitlines()) == 2
 
 
 def test_unknown_names_are_refused_with_the_names_there_are() -> None:

@@ -200,3 +200,10 @@ def test_ratings_have_the_band_that_openskill_gives_them() -> None:
     assert not plain.lines[0].band and "Band" not in plain.note, "runs of before recorded no uncertainty"
     (rated,) = [f for f in figures([{"step": 1, "league": league | {"rating_sigma": 2.0}}]) if f.name == "rating"]
     assert rated.lines[0].band == [(1.0, 25.0 - 1.96 * 2, 25.0 + 1.96 * 2)] and "mu ± 1.96 sigma" in rated.note
+
+
+def test_several_learners_have_a_line_each() -> None:
+    rows = [{"step": n, "kl": 0.5, "learners": {"a": {"kl": 0.1 * n}, "b": {"kl": 1.0}}} for n in (1, 2, 3)]
+    (kl,) = [figure for figure in figures(rows) if figure.name == "kl"]
+    assert [line.name for line in kl.lines] == ["a", "b"]
+    assert [y for _, y in kl.lines[1].points or ()] == [1.0] * 3

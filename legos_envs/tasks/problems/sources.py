@@ -17,7 +17,7 @@ import numpy as np
 
 from legos_envs import arguments
 from legos_envs.table import Table, keyed_generator
-from legos_envs.tasks.problems.word_problems import LEVELS, word_problem
+from legos_envs.tasks.problems.word_problems import LEVELS, question_of, word_problem
 from legos_envs.tasks.raw_rows import HUB, RawRows, mapping, raw_rows, text_field
 from legos_envs.tasks.splits import SPLITS, of_split, part_of
 
@@ -155,7 +155,7 @@ def _words_of(size: int, level: int | None, split: str) -> Sequence[int]:
     """The seeds of the first `size` word problems of a split."""
     if split == "all":
         return range(size)
-    return list(islice((n for n in count() if part_of(word_problem(n, level).question) == split), size))
+    return list(islice((n for n in count() if part_of(question_of(n, level)) == split), size))
 
 
 def choose(table: Table, size: int, order: str, drawn: Sequence[int] | None = None) -> int:

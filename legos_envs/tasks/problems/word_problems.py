@@ -8,6 +8,7 @@ numbers. Without a level all kinds of levels 1 to 3 come alike.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -42,7 +43,7 @@ class Draw:
 
     def __init__(self, rng: Generator, small: bool = False):
         self.rng, self.small = rng, small
-        self._names = [NAMES[i] for i in rng.permutation(len(NAMES))]
+        self._names = [NAMES[i] for i in rng.permutation(len(NAMES)).tolist()]
 
     def number(self, low: int, high: int) -> int:
         """A whole number from `low` to `high`, both included."""
@@ -78,18 +79,34 @@ def word_problem(seed: int, level: int | None = None) -> WordProblem:
     Raises:
         ValueError: the seed is no whole number of at least 0, or the level none of 0, 1, 2, 3 or None.
     """
+    question, working, kind, of_level = _drawn(seed, level)
+    answer = arithmetic.read(working).value
+    if answer.denominator != 1:
+        raise AssertionError(f"{kind} of seed {seed}: {working} is no whole number")
+    return WordProblem(question, int(answer), kind, of_level, working)
+
+
+def question_of(seed: int, level: int | None = None) -> str:
+    """`word_problem(seed, level).question`, in half the time: nothing is worked out."""
+    return _drawn(seed, level)[0]
+
+
+def _drawn(seed: int, level: int | None) -> tuple[str, str, str, int]:
+    """Question, working, kind and level."""
     seed = arguments.whole("seed", seed, 0)
     if level is not None:
         arguments.one_of("level", level, LEVELS)
     rng = keyed_generator(seed, f"word problem {'' if level is None else level}")
-    names = [name for name, (of, _) in KINDS.items() if level is None or of == max(level, 1)]
+    names = _names_of(level)
     chosen = names[int(rng.integers(len(names)))]
     of_level, template = KINDS[chosen]
     question, working = template(Draw(rng, small=level == 0))
-    answer = arithmetic.read(working).value
-    if answer.denominator != 1:
-        raise AssertionError(f"{chosen} of seed {seed}: {working} is no whole number")
-    return WordProblem(question, int(answer), chosen, 0 if level == 0 else of_level, working)
+    return question, working, chosen, 0 if level == 0 else of_level
+
+
+@functools.cache
+def _names_of(level: int | None) -> list[str]:
+    return [name for name, (of, _) in KINDS.items() if level is None or of == max(level, 1)]
 
 
 # --- level 1: one step -----------------------------------------------------------------------------------------------

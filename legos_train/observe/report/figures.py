@@ -70,25 +70,24 @@ def figures(
     window = window_of(len(records))
     out = [*_measured(records, start or {}, references or {}), *_by_role(records, window)]
     for key, title, unit, section, bounds in SINGLE:
-        if points := column(records, key):
-            line = _smooth(title, points, window, band=key != "mismatch_max")
-            out.append(
-                Figure(
-                    key,
-                    title,
-                    unit,
-                    [line],
-                    section,
-                    _note(window, spread=True) if line.band else _mean(window),
-                    bounds,
-                )
-            )
+        if lines := _lines(records, key, title, window):
+            note = _note(window, spread=True) if any(line.band for line in lines) else _mean(window)
+            out.append(Figure(key, title, unit, lines, section, note, bounds))
     out += [*_staleness(records, window), *_seconds(records, window), *_league(records, window)]
     marks: dict[str, list[tuple[float, str]]] = {}
     for record in records:
         for alarm in record.get("alarms") or ():
             marks.setdefault(ALARMS.get(alarm["name"], ""), []).append((record["step"], f"alarm: {alarm['name']}"))
     return [_marked(figure, marks.get(figure.name.partition("--")[0], ())) for figure in out]
+
+
+def _lines(records: Sequence[Record], key: str, title: str, window: int) -> list[Line]:
+    """A number of the steps: of several learners that have it each by itself, else of all together."""
+    names = dict.fromkeys(name for record in records for name in record.get("learners") or ())
+    own = {name: points for name in names if (points := column(records, "learners", name, key))}
+    if not own and (points := column(records, key)):
+        own = {title: points}
+    return [_smooth(name, points, window, band=key != "mismatch_max") for name, points in own.items()]
 
 
 def _marked(figure: Figure, marks: Sequence[tuple[float, str]]) -> Figure:
