@@ -83,6 +83,14 @@ def good(adapter: bytes) -> list[Shape]:
         Shape("POST", "/v1/completions", {"prompt": "hi", "max_tokens": 4, "guided_token_ids": [[5, 6], [7]]}),
         Shape("POST", "/v1/chat/completions", {"messages": said, **options, "logprobs": True, "top_logprobs": 2}),
         Shape("POST", "/v1/chat/completions", {"messages": said, "max_completion_tokens": 3, **guided}),
+        Shape(
+            "POST", "/v1/responses", {"input": "hi", "instructions": "s", "max_output_tokens": 2, "temperature": 0.7}
+        ),
+        Shape(
+            "POST",
+            "/v1/responses",
+            {"input": [{"role": "user", "content": "hi"}], "max_output_tokens": 2, "stream": True},
+        ),
         Shape("POST", "/tokenize", {"prompt": "hi"}),
         Shape("POST", "/tokenize", {"messages": said}),
         Shape("POST", "/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "a", "version": 3, "mode": "pin"}),

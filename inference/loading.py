@@ -27,7 +27,8 @@ from inference.forward import fastblas
 from inference.types import BUNDLED, ModelNotFound, UnsafeModel
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w.-]+))?")
+"""A repository, and its revision if one is named: a commit, a tag or a branch."""
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken"]
 
 
@@ -44,6 +45,11 @@ class ModelInfo:
         """`base_digest` of the directory; reads every weight file, so it is worked out on first use."""
         return base_digest(self.path)
 
+    @property
+    def revision(self) -> str | None:
+        """The hub's commit, for what came from there; a name with it behind "@" means the same files for ever."""
+        return self.path.name if self.path.parent.name == "snapshots" else None
+
 
 def load(name_or_path: str | Path, adapter_path: str | Path | None = None) -> tuple[nn.Module, Any, ModelInfo]:
     """Load a model, its mlx-lm tokenizer wrapper, and where it came from.
@@ -52,7 +58,8 @@ def load(name_or_path: str | Path, adapter_path: str | Path | None = None) -> tu
     computes in float32, see `widen`.
 
     Args:
-        name_or_path: one of `BUNDLED`, a directory with config.json, or a hub name such as "Qwen/Qwen3-0.6B".
+        name_or_path: one of `BUNDLED`, a directory with config.json, or a hub name such as "Qwen/Qwen3-0.6B", with
+            "@REVISION" behind it to have the same files always.
         adapter_path: a LoRA directory in mlx-lm's layout, put on the model as LoRA layers.
 
     Raises:
@@ -137,7 +144,8 @@ def find_model(name_or_path: str | Path) -> Path:
         path = Path(name).expanduser()
     if (path / "config.json").is_file():
         return path
-    if path.exists() or not _HUB_NAME.fullmatch(name) or name.startswith("."):
+    on_hub = _HUB_NAME.fullmatch(name)
+    if path.exists() or on_hub is None or name.startswith("."):
         what = "a directory without config.json" if path.is_dir() else "not there"
         raise ModelNotFound(_no_such_model(name, f"{path} is {what}"))
     from huggingface_hub import snapshot_download
@@ -145,7 +153,9 @@ def find_model(name_or_path: str | Path) -> Path:
 
     offline = _hub_is_unknown()
     try:
-        return Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=offline))
+        repository, revision = on_hub.groups()
+        found = snapshot_download(repository, revision=revision, allow_patterns=_HUB_FILES, local_files_only=offline)
+        return Path(found)
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         why = f"the hub said: {type(error).__name__}: {str(error).rstrip('.')}"
         if offline:
@@ -156,11 +166,13 @@ def find_model(name_or_path: str | Path) -> Path:
 def is_here(name_or_path: str | Path) -> bool:
     """Whether `find_model` needs no download."""
     name = str(name_or_path)
-    if name in BUNDLED or Path(name).expanduser().exists() or not _HUB_NAME.fullmatch(name):
+    on_hub = _HUB_NAME.fullmatch(name)
+    if name in BUNDLED or Path(name).expanduser().exists() or on_hub is None:
         return True
     from huggingface_hub import try_to_load_from_cache
 
-    return isinstance(try_to_load_from_cache(name, "config.json"), str)
+    repository, revision = on_hub.groups()
+    return isinstance(try_to_load_from_cache(repository, "config.json", revision=revision), str)
 
 
 def _hub_is_unknown() -> bool:
@@ -177,7 +189,8 @@ def _hub_is_unknown() -> bool:
 
 
 def _no_such_model(name: str, why: str) -> str:
-    return f"no such model {name!r}: {why}. Accepted: 'tiny', a directory with config.json, or a hub name 'owner/name'"
+    accepted = "'tiny', a directory with config.json, or a hub name 'owner/name' or 'owner/name@revision'"
+    return f"no such model {name!r}: {why}. Accepted: {accepted}"
 
 
 def _safe_config(path: Path) -> dict[str, Any]:

@@ -79,8 +79,16 @@ DISTRIBUTION = "legos-selfplay"
 
 def install(extra: str) -> str:
     """The command that installs an extra: another one in a checkout of the source than where a wheel is installed."""
-    checkout = (Path(__file__).parents[1] / "pyproject.toml").is_file()
-    return f"uv sync --extra {extra}" if checkout else f'pip install "{DISTRIBUTION}[{extra}]"'
+    return f"uv sync --extra {extra}" if _checkout() else f'pip install "{DISTRIBUTION}[{extra}]"'
+
+
+def install_package(name: str) -> str:
+    """The command that installs a package that is in no extra; the environment of a checkout has no pip of its own."""
+    return f"{'uv ' if _checkout() else ''}pip install {name}"
+
+
+def _checkout() -> bool:
+    return (Path(__file__).parents[1] / "pyproject.toml").is_file()
 
 
 def unknown(what: str, got: str, accepted: Sequence[str]) -> str:

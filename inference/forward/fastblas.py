@@ -73,7 +73,7 @@ def enable(threads: int | None = None) -> Status:
         why = "; ".join(status.tried) or "no OpenBLAS was found"
         warnings.warn(
             f"MLX runs on its bundled reference BLAS (about 6 GFLOP/s a core): {why}. "
-            "`pip install scipy-openblas32` makes it 15 to 30 times faster; LEGOS_BLAS=off silences this.",
+            "`uv pip install scipy-openblas32` (or pip) makes it 15 to 30 times faster; LEGOS_BLAS=off silences this.",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
+
+from inference.server.wording import problems
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -27,7 +29,6 @@ LONG_WORK = 1 << 30
 MAX_VALUES = 1 << 18
 MAX_KEYS = 1024
 MAX_DIGITS = 400
-_WORDS = {"extra_forbidden": "this field is not supported", "missing": "this field is required"}
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """A text, or what begins as one: it never fails and never goes back, so its time is linear in the body."""
 
@@ -94,17 +95,6 @@ def read(body: bytes, kind: type[M]) -> M:
         raise HTTPException(400, problems(error.errors(include_url=False))) from None
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, f"the body cannot be read as JSON: {error}"[:300]) from None
-
-
-def problems(errors: Sequence[Any], skip: int = 0) -> str:
-    """The first few errors of a validation, each with the place it is about, without the first `skip` of its parts."""
-    found = [f"{'.'.join(map(str, e['loc'][skip : skip + 3])) or 'body'}: {_words(e)}" for e in errors[:3]]
-    return "; ".join(found)[:500].encode("utf-8", "replace").decode()
-
-
-def _words(error: Any) -> str:
-    """What is wrong, in the API's words rather than the validator's."""
-    return _WORDS.get(error["type"]) or str(error["msg"]).removeprefix("Value error, ")
 
 
 def _values(body: bytes) -> int:

@@ -16,6 +16,7 @@ from inference.server.choices import Choice
 from inference.server.echoes import echo
 from inference.server.generation import CompletionHandler
 from inference.server.protocol import ChatRequest, CompletionRequest, ServerError, TokenizeRequest
+from inference.server.responses import Reply, ResponseRequest
 from inference.server.server import Server
 
 T = TypeVar("T")
@@ -29,6 +30,7 @@ def add(app: FastAPI, server: Server) -> None:
         body: ChatRequest | CompletionRequest,
         count: int,
         make: Callable[[str | None, Grammar | None], list[Choice]],
+        reply: Reply | None = None,
     ) -> Response:
         generator, model = server.open(), body.model or server.settings.model
         await server.fetch(body.model)
@@ -52,17 +54,26 @@ def add(app: FastAPI, server: Server) -> None:
         only_prompts = all(choice.done for choice in choices)
         ids = [] if only_prompts else await generator.submit(choices)
         if body.stream:
-            return _Events(generator, events(generator, body, ids, choices, model), ids)
+            told = (
+                reply.events(generator, ids[0], choices[0]) if reply else events(generator, body, ids, choices, model)
+            )
+            return _Events(generator, told, ids)
         if ids:
             await _unless_left(request, generator.finish(ids, choices))
         size = sum(choice.size(body.return_token_ids) for choice in choices)
-        content = await server.reader.run(size, lambda: whole(generator, body, choices, model))
-        return Response(content, media_type="application/json")
+        written = (lambda: reply.whole(choices[0])) if reply else (lambda: whole(generator, body, choices, model))
+        return Response(await server.reader.run(size, written), media_type="application/json")
 
     @app.post("/v1/chat/completions")
     async def chat(body: ChatRequest, request: Request) -> Response:
         generator = server.open()
         return await answer(request, body, body.n, lambda adapter, guide: generator.chat_choices(body, adapter, guide))
+
+    @app.post("/v1/responses")
+    async def respond(body: ResponseRequest, request: Request) -> Response:
+        generator, one = server.open(), body.chat
+        reply = Reply(body, body.model or server.settings.model)
+        return await answer(request, one, 1, lambda adapter, guide: generator.chat_choices(one, adapter, guide), reply)
 
     @app.post("/v1/completions")
     async def complete(body: CompletionRequest, request: Request) -> Response:

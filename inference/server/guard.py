@@ -22,7 +22,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 PUBLIC = frozenset({"/health", "/ready"})
 """Answered without a key: they say nothing but yes and no."""
-LONG = frozenset({"/v1/chat/completions", "/v1/completions", "/tokenize"})
+LONG = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/tokenize"})
 """Routes that are sent texts."""
 SHORT_BODY = 16 << 10
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -50,7 +50,7 @@ def extras() -> dict[str, dict[str, Any]]:
     try:
         lines = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
-        return {"note": {"text": "legos runs from a source tree and is not installed; uv sync installs everything"}}
+        return {"note": {"text": "this is a source tree that is not installed; uv sync installs everything"}}
     report: dict[str, dict[str, Any]] = {}
     for name in sorted({match[1] for line in lines if (match := _EXTRA.search(line))}):
         missing = sorted(p for p in _brought(lines, name) if p != DISTRIBUTION and version(p) is None)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from legos_envs.arguments import install
+from legos_envs.arguments import install, install_package
 from legos_train import errors
 from legos_train.cli.doctor_environment import environment, extras, tidy, version, versions
 
@@ -145,7 +145,8 @@ def blas() -> dict[str, Any]:
             status = fastblas.enable()
         facts["mlx"] = {"state": status.state, "library": status.library, "fast": status.fast, "tried": status.tried}
         if not status.fast:
-            facts["mlx"]["advice"] = "pip install scipy-openblas32, and unset LEGOS_BLAS, for 15 to 30 times the speed"
+            command = install_package("scipy-openblas32")
+            facts["mlx"]["advice"] = f"{command}, and unset LEGOS_BLAS, for 15 to 30 times the speed"
     if importlib.util.find_spec("threadpoolctl") is not None:
         import threadpoolctl
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from legos_train.cli.completion import settings
@@ -86,8 +87,9 @@ def translated(arguments: Sequence[str]) -> str | None:
 
     A name of theirs in a section of ours counts too: `--optim.learning-rate`, `--sampling.max-new-tokens`.
     """
-    for argument in arguments:
+    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         flag, sign, value = argument.partition("=")
+        value = value if sign or following.startswith("-") else following
         name = flag.replace("_", "-").casefold()
         if not name.startswith("--"):
             continue
@@ -96,6 +98,7 @@ def translated(arguments: Sequence[str]) -> str | None:
             ours = FLAGS.get(f"--{name.rpartition('.')[2]}")
         if ours:
             joint = "=" if ours.startswith("--arg ") else " "
-            here = f"{ours}{joint}{value if sign else 'VALUE'}" if joint == "=" or sign else ours
+            takes_one = joint == "=" or ours.rpartition(" ")[2].startswith("--")  # `--credit.name rae` has its own
+            here = f"{ours}{joint}{value or 'VALUE'}" if joint == "=" or (value and takes_one) else ours
             return f"{flag} is another trainer's flag; here it is `{here}`. docs/resume_fsp.md maps the others"
     return None

@@ -156,4 +156,4 @@ def size(name: str) -> Size:
 
 def shape_of(model: str) -> Size | None:
     """The size of a model by its name on the hub; None for others."""
-    return next((size for size in SIZES.values() if size.model == model), None)
+    return next((size for size in SIZES.values() if size.model == model.partition("@")[0]), None)

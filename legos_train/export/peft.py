@@ -28,7 +28,7 @@ from legos_train.export.folder import fresh_folder
 WEIGHTS, CONFIG, PEFT_WEIGHTS = "adapters.safetensors", peft_files.CONFIG, peft_files.WEIGHTS
 _LAYER = re.compile(r"model\.layers\.(\d+)\.([\w.]+)")
 _QUANTIZED = re.compile(r"mlx-community/|\d-?bit\b|[-_.](q\d|int\d|awq|gptq|dwq|mxfp\d|nvfp\d)", re.IGNORECASE)
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(?:@[\w.-]+)?")
 
 _PLAIN = {
     "auto_mapping", "base_model_name_or_path", "bias", "corda_config", "ensure_weight_tying", "eva_config",
@@ -137,7 +137,7 @@ def original_model(named: str | None, wanted: str | None) -> str:
     elif _QUANTIZED.search(named):
         why = f"{named!r} looks quantized for MLX, and PEFT and vLLM cannot load it"
     if why is None and named:
-        return named
+        return named.partition("@")[0]
     raise ExportError(f"{why}; name the repository of the original weights with --base-model ORGANISATION/NAME")
 
 

@@ -86,7 +86,7 @@ def _trackio(config: TrainConfig, path: Path) -> Opened:
     try:
         import trackio
     except ImportError:
-        raise RunError("logs.trackio needs trackio: pip install trackio") from None
+        raise RunError(f"logs.trackio needs trackio: {arguments.install_package('trackio')}") from None
     trackio.init(project=config.logs.trackio, name=path.name, config=config.plain())
     return lambda numbers, step: trackio.log({**numbers, "step": step}), trackio.finish
 
@@ -98,7 +98,9 @@ def _tensorboard(path: Path) -> Opened:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise RunError("logs.tensorboard needs tensorboardX: pip install tensorboardX") from None
+            raise RunError(
+                f"logs.tensorboard needs tensorboardX: {arguments.install_package('tensorboardX')}"
+            ) from None
     writer = SummaryWriter(str(path / "tensorboard"))
 
     def log(numbers: dict[str, float], step: int) -> None:

@@ -262,6 +262,8 @@ def locate(spec: str) -> tuple[str, Path | None]:
     if (path / "config.toml").exists() and not (path / "adapter_config.json").exists():
         model = str(run_settings(path).get("model", "tiny"))
         return model, _checkpoint(path, which) if which.startswith("step_") else _adapter(path / (which or "adapter"))
+    if at and "/" in name and name[0] not in "./" and not path.parent.exists():
+        return spec, None  # of the hub, at a revision
     if at:
         raise PolicyError(f"{spec!r}: {name!r} is no run directory (no config.toml in it)")
     if (path / "adapter_config.json").exists():

@@ -7,6 +7,8 @@ Kept as `figures/data.json`, so that a report can be written again without the m
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -42,12 +44,28 @@ def _strategy(parts: Parts) -> dict[str, Any]:
     with suppress(ValueError):  # a game without a known equilibrium
         solution = exact.nash(course.env.game)  # type: ignore[attr-defined]
         columns["an equilibrium"] = {info: solution(info) for info in infos}
-    rows = [
-        [info.view, move, [table[info].get(move, 0.0) for table in columns.values()]]  # solutions leave out zeros
-        for info in infos
-        for move in info.legal
+    return {"columns": list(columns), "rows": _strategy_rows(infos, list(columns.values()))}
+
+
+def _strategy_rows(infos: Sequence[Any], tables: Sequence[Any]) -> list[list[Any]]:
+    """Rows of situation, move and shares. What two seats read and do alike is there once; unlike, with the seat."""
+    blocks: list[tuple[Any, list[list[Any]]]] = []
+    for info in infos:
+        shares = [[move, [table[info].get(move, 0.0) for table in tables]] for move in info.legal]  # without zeros
+        if not any(other.view == info.view and _alike(rows, shares) for other, rows in blocks):
+            blocks.append((info, shares))
+    views = Counter(info.view for info, _ in blocks)
+    return [
+        [info.view if views[info.view] == 1 else f"player {info.player}: {info.view}", *row]
+        for info, shares in blocks
+        for row in shares
     ]
-    return {"columns": list(columns), "rows": rows}
+
+
+def _alike(one: list[list[Any]], other: list[list[Any]]) -> bool:
+    """Whether two blocks of rows have the same moves, and shares that look the same with three digits."""
+    pairs = [(a, b) for (_, left), (_, right) in zip(one, other) for a, b in zip(left, right)]
+    return [move for move, _ in one] == [move for move, _ in other] and all(abs(a - b) < 5e-4 for a, b in pairs)
 
 
 def _references(parts: Parts) -> dict[str, dict[str, float]]:

@@ -65,10 +65,13 @@ def test_a_setting_of_ours_is_not_refused_for_its_last_word() -> None:
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
-        (["--num-steps", "5"], "--num-steps is another trainer's flag; here it is `--steps`."),
+        (["--num-steps", "5"], "--num-steps is another trainer's flag; here it is `--steps 5`."),
         (["--num_steps=5"], "here it is `--steps 5`"),
-        (["--n-solver-rollouts", "4"], "here it is `--arg num_solvers=VALUE`"),
-        (["--optim.learning-rate", "1e-4"], "here it is `--optim.lr`"),
+        (["--n-solver-rollouts", "4"], "here it is `--arg num_solvers=4`"),
+        (["--optim.learning-rate", "1e-4"], "here it is `--optim.lr 1e-4`"),
+        (["--max-turns"], "here it is `--arg max_turns=VALUE`"),
+        (["--use-role-baseline", "true"], "here it is `--credit.name rae`"),
+        (["--load-checkpoint-path", "runs/a"], "here it is `--resume --run-dir runs/a`"),
         (["--sampling.max_new_tokens=8"], "here it is `--sampling.max-tokens 8`"),
         (["--max-turns=9"], "here it is `--arg max_turns=9`"),
     ],

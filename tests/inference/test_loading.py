@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 from transformers import AutoTokenizer
 
 import inference
-from inference import AdapterError, InferenceError, ModelNotFound, UnsafeModel, base_digest, load, read_adapter
+from inference import AdapterError, InferenceError, ModelNotFound, UnsafeModel, base_digest, load, loading, read_adapter
 
 
 @pytest.fixture
@@ -134,3 +135,34 @@ def test_layers_of_mlx_lms_adapters_are_seen_through() -> None:
         assert base_layer(layer) is inner
     assert base_layer(linear) is None and base_layer("linear") is None
     assert base_layer(DoRALinear.from_base(linear), by=(LORA,)) is None
+
+
+def test_a_hub_model_is_pinned_by_its_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    from legos_train.config.sizes import SIZES, shape_of
+    from legos_train.players.words import locate
+
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    snapshot = tmp_path / "hub/models--org--name/snapshots" / commit
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    refs = tmp_path / "hub/models--org--name/refs"
+    refs.mkdir()
+    (refs / "main").write_text(commit)
+    monkeypatch.setattr(loading, "_hub_is_unknown", lambda: True)
+    download = functools.partial(huggingface_hub.snapshot_download, cache_dir=tmp_path / "hub")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    cached = functools.partial(huggingface_hub.try_to_load_from_cache, cache_dir=tmp_path / "hub")
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", cached)
+    for name in ("org/name", f"org/name@{commit}"):
+        assert loading.find_model(name) == snapshot and loading.is_here(name)
+        assert loading.ModelInfo(name, loading.find_model(name), {}).revision == commit
+        assert locate(name) == (name, None)
+    other = f"org/name@{'f' * 40}"
+    assert not loading.is_here(other)
+    with pytest.raises(ModelNotFound, match="owner/name@revision"):
+        loading.find_model(other)
+    size = SIZES["0.6b"]
+    assert shape_of(f"{size.model}@{commit}") is size
+    assert loading.ModelInfo("tiny", loading.find_model("tiny"), {}).revision is None

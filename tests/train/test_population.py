@@ -55,6 +55,9 @@ def test_each_learns_what_it_would_alone_from_the_same_turns(kuhn: Trainer) -> N
     assert isinstance(learners, Learners) and isinstance(kuhn.batch, BatchByLearner) and kuhn.last is not None
     seen = {(t.agent, t.info["learner"]) for e in kuhn.last.episodes for t in e.trajectories.values()}
     assert seen == {("player_0", "first"), ("player_1", "second")}
+    turns = [t for e in kuhn.last.kept for t in e.trajectories.values()]
+    for name, part in kuhn.batch.parts.items():
+        assert part.counters.turns == sum(len(t.turns) for t in turns if t.info["learner"] == name)
     base = load("tiny")[0]
     for name, own in kuhn.config.learners.items():
         begun = Trainer(build(small(learner=BOTH)))
@@ -83,6 +86,8 @@ def test_each_seat_is_played_and_measured_with_the_weights_of_its_own_learner(ku
     both = measurer.measure("policy")["nash_conv"]
     kuhn.parts.backend.members["first"].load(kuhn.parts.backend.members["first"].snapshot(0))  # type: ignore[attr-defined]
     assert both == measurer.measure("policy")["nash_conv"] != measurer.measure(None)["nash_conv"]
+    again = kuhn.step()["learners"]
+    assert all(own["mismatch_max"] < 1e-4 for own in again.values()), "each was sampled from its own new weights"
 
 
 def test_a_run_leaves_an_adapter_for_each_and_they_are_those_that_were_measured(tmp_path: Path) -> None:

@@ -198,3 +198,18 @@ def test_settings_that_differ() -> None:
     assert changed(TrainConfig()) == [] and changed(TrainConfig(seed=3)) == [["seed", "3", "0"]]
     rows = differing([flat({"a": 1, "s": {"x": "y"}}), flat({"a": 1, "s": {"x": "z"}, "new": [1]})])
     assert rows == [["s.x", "y", "z"], ["new", "none", "[1]"]]
+
+
+def test_what_two_seats_do_alike_is_there_once() -> None:
+    from legos_envs.game import InfoSet
+    from legos_train.run.report_facts import _strategy_rows
+
+    alike = [InfoSet(player, "Heap: 2.", ("1", "2")) for player in (0, 1)]
+    unlike = [InfoSet(player, "Heap: 1.", ("1",)) for player in (0, 1)]
+    table = {**{info: {"1": 0.25, "2": 0.75} for info in alike}, unlike[0]: {"1": 1.0}, unlike[1]: {"1": 0.5}}
+    assert _strategy_rows([*alike, *unlike], [table]) == [
+        ["Heap: 2.", "1", [0.25]],
+        ["Heap: 2.", "2", [0.75]],
+        ["player 0: Heap: 1.", "1", [1.0]],
+        ["player 1: Heap: 1.", "1", [0.5]],
+    ]

@@ -448,6 +448,23 @@ def test_names_and_contrast(watched: Watched, url: str, rows: list[dict[str, Any
     assert (red > 200) == (scheme == "light")
 
 
+def test_on_a_phone_list_and_overview_take_turns(watched: Watched, url: str, rows: list[dict[str, Any]]) -> None:
+    watched.page.set_viewport_size({"width": 400, "height": 800})
+    page = watched.open(url)
+    main, side = page.locator("#main"), page.locator("#side")
+    assert side.is_visible() and not main.is_visible()
+    page.click("#overview")
+    assert main.is_visible() and not side.is_visible() and "Sample episodes" in main.inner_text()
+    page.locator("#main .seats button").first.click()  # the games that a number counts
+    assert side.is_visible() and not main.is_visible() and len(listed(page)) > 0
+    page.evaluate(f"location.hash = '#e=0.{rows[0]['n']}'")
+    page.wait_for_selector(f"h2:has-text('#{rows[0]['n']} ')")
+    page.click("#overview")
+    assert "Choose an episode" in main.inner_text() and page.get_attribute("#overview", "aria-pressed") == "true"
+    page.click("#overview")
+    assert side.is_visible() and not main.is_visible()
+
+
 def test_narrow_screens(watched: Watched, url: str, rows: list[dict[str, Any]]) -> None:
     watched.page.set_viewport_size({"width": 360, "height": 640})
     page = watched.open(url)

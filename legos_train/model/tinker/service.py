@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from legos_envs.arguments import install
+from legos_envs.arguments import install, install_package
 from legos_train.config import sections
 from legos_train.errors import ConfigError, TrainingError
 
@@ -153,9 +153,10 @@ def find_sdk() -> Any:
     version = str(getattr(sdk, "__version__", "unknown"))
     first, end = (_numbers(text) for text in SDK)
     if not first <= _numbers(version) < end:
+        wanted = install_package(f"'tinker>={SDK[0]},<{SDK[1]}'")
         raise ConfigError(
             f"the Tinker SDK is version {version}; Legos works with {SDK[0]} up to below {SDK[1]}, which SkyRL 0.4 "
-            f"needs: pip install 'tinker>={SDK[0]},<{SDK[1]}'"
+            f"needs: {wanted}"
         )
     return sdk
 

@@ -25,7 +25,10 @@ function drawFilters() {
 function filter(change, redraw = false) {
   clearTimeout(typing); // what was being typed would undo a button pressed at once after it
   Object.assign(state.filters, change);
-  if (redraw) drawFilters();
+  if (redraw) {
+    drawFilters();
+    showOverview(false);
+  }
   for (const node of document.querySelectorAll("#selects select")) node.classList.toggle("set", node.dataset.filter !== "sort" && node.value !== "");
   refresh();
   byId("list").scrollTop = 0;

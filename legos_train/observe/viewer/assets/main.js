@@ -27,6 +27,7 @@ function arrive() {
   const [run, n] = (asked.get("e") ?? "").split(".").map(Number);
   const index = rows.findIndex((row) => row.run === run && row.n === n);
   document.body.classList.toggle("has-open", index >= 0);
+  if (index >= 0) showOverview(false);
   if (index < 0) {
     state.view = null;
     welcome();
@@ -82,6 +83,18 @@ function lostGames() {
   filter({ text: "", run: "", env: "", role: "", step: "", trained: "", outcome: LOST_FILTER, player, sort: "worst" }, true);
   document.body.classList.remove("has-open");
   byId("list").querySelector(".open")?.focus();
+}
+
+// In a narrow window the list and the overview take turns.
+function showOverview(open) {
+  document.body.classList.toggle("has-overview", open);
+  byId("overview").setAttribute("aria-pressed", String(open));
+}
+
+function toggleOverview() {
+  const open = document.body.classList.contains("has-open") || !document.body.classList.contains("has-overview");
+  if (state.view) leave();
+  showOverview(open);
 }
 
 function clearFilters() {
@@ -166,6 +179,7 @@ byId("list").addEventListener("scroll", () => requestAnimationFrame(draw), { pas
 byId("main").addEventListener("scroll", hideTip, { passive: true });
 byId("clear").addEventListener("click", clearFilters);
 byId("lost").addEventListener("click", lostGames);
+byId("overview").addEventListener("click", toggleOverview);
 byId("theme").addEventListener("click", nextTheme);
 byId("help").addEventListener("click", () => byId("keys").showModal());
 byId("keys-close").addEventListener("click", () => byId("keys").close());

@@ -32,7 +32,7 @@ function countButton(run, group, outcome, many) {
 
 function numbersTable(heads, lines) {
   const head = el("thead", {}, el("tr", {}, ...heads.map((name) => el("th", { scope: "col" }, name))));
-  return el("div", { class: "scroll" }, el("table", { class: "seats" }, head, el("tbody", {}, ...lines.map((cells) => el("tr", {}, ...cells.map((cell) => el("td", {}, cell)))))));
+  return el("div", { class: "scroll" }, el("table", { class: "seats" }, head, el("tbody", {}, ...lines.map((cells) => el("tr", {}, ...cells.map((cell) => el("td", typeof cell === "string" && cell.length > 16 && !cell.includes("\u2026") ? { class: "long" } : {}, cell)))))));
 }
 
 function fared(run) {
