@@ -158,8 +158,9 @@ def corrections() -> Iterator[Algorithm]:
     )  # fmt: skip
     yield Algorithm(
         "kl", "correction", (penalties.kl_exact, penalties.kl_k3), LossSettings,
-        ("kl", "kl_end", "kl_schedule", "kl_estimator", "magnet_every"), "loss",
-        "legos train --loss.kl 0.2 --loss.kl-end 0.05\nlegos train --loss.magnet-every 25", example=kl_example,
+        ("kl", "kl_end", "kl_schedule", "kl_estimator", "magnet_every", "magnet"), "loss",
+        "legos train --loss.kl 0.2 --loss.kl-end 0.05\n"
+        "legos train --loss.kl-end none --loss.magnet-every 10 --loss.magnet average", example=kl_example,
     )  # fmt: skip
     yield Algorithm(
         "entropy", "correction", (penalties.entropy, penalties.entropy_within, penalties.entropy_top), LossSettings,

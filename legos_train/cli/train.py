@@ -24,7 +24,8 @@ from legos_train.config import (
 from legos_train.errors import ConfigError, NothingToLearn
 from legos_train.evaluation import env_words
 
-DESCRIPTION = """Train a model by self-play. Plain `legos train` trains the bundled model on Kuhn poker."""
+PLAIN = "kuhn"
+DESCRIPTION = """Train a model by self-play. Plain `legos train` is `--preset kuhn`: the bundled model on Kuhn poker."""
 EXAMPLES = """
 legos train                                            # the bundled model on Kuhn poker
 legos train --env Nim-v0 --steps 40                    # another game
@@ -48,7 +49,7 @@ def make_parser() -> Parser:
         action="append",
         default=[],
         metavar="ID",
-        help="the environment; several may be given, ID=2 draws one twice as often (repeatable; default: KuhnPoker-v0)",
+        help="the environment; several may be given, ID=2 draws one twice as often (repeatable; none: --preset kuhn)",
     )
     p.env_arguments("constructor argument of the environment")
     p.add_argument(
@@ -117,7 +118,7 @@ def run(arguments: Sequence[str]) -> int:
         if (value := getattr(options, name)) is not None:
             rest += [flag, value]
     rest = list(split_urls(rest))
-    config = parse(rest, from_dict(settings(options), options.config[-1] if options.config else "settings"))
+    config = parse(rest, from_dict(settings(options, rest), options.config[-1] if options.config else "settings"))
     if options.dry_run:
         from legos_train.run import estimate
 
@@ -142,8 +143,11 @@ def split_urls(arguments: Iterable[str]) -> Iterator[str]:
             yield from word.split(",") if takes else (word,)
 
 
-def settings(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings of presets, files, a resumed run and the options above, as plain values."""
+def settings(options: argparse.Namespace, rest: Sequence[str] = ()) -> dict[str, Any]:
+    """The settings of presets, files, a resumed run and the options above, as plain values.
+
+    Where nothing says what is trained they are those of the preset `PLAIN`; `rest`: the flags of single settings.
+    """
     if options.smoke and not options.preset:
         raise ConfigError("--smoke is a small run of a preset: give --preset NAME too")
     if options.smoke and options.size:
@@ -157,6 +161,9 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
         data = merged(data, read_toml(Path(file)))
     if options.resume and not data and options.run_dir and (file := Path(options.run_dir) / "config.toml").exists():
         data = read_toml(file)
+    flags = {word.partition("=")[0] for word in rest}
+    if not (data or options.preset or options.config or options.env or flags & {"--model", "--backend"}):
+        data = preset(PLAIN)
     if options.env:
         data["env"] = [_env(word) for word in options.env]
         if options.preset or options.config:

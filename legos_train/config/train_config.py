@@ -239,6 +239,7 @@ class TrainConfig(Section):
             "replay.reuse": self.replay.reuse > 1,
             "filter.keep": self.filter.keep != type(self.filter)().keep,
             "filter.draws": bool(self.filter.draws),
+            "filter.draw_retries": bool(self.filter.draw_retries),
         }
         if unfit := [name for name, is_set in wrong.items() if is_set]:
             raise ValueError(f"loss.name = {self.loss.name!r} learns from no sampled action; leave out {unfit[0]}")

@@ -68,6 +68,14 @@ class Measurer:
         assert isinstance(player, ModelPlayer)
         return replace(player, adapter=None if adapter is None else actors.adapter_name(adapter, actor.learner))
 
+    def opponent(self, course: Course, word: str) -> Player:
+        """Who is meant by a word of `league.opponents`.
+
+        Raises:
+            PolicyError: nobody.
+        """
+        return self._seated(course, replace(course.players[actors.ANYBODY], model=word))
+
     def measure(self, adapter: str | None, courses: Collection[str] | None = None) -> dict[str, float]:
         """The numbers of the courses named, by default of all; those of one env of several as `ENV/NUMBER`."""
         out: dict[str, float] = {}
@@ -149,7 +157,7 @@ class Measurer:
             return None
         if course.rival == actors.BASE:
             return self._own(course, None)
-        return self._seated(course, replace(course.players[actors.ANYBODY], model=course.rival))
+        return self.opponent(course, course.rival)
 
     def _seated(self, course: Course, actor: Actor) -> Player:
         return self.roster.player(actor, course.slot.name, course.slot.make)

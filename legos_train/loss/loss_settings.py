@@ -53,12 +53,19 @@ class LossSettings(Section):
     kl_estimator: Literal["auto", "exact", "k3"] = "auto"
     """Whole-vocabulary KL at every visited token, or the k3 estimate from the sampled one; auto: by vocabulary size."""
     magnet_every: int = Field(default=0, ge=0)
-    """Every so many steps the reference becomes the current policy (a moving magnet); 0: always the base model."""
+    """Every so many steps the reference becomes what `magnet` says (a moving magnet); 0: always the base model."""
+    magnet: Literal["policy", "average"] = "policy"
+    """`magnet_every`: the reference becomes the current policy, or its weight average (`average.kind`; the policy where
+    there is none), which has less of the noise of sampled games."""
 
     @model_validator(mode="after")
     def _consistent(self) -> LossSettings:
         if self.mask_ratio is not None and not 0.0 <= self.mask_ratio[0] <= 1.0 <= self.mask_ratio[1]:
             raise ValueError(f"mask_ratio must be (low, high) with 0 <= low <= 1 <= high, got {self.mask_ratio}")
+        if self.magnet != "policy" and not self.magnet_every:
+            raise ValueError(
+                f"magnet = {self.magnet!r} does nothing while magnet_every is 0; give it a number of steps"
+            )
         if LOSSES[self.name].imitates and self.needs_start:
             name = "mask_ratio" if self.truncate_ratio is None else "truncate_ratio"
             raise ValueError(f"{name} corrects for who sampled the tokens, which {self.name!r} does not ask; use none")

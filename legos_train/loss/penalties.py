@@ -48,8 +48,8 @@ def kl_exact(logprobs: mx.array, probs: mx.array, reference: mx.array) -> mx.arr
 
     $$L \leftarrow L + \beta \sum_v p(v)\,\left(\log p(v) - \log q(v)\right)$$
 
-    p is the policy, q the reference: the base model or, with `magnet_every`, what the policy was some steps ago (a
-    moving magnet). The weight goes from `kl` to `kl_end` over the run.
+    p is the policy, q the reference: the base model or, with `magnet_every`, what the policy or its weight average was
+    some steps ago (a moving magnet). The weight goes from `kl` to `kl_end` over the run.
 
     When: self-play on games whose equilibria are mixed. Without it the last policy circles: in the comparison it
     decides more than the credit method does (docs/credit.md). A magnet moves with the policy, and does not hold it to

@@ -112,8 +112,9 @@ def expected(new: mx.array, old: mx.array, advantages: mx.array) -> mx.array:
     the worst return of the game, which keeps the policy's mass on legal ones. The played episodes are logged and not
     trained on, so a small batch does.
 
-    When: games that can be solved, with each prompt an information set. A moving magnet (`magnet_every`) under a
-    constant `kl` then converges to the equilibrium itself, and the run is what sampled ones are measured against.
+    When: games that can be solved, with each prompt an information set. With a moving magnet (`magnet_every`) under a
+    constant `kl` the last policy then comes within a NashConv of 0.004 in Kuhn poker (`--preset kuhn_expected`), and
+    the run is what sampled ones are measured against.
 
     When not: anything larger, or with hidden reasoning before the action: it is refused there.
 

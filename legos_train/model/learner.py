@@ -129,9 +129,10 @@ class Learner:
         """Counts a step, whether it could train or not; the average and the magnet move on."""
         self.step = step
         self.backend.fold_average(step)
-        every = self.config.loss.magnet_every
-        if every and step % every == 0:
-            self.backend.anchor(self.backend.snapshot(step))
+        loss = self.config.loss
+        if loss.magnet_every and step % loss.magnet_every == 0:
+            reference = self.backend.average if loss.magnet == "average" else self.backend.snapshot
+            self.backend.anchor(reference(step))
 
     def _skip(self, step: int) -> None:
         self.skipped += 1

@@ -94,6 +94,10 @@ def build(
         remote = remote_engine(config, engine, renderer, backend, adapters, run_id, world)
     if remote is not None:
         sync.generator = arena.generator = generator(remote)
+    decisions = None
+    if config.loss.token_loss.all_actions:
+        members = () if arena.league is None else arena.league.settings.opponents
+        decisions = DecisionTable(measurer, scaled=config.credit.return_scale == "running", opponents=members)
     parts = Parts(
         config=config,
         run_id=run_id,
@@ -108,9 +112,7 @@ def build(
         monitor=CollapseMonitor(config.monitor),
         measurer=measurer,
         sync=sync,
-        decisions=DecisionTable(measurer, scaled=config.credit.return_scale == "running")
-        if config.loss.token_loss.all_actions
-        else None,
+        decisions=decisions,
         league=arena.league,
         world=world,
     )

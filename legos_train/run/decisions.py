@@ -18,8 +18,8 @@ from legos_train.players import actors
 
 Seating = tuple[str | None, ...]
 """By player number, the league's member at the seat; None: the policy that learns."""
-Policies = dict[tuple[str, int, str | None], Mapping[InfoSet, Sequence[ScoredAction]]]
-"""By env, player number and member, what may be answered at the player's decision points."""
+Policies = dict[tuple[str, str | None], Mapping[InfoSet, Sequence[ScoredAction]]]
+"""By env and member, what may be answered at the decision points."""
 TINY = 1e-300
 
 
@@ -58,13 +58,15 @@ class DecisionTable:
     Args:
         measurer: knows the games and seats the policies.
         scaled: divide by the spread of a player's returns at uniform play, where that is above 1.
+        opponents: the league's members that are no snapshots.
 
     Raises:
-        ConfigError: an env of the run cannot be solved, or not all of its seats are the policy's.
+        ConfigError: an env of the run cannot be solved, not all of its seats are the policy's, or nobody knows how
+            likely the actions of an opponent are.
     """
 
-    def __init__(self, measurer: Measurer, *, scaled: bool = True):
-        self.measurer, self.scaled = measurer, scaled
+    def __init__(self, measurer: Measurer, *, scaled: bool = True, opponents: Sequence[str] = ()):
+        self.measurer, self.scaled, self.opponents = measurer, scaled, opponents
         for name, course in measurer.courses.items():
             if not course.held_out and not course.exactly:
                 raise ConfigError(
@@ -72,6 +74,9 @@ class DecisionTable:
                     "(a game that can be solved, memory='state', one round, no reasoning, all seats the policy's); "
                     "use 'ppo'"
                 )
+            if not course.held_out:
+                for word in opponents:
+                    self._check(course, word)
 
     def of(self, episodes: Sequence[Episode], version: int) -> Decisions:
         """The decision points of the games that were played, against whom they were played.
@@ -93,22 +98,43 @@ class DecisionTable:
         policies: Policies = {}
         for (name, seating), count in played.items():
             course = self.measurer.courses[name]
-            for number, member in enumerate(seating):
-                if (name, number, member) not in policies:
-                    policies[name, number, member] = self._policy(course, number, member)
-            mine = [policies[name, number, member] for number, member in enumerate(seating)]
+            for member in seating:
+                if (name, member) not in policies:
+                    policies[name, member] = self._policy(course, member)
+            mine = [policies[name, member] for member in seating]
             _add(out, course, mine, trained[name, seating], count / played.total(), version, self.scaled)
         return out
 
-    def _policy(self, course: Any, number: int, member: str | None) -> Mapping[InfoSet, Sequence[ScoredAction]]:
-        """What a seat's policy may answer at its decision points, with probabilities."""
+    def _policy(self, course: Any, member: str | None) -> Mapping[InfoSet, Sequence[ScoredAction]]:
+        """What a member may answer at the decision points of all seats, with probabilities."""
         env: Any = course.env
-        infos = [info for info in exact.graph_of(env.game).infosets if info.player == number]
+        infos = exact.graph_of(env.game).infosets
         table = None if member is None else code_table(env, member)
         if table is not None:
             return {i: [ScoredAction((), (), np.log([table[i].get(m, 0.0) or TINY])) for m in i.legal] for i in infos}
-        player = self.measurer.player(course, env.possible_agents[number], member or actors.POLICY)
-        return scored_answers(env, player, infos)
+        if member in self.opponents and member != actors.BASE:
+            return scored_answers(env, self.measurer.opponent(course, member), infos)  # type: ignore[arg-type]
+        adapter = None if member == actors.BASE else member or actors.POLICY
+        players = [self.measurer.player(course, agent, adapter) for agent in env.possible_agents]
+        out: dict[InfoSet, Sequence[ScoredAction]] = {}
+        for number, player in enumerate(players):
+            if player not in players[:number]:  # seats with equal prompts are scored in one call
+                out |= scored_answers(env, player, [info for info in infos if players[info.player] == player])
+        return out
+
+    def _check(self, course: Any, word: str) -> None:
+        """Whether it is known how likely an opponent's actions are."""
+        if word == actors.BASE or code_table(course.env, word) is not None:
+            return
+        player: Any = self.measurer.opponent(course, word)
+        if hasattr(player, "renderer") and not player.renderer.reasons:
+            return
+        raise ConfigError(
+            f"loss.name = 'expected' has to know how likely every action of an opponent is, and league.opponents has "
+            f"{word!r}, of whom only answers are known in {course.slot.name}; accepted are base, random, optimal, "
+            "scripted:NAME, a run, an adapter or a model of this machine that answers without a thought, and a "
+            "strategy of `legos exploit`. Leave it out, or use 'ppo'"
+        )
 
 
 def _add(

@@ -135,6 +135,17 @@ def test_dry_run_prints_settings_and_an_estimate_and_writes_nothing(tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_where_nothing_says_what_is_trained_it_is_the_preset_of_kuhn(capsys) -> None:
+    outs = []
+    for flags in ((), ("--preset", "kuhn"), ("--env", "KuhnPoker-v0"), ("--model", "small")):
+        assert main(["train", "--dry-run", *flags]) == 0
+        outs.append('magnet = "average"' in capsys.readouterr().out)
+    assert outs == [True, True, False, False]
+    assert main(["train", "--dry-run", "--steps", "7", "--loss.kl", "0.3"]) == 0
+    out = capsys.readouterr().out
+    assert "steps = 7" in out and "kl = 0.3" in out and 'magnet = "average"' in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

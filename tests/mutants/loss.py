@@ -154,7 +154,7 @@ MUTANTS = [
         ),
         (
             "magnet-never-moves",
-            "if every and step % every == 0:",
+            "if loss.magnet_every and step % loss.magnet_every == 0:",
             "if False:",
             "loss.magnet_every does nothing",
             "tests/train/test_whole_state.py::test_a_run_with_everything_on_resumes_bit_for_bit",

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from inference import load
@@ -91,6 +92,25 @@ def test_references_are_all_that_leaves_a_backend(tmp_path: Path) -> None:
         for one in (trainer, resumed):
             one.parts.close()
     assert runs[0] == runs[1] and runs[0][3] == runs[0][4]
+
+
+@pytest.mark.parametrize("magnet", ["policy", "average"])
+def test_a_magnet_becomes_the_policy_or_its_average(magnet: str) -> None:
+    settings = config(league={}, loss={"magnet_every": 2, "magnet": magnet}, average={"decay": 0.5})
+    trainer = trainer_on(MLXBackend, settings)
+    try:
+        backend: Any = trainer.parts.backend
+        weights = []
+        for _ in range(3):
+            trainer.step()
+            weights.append({name: np.array(value) for name, value in backend.policy.trainable().items()})
+        found = backend.policy.anchor_weights()
+        for name, value in found.items():
+            first, second, _ = (one[name] for one in weights)
+            wanted = second if magnet == "policy" else (first + 2 * second) / 3
+            np.testing.assert_allclose(np.array(value), wanted, atol=1e-6)
+    finally:
+        trainer.parts.close()
 
 
 @pytest.mark.parametrize(

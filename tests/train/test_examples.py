@@ -14,7 +14,8 @@ from legos_train.disk import MetricsFile
 from legos_train.run.build import arena_of
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("train_*.py"))
-GAMES = {"kuhn", "kuhn_expected", "nim", "tictactoe", "biased_rps", "biased_rps_expected"}
+EXACT = {"kuhn_expected", "leduc_expected", "biased_rps_expected"}
+GAMES = {"kuhn", "nim", "tictactoe", "biased_rps", *EXACT}
 QUICK = {"train_redblue", "train_proposer_solver", "train_debate", "train_head_to_head"}
 
 

@@ -161,6 +161,26 @@ def test_against_a_league_only_the_learners_decisions_are_learned_from() -> None
         trainer.parts.close()
 
 
+def test_the_base_and_a_model_of_this_machine_are_opponents_whose_probabilities_are_known() -> None:
+    league = {"mode": "fixed", "opponents": ("base", "tiny", "random"), "latest": 0.0}
+    trainer = Trainer(build(small(**EXPECTED | {"batch_size": 12, "league": league, "optim": {"lr": 0.01}})))
+    try:
+        before = table_of(trainer)
+        trainer.step()
+        decisions = trainer.parts.decisions
+        (course,) = trainer.parts.measurer.courses.values()
+        assert decisions is not None
+        for member in ("base", "tiny"):
+            for info, answers in decisions._policy(course, member).items():
+                mass = [answer.probability for answer in answers]
+                assert mass == pytest.approx([before[info][move] * sum(mass) for move in info.legal], abs=1e-4)
+        fresh, found = learned_from(trainer)
+        met = {t.info.get("member") for e in fresh.kept for t in e.trajectories.values()}
+        assert met == {None, "base", "tiny", "random"} and found.episodes
+    finally:
+        trainer.parts.close()
+
+
 def test_it_comes_close_to_the_equilibrium_and_resumes_bit_for_bit(tmp_path: Path) -> None:
     settings: dict[str, Any] = {**EXPECTED, "steps": 6, "checkpoint": {"every": 2}, "optim": {"lr": 1e-3}}
     settings["loss"] = {**EXPECTED["loss"], "kl": 0.2, "kl_end": None, "magnet_every": 3}
@@ -187,6 +207,8 @@ def test_it_comes_close_to_the_equilibrium_and_resumes_bit_for_bit(tmp_path: Pat
     [
         ({"env": "SimpleNegotiation-v0"}, "no exact truth"),
         ({"env": "KuhnPoker-v0", "actors": {"player_1": {"model": "random"}}}, "all seats the policy's"),
+        ({"league": {"mode": "fixed", "opponents": ("http://127.0.0.1:9/v1#m",)}}, "only answers are known"),
+        ({"league": {"mode": "fsp", "opponents": ("human",)}}, "only answers are known"),
     ],
 )
 def test_what_cannot_be_solved_is_refused(settings: dict[str, Any], message: str) -> None:
@@ -200,6 +222,7 @@ def test_what_cannot_be_solved_is_refused(settings: dict[str, Any], message: str
         {"asynchronous": {"enabled": True}},
         {"replay": {"reuse": 2}},
         {"filter": {"draws": 0.5}},
+        {"filter": {"draw_retries": 2}},
         {"filter": {"keep": "winners"}},
     ],
 )

@@ -217,6 +217,7 @@ def test_settings_out_of_range_are_errors():
         {"mask_ratio": (1.1, 2.0)},
         {"skip_forced": 1.0},
         {"mask_ratio": (0.5, 2.0), "name": "sft"},
+        {"magnet": "average"},
     ):
         with pytest.raises(ValueError, match=next(iter(bad))):
             plain_loss(**bad)
