@@ -27,9 +27,9 @@ from legos_train.run import build
 from legos_train.run.payoff_games import fill_payoffs
 
 SETTINGS: dict[str, Any] = {
-    "steps": 200,
+    "steps": 240,
     "batch_size": 64,
-    "loss": {"name": "expected", "aggregation": "constant", "kl": 0.05, "kl_end": "none", "skip_forced": 1e-3},
+    "loss": {"name": "expected", "aggregation": "constant", "kl": 0.15, "kl_end": 0.02, "skip_forced": 1e-3},
     "optim": {"lr": 1e-3},
     "league": {"mode": "psro", "snapshot_every": 8, "pool": 25, "latest": 0.0, "payoff_games": 0},
     "average": {"kind": "none"},
@@ -42,7 +42,7 @@ def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--env", default="KuhnPoker-v0")
     p.add_argument("--seeds", type=int, nargs="+", default=[0])
-    p.add_argument("--every", type=int, default=20, help="steps between measurements")
+    p.add_argument("--every", type=int, default=80, help="steps between measurements")
     options, rest = p.parse_known_args()
     for seed in options.seeds:
         config = parse(rest, from_dict({**SETTINGS, "env": options.env, "seed": seed}))

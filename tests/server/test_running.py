@@ -74,7 +74,7 @@ def test_while_the_model_loads_requests_are_asked_to_come_again(
     serve: Callable[..., Live], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go, load = threading.Event(), loading.load
-    monkeypatch.setattr(loading, "load", lambda *args: (go.wait(20), load(*args))[1])
+    monkeypatch.setattr(loading, "load", lambda *args, **given: (go.wait(20), load(*args, **given))[1])
     live = serve(wait=False)
     try:
         assert live.ask("GET", "/health").status == 200  # it is not stuck
