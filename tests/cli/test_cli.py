@@ -135,7 +135,8 @@ def test_dry_run_prints_settings_and_an_estimate_and_writes_nothing(tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_nothing_says_what_is_trained_it_is_the_preset_of_kuhn(capsys) -> None:
+def test_where_nothing_says_what_is_trained_it_is_the_preset_of_kuhn(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("legos_train.run.estimate", lambda config: "")  # takes steps to see how long they are
     outs = []
     for flags in ((), ("--preset", "kuhn"), ("--env", "KuhnPoker-v0"), ("--model", "small")):
         assert main(["train", "--dry-run", *flags]) == 0

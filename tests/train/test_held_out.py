@@ -169,12 +169,20 @@ def test_the_command_line_names_held_out_envs(capsys: pytest.CaptureFixture[str]
         assert main(["train", *wrong]) == 1 and said in capsys.readouterr().err
 
 
+def test_the_transfer_example_measures_what_it_does_not_train_on() -> None:
+    config = from_dict(merged(preset("spiral", smoke=True), read_toml(TRANSFER)))
+    gsm8k = config.eval.env[0]
+    assert (gsm8k.id, gsm8k.source, gsm8k.args["split"], gsm8k.games) == ("GSM8K-v0", "hf", "test", 200)
+    assert {"gsm8k", "connect_four", "liars_dice"} == {entry.label for entry in config.eval.env}
+    assert not {entry.label for entry in config.eval.env} & {entry.label for entry in config.env}
+
+
+@pytest.mark.slow
 def test_the_transfer_example_trains_on_games_and_measures_problems(tmp_path: Path) -> None:
     data = merged(preset("spiral", smoke=True), read_toml(TRANSFER))
     problems = Path(__file__).parents[1] / "envs/data/gsm8k.jsonl"
     config = from_dict(merged(data, {"run_dir": tmp_path / "run", "batch_size": 2, "eval": {"games": 2}}))
     gsm8k, *games = config.eval.env
-    assert (gsm8k.id, gsm8k.source, gsm8k.args["split"], gsm8k.games) == ("GSM8K-v0", "hf", "test", 200)
     entries = [replace_entry(gsm8k, source=str(problems), args={**gsm8k.args, "split": "all"}, games=3, max_tokens=16)]
     entries += [replace_entry(game, games=2, max_tokens=16) for game in games]
     config = config.model_copy(update={"eval": config.eval.model_copy(update={"env": tuple(entries)})})

@@ -96,7 +96,7 @@ def test_a_league_without_opponents_to_seat_is_refused(envs: list[dict[str, Any]
 
 def test_exact_payoffs_are_those_of_the_tree_and_games_come_close_to_them() -> None:
     matrices = {}
-    for games in (0, 1200):
+    for games in (0, 300):
         trainer = league_run(KUHN, mode="psro", opponents=["random", "optimal"], payoff_games=games)
         trainer.next_requests(1)
         assert trainer.parts.league is not None
@@ -104,10 +104,10 @@ def test_exact_payoffs_are_those_of_the_tree_and_games_come_close_to_them() -> N
         matrices[games] = pairs.matrix(["random", "optimal", "step_0"])
         assert set(pairs.games.values()) == {games // 2 or 1}
         trainer.parts.close()
-    exact_, played = matrices[0], matrices[1200]
+    exact_, played = matrices[0], matrices[300]
     assert exact_[1, 1] == pytest.approx(-1 / 18, abs=1e-3), "the value of Kuhn poker for the first seat"
     assert exact_[0, 0] == pytest.approx(1 / 8), "uniform play: by hand, over 6 deals"
-    assert abs(exact_ - played).max() < 0.25 and abs(exact_ - played).max() > 0
+    assert 0 < abs(exact_ - played).max() < 0.45
 
 
 def test_exact_payoffs_are_refused_where_they_cannot_be_had() -> None:
