@@ -36,7 +36,8 @@ def outline(size: sizes.Size) -> nn.Module:
 def needs(config: TrainConfig, size: sizes.Size) -> str:
     """Lines for people: each part of the memory that a run of this model takes."""
     base, sides = _counted(size.model)
-    trained = config.lora.rank * sides
+    ranks = [one.lora.rank for one in config.learners.values()] or [config.lora.rank]
+    trained = sum(ranks) * sides
     copies = 3 + (config.average.kind != "none")  # the weights, Adam's two moments, the average
     shape = size.shape.get("text_config", size.shape)
     layers = shape["num_hidden_layers"]

@@ -13,7 +13,7 @@ from mlx.utils import tree_flatten
 
 from inference.loading import is_here
 from legos_train.config import TrainConfig, sizes
-from legos_train.model import MLXBackend, tinker
+from legos_train.model import Learners, MLXBackend, tinker
 from legos_train.run.build import arena_of, build, make_credit
 from legos_train.run.memory import needs
 from legos_train.run.parts import Parts
@@ -63,12 +63,12 @@ def estimate(config: TrainConfig) -> str:
         make_credit(config, arena)
         return needs(config, known)
     parts = build(config)
-    backend = parts.backend
-    assert isinstance(backend, MLXBackend)
+    learners = parts.learner.members.values() if isinstance(parts.learner, Learners) else [parts.learner]
+    backends = [one.backend for one in learners if isinstance(one.backend, MLXBackend)]
     try:
-        weights = backend.policy.trainable()
-        base = _bytes(backend.policy.model) - _nbytes(weights)
-        state = sum(_nbytes(group) for group in backend.save_state().tensors.values())
+        weights = [array for one in backends for array in one.policy.trainable().values()]
+        base = _bytes(backends[0].policy.model) - _nbytes(backends[0].policy.trainable())
+        state = sum(_nbytes(group) for one in backends for group in one.save_state().tensors.values())
         trainer, steps = Trainer(parts), list[Measured]()
         for size in batch_sizes(config.batch_size, config.grouped):
             if steps and (steps[-1].play + steps[-1].learn) * size / steps[-1].size > LONGEST:
@@ -81,7 +81,7 @@ def estimate(config: TrainConfig) -> str:
         return "\n".join(
             [
                 f"base model      {_mib(base)}",
-                f"LoRA, optimiser, average  {_mib(state)} ({sum(w.size for w in weights.values()):,} weights trained)",
+                f"LoRA, optimiser, average  {_mib(state)} ({sum(array.size for array in weights):,} weights trained)",
                 f"peak memory of MLX in a step  {_mib(whole.peak)}",
                 f"an episode      {len(turns) / steps[-1].size:.1f} turns, prompts of {np.mean(turns):.0f} tokens",
                 f"a step          {whole.play:.2f} s of play and {whole.learn:.2f} s of learning for {whole.size} "

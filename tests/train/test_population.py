@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ import pytest
 from inference import load, read_adapter
 from legos_train import ConfigError, TrainConfig, Trainer, train
 from legos_train.batch import BatchByLearner
+from legos_train.config import sizes
 from legos_train.errors import PolicyError
 from legos_train.model import Learner, Learners, MLXBackend
 from legos_train.players import words
-from legos_train.run import build
+from legos_train.run import build, estimate
 from tests.inference.live import LiveServer
 from tests.train.helpers import digest, identify, small
 
@@ -241,3 +243,15 @@ def test_the_table_comes_back_from_its_file(tmp_path: Path) -> None:
     loaded = TrainConfig.load(tmp_path / "config.toml")
     assert loaded.learner == config.learner and loaded.learners["second"].optim.lr == 1e-3
     assert loaded.learners["first"].lora.rank == 4 and loaded.learners["second"].lora.rank == 2
+
+
+def test_a_dry_run_counts_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def trained(text: str) -> int:
+        return int(re.findall(r"\(([0-9,]+) weights trained\)", text)[0].replace(",", ""))
+
+    one = trained(estimate(small(batch_size=8)))
+    assert trained(estimate(small(batch_size=8, learner=BOTH))) == one + one // 2  # ranks 4 and 2
+    monkeypatch.setattr("legos_train.run.preflight.is_here", lambda model: False)
+    model = sizes.size("0.6b").model
+    both = trained(estimate(small(model=model, learner=BOTH)))
+    assert both == trained(estimate(small(model=model))) * 3 // 2
