@@ -10,6 +10,8 @@ from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
+FIRST, LONGEST = 0.1, 2.0
+"""Seconds between two attempts to end late work, at first and at most."""
 
 
 class Overdue(BaseException):
@@ -42,6 +44,23 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     except TimeoutError:
         if result.done():  # work of its own raised it
             raise
-        if thread.is_alive():  # else its number may be another thread's by now
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Overdue))
+        if _interrupt(thread, result):
+            threading.Thread(target=_end, args=(thread, result), name="ends a template", daemon=True).start()
         raise Overdue(f"it took more than {seconds:g} seconds") from None
+
+
+def _interrupt(thread: threading.Thread, result: Future[T]) -> bool:
+    """Raises Overdue in a thread that still works; whether it did. Afterwards its number may be another thread's."""
+    if result.done() or not thread.is_alive():
+        return False
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Overdue))
+    return True
+
+
+def _end(thread: threading.Thread, result: Future[T]) -> None:
+    """Raises again and again: what is raised inside a weak reference's callback or a finalizer is swallowed there."""
+    wait = FIRST
+    thread.join(wait)
+    while _interrupt(thread, result):
+        wait = min(2 * wait, LONGEST)
+        thread.join(wait)

@@ -70,6 +70,29 @@ def test_a_template_that_does_not_end_is_ended(tokenizer: Any, monkeypatch: pyte
         time.sleep(0.01)
 
 
+def test_late_work_that_swallows_the_end_is_ended_again() -> None:
+    """As a weak reference's callback does, in which the end may come by chance."""
+    swallowed = []
+
+    def work() -> None:
+        for _ in range(3):
+            try:
+                while True:
+                    pass
+            except Overdue:
+                swallowed.append(1)
+        while True:
+            pass
+
+    with pytest.raises(Overdue, match=r"more than 0\.05 seconds"):
+        within(0.05, work)
+    end = time.monotonic() + 20
+    while any(thread.name in ("template", "ends a template") for thread in threading.enumerate()):
+        assert time.monotonic() < end, "its thread runs on"
+        time.sleep(0.01)
+    assert len(swallowed) == 3
+
+
 def test_a_template_that_does_not_end_for_some_roles_refuses_these(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
