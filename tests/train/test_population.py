@@ -19,6 +19,9 @@ from legos_train.errors import PolicyError
 from legos_train.model import Learner, Learners, MLXBackend
 from legos_train.players import words
 from legos_train.run import build, estimate
+from legos_train.run.evaluate import evaluate
+from legos_train.run.monitor import Alarm
+from legos_train.run.respond import respond
 from tests.inference.live import LiveServer
 from tests.train.helpers import digest, identify, small
 
@@ -255,3 +258,16 @@ def test_a_dry_run_counts_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     model = sizes.size("0.6b").model
     both = trained(estimate(small(model=model, learner=BOTH)))
     assert both == trained(estimate(small(model=model))) * 3 // 2
+
+
+def test_what_an_alarm_does_is_done_to_all(kuhn: Trainer) -> None:
+    kuhn.step()
+    evaluate(kuhn.parts)
+    best = kuhn.parts.best
+    kuhn.step()
+    assert best is not None and kuhn.parts.backend.distance(best.weights) > 0
+    respond(kuhn.parts, Alarm("kl", 1.0, 0.5, "rollback", "too far"))
+    assert kuhn.parts.backend.distance(best.weights) == 0.0
+    respond(kuhn.parts, Alarm("kl", 1.0, 0.5, "raise_kl", "too far"))
+    factor = kuhn.config.monitor.kl_factor
+    assert [one.kl_factor for one in kuhn.learner.members.values()] == [factor, factor]  # type: ignore[union-attr]
