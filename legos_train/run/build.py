@@ -59,7 +59,7 @@ def build(
     courses = courses_of(arena, config)
     run_id = run_id or new_run_id()
     place = place_of(config, world, backend, run_id)
-    engine, backend, tokenizer = place.engine, place.backend, place.tokenizer
+    engine, tokenizer = place.engine, place.tokenizer
     renderer = config.make_renderer(tokenizer)
     if renderer.reasons:  # the probabilities of actions are those of a policy that answers at once
         courses = [replace(course, info_sets=None) for course in courses]
@@ -90,7 +90,8 @@ def build(
     arena.generator = sync.local
     remote = place.remote
     if config.server.urls:
-        adapters = 2 + (arena.league.most(config.steps) if arena.league is not None else 0)
+        weights = 2 + (arena.league.most(config.steps) if arena.league is not None else 0)
+        adapters = weights * max(1, len(config.learner))
         remote = remote_engine(config, engine, renderer, backend, adapters, run_id, world)
     if remote is not None:
         sync.generator = arena.generator = generator(remote)
@@ -124,7 +125,7 @@ def learner_of(config: TrainConfig, place: Place) -> Learner | Learners:
 
     The first of several begins with the weights that it would have alone, the others with weights of their own.
     """
-    if not config.learner:
+    if place.backend is not None:
         return Learner(place.backend, config)
     members: dict[str, Learner] = {}
     for name, own in config.learners.items():

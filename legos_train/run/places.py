@@ -19,14 +19,14 @@ class Place:
     Attributes:
         base: the base model; None where only its tokenizer is here.
         engine: measures, and plays unless `remote` does.
-        backend: holds the weights.
+        backend: holds the weights; None where several learners make their own on `base`.
         remote: plays elsewhere.
     """
 
     base: Any
     tokenizer: Any
     engine: Any
-    backend: TrainerBackend
+    backend: TrainerBackend | None
     remote: Any = None
 
 
@@ -46,8 +46,9 @@ def place_of(config: TrainConfig, world: World | None, backend: TrainerBackend |
         return _at_a_service(config, world, run_id)
     model, tokenizer, _ = load(config.model, dequantize=config.dequantize)
     fastblas.set_threads(config.threads)
-    backend = MLXBackend(model, config, world) if backend is None else backend
-    check_capabilities(config, backend.capabilities)
+    if backend is None and not config.learner:
+        backend = MLXBackend(model, config, world)
+    check_capabilities(config, (backend or MLXBackend).capabilities)
     return Place(model, tokenizer, Engine(model, tokenizer, max_rows=config.max_rows), backend)
 
 

@@ -71,7 +71,7 @@ def remote_engine(
     try:
         remote.start()
         check_identity(remote, identity_of(config.model, engine.tokenizer, backend.vocabulary), config.context)
-        check_room(remote, adapters)
+        check_room(remote, adapters, max(1, len(config.learner)))
         check_template(remote, engine.tokenizer)
         most = config.sampling.max_mismatch or backend.capabilities.rounding
         check_numbers(remote, engine, renderer, backend, config.lora.scale, most)
@@ -108,7 +108,7 @@ def check_identity(remote: RemoteEngine, identity: Mapping[str, Any], context: i
             )
 
 
-def check_room(remote: RemoteEngine, adapters: int) -> None:
+def check_room(remote: RemoteEngine, adapters: int, learners: int = 1) -> None:
     """Refuses a server that takes too few adapters for the run, and warns of one whose room others take.
 
     Raises:
@@ -121,7 +121,7 @@ def check_room(remote: RemoteEngine, adapters: int) -> None:
             raise ConfigError(
                 f"the server {endpoint.url} takes at most {most} adapters, and this run needs {adapters} at a time "
                 f"(the policy, its next version, the league's snapshots): start it with --max-adapters {adapters}"
-                + (f", or set league.pool = {most - 2}" if most > 2 else "")
+                + (f", or set league.pool = {pool}" if (pool := most // learners - 2) > 0 else "")
             )
         others = sum(not name.startswith(f"{remote.run}.") for name in endpoint.info.adapters)
         if most - others < adapters:

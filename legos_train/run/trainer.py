@@ -14,6 +14,7 @@ from legos_train.batch import Batch, BatchByLearner, pack, seats_of
 from legos_train.config import TrainConfig
 from legos_train.disk import crashpoint
 from legos_train.errors import ConfigError, NothingToLearn, TrainingError
+from legos_train.model import Learners
 from legos_train.players import Background
 from legos_train.rollout import Job, filters
 from legos_train.run.parts import Parts
@@ -141,10 +142,10 @@ class Trainer:
 
     def pack(self, fresh: ReplayBatch) -> Batch | BatchByLearner:
         """Episodes and advantages as arrays; for several learners, those of each."""
-        if not self.config.learner:
+        if not isinstance(self.learner, Learners):
             return self._pack(fresh, self.config, lambda episode: episode)
-        learners = self.config.learners.items()
-        return BatchByLearner({n: self._pack(fresh, own, partial(seats_of, learner=n)) for n, own in learners})
+        learners = self.learner.members.items()
+        return BatchByLearner({n: self._pack(fresh, one.config, partial(seats_of, learner=n)) for n, one in learners})
 
     def _pack(self, fresh: ReplayBatch, config: TrainConfig, seats: Callable[[Episode], Episode]) -> Batch:
         loss = config.loss

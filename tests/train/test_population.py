@@ -204,9 +204,12 @@ def test_playing_ahead(tmp_path: Path, backend: str) -> None:
 
 
 def test_a_server_plays_each_learner_under_its_own_name() -> None:
-    server = LiveServer("tiny")
+    server = LiveServer("tiny", max_adapters=6)
+    at = {"learner": BOTH, "server": {"urls": [server.url]}}
     try:
-        trainer = Trainer(build(small(learner=BOTH, server={"urls": [server.url]})))
+        with pytest.raises(ConfigError, match=r"most 6 adapters.* needs 8 .*or set league\.pool = 1"):
+            build(small(**at, league={"mode": "fsp", "snapshot_every": 1, "pool": 2}))
+        trainer = Trainer(build(small(**at)))
         try:
             for _ in range(2):
                 record = trainer.step()
