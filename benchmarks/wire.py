@@ -101,7 +101,7 @@ class Live:
         """What is in use: requests, rows, pins of adapters, listeners, KV bytes, asyncio tasks, descriptors."""
 
         def inside(engine: Any) -> dict[str, int]:
-            kv, prefixes = engine._kv, engine._runner.prefixes
+            kv, prefixes = engine._stepper.kv, engine._runner.prefixes
             return {
                 "requests": len(engine._tickets),
                 "rows": len(engine._scheduler.rows),

@@ -1,7 +1,6 @@
 """The engine: submit requests, step, collect completions. Synchronous, one thread owns it.
 
-A step is: apply aborts, give rows to branches and to waiting prompts, feed every row its next tokens, draw for every
-request, deliver what ended. Requests join and leave between steps. See `scheduler` for how requests with the same
+Requests join and leave between steps. See `stepper` for what a step does, `scheduler` for how requests with the same
 prompt share rows, `adapters` for versions, `sampling` for why a request's tokens do not depend on the rest of the
 batch.
 
@@ -12,34 +11,26 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import mlx.core as mx
-import numpy as np
-import numpy.typing as npt
 from mlx import nn
 
 from inference import adapter_files, loading
-from inference.adapters import AdapterBank, AdapterVersion, PreparedAdapter
-from inference.engine import branch_states, recovery, scoring
+from inference.adapters import AdapterBank, PreparedAdapter
 from inference.engine.checks import Checks
 from inference.engine.delivery import Delivery
-from inference.engine.drawing import draw_all
-from inference.engine.model_runner import Logits, ModelRunner
+from inference.engine.exact import ExactEvaluation
+from inference.engine.model_runner import ModelRunner
 from inference.engine.probe import Probe
-from inference.engine.prompt_reading import PromptPart, read_prompt
 from inference.engine.publisher import Publisher
-from inference.engine.rows import Finished, Outcome, Row
-from inference.engine.scheduler import Scheduler
-from inference.forward import capacity_for
+from inference.engine.stepper import Stepper
 from inference.thoughts import markers_of
 from inference.types import (
     AdapterInfo,
     Completion,
-    ContextOverflow,
     Delta,
     Dequantize,
     InferenceError,
@@ -48,11 +39,8 @@ from inference.types import (
     UnknownRequest,
 )
 
-_ROOM_AHEAD = 32
-_HELD = 4  # the states of branches that wait may take so much less than keys and values
 
-
-class Engine:
+class Engine(ExactEvaluation):
     """Continuous batching over one base model and many adapter versions.
 
     The engine builds its own module tree over the model's arrays (`loading.clone_structure`): the model that is passed
@@ -107,23 +95,22 @@ class Engine:
         )
         self.vocab_size = self._runner.vocab
         self.context = context or loading.context_length(model)
-        self._kv = self._runner.new_kv()
-        self._max_kv_bytes = max_kv_bytes
-        self._scheduler = Scheduler(
-            max_rows,
-            row_limit=self._row_limit,
-            token_budget=max(admit_tokens, 1),
-            share=share_rows and self._runner.forward.batches,
-            says=self._says,
-        )
         thoughts = markers_of(tokenizer)
         self._checks = Checks(self.vocab_size, self.context, self.eos_ids, tokenizer is not None, thoughts)
         self._publisher = Publisher(self._bank, Probe(model), self.vocab_size)
         self._delivery = Delivery(self._bank, self._runner)
         self._tickets = self._delivery.tickets
-        self._aborts: set[int] = set()
+        self._stepper = Stepper(
+            self._runner,
+            self._delivery,
+            tokenizer,
+            max_rows=max_rows,
+            max_kv_bytes=max_kv_bytes,
+            admit_tokens=admit_tokens,
+            share_rows=share_rows,
+        )
+        self._scheduler = self._stepper.scheduler
         self._next_id = 0
-        self._failed_steps = 0
         self._closed = False
 
     @classmethod
@@ -169,37 +156,11 @@ class Engine:
     def step(self) -> list[Completion]:
         """Advance every running request by one token; returns the completions that ended, by id."""
         self._check_open()
-        done = self.settle()
-        if not self._scheduler.rows and self._kv.nbytes * 2 > self._max_kv_bytes:
-            self._kv.reset()  # one long prompt must not keep every later row long
-        plan = self._scheduler.plan()
-        if not self._scheduler.rows:
-            return done
-        outcomes: dict[Row, Outcome] = {}
-        try:
-            # Room for some tokens more than this step needs: growing copies everything, so it should be rare.
-            ahead = max(min(row.reach, row.pos + len(row.pending) + _ROOM_AHEAD) for row in self._scheduler.rows)
-            self._kv.reserve(len(self._scheduler.rows), ahead)
-            self._kv.copy(plan.copies)
-            if not self._runner.forward.pads:
-                branch_states.resume(self._kv, self._scheduler.rows)
-                branch_states.hold(self._kv, self._scheduler.rows, self._max_kv_bytes // _HELD)
-            self._runner.warm(self._kv, plan.admitted)
-            for rows, logits in self._runner.feed(self._kv, self._scheduler.rows):
-                outcomes.update(draw_all(cast(Sequence[Row], rows), logits))
-        except Exception as error:  # whatever the model raised: find the rows at fault and continue with the others
-            return sorted(done + self._recover(error), key=lambda c: c.request_id)
-        self._failed_steps = 0
-        for row in [row for row in self._scheduler.rows if row not in outcomes]:
-            done += self._fail(row, "the model's logits are not finite")
-        done += self._deliver(self._scheduler.advance(outcomes))
-        self._delivery.report(self._scheduler.rows)
-        return sorted(done, key=lambda c: c.request_id)
+        return self._stepper.step()
 
     def settle(self) -> list[Completion]:
         """End what was aborted, without a step for the others."""
-        aborted, self._aborts = self._aborts, set()
-        return self._deliver(self._scheduler.remove(aborted)) if aborted else []
+        return self._stepper.settle()
 
     def deltas(self) -> list[Delta]:
         """New tokens of requests that stream, since the last call; those of a request's last step included."""
@@ -231,22 +192,15 @@ class Engine:
         """End a request at the next step, with what it has generated by then. UnknownRequest when it is not here."""
         if request_id not in self._tickets:
             raise UnknownRequest(f"request {request_id} is neither waiting nor running")
-        self._aborts.add(request_id)
+        self._stepper.aborts.add(request_id)
 
     def abort_all(self) -> None:
         """End every request, at the next step."""
-        self._aborts.update(self._tickets)
+        self._stepper.aborts.update(self._tickets)
 
     def abandon(self, error: str) -> list[Completion]:
         """End every request with an error and forget all keys and values, after an unforeseen fault."""
-        done = [
-            replace(c, finish_reason="error", error=error)
-            for c in self._deliver(self._scheduler.remove(set(self._tickets)))
-        ]
-        self._aborts.clear()
-        self._kv.reset()
-        self._runner.drop_caches()
-        return done
+        return self._stepper.abandon(error)
 
     @property
     def path(self) -> str:
@@ -306,7 +260,7 @@ class Engine:
         if mode == "wait":
             new.after = old
         elif mode == "abort":
-            self._aborts.update(affected)
+            self._stepper.aborts.update(affected)
         elif mode == "keep":
             self._scheduler.transfer(old, new, old.version)
             self._delivery.hand_over(affected, new)
@@ -327,61 +281,6 @@ class Engine:
         """The current version of each published name."""
         return self._bank.published()
 
-    # Exact evaluation
-
-    def score(
-        self,
-        prompts: Sequence[Sequence[int]],
-        continuations: Sequence[Sequence[int]],
-        adapter: str | None = None,
-    ) -> list[npt.NDArray[np.float64]]:
-        """Raw log-probability of every continuation token after its prompt: arrays (L_i,). Nothing is sampled.
-
-        Equal prompts are computed once. Running requests are not disturbed.
-        Raises ValueError as `submit` does, and FloatingPointError when the model's logits are not finite.
-        """
-        self._check_open()
-        if len(prompts) != len(continuations):
-            raise ValueError(f"{len(prompts)} prompts but {len(continuations)} continuations; one for each is needed")
-        version = self._bank.find(adapter)
-        pairs = []
-        for prompt, continuation in zip(prompts, continuations):
-            ids = self._prompt(prompt, version)
-            answer = self._checks.prompt(continuation, "continuation") if len(continuation) else ()
-            if len(ids) + len(answer) > self.context:
-                raise ContextOverflow(
-                    f"{len(ids)} prompt and {len(answer)} continuation tokens exceed the context of {self.context}"
-                )
-            pairs.append((ids, answer))
-        return scoring.score(self._runner, pairs, version, self._scheduler.max_rows)
-
-    def prompt_logprobs(
-        self, prompt: Sequence[int], adapter: str | None = None, *, top: int = 0
-    ) -> Generator[PromptPart, None, None]:
-        """Raw log-probabilities of a prompt's tokens from the second on, in parts; read it in the engine's thread.
-
-        It keeps to the adapter's version of now. Raises ValueError as `submit` does.
-        """
-        self._check_open()
-        version, bank = self._bank.find(adapter), self._bank
-        ids = self._prompt(prompt, version)
-
-        def parts() -> Generator[PromptPart, None, None]:
-            version.running += 1  # from the first part on, so that a reading that never began holds nothing
-            try:
-                yield from read_prompt(self._runner, ids, version, top)
-            finally:
-                bank.release(version)
-
-        return parts()
-
-    def next_logits(self, prompts: Sequence[Sequence[int]], adapter: str | None = None) -> Logits:
-        """Raw logits (n, V), float32, of the token after each prompt. May hold NaN: a canary for a new adapter."""
-        self._check_open()
-        version = self._bank.find(adapter)
-        checked = [self._prompt(prompt, version) for prompt in prompts]
-        return scoring.next_logits(self._runner, checked, version, self._scheduler.max_rows)
-
     # Housekeeping
 
     def drop_caches(self) -> None:
@@ -393,16 +292,16 @@ class Engine:
             raise InferenceError("drop_caches needs an idle engine: run step() until busy is False, or abort first")
         self._runner.drop_caches()
         self._bank.drop_caches()
-        self._kv.reset()
+        self._stepper.kv.reset()
 
     def close(self) -> None:
         """Let go of the model and of MLX's streams of this thread. A worker thread must call it before it ends."""
         if self._closed:
             return
         self._closed = True
-        self._kv.reset()
+        self._stepper.kv.reset()
         self._runner.drop_caches()
-        del self._runner, self._bank, self._kv, self._publisher, self._delivery, self.model
+        del self._runner, self._bank, self._stepper, self._scheduler, self._publisher, self._delivery, self.model
         mx.synchronize()
         if threading.current_thread() is not threading.main_thread():
             # Streams belong to threads; one that outlives its thread aborts the process at exit on Linux.
@@ -416,55 +315,9 @@ class Engine:
 
     # Checks
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise InferenceError("this engine is closed")
-
-    def _prompt(self, prompt: Sequence[int], adapter: AdapterVersion) -> tuple[int, ...]:
-        if isinstance(prompt, tuple):
-            try:
-                if self._scheduler.waits_for(adapter, prompt):
-                    return prompt  # checked when the request it will share a row with came
-            except TypeError:
-                pass  # the check below explains the error
-        return self._checks.prompt(prompt)
-
     def _check_room(self, new_tokens: int, prompt_tokens: int) -> None:
-        if self._row_limit(prompt_tokens + new_tokens) < 1:
+        if self._stepper.row_limit(prompt_tokens + new_tokens) < 1:
             raise ValueError(
                 f"{prompt_tokens} prompt and {new_tokens} new tokens need more keys and values than "
-                f"max_kv_bytes={self._max_kv_bytes} holds; lower max_tokens or raise max_kv_bytes"
+                f"max_kv_bytes={self._stepper.max_kv_bytes} holds; lower max_tokens or raise max_kv_bytes"
             )
-
-    def _says(self, tokens: Sequence[int], stop: tuple[str, ...]) -> bool:
-        """Whether the end of the text contains a stop text; every token writes at least one byte of it."""
-        longest = max(len(text.encode("utf-8", "surrogatepass")) for text in stop)
-        ending = self.tokenizer.decode(list(tokens[-longest - 8 :]))
-        return any(text in ending for text in stop)
-
-    def _row_limit(self, reach: int) -> int:
-        return self._max_kv_bytes // (capacity_for(reach) * self._runner.bytes_per_entry + self._runner.bytes_per_row)
-
-    # Ends
-
-    def _deliver(self, finished: Iterable[Finished], error: str | None = None) -> list[Completion]:
-        return self._delivery.deliver(finished, self._kv, error)
-
-    def _fail(self, row: Row, error: str) -> list[Completion]:
-        """End a row's requests; what waits on its slot is computed afresh, in a clean slot."""
-        for branch in row.branches:
-            branch.restart()
-        self._kv.scrub(row.slot)
-        return self._deliver(self._scheduler.fail(row), error)
-
-    def _recover(self, error: Exception) -> list[Completion]:
-        """After an exception in a forward pass: rows that fail alone end with the error, the others start over.
-
-        Keys and values may be half written, so all are forgotten; tokens are not. When no row fails alone twice running
-        (memory may be short), all are ended, so that the engine never spins.
-        """
-        self._failed_steps += 1
-        guilty = recovery.guilty_rows(self._runner, self._kv, self._scheduler.rows)
-        if not guilty and self._failed_steps > 1:
-            guilty = [(row, f"{type(error).__name__}: {error}") for row in self._scheduler.rows]
-        return [completion for row, text in guilty for completion in self._fail(row, text)]

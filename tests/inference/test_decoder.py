@@ -59,7 +59,7 @@ def plain_call(engine: Engine, own_decoder: bool) -> None:
     runner.forward = mlx = MlxForward(engine.model, engine._bank)
     assert mlx.own_decoder
     mlx.own_decoder = own_decoder
-    engine._kv = runner.new_kv()
+    engine._stepper.kv = runner.new_kv()
 
 
 @pytest.mark.parametrize("own_decoder", [True, False])

@@ -399,7 +399,7 @@ def test_keys_and_values_stay_within_their_budget(engines: Callable[..., Engine]
     completions = engine.generate([query(PROMPTS[i % 4], max_tokens=4, temperature=2.0, seed=i) for i in range(40)])
     expected = engines().generate([query(PROMPTS[i % 4], max_tokens=4, temperature=2.0, seed=i) for i in range(40)])
     assert all(close(a, b) for a, b in zip(completions, expected))
-    assert engine._kv.nbytes <= 600_000
+    assert engine._stepper.kv.nbytes <= 600_000
     with pytest.raises(ValueError, match="max_kv_bytes"):
         engines(max_kv_bytes=100_000).submit(query(PROMPTS[0], max_tokens=10**6))
 

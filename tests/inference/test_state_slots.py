@@ -11,7 +11,7 @@ from asking import query
 from test_engine import close
 
 from inference import Completion, Engine, Request
-from inference.engine import engine as engine_module
+from inference.engine import stepper
 from inference.engine.prefix_cache import PrefixCache
 
 RNG = np.random.default_rng(4)
@@ -32,7 +32,7 @@ def group(count: int) -> list[Request]:
 def watched(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """(held states, branches that start over) after every step that leaves branches waiting."""
     seen: list[tuple[int, int]] = []
-    original = engine_module.branch_states.hold
+    original = stepper.branch_states.hold
 
     def hold(kv: object, rows: Sequence[object], most: int) -> None:
         original(kv, rows, most)
@@ -40,7 +40,7 @@ def watched(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, 
         if branches:
             seen.append((len({id(b.held) for b in branches if b.held is not None}), sum(not b.pos for b in branches)))
 
-    monkeypatch.setattr(engine_module.branch_states, "hold", hold)
+    monkeypatch.setattr(stepper.branch_states, "hold", hold)
     return seen
 
 
@@ -51,7 +51,7 @@ def test_requests_that_part_ways_get_what_they_would_get_alone(
 ) -> None:
     expected = [singles.generate([request])[0] for request in group(9)]
     if memory == "start over":
-        monkeypatch.setattr(engine_module, "_HELD", 1 << 40)
+        monkeypatch.setattr(stepper, "_HELD", 1 << 40)
     with Engine(singles.model, None, max_rows=max_rows) as engine:
         seen = watched(engine, monkeypatch)
         found = engine.generate(group(9))
@@ -127,8 +127,8 @@ def test_entries_used_whole_do_not_replace_each_other() -> None:
 def test_memory_is_planned_with_the_states_of_a_row(singles: Engine) -> None:
     entry, row = singles._runner.bytes_per_entry, singles._runner.bytes_per_row
     with Engine(singles.model, None, max_kv_bytes=4 * (row + 64 * entry)) as engine:
-        assert engine._row_limit(64) == 4
+        assert engine._stepper.row_limit(64) == 4
         engine.generate([query(RNG.integers(1, 95, 30).tolist(), 3, stop_ids=frozenset()) for _ in range(6)])
-        assert engine._kv.nbytes <= engine._max_kv_bytes
+        assert engine._stepper.kv.nbytes <= engine._stepper.max_kv_bytes
     with Engine(singles.model, None, max_kv_bytes=row) as engine, pytest.raises(ValueError, match="max_kv_bytes"):
         engine.submit(query(PROMPT, 3))

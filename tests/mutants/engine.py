@@ -153,7 +153,7 @@ MUTANTS = [
         ),
         (
             "abort-does-not",
-            "            self._aborts.update(affected)\n        elif",
+            "            self._stepper.aborts.update(affected)\n        elif",
             "            pass\n        elif",
             "mode abort lets old requests go on",
             "tests/inference/test_request_options.py::test_abort_ends_the_old_ones",

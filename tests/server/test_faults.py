@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.storm_processes import Served
 from benchmarks.wire import Live, Reply, call
-from inference.engine import engine as engine_module
+from inference.engine import stepper
 from inference.engine.model_runner import ModelRunner
 from inference.server import Settings
 from inference.text import TextEncoder, TextStream
@@ -24,7 +24,7 @@ from inference.text import TextEncoder, TextStream
 COMPLETE = "/v1/completions"
 PLACES: dict[str, tuple[Any, str]] = {
     "a forward pass": (ModelRunner, "feed"),
-    "a draw": (engine_module, "draw_all"),
+    "a draw": (stepper, "draw_all"),
     "tokenising": (TextEncoder, "plain"),
     "text of tokens": (TextStream, "push"),
 }

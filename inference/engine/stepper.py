@@ -1,0 +1,138 @@
+"""One engine step after another: rows for who waits, a forward pass, draws, delivery of what ended.
+
+A step is: apply aborts, give rows to branches and to waiting prompts, feed every row its next tokens, draw for every
+request, deliver what ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from inference.engine import branch_states, recovery
+from inference.engine.delivery import Delivery
+from inference.engine.drawing import draw_all
+from inference.engine.model_runner import ModelRunner
+from inference.engine.rows import Finished, Outcome, Row
+from inference.engine.scheduler import Scheduler
+from inference.forward import capacity_for
+from inference.types import Completion
+
+_ROOM_AHEAD = 32
+_HELD = 4  # the states of branches that wait may take so much less than keys and values
+
+
+class Stepper:
+    """Runs the rows of a scheduler over one KV cache.
+
+    Args:
+        runner: feeds rows to the model.
+        delivery: knows who asked for what.
+        tokenizer: for stop texts; None for an engine without texts.
+        max_rows: as for `Engine`.
+        max_kv_bytes: as for `Engine`.
+        admit_tokens: as for `Engine`.
+        share_rows: as for `Engine`.
+    """
+
+    def __init__(
+        self,
+        runner: ModelRunner,
+        delivery: Delivery,
+        tokenizer: Any,
+        *,
+        max_rows: int,
+        max_kv_bytes: int,
+        admit_tokens: int,
+        share_rows: bool,
+    ) -> None:
+        self._runner, self._delivery, self._tokenizer = runner, delivery, tokenizer
+        self.kv = runner.new_kv()
+        self.max_kv_bytes = max_kv_bytes
+        self.aborts: set[int] = set()
+        self._failed_steps = 0
+        self.scheduler = Scheduler(
+            max_rows,
+            row_limit=self.row_limit,
+            token_budget=max(admit_tokens, 1),
+            share=share_rows and runner.forward.batches,
+            says=self._says,
+        )
+
+    def step(self) -> list[Completion]:
+        """See `Engine.step`."""
+        done = self.settle()
+        if not self.scheduler.rows and self.kv.nbytes * 2 > self.max_kv_bytes:
+            self.kv.reset()  # one long prompt must not keep every later row long
+        plan = self.scheduler.plan()
+        if not self.scheduler.rows:
+            return done
+        outcomes: dict[Row, Outcome] = {}
+        try:
+            # Room for some tokens more than this step needs: growing copies everything, so it should be rare.
+            ahead = max(min(row.reach, row.pos + len(row.pending) + _ROOM_AHEAD) for row in self.scheduler.rows)
+            self.kv.reserve(len(self.scheduler.rows), ahead)
+            self.kv.copy(plan.copies)
+            if not self._runner.forward.pads:
+                branch_states.resume(self.kv, self.scheduler.rows)
+                branch_states.hold(self.kv, self.scheduler.rows, self.max_kv_bytes // _HELD)
+            self._runner.warm(self.kv, plan.admitted)
+            for rows, logits in self._runner.feed(self.kv, self.scheduler.rows):
+                outcomes.update(draw_all(cast(Sequence[Row], rows), logits))
+        except Exception as error:  # whatever the model raised: find the rows at fault and continue with the others
+            return sorted(done + self._recover(error), key=lambda c: c.request_id)
+        self._failed_steps = 0
+        for row in [row for row in self.scheduler.rows if row not in outcomes]:
+            done += self._fail(row, "the model's logits are not finite")
+        done += self._deliver(self.scheduler.advance(outcomes))
+        self._delivery.report(self.scheduler.rows)
+        return sorted(done, key=lambda c: c.request_id)
+
+    def settle(self) -> list[Completion]:
+        """See `Engine.settle`."""
+        aborted, self.aborts = self.aborts, set()
+        return self._deliver(self.scheduler.remove(aborted)) if aborted else []
+
+    def abandon(self, error: str) -> list[Completion]:
+        """See `Engine.abandon`."""
+        done = [
+            replace(c, finish_reason="error", error=error)
+            for c in self._deliver(self.scheduler.remove(set(self._delivery.tickets)))
+        ]
+        self.aborts.clear()
+        self.kv.reset()
+        self._runner.drop_caches()
+        return done
+
+    def _says(self, tokens: Sequence[int], stop: tuple[str, ...]) -> bool:
+        """Whether the end of the text contains a stop text; every token writes at least one byte of it."""
+        longest = max(len(text.encode("utf-8", "surrogatepass")) for text in stop)
+        ending = self._tokenizer.decode(list(tokens[-longest - 8 :]))
+        return any(text in ending for text in stop)
+
+    def row_limit(self, reach: int) -> int:
+        """How many rows may hold so many entries each."""
+        return self.max_kv_bytes // (capacity_for(reach) * self._runner.bytes_per_entry + self._runner.bytes_per_row)
+
+    def _deliver(self, finished: Iterable[Finished], error: str | None = None) -> list[Completion]:
+        return self._delivery.deliver(finished, self.kv, error)
+
+    def _fail(self, row: Row, error: str) -> list[Completion]:
+        """End a row's requests; what waits on its slot is computed afresh, in a clean slot."""
+        for branch in row.branches:
+            branch.restart()
+        self.kv.scrub(row.slot)
+        return self._deliver(self.scheduler.fail(row), error)
+
+    def _recover(self, error: Exception) -> list[Completion]:
+        """After an exception in a forward pass: rows that fail alone end with the error, the others start over.
+
+        Keys and values may be half written, so all are forgotten; tokens are not. When no row fails alone twice running
+        (memory may be short), all are ended, so that the engine never spins.
+        """
+        self._failed_steps += 1
+        guilty = recovery.guilty_rows(self._runner, self.kv, self.scheduler.rows)
+        if not guilty and self._failed_steps > 1:
+            guilty = [(row, f"{type(error).__name__}: {error}") for row in self.scheduler.rows]
+        return [completion for row, text in guilty for completion in self._fail(row, text)]
