@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple, Protocol
 PublishMode = Literal["pin", "keep", "wait", "abort"]
 Dequantize = Literal["auto", "on", "off"]
 """Whether quantised weights are turned into plain ones when a model is loaded; see `inference.unpacking`."""
+Lookahead = Literal["auto", "on", "off"]
+"""Whether a step is submitted before the tokens of the last are known; "auto": on Metal and CUDA."""
 FinishReason = Literal["stop", "length", "aborted", "error"]
 BUNDLED = ("tiny", "small")
 """The models that ship with Legos, under `inference/models`."""

@@ -23,6 +23,7 @@ from inference.adapters import AdapterBank, PreparedAdapter
 from inference.engine.checks import Checks
 from inference.engine.delivery import Delivery
 from inference.engine.exact import ExactEvaluation
+from inference.engine.flight import looks_ahead
 from inference.engine.model_runner import ModelRunner
 from inference.engine.probe import Probe
 from inference.engine.publisher import Publisher
@@ -34,6 +35,7 @@ from inference.types import (
     Delta,
     Dequantize,
     InferenceError,
+    Lookahead,
     PublishMode,
     Request,
     UnknownRequest,
@@ -58,6 +60,8 @@ class Engine(ExactEvaluation):
         max_lora_rank: highest rank accepted.
         share_rows: whether requests with equal history share a row; the results are the same.
         context: most tokens of prompt and completion; None takes it from the model's arguments.
+        lookahead: whether the next step is submitted before the host has looked at this one's tokens; "auto": on a GPU.
+            The results are the same, and "on" does nothing on paths that compute at once.
 
     Raises:
         UnsupportedModel: the architecture cannot be run token by token.
@@ -77,6 +81,7 @@ class Engine(ExactEvaluation):
         prefix_cache_bytes: int = 256 << 20,
         share_rows: bool = True,
         context: int | None = None,
+        lookahead: Lookahead = "auto",
     ) -> None:
         for name, value in (
             ("max_rows", max_rows),
@@ -108,6 +113,7 @@ class Engine(ExactEvaluation):
             max_kv_bytes=max_kv_bytes,
             admit_tokens=admit_tokens,
             share_rows=share_rows,
+            lookahead=looks_ahead(lookahead, self._runner.forward),
         )
         self._scheduler = self._stepper.scheduler
         self._next_id = 0
@@ -206,6 +212,11 @@ class Engine(ExactEvaluation):
     def path(self) -> str:
         """How the model is run: "numpy", "mlx" or, one row at a time, "row by row"."""
         return self._runner.forward.name
+
+    @property
+    def lookahead(self) -> bool:
+        """Whether the next step is submitted before this one's tokens are known."""
+        return self._stepper.lookahead
 
     @property
     def busy(self) -> bool:

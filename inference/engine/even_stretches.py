@@ -6,30 +6,28 @@ depends on a model's own masks and lengths, and every token is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from inference.forward import Forward, Logits
 
-
-class FeedRow(Protocol):
+class Fed(Protocol):
     """What feeding needs to know of a row."""
 
-    prompt: tuple[int, ...]
     adapter: Any
     slot: int
-    home: int
     pos: int
     pending: Sequence[int]
-    cached: int
 
 
-def even_stretches(
-    forward: Forward, kv: Any, rows: Sequence[FeedRow], most: int
-) -> Iterator[tuple[Sequence[FeedRow], Logits]]:
+R = TypeVar("R", bound=Fed)
+Run = Callable[..., Any]
+"""`Forward`, or what is called like it and gives logits of another kind."""
+
+
+def even_stretches(run: Run, kv: Any, rows: Sequence[R], most: int) -> Iterator[tuple[Sequence[R], Any]]:
     """Feed each row's pending tokens, at most `most` in one pass; yields rows that are done, with their logits (n, V).
 
     rows occupy consecutive slots in order.
@@ -42,7 +40,7 @@ def even_stretches(
             tokens = np.array([rows[i].pending[fed[i] : fed[i] + width] for i in batch], dtype=np.int32)
             last = [width - 1 if n == width else -1 for n in left]
             done = [i for i, n in zip(batch, left) if n == width]
-            logits = forward(
+            logits = run(
                 kv,
                 rows[batch[0]].slot,
                 [rows[i].pos + fed[i] for i in batch],
@@ -59,7 +57,7 @@ def even_stretches(
                 yield [rows[i] for i in done], logits
 
 
-def _batches(rows: Sequence[FeedRow], fed: dict[int, int]) -> list[list[int]]:
+def _batches(rows: Sequence[Fed], fed: dict[int, int]) -> list[list[int]]:
     """Neighbours to feed together: rows at their beginning apart from others, single tokens apart from prompts."""
 
     def kind(item: tuple[int, int]) -> tuple[int, bool, bool]:

@@ -10,9 +10,10 @@ import numpy.typing as npt
 from inference.adapters import AdapterBank, AdapterVersion
 from inference.engine import scoring
 from inference.engine.checks import Checks
-from inference.engine.model_runner import Logits, ModelRunner
+from inference.engine.model_runner import ModelRunner
 from inference.engine.prompt_reading import PromptPart, read_prompt
 from inference.engine.scheduler import Scheduler
+from inference.forward import Logits
 from inference.types import ContextOverflow, InferenceError
 
 

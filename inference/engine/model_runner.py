@@ -6,18 +6,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from mlx import nn
 
 from inference.adapters import AdapterBank
-from inference.engine.even_stretches import FeedRow, even_stretches
+from inference.engine.even_stretches import Fed, R, Run, even_stretches
 from inference.engine.prefix_cache import MIN_PREFIX, PrefixCache, clusters
-from inference.forward import Logits, choose_forward
+from inference.forward import choose_forward
 
 DIGESTS = 64
 """Of so many adapter versions the last prompt is remembered."""
+
+
+class FeedRow(Fed, Protocol):
+    """What a row's beginning needs besides."""
+
+    prompt: tuple[int, ...]
+    home: int
+    cached: int
 
 
 class ModelRunner:
@@ -40,30 +48,32 @@ class ModelRunner:
         self.prefixes.clear()
         self._recent.clear()
 
-    def feed(self, kv: Any, rows: Sequence[FeedRow]) -> Iterator[tuple[Sequence[FeedRow], Logits]]:
+    def feed(self, kv: Any, rows: Sequence[R], run: Run | None = None) -> Iterator[tuple[Sequence[R], Any]]:
         """Feed each row's pending tokens; yields batches of rows with the logits (n, V) after their last token.
 
-        rows occupy consecutive slots in order. `pos` and `pending` are left for the caller to advance.
+        rows occupy consecutive slots in order. `pos` and `pending` are left for the caller to advance. `run` makes the
+        forward passes in place of `forward`.
         """
+        run = run or self.forward
         if not self.forward.pads:
-            yield from even_stretches(self.forward, kv, rows, self.prefill_tokens)
+            yield from even_stretches(run, kv, rows, self.prefill_tokens)
             return
         for batch in self._batches(rows):
             width = max(len(row.pending) for row in batch)
             for start in range(0, max(width - self.prefill_tokens, 0), self.prefill_tokens):
                 # Only a batch of one can be this wide: feed all but the last stretch without a head.
-                self._feed_silently(kv, batch[0], start, start + self.prefill_tokens)
+                _feed_silently(run, kv, batch[0], start, start + self.prefill_tokens)
             done = (width - 1) // self.prefill_tokens * self.prefill_tokens if len(batch) == 1 else 0
             tokens = np.zeros((len(batch), width - done), dtype=np.int32)
             for i, row in enumerate(batch):
                 tokens[i, : len(row.pending) - done] = row.pending[done:]
             last = [len(row.pending) - done - 1 for row in batch]
-            logits = self.forward(
+            logits = run(
                 kv, batch[0].slot, [row.pos + done for row in batch], tokens, [row.adapter for row in batch], last
             )
             yield batch, logits
 
-    def warm(self, kv: Any, rows: Sequence[FeedRow]) -> None:
+    def warm(self, kv: Any, rows: Sequence[FeedRow], run: Run | None = None) -> None:
         """Give new rows the keys and values of beginnings they share with each other, or with earlier prompts.
 
         Sets `pos`, `pending` and `cached` of each row. A beginning shared by two prompts is computed once and kept;
@@ -81,7 +91,7 @@ class ModelRunner:
             for indices, shared in clusters(prompts if recent is None else [*prompts, recent]):
                 cluster = [members[i] for i in indices if i < len(members)]
                 if cluster:
-                    self._warm_cluster(kv, digest, cluster, shared if len(indices) > 1 else 0)
+                    self._warm_cluster(kv, digest, cluster, shared if len(indices) > 1 else 0, run or self.forward)
             self._recent.pop(digest, None)
             self._recent[digest] = prompts[-1]
             if len(self._recent) > DIGESTS:  # of versions that are long gone
@@ -92,7 +102,7 @@ class ModelRunner:
         if self.forward.batches and self.prefixes.max_bytes and len(tokens) >= MIN_PREFIX:
             self.prefixes.put(row.adapter.digest, tokens, kv.snapshot(row.home, len(tokens)))
 
-    def _warm_cluster(self, kv: Any, digest: str, cluster: list[FeedRow], shared: int) -> None:
+    def _warm_cluster(self, kv: Any, digest: str, cluster: list[FeedRow], shared: int, run: Run) -> None:
         shared = min(shared, *(len(row.prompt) - 1 for row in cluster))
         hits = [self.prefixes.longest(digest, row.prompt) for row in cluster]
         lead: FeedRow | None = None
@@ -105,7 +115,7 @@ class ModelRunner:
             lead.pos = lead.cached = length
             for start in range(length, shared, self.prefill_tokens):
                 lead.pending = lead.prompt[start : min(start + self.prefill_tokens, shared)]
-                self._feed_silently(kv, lead, 0, len(lead.pending))
+                _feed_silently(run, kv, lead, 0, len(lead.pending))
                 lead.pos += len(lead.pending)
             lead.pending = lead.prompt[shared:]
             entry = self.prefixes.put(digest, lead.prompt[:shared], kv.snapshot(lead.slot, shared))
@@ -120,12 +130,7 @@ class ModelRunner:
         for (key, length), members in places.items():
             kv.restore(entries[key].snapshot, [row.slot for row in members], length)
 
-    def _feed_silently(self, kv: Any, row: FeedRow, start: int, stop: int) -> None:
-        """Store keys and values of some pending tokens; no logits."""
-        tokens = np.asarray([row.pending[start:stop]], dtype=np.int32)
-        self.forward(kv, row.slot, [row.pos + start], tokens, [row.adapter], [stop - start - 1], head=False)
-
-    def _batches(self, rows: Sequence[FeedRow]) -> Iterator[Sequence[FeedRow]]:
+    def _batches(self, rows: Sequence[R]) -> Iterator[Sequence[R]]:
         """Consecutive rows to feed together: single tokens apart from prompts, at most half of a batch padding."""
         start, total, width = 0, 0, 0
         for i, row in enumerate(rows):
@@ -139,3 +144,9 @@ class ModelRunner:
             total, width = total + n, wider
         if start < len(rows):
             yield rows[start:]
+
+
+def _feed_silently(run: Run, kv: Any, row: Fed, start: int, stop: int) -> None:
+    """Store keys and values of some pending tokens; no logits."""
+    tokens = np.asarray([row.pending[start:stop]], dtype=np.int32)
+    run(kv, row.slot, [row.pos + start], tokens, [row.adapter], [stop - start - 1], head=False)

@@ -37,6 +37,7 @@ class Row:
     Attributes:
         pos: entries of the slot that are valid.
         pending: tokens to feed next, whose keys and values are not there yet.
+        flying: how many of them are being fed by a pass that has not landed; see `flight`.
         branches: rows that wait on this slot, shallowest first; they have no slot of their own.
         held: the recurrent states after `pos` tokens, while the slot's own have gone on; see `branch_states`.
     """
@@ -53,6 +54,7 @@ class Row:
     tops: list[list[tuple[int, float]]] = field(default_factory=list)
     pos: int = 0
     pending: Sequence[int] = ()
+    flying: int = 0
     slot: int = -1
     home: int = -1  # where its keys and values lie when it has just ended
     switches: tuple[tuple[int, int], ...] = ()  # (index of a token, version that sampled those before it)
@@ -66,7 +68,7 @@ class Row:
 
     def restart(self) -> None:
         """Forget keys, values and states: everything is to be fed again."""
-        self.pos, self.pending, self.held = 0, (*self.prompt, *self.tokens), None
+        self.pos, self.pending, self.flying, self.held = 0, (*self.prompt, *self.tokens), 0, None
 
 
 class Outcome(NamedTuple):
@@ -161,6 +163,7 @@ def _extended(row: Row, cohorts: list[Cohort], token: int, outcome: Outcome) -> 
         tops=row.tops.copy(),
         slot=-1,
         home=row.slot,
+        flying=0,
         branches=[],
     )
     _append(child, token, outcome)
@@ -172,4 +175,4 @@ def _append(row: Row, token: int, outcome: Outcome) -> None:
     row.logprobs.append(float(outcome.logits[token]) - outcome.log_normaliser)
     if outcome.top is not None:
         row.tops.append(outcome.top)
-    row.pending = (token,)
+    row.pending, row.flying = (token,), 0

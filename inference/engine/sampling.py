@@ -56,11 +56,11 @@ class CheckedParams(SamplingParams):
         return sorted({ids[done] for ids in self.allowed if len(ids) > done and ids[:done] == begun})
 
 
-def _greedy(params: SamplingParams) -> bool:
+def is_greedy(params: SamplingParams) -> bool:
     return params.temperature < GREEDY_BELOW
 
 
-def _filtered(params: SamplingParams) -> bool:
+def is_filtered(params: SamplingParams) -> bool:
     """Whether some token may be excluded."""
     return params.top_p < 1.0 or params.top_k > 0 or params.min_p > 0.0
 
@@ -105,23 +105,23 @@ def draw(
     each = [params] * len(logits) if isinstance(params, SamplingParams) else params
     logits = _biased(logits, each)
     draws: dict[int, Draw] = {}
-    greedy = [i for i, p in enumerate(each) if _greedy(p)]
+    greedy = [i for i, p in enumerate(each) if is_greedy(p)]
     if greedy:
         best = _rows(logits, greedy).argmax(axis=-1)
         draws.update((i, Draw(np.full(len(numbers[i]), b), np.zeros(len(numbers[i])))) for i, b in zip(greedy, best))
-    mixed = [i for i, p in enumerate(each) if not _greedy(p)]
+    mixed = [i for i, p in enumerate(each) if not is_greedy(p)]
     if mixed:
         scaled = _rows(logits, mixed)
         if any(each[i].temperature != 1.0 for i in mixed):
             scaled = scaled / np.array([each[i].temperature for i in mixed], dtype=np.float32)[:, None]
         weights = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
-        plain = [k for k, i in enumerate(mixed) if not _filtered(each[i])]
+        plain = [k for k, i in enumerate(mixed) if not is_filtered(each[i])]
         if plain:
             chosen = _rows(weights, plain)
             for k, w, cumulative in zip(plain, chosen, np.cumsum(chosen, axis=-1, dtype=np.float64)):
                 draws[mixed[k]] = _invert(cumulative, w, None, numbers[mixed[k]])
         for k, i in enumerate(mixed):
-            if _filtered(each[i]):
+            if is_filtered(each[i]):
                 draws[i] = _draw_filtered(weights[k], each[i], numbers[i])
     return [draws[i] for i in range(len(each))]
 

@@ -126,7 +126,7 @@ class Scheduler:
         copies = []
         for row, source in [(row, row.slot) for row in self.rows if row.slot >= count] + forks:
             row.slot = next(gaps)
-            depth = max([row.pos, *(branch.pos for branch in row.branches)])
+            depth = max([row.pos + row.flying, *(branch.pos for branch in row.branches)])
             copies.append((row.slot, source, depth))
         self.rows = sorted([*self.rows, *(row for row, _ in forks)], key=lambda row: row.slot)
         return [copy for copy in copies if copy[2] > 0]

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.adapters import AdapterVersion
-from inference.engine.model_runner import Logits, ModelRunner
+from inference.engine.model_runner import ModelRunner
 from inference.engine.rows import Row
 from inference.engine.sampling import log_normalisers
+from inference.forward import Logits
 
 Ids = tuple[int, ...]
 _MAX_LOGITS = 1 << 25  # numbers in one (rows, L, V) block of logits: 128 MiB

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from inference.engine import branch_states, recovery
 from inference.engine.delivery import Delivery
 from inference.engine.drawing import draw_all
+from inference.engine.even_stretches import Run
+from inference.engine.flight import Flight, Submission
+from inference.engine.guessing import guessable
 from inference.engine.model_runner import ModelRunner
 from inference.engine.rows import Finished, Outcome, Row
-from inference.engine.scheduler import Scheduler
+from inference.engine.scheduler import Plan, Scheduler
 from inference.forward import capacity_for
 from inference.types import Completion
 
@@ -34,6 +37,7 @@ class Stepper:
         max_kv_bytes: as for `Engine`.
         admit_tokens: as for `Engine`.
         share_rows: as for `Engine`.
+        lookahead: submit the next pass before this one's tokens are known.
     """
 
     def __init__(
@@ -46,12 +50,15 @@ class Stepper:
         max_kv_bytes: int,
         admit_tokens: int,
         share_rows: bool,
+        lookahead: bool,
     ) -> None:
         self._runner, self._delivery, self._tokenizer = runner, delivery, tokenizer
         self.kv = runner.new_kv()
         self.max_kv_bytes = max_kv_bytes
         self.aborts: set[int] = set()
         self._failed_steps = 0
+        self._flight: Flight | None = None
+        self.lookahead = lookahead
         self.scheduler = Scheduler(
             max_rows,
             row_limit=self.row_limit,
@@ -65,34 +72,107 @@ class Stepper:
         done = self.settle()
         if not self.scheduler.rows and self.kv.nbytes * 2 > self.max_kv_bytes:
             self.kv.reset()  # one long prompt must not keep every later row long
+        done += self._step_ahead() if self.lookahead else self._step_at_once()
+        return sorted(done, key=lambda c: c.request_id)
+
+    def _step_at_once(self) -> list[Completion]:
+        """Feed every row and draw for it."""
         plan = self.scheduler.plan()
-        if not self.scheduler.rows:
-            return done
+        rows = self.scheduler.rows
+        if not rows:
+            return []
         outcomes: dict[Row, Outcome] = {}
         try:
-            # Room for some tokens more than this step needs: growing copies everything, so it should be rare.
-            ahead = max(min(row.reach, row.pos + len(row.pending) + _ROOM_AHEAD) for row in self.scheduler.rows)
-            self.kv.reserve(len(self.scheduler.rows), ahead)
-            self.kv.copy(plan.copies)
-            if not self._runner.forward.pads:
-                branch_states.resume(self.kv, self.scheduler.rows)
-                branch_states.hold(self.kv, self.scheduler.rows, self.max_kv_bytes // _HELD)
-            self._runner.warm(self.kv, plan.admitted)
-            for rows, logits in self._runner.feed(self.kv, self.scheduler.rows):
-                outcomes.update(draw_all(cast(Sequence[Row], rows), logits))
+            self._prepare(plan)
+            for batch, logits in self._runner.feed(self.kv, rows):
+                outcomes.update(draw_all(batch, logits))
         except Exception as error:  # whatever the model raised: find the rows at fault and continue with the others
-            return sorted(done + self._recover(error), key=lambda c: c.request_id)
+            return self._recover(error)
         self._failed_steps = 0
-        for row in [row for row in self.scheduler.rows if row not in outcomes]:
-            done += self._fail(row, "the model's logits are not finite")
-        done += self._deliver(self.scheduler.advance(outcomes))
+        failed, finished = self._advance(rows, outcomes)
+        return self._hand_out(failed, finished)
+
+    def _step_ahead(self) -> list[Completion]:
+        """Let one pass land, after the next has been submitted."""
+        error: Exception | None = None
+        flight, following, outcomes = self._flight, None, dict[Row, Outcome]()
+        self._flight = None
+        try:
+            if flight is None:
+                flight = self._launch(None)
+            if flight is not None and self._goes_on():
+                following = self._launch(flight)
+        except Exception as caught:
+            error = caught
+        try:
+            boarded = [] if flight is None else flight.keep(self.scheduler.rows)
+            if flight is not None:
+                outcomes = flight.land()
+        except Exception as caught:
+            return self._recover(caught)
+        if flight is not None:
+            self._failed_steps = 0
+        failed, finished = self._advance(boarded, outcomes)
+        if error is None and flight is not None and following is not None:
+            self._flight = following if following.board(flight, self.scheduler.rows) else None
+        done = self._hand_out(failed, finished)
+        return done if error is None else done + self._recover(error)
+
+    def _goes_on(self) -> bool:
+        """Whether the device can draw for all rows, and some will be fed what it draws."""
+        rows = self.scheduler.rows
+        if not all(guessable(cohort.params) for row in rows for cohort in row.cohorts):
+            return False
+        return any(len(row.tokens) + 1 < cohort.params.max_tokens for row in rows for cohort in row.cohorts)
+
+    def _launch(self, before: Flight | None) -> Flight | None:
+        """Submit a pass over all rows; those of the pass before are fed what the device drew there."""
+        if before is not None:
+            before.keep(self.scheduler.rows)
+        plan = self.scheduler.plan()
+        if not self.scheduler.rows:
+            return None
+        run = Submission(self._runner.forward, before)
+        self._prepare(plan, run)
+        flight = Flight(self.scheduler.rows, {} if before is None else before.places, self.kv)
+        run.seat(flight.seats)
+        for seats, logits in self._runner.feed(self.kv, flight.seats, run):
+            flight.add(seats, logits)
+        if before is None:
+            flight.take_off()
+        return flight
+
+    def _prepare(self, plan: Plan, run: Run | None = None) -> None:
+        """Room, copies, states and kept beginnings for the rows of a plan."""
+        rows = self.scheduler.rows
+        # Room for some tokens more than this step needs: growing copies everything, so it should be rare.
+        ahead = max(min(row.reach, row.pos + len(row.pending) + (row.flying > 0) + _ROOM_AHEAD) for row in rows)
+        self.kv.reserve(len(rows), ahead)
+        self.kv.copy(plan.copies)
+        if not self._runner.forward.pads:
+            branch_states.resume(self.kv, rows)
+            branch_states.hold(self.kv, rows, self.max_kv_bytes // _HELD)
+        self._runner.warm(self.kv, plan.admitted, run)
+
+    def _advance(self, fed: Iterable[Row], outcomes: dict[Row, Outcome]) -> tuple[list[Completion], list[Finished]]:
+        """Extend rows by what was drawn for them, and end those whose logits are not finite."""
+        failed: list[Completion] = []
+        for row in [row for row in fed if row not in outcomes]:
+            failed += self._fail(row, "the model's logits are not finite")
+        return failed, self.scheduler.advance(outcomes)
+
+    def _hand_out(self, failed: list[Completion], finished: list[Finished]) -> list[Completion]:
+        done = failed + self._deliver(finished)
         self._delivery.report(self.scheduler.rows)
-        return sorted(done, key=lambda c: c.request_id)
+        return done
 
     def settle(self) -> list[Completion]:
         """See `Engine.settle`."""
         aborted, self.aborts = self.aborts, set()
-        return self._deliver(self.scheduler.remove(aborted)) if aborted else []
+        done = self._deliver(self.scheduler.remove(aborted)) if aborted else []
+        if not self.scheduler.rows:
+            self._flight = None
+        return done
 
     def abandon(self, error: str) -> list[Completion]:
         """See `Engine.abandon`."""
@@ -100,6 +180,7 @@ class Stepper:
             replace(c, finish_reason="error", error=error)
             for c in self._deliver(self.scheduler.remove(set(self._delivery.tickets)))
         ]
+        self._flight = None
         self.aborts.clear()
         self.kv.reset()
         self._runner.drop_caches()

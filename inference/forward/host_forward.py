@@ -66,6 +66,7 @@ class HostForward:
 
     name = "numpy"
     batches = pads = True
+    ahead = False
     bytes_per_row = 0
 
     def __init__(self, model: nn.Module, vocab: int) -> None:
@@ -119,6 +120,10 @@ class HostForward:
             if head:
                 x = self.head(x, wanted.users)
         return x if last is not None else x.reshape(rows, fed, -1)
+
+    def submit(self, *arguments: Any, **options: Any) -> mx.array:
+        """Never asked for: numpy computes while it is called."""
+        raise NotImplementedError("numpy computes at once")
 
     def logits(self, hidden: FloatArray, base: AdapterVersion) -> FloatArray:
         """The base model's head alone: hidden states (n, H) -> (n, V)."""

@@ -9,7 +9,7 @@ a frame that would go on from another.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
@@ -22,6 +22,13 @@ _LENGTH_STEP = 64  # capacity in entries grows in powers of two from here
 
 Snapshot = list[Part]
 """What each layer keeps of the beginning of a sequence."""
+
+
+class Mark(NamedTuple):
+    """States at some time: of each layer, and how many tokens are in those of each slot."""
+
+    states: list[list[mx.array | None]]
+    seen: dict[int, int]
 
 
 class SlotKVCache:
@@ -118,11 +125,11 @@ class SlotKVCache:
         self._seen.update({move[0]: self._seen.get(move[1], -1) for move in moves})
 
     def snapshot(self, slot: int, entries: int) -> Snapshot:
-        """A copy of a slot's first entries, and of its states. Evaluated."""
+        """A copy of a slot's first entries, and of its states; on its way, since no one waits for it."""
         if self._states and self._seen.get(slot) != entries:
             raise RuntimeError(f"slot {slot} has seen {self._seen.get(slot)} tokens, not the {entries} to be kept")
         kept = [part.snapshot(slot, entries) for part in self._parts]
-        mx.eval(kept)
+        mx.async_eval(kept)
         return kept
 
     def restore(self, snapshot: Snapshot, slots: Iterable[int], entries: int) -> None:
@@ -136,7 +143,7 @@ class SlotKVCache:
     def hold(self, slot: int) -> tuple[Snapshot, int]:
         """A copy of a slot's states for whoever goes on from here later, and its bytes; keys and values stay."""
         held = [part.snapshot(slot, 0) for part in self._states]
-        mx.eval(held)
+        mx.async_eval(held)
         return held, sum(array.nbytes for part in held for array in part)
 
     def resume(self, held: Snapshot, slot: int, entries: int) -> None:
@@ -144,6 +151,21 @@ class SlotKVCache:
         for part, kept in zip(self._states, held, strict=True):
             part.restore(kept, [slot], 0)
         self._seen[slot] = entries
+
+    def mark(self) -> Mark | None:
+        """What `rewind` needs to undo passes from here on; None where there is nothing to undo, without states."""
+        if not self._states:
+            return None
+        return Mark([part.cached() for part in self._states], dict(self._seen))
+
+    def rewind(self, mark: Mark, slots: Sequence[int]) -> None:
+        """Put the states of some slots back; keys and values beyond a row's position do not matter."""
+        for part, cached in zip(self._states, mark.states, strict=True):
+            part.put_back(cached, slots)
+        for slot in slots:
+            self._seen.pop(slot, None)
+            if slot in mark.seen:
+                self._seen[slot] = mark.seen[slot]
 
     def scrub(self, slot: int) -> None:
         """Zero a slot."""

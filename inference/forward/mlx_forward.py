@@ -36,6 +36,7 @@ class Forward(Protocol):
         name: as in docs/engine.md.
         batches: several rows in one call are worth while, and slots can share beginnings.
         pads: rows that are fed fewer tokens than others in the same call may be padded; else they are as many.
+        ahead: `submit` comes back before the device is done.
         bytes_per_entry: what a token of a row costs.
         bytes_per_row: what a row costs whatever its length.
     """
@@ -47,7 +48,22 @@ class Forward(Protocol):
     batches: bool
     pads: bool
 
+    @property
+    def ahead(self) -> bool: ...
+
     def new_kv(self) -> Any: ...
+
+    def submit(
+        self,
+        kv: Any,
+        low: int,
+        offsets: Sequence[int],
+        tokens: npt.NDArray[np.int32] | mx.array,
+        adapters: Sequence[AdapterVersion],
+        last: Sequence[int] | None = None,
+        *,
+        head: bool = True,
+    ) -> mx.array: ...
 
     def __call__(
         self,
@@ -122,24 +138,57 @@ class MlxForward:
         Returns float32 logits (n, V) at positions `last` (n,), or (n, L, V) when it is None; without head, nothing
         (0,). Where there is no padding, a position of -1 asks for no logits, and there is a row less of them.
         """
+        out = self._compute(kv, low, offsets, tokens, adapters, last, head=head)
+        mx.eval(out, kv.arrays())
+        kv.close()
+        return np.asarray(out)
+
+    def submit(
+        self,
+        kv: SlotKVCache,
+        low: int,
+        offsets: Sequence[int],
+        tokens: npt.NDArray[np.int32] | mx.array,
+        adapters: Sequence[AdapterVersion],
+        last: Sequence[int] | None = None,
+        *,
+        head: bool = True,
+    ) -> mx.array:
+        """As a call, without waiting: the logits are still being computed, and so may be the tokens."""
+        out = self._compute(kv, low, offsets, tokens, adapters, last, head=head)
+        mx.async_eval(out, kv.arrays())
+        kv.close()
+        return out
+
+    @property
+    def ahead(self) -> bool:
+        """Whether `submit` comes back early: the exponentials of decoder.py are computed while the graph is built."""
+        return not self.own_decoder
+
+    def _compute(
+        self,
+        kv: SlotKVCache,
+        low: int,
+        offsets: Sequence[int],
+        tokens: npt.NDArray[np.int32] | mx.array,
+        adapters: Sequence[AdapterVersion],
+        last: Sequence[int] | None,
+        *,
+        head: bool,
+    ) -> mx.array:
         self.bank.select(adapters, tokens.shape[1])
         cache = kv.open(low, offsets, tokens.shape[1])
-        inputs = mx.array(tokens)
+        inputs = tokens if isinstance(tokens, mx.array) else mx.array(tokens)
         if self.own_decoder:
             out = decoder.hidden_states(self.model.model, inputs, kv, last)
         else:
             out = (self._body or self.model)(inputs, cache=cache)
             out = _chosen(out, last) if head else out
         if not head:
-            mx.eval(kv.arrays())  # what only the logits need is never computed
-            kv.close()
-            return np.zeros(0, np.float32)
+            return mx.zeros(0)  # what only the logits need is never computed
         if self.head is not None:
             out = self.head(out)
-        out = (out[:, 0] if last is not None else out).astype(mx.float32)
-        mx.eval(out, kv.arrays())
-        kv.close()
-        return np.asarray(out)
+        return (out[:, 0] if last is not None else out).astype(mx.float32)
 
     def _probe(self) -> tuple[int, int, int]:
         """Vocabulary size, bytes of an entry and of a row; also finds the seam between body and head, if any."""

@@ -87,7 +87,7 @@ class SoloForward:
     """Any model, a row at a time."""
 
     name = "row by row"
-    batches, pads = False, True
+    batches, pads, ahead = False, True, False
     bytes_per_row = 0
 
     def __init__(self, model: nn.Module, bank: AdapterBank) -> None:
@@ -134,6 +134,10 @@ class SoloForward:
                 outputs.append(np.asarray(out))
             kv.mark(slot, start + width)
         return np.stack(outputs) if head else np.zeros(0, np.float32)
+
+    def submit(self, *arguments: Any, **options: Any) -> mx.array:
+        """Never asked for: a cache of mlx-lm's own cannot go back."""
+        raise NotImplementedError("rows one by one are not submitted ahead")
 
 
 def _bytes_per_entry(cache: Any) -> int:

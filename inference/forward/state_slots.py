@@ -91,6 +91,17 @@ class StateSlots(ArraysCache):
             for low, high, _ in runs(slots):
                 self.cache[index][low:high] = kept
 
+    def cached(self) -> list[mx.array | None]:
+        """The states of all slots as they are now: later writes go elsewhere, into arrays of their own."""
+        return [None if stored is None else mx.array(stored) for stored in self.cache]
+
+    def put_back(self, cached: Sequence[mx.array | None], slots: Sequence[int]) -> None:
+        """Write what `cached` gave back to some slots, in ascending order."""
+        for stored, before in zip(self.cache, cached):
+            if before is not None:
+                for low, high, _ in runs(slots):
+                    stored[low:high] = before[low:high]
+
     def scrub(self, slot: int) -> None:
         """Zero a slot, so that no NaN is left in it."""
         for stored in self.arrays():

@@ -1,0 +1,196 @@
+"""A forward pass of all rows that has been submitted, and whose tokens the host has not looked at yet.
+
+With lookahead a second pass is submitted before the first has landed: rows are fed what the device has drawn for them
+(`guessing`), and when the first has landed, `Flight.board` keeps what was right. A row that ended, went to another
+adapter version, or drew another token has no seat in the second pass then. Its keys and values are overwritten by the
+row's next token, and recurrent states are put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast, get_args
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from inference.engine.drawing import draw_all
+from inference.engine.guessing import guess
+from inference.engine.rows import Outcome, Row
+from inference.engine.sampling import uniforms
+from inference.forward import Forward
+from inference.types import Lookahead
+
+
+def on_host(array: mx.array) -> npt.NDArray[Any]:
+    """An array of the device, once it is there: the only place where a step waits for the device."""
+    return np.asarray(array)
+
+
+def looks_ahead(setting: Lookahead, forward: Forward) -> bool:
+    """What a setting comes to for a way to run a model, on this device. ValueError for other settings."""
+    if setting not in get_args(Lookahead):
+        raise ValueError(f"lookahead must be one of {', '.join(get_args(Lookahead))}; got {setting!r}")
+    on = setting == "on" or (setting == "auto" and mx.default_device().type == mx.DeviceType.gpu)
+    return on and forward.ahead
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """What a pass feeds to one slot.
+
+    Attributes:
+        row: whose it is; None when what comes out is of no use any more.
+        source: which token of the pass before is fed, as an index into its draws; -1 where the host knows `pending`.
+        drawn: how many tokens the row will have when the next is drawn.
+    """
+
+    row: Row | None
+    adapter: Any
+    slot: int
+    pos: int
+    pending: Sequence[int]
+    source: int
+    drawn: int
+
+
+class Submission:
+    """A forward pass that does not wait, over tokens of which the device may hold some."""
+
+    def __init__(self, forward: Forward, before: Flight | None) -> None:
+        self._forward = forward
+        self._drawn = None if before is None else before.drawn()
+        self._sources: dict[int, int] = {}
+
+    def seat(self, seats: Iterable[Seat]) -> None:
+        """From now on these slots are fed what their seats say."""
+        self._sources = {seat.slot: seat.source for seat in seats if seat.source >= 0}
+
+    def __call__(
+        self,
+        kv: Any,
+        low: int,
+        offsets: Sequence[int],
+        tokens: npt.NDArray[np.int32],
+        adapters: Sequence[Any],
+        last: Sequence[int] | None = None,
+        *,
+        head: bool = True,
+    ) -> mx.array:
+        """As `Forward`; the logits are still being computed."""
+        fed: Any = tokens
+        sources = [self._sources.get(slot, -1) for slot in range(low, low + len(tokens))]
+        if self._drawn is not None and max(sources) >= 0:
+            assert tokens.shape[1] == 1, "only single tokens come from the device"
+            picked = self._drawn if sources == list(range(self._drawn.size)) else self._drawn[mx.array(sources)]
+            known = mx.array(np.array(sources, dtype=np.int32) < 0)
+            fed = (picked if min(sources) >= 0 else mx.where(known, mx.array(tokens[:, 0]), picked))[:, None]
+        return self._forward.submit(kv, low, offsets, fed, adapters, last, head=head)
+
+
+class Flight:
+    """One pass over the rows of a scheduler.
+
+    Args:
+        rows: the rows, in the order of their slots.
+        places: which draw of the pass before is the next token of a row, for rows that have not landed.
+        kv: the KV cache, before the rows are fed.
+    """
+
+    def __init__(self, rows: Sequence[Row], places: dict[Row, int], kv: Any) -> None:
+        self.seats = [_seat(row, places.get(row)) for row in rows]
+        self._kv, self._mark = kv, kv.mark()
+        self._batches: list[tuple[Sequence[Seat], mx.array, mx.array]] = []
+        self._tokens: list[int] = []
+
+    def add(self, seats: Sequence[Seat], logits: mx.array) -> None:
+        """A batch of rows is being fed; logits (n, V) will be there."""
+        cohorts = [cast(Row, seat.row).cohorts[0] for seat in seats]
+        seeds = np.array([cohort.seeds[0] for cohort in cohorts], dtype=np.uint64)
+        positions = np.array([seat.drawn for seat in seats], dtype=np.uint64)
+        guessed = guess(logits, [cohort.params for cohort in cohorts], uniforms(seeds, positions))
+        mx.async_eval(guessed)
+        self._batches.append((seats, logits, guessed))
+
+    def drawn(self) -> mx.array:
+        """What the device drew for each seat, in the order they were fed: (m,)."""
+        guessed = [batch[2] for batch in self._batches]
+        return guessed[0] if len(guessed) == 1 else mx.concatenate(guessed)
+
+    @property
+    def places(self) -> dict[Row, int]:
+        """Where in `drawn` the draws of the rows on board are."""
+        order = (seat for seats, _, _ in self._batches for seat in seats)
+        return {seat.row: i for i, seat in enumerate(order) if seat.row is not None}
+
+    def keep(self, rows: Iterable[Row]) -> list[Row]:
+        """Let go of rows that have ended or gone to another adapter version since; the others are returned."""
+        running = set(rows)
+        stale = []
+        for seat in self.seats:
+            row = seat.row
+            if row is not None and (row not in running or row.adapter is not seat.adapter):
+                row.flying = 0
+                stale.append(seat)
+        self._leave(stale)
+        return [seat.row for seat in self.seats if seat.row is not None]
+
+    def land(self) -> dict[Row, Outcome]:
+        """Wait for the logits, and draw for every request of the rows on board; not for rows with bad logits."""
+        outcomes: dict[Row, Outcome] = {}
+        for seats, logits, guessed in self._batches:
+            values = on_host(logits)
+            self._tokens += on_host(guessed).tolist()
+            chosen = [i for i, seat in enumerate(seats) if seat.row is not None]
+            if chosen:
+                rows = [cast(Row, seats[i].row) for i in chosen]
+                outcomes.update(draw_all(rows, values if len(chosen) == len(seats) else values[chosen]))
+        return outcomes
+
+    def board(self, before: Flight, rows: Sequence[Row]) -> bool:
+        """Keep the seats that what has landed bears out; whether there are any.
+
+        Args:
+            before: the pass that the guessed tokens came from, landed.
+            rows: the rows that go on.
+        """
+        by_slot = {row.slot: row for row in rows}
+        stale = []
+        for seat in self.seats:
+            row = by_slot.get(seat.slot)
+            if row is not None and self._right(seat, row, before):
+                seat.row = row
+            else:
+                stale.append(seat)
+        self._leave(stale)
+        self.take_off()
+        return len(stale) < len(self.seats)
+
+    def take_off(self) -> None:
+        """The rows on board count what is being fed to them as on its way."""
+        for seat in self.seats:
+            if seat.row is not None:
+                seat.row.flying = len(seat.row.pending)
+
+    def _right(self, seat: Seat, row: Row, before: Flight) -> bool:
+        """Whether a row that has a slot now would be fed what its slot was fed."""
+        if seat.source < 0:
+            return row is seat.row
+        if self._mark is not None and any(branch.pos and branch.held is None for branch in row.branches):
+            return False  # they need the states that are there before the row goes on
+        fed = before._tokens[seat.source]
+        return row.adapter is seat.adapter and row.pos == seat.pos and tuple(row.pending) == (fed,)
+
+    def _leave(self, seats: Sequence[Seat]) -> None:
+        for seat in seats:
+            seat.row = None
+        if self._mark is not None and seats:
+            self._kv.rewind(self._mark, [seat.slot for seat in seats])
+
+
+def _seat(row: Row, place: int | None) -> Seat:
+    if place is None:
+        return Seat(row, row.adapter, row.slot, row.pos, row.pending, -1, len(row.tokens))
+    return Seat(row, row.adapter, row.slot, row.pos + row.flying, (0,), place, len(row.tokens) + 1)
