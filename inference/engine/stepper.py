@@ -1,7 +1,7 @@
 """One engine step after another: rows for who waits, a forward pass, draws, delivery of what ended.
 
 A step is: apply aborts, give rows to branches and to waiting prompts, feed every row its next tokens, draw for every
-request, deliver what ended.
+request, deliver what ended. With lookahead the feeding of a step comes before the drawing of the last (`flight`).
 """
 
 from __future__ import annotations

@@ -48,6 +48,8 @@ class Worker:
         self.steps = 0
         self.path: str | None = None
         """How the engine runs its model, once it is there: `Engine.path`."""
+        self.lookahead: bool | None = None
+        """`Engine.lookahead`, likewise."""
 
     def start(self) -> None:
         """Begin making the engine. `ready` says when it is there."""
@@ -93,7 +95,7 @@ class Worker:
         except BaseException as error:
             self.ready.set_exception(error)
             return
-        self.path = engine.path
+        self.path, self.lookahead = engine.path, engine.lookahead
         self.ready.set_result(None)
         try:
             while self._obey(engine):

@@ -9,7 +9,9 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
+from inference.types import Lookahead
 from legos_train.cli.arguments import Parser, add_loading
 from legos_train.errors import PolicyError
 from legos_train.export import unpack
@@ -68,6 +70,13 @@ def make_parser() -> Parser:
     number("--prefix-cache-mib", 256, "MiB for cached prompt prefixes")
     number("--threads", 1, "threads of the matrix library on a CPU")
     add_loading(p)
+    p.add_argument(
+        "--lookahead",
+        choices=get_args(Lookahead),
+        default="auto",
+        help="whether a step is submitted before the tokens of the last are known; they stay the same (default: auto, "
+        "on Metal and CUDA)",
+    )
     number("--drain-seconds", 30, "how long running requests may continue after SIGTERM")
     return p
 
@@ -103,6 +112,7 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
         dequantize=options.dequantize,
         engine={
             "max_rows": options.max_rows,
+            "lookahead": options.lookahead,
             "max_kv_bytes": options.max_kv_mib << 20,
             "prefix_cache_bytes": options.prefix_cache_mib << 20,
         },

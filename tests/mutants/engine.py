@@ -9,6 +9,7 @@ ENGINE = "tests/inference/test_engine.py"
 OPTIONS = "tests/inference/test_request_options.py"
 SLOTS = "tests/inference/test_adapter_slots.py"
 SCHEDULER = "tests/inference/test_scheduler.py"
+AHEAD = "tests/inference/test_lookahead.py"
 RESUME = "tests/train/test_whole_state.py::test_a_run_with_everything_on_resumes_bit_for_bit"
 
 MUTANTS = [
@@ -121,6 +122,49 @@ MUTANTS = [
             "float(outcome.logits[token])",
             "log-probabilities are logits",
             "tests/inference/test_engine.py::test_logprobs_equal_a_full_forward_pass",
+        ),
+    ),
+    *mutants(
+        "inference/engine/flight.py",
+        AHEAD,
+        (
+            "guesses-are-believed",
+            " and tuple(row.pending) == (fed,)",
+            "",
+            "a token that the host did not draw is in the keys",
+            f"{AHEAD}::test_wrong_guesses_cost_time_and_nothing_else",
+        ),
+        (
+            "states-not-put-back",
+            "            self._kv.rewind(self._mark, [seat.slot for seat in seats])\n",
+            "            pass\n",
+            "a discarded token stays in the state",
+            f"{AHEAD}::test_wrong_guesses_cost_time_and_nothing_else",
+        ),
+        (
+            "old-version-in-the-air",
+            "(row not in running or row.adapter is not seat.adapter)",
+            "row not in running",
+            "a token of version 1 is labelled version 2",
+            f"{AHEAD}::test_a_swap_in_mid_sequence_is_seen_by_the_same_tokens",
+        ),
+        (
+            "guess-with-the-last-number",
+            "(0,), place, len(row.tokens) + 1)",
+            "(0,), place, len(row.tokens))",
+            "every guess is drawn with the number of the token before",
+            f"{AHEAD}::test_guesses_are_right",
+        ),
+    ),
+    *mutants(
+        "inference/engine/stepper.py",
+        AHEAD,
+        (
+            "waits-before-it-submits",
+            "            if flight is not None and self._goes_on():\n                following = self._launch(flight)\n",
+            "",
+            "nothing is hidden",
+            f"{AHEAD}::test_the_host_waits_once_a_step_and_for_the_pass_before",
         ),
     ),
     *mutants(
