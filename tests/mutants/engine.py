@@ -157,6 +157,17 @@ MUTANTS = [
         ),
     ),
     *mutants(
+        "inference/forward/kv.py",
+        AHEAD,
+        (
+            "states-only-said-to-be-back",
+            "            part.put_back(cached, slots)\n",
+            "            pass\n",
+            "a discarded token stays in the state, and nothing says so",
+            f"{AHEAD}::test_wrong_guesses_cost_time_and_nothing_else",
+        ),
+    ),
+    *mutants(
         "inference/engine/stepper.py",
         AHEAD,
         (
