@@ -78,6 +78,8 @@ class SamplingParams:
         top_p: keep the most likely tokens that together have this probability; 1.0 keeps all.
         top_k: keep that many of the most likely tokens; 0 keeps all.
         min_p: drop tokens less likely than this fraction of the most likely one; 0.0 drops none.
+        speculate: most tokens, up to 8, that may be guessed ahead in a step; 0 guesses none. The tokens stay the same:
+            what is guessed counts where it is what would have been drawn.
         seed: with the index of the generated token it fixes every random draw, whatever else runs beside it. None draws
             a new seed for each request.
         stop_ids: tokens that end the completion (they are part of it); None means the tokenizer's end tokens.
@@ -97,6 +99,7 @@ class SamplingParams:
     top_k: int = field(default=0, metadata={"ge": 0})
     min_p: float = field(default=0.0, metadata={"ge": 0.0, "le": 1.0})
     thinking_token_budget: int = field(default=-1, metadata={"ge": -1})
+    speculate: int = field(default=0, metadata={"ge": 0})
     seed: int | None = None
     stop_ids: frozenset[int] | None = None
     stop: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inference.adapters import AdapterBank, AdapterVersion
+from inference.engine.drafts import Drafts
 from inference.engine.model_runner import ModelRunner
 from inference.engine.rows import Finished, Row
 from inference.types import Completion, Delta, Request
@@ -31,6 +32,7 @@ class Delivery:
 
     def __init__(self, bank: AdapterBank, runner: ModelRunner) -> None:
         self._bank, self._runner = bank, runner
+        self.drafts = Drafts()
         self.tickets: dict[int, Ticket] = {}
         self._streams: dict[int, int] = {}  # how many tokens of a request have been reported
         self._deltas: list[Delta] = []
@@ -59,17 +61,24 @@ class Delivery:
         deltas, self._deltas = self._deltas, []
         return deltas
 
+    def leaving(self, finished: Iterable[Finished]) -> set[int]:
+        """The slots that `deliver` will park from, as they are after these ends."""
+        return {row.home for ids, row, _, _ in finished if any(self.tickets[i].request.park for i in ids.tolist())}
+
     def deliver(self, finished: Iterable[Finished], kv: Any, error: str | None = None) -> list[Completion]:
         """The completions of requests that have just ended; rows to be parked are still in the KV cache."""
         completions = []
         for ids, row, sampled_logprobs, reason in finished:
             versions = _versions(row) if row.switches else None
-            parked = False
+            parked = learnt = False
             for request_id in ids.tolist():
                 ticket = self.tickets.pop(request_id)
                 if ticket.request.park and not parked and reason in ("stop", "length") and not row.switches:
                     self._runner.park(kv, row, (*row.prompt, *row.tokens)[: row.pos])
                     parked = True
+                if ticket.request.sampling.speculate and not learnt and reason in ("stop", "length"):
+                    self.drafts.learn(row.prompt, row.tokens)
+                    learnt = True
                 if request_id in self._streams:
                     self._stream(request_id, row, ticket.request.sampling.top_logprobs)
                     del self._streams[request_id]

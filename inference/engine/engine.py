@@ -303,6 +303,7 @@ class Engine(ExactEvaluation):
             raise InferenceError("drop_caches needs an idle engine: run step() until busy is False, or abort first")
         self._runner.drop_caches()
         self._bank.drop_caches()
+        self._delivery.drafts.clear()
         self._stepper.kv.reset()
 
     def close(self) -> None:

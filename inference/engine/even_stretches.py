@@ -20,6 +20,7 @@ class Fed(Protocol):
     slot: int
     pos: int
     pending: Sequence[int]
+    draft: Sequence[int]
 
 
 R = TypeVar("R", bound=Fed)

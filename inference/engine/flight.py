@@ -8,7 +8,7 @@ row's next token, and recurrent states are put back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
@@ -54,6 +54,7 @@ class Seat:
     pending: Sequence[int]
     source: int
     drawn: int
+    draft: Sequence[int] = ()
 
 
 class Submission:
@@ -149,18 +150,20 @@ class Flight:
                 outcomes.update(draw_all(rows, values if len(chosen) == len(seats) else values[chosen]))
         return outcomes
 
-    def board(self, before: Flight, rows: Sequence[Row]) -> bool:
+    def board(self, before: Flight, rows: Sequence[Row], parked: Set[int] = frozenset()) -> bool:
         """Keep the seats that what has landed bears out; whether there are any.
 
         Args:
             before: the pass that the guessed tokens came from, landed.
             rows: the rows that go on.
+            parked: slots that are needed as they are without this pass, if they hold states.
         """
         by_slot = {row.slot: row for row in rows}
         stale = []
         for seat in self.seats:
             row = by_slot.get(seat.slot)
-            if row is not None and self._right(seat, row, before):
+            needed = self._mark is not None and seat.slot in parked
+            if row is not None and not needed and self._right(seat, row, before):
                 seat.row = row
             else:
                 stale.append(seat)

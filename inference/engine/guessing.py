@@ -17,8 +17,11 @@ from inference.engine.sampling import CheckedParams, is_filtered, is_greedy
 
 
 def guessable(params: CheckedParams) -> bool:
-    """Whether the logits and numbers decide: answers that have to follow something are drawn by the host alone."""
-    return params.allowed is params.guide is None and not params.logit_bias
+    """Whether the logits and numbers decide: answers that have to follow something are drawn by the host alone.
+
+    Those that speculate go ahead in a way of their own.
+    """
+    return params.allowed is params.guide is None and not params.logit_bias and not params.speculate
 
 
 def guess(logits: mx.array, params: Sequence[CheckedParams], numbers: npt.NDArray[np.float64]) -> mx.array:

@@ -52,13 +52,17 @@ class ModelRunner:
         """Feed each row's pending tokens; yields batches of rows with the logits (n, V) after their last token.
 
         rows occupy consecutive slots in order. `pos` and `pending` are left for the caller to advance. `run` makes the
-        forward passes in place of `forward`.
+        forward passes in place of `forward`. Rows with drafts, all as long, get logits (n, 1 + length, V).
         """
         run = run or self.forward
         if not self.forward.pads:
             yield from even_stretches(run, kv, rows, self.prefill_tokens)
             return
         for batch in self._batches(rows):
+            if batch[0].draft:
+                fed = np.array([[*row.pending, *row.draft] for row in batch], dtype=np.int32)
+                yield batch, run(kv, batch[0].slot, [row.pos for row in batch], fed, [row.adapter for row in batch])
+                continue
             width = max(len(row.pending) for row in batch)
             for start in range(0, max(width - self.prefill_tokens, 0), self.prefill_tokens):
                 # Only a batch of one can be this wide: feed all but the last stretch without a head.
@@ -134,10 +138,11 @@ class ModelRunner:
         """Consecutive rows to feed together: single tokens apart from prompts, at most half of a batch padding."""
         start, total, width = 0, 0, 0
         for i, row in enumerate(rows):
-            n = len(row.pending)
+            n = len(row.pending) + len(row.draft)
             wider = max(width, n)
             count = i - start + 1
             fits = wider == 1 or (min(width, n) > 1 and wider * count <= self.prefill_tokens)
+            fits = fits and bool(row.draft) == bool(rows[start].draft)
             if i > start and not (fits and (total + n) * 2 >= wider * count):
                 yield rows[start:i]
                 start, total, wider = i, 0, n

@@ -38,6 +38,7 @@ class Row:
         pos: entries of the slot that are valid.
         pending: tokens to feed next, whose keys and values are not there yet.
         flying: how many of them are being fed by a pass that has not landed; see `flight`.
+        draft: tokens to feed beyond `pending`, of which the first `drafted` may come; see `drafts`.
         branches: rows that wait on this slot, shallowest first; they have no slot of their own.
         held: the recurrent states after `pos` tokens, while the slot's own have gone on; see `branch_states`.
     """
@@ -55,6 +56,8 @@ class Row:
     pos: int = 0
     pending: Sequence[int] = ()
     flying: int = 0
+    draft: Sequence[int] = ()
+    drafted: int = 0
     slot: int = -1
     home: int = -1  # where its keys and values lie when it has just ended
     switches: tuple[tuple[int, int], ...] = ()  # (index of a token, version that sampled those before it)
@@ -66,9 +69,15 @@ class Row:
         for cohort in self.cohorts:
             yield from cohort.ids.tolist()
 
+    @property
+    def next(self) -> int:
+        """How many entries the slot has when all that is known has been fed, and all that is in the air."""
+        return self.pos + len(self.pending) + (self.flying > 0)
+
     def restart(self) -> None:
         """Forget keys, values and states: everything is to be fed again."""
         self.pos, self.pending, self.flying, self.held = 0, (*self.prompt, *self.tokens), 0, None
+        self.draft, self.drafted = (), 0
 
 
 class Outcome(NamedTuple):
@@ -164,6 +173,8 @@ def _extended(row: Row, cohorts: list[Cohort], token: int, outcome: Outcome) -> 
         slot=-1,
         home=row.slot,
         flying=0,
+        draft=(),
+        drafted=0,
         branches=[],
     )
     _append(child, token, outcome)

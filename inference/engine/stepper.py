@@ -10,8 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from inference.engine import branch_states, recovery
 from inference.engine.delivery import Delivery
+from inference.engine.drafts import draft
 from inference.engine.drawing import draw_all
 from inference.engine.even_stretches import Run
 from inference.engine.flight import Flight, Submission
@@ -19,7 +22,7 @@ from inference.engine.guessing import guessable
 from inference.engine.model_runner import ModelRunner
 from inference.engine.rows import Finished, Outcome, Row
 from inference.engine.scheduler import Plan, Scheduler
-from inference.forward import capacity_for
+from inference.forward import Logits, capacity_for
 from inference.types import Completion
 
 _ROOM_AHEAD = 32
@@ -59,6 +62,7 @@ class Stepper:
         self._failed_steps = 0
         self._flight: Flight | None = None
         self.lookahead = lookahead
+        self.drafts = delivery.drafts
         self.scheduler = Scheduler(
             max_rows,
             row_limit=self.row_limit,
@@ -72,7 +76,8 @@ class Stepper:
         done = self.settle()
         if not self.scheduler.rows and self.kv.nbytes * 2 > self.max_kv_bytes:
             self.kv.reset()  # one long prompt must not keep every later row long
-        done += self._step_ahead() if self.lookahead else self._step_at_once()
+        ahead = self.lookahead and (self._flight is not None or not self._speculates())
+        done += self._step_ahead() if ahead else self._step_at_once()
         return sorted(done, key=lambda c: c.request_id)
 
     def _step_at_once(self) -> list[Completion]:
@@ -82,15 +87,46 @@ class Stepper:
         if not rows:
             return []
         outcomes: dict[Row, Outcome] = {}
+        deeper: dict[Row, Logits] = {}
         try:
+            if self._runner.forward.pads and self._runner.forward.batches and self._speculates():
+                draft(rows, self.drafts)
             self._prepare(plan)
             for batch, logits in self._runner.feed(self.kv, rows):
-                outcomes.update(draw_all(batch, logits))
+                drafted = logits.ndim == 3
+                outcomes.update(draw_all(batch, logits[:, 0] if drafted else logits))
+                if drafted:
+                    deeper |= {row: own[1:] for row, own in zip(batch, logits)}
         except Exception as error:  # whatever the model raised: find the rows at fault and continue with the others
             return self._recover(error)
         self._failed_steps = 0
-        failed, finished = self._advance(rows, outcomes)
-        return self._hand_out(failed, finished)
+        done, finished = self._advance(rows, outcomes)
+        done += self._deliver(finished)
+        if deeper:
+            done += self._accept(deeper)
+        self._delivery.report(self.scheduler.rows)
+        return done
+
+    def _accept(self, deeper: dict[Row, Logits]) -> list[Completion]:
+        """Go on through the drafts of rows as far as these say what is drawn; logits (length, V) after each token."""
+        done: list[Completion] = []
+        for depth in range(max(row.drafted for row in deeper)):
+            going = [
+                row
+                for row in self.scheduler.rows
+                if row in deeper and row.drafted > depth and row.tokens[-1] == row.draft[depth]
+            ]
+            if not going:
+                break
+            deeper = {row: deeper[row] for row in going}
+            failed, finished = self._advance(going, draw_all(going, np.stack([deeper[row][depth] for row in going])))
+            done += failed + self._deliver(finished)
+        for row in self.scheduler.rows:
+            row.draft, row.drafted = (), 0
+        return done
+
+    def _speculates(self) -> bool:
+        return any(cohort.params.speculate for row in self.scheduler.rows for cohort in row.cohorts)
 
     def _step_ahead(self) -> list[Completion]:
         """Let one pass land, after the next has been submitted."""
@@ -112,10 +148,12 @@ class Stepper:
             return self._recover(caught)
         if flight is not None:
             self._failed_steps = 0
-        failed, finished = self._advance(boarded, outcomes)
+        done, finished = self._advance(boarded, outcomes)
         if error is None and flight is not None and following is not None:
-            self._flight = following if following.board(flight, self.scheduler.rows) else None
-        done = self._hand_out(failed, finished)
+            parked = self._delivery.leaving(finished)
+            self._flight = following if following.board(flight, self.scheduler.rows, parked) else None
+        done += self._deliver(finished)
+        self._delivery.report(self.scheduler.rows)
         return done if error is None else done + self._recover(error)
 
     def _goes_on(self) -> bool:
@@ -146,7 +184,7 @@ class Stepper:
         """Room, copies, states and kept beginnings for the rows of a plan."""
         rows = self.scheduler.rows
         # Room for some tokens more than this step needs: growing copies everything, so it should be rare.
-        ahead = max(min(row.reach, row.pos + len(row.pending) + (row.flying > 0) + _ROOM_AHEAD) for row in rows)
+        ahead = max(min(row.reach, row.next + len(row.draft) + _ROOM_AHEAD) for row in rows)
         self.kv.reserve(len(rows), ahead)
         self.kv.copy(plan.copies)
         if not self._runner.forward.pads:
@@ -160,11 +198,6 @@ class Stepper:
         for row in [row for row in fed if row not in outcomes]:
             failed += self._fail(row, "the model's logits are not finite")
         return failed, self.scheduler.advance(outcomes)
-
-    def _hand_out(self, failed: list[Completion], finished: list[Finished]) -> list[Completion]:
-        done = failed + self._deliver(finished)
-        self._delivery.report(self.scheduler.rows)
-        return done
 
     def settle(self) -> list[Completion]:
         """See `Engine.settle`."""

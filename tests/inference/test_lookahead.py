@@ -146,6 +146,19 @@ def test_a_conversation_that_is_parked_goes_on(pair: Pair) -> None:
     assert all(close(a, b) and a.cached_tokens == b.cached_tokens for a, b in zip(*turns))
 
 
+def test_a_conversation_is_parked_while_another_goes_on_from_it(pair: Pair) -> None:
+    results = []
+    for engine in pair:
+        engine.drop_caches()
+        options = {"seed": 4, "stop_ids": frozenset[int]()}
+        one, other = engine.generate([query(RULES, 4, park=True, **options), query(RULES, 9, **options)])
+        assert other.tokens[:4] == one.tokens
+        [later] = engine.generate([query([*RULES, *one.tokens, 9], 5, **options)])
+        assert later.cached_tokens == len(RULES) + 3
+        results.append([one, other, later])
+    assert all(close(a, b) for a, b in zip(*results))
+
+
 def test_wrong_guesses_cost_time_and_nothing_else(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every third guess of the device is another token, as if rounding had decided."""
     off, on = pair
@@ -245,9 +258,9 @@ def test_guesses_are_right(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that no one shares lose a seat when they end, and else never."""
     board, lost = flight.Flight.board, 0
 
-    def counted(self: flight.Flight, before: flight.Flight, rows: Any) -> bool:
+    def counted(self: flight.Flight, before: flight.Flight, rows: Any, *others: Any) -> bool:
         nonlocal lost
-        found = board(self, before, rows)
+        found = board(self, before, rows, *others)
         lost += len(rows) - sum(seat.row is not None for seat in self.seats)
         return found
 

@@ -1,0 +1,107 @@
+"""Speculation without a draft model: what a row may say next, taken from what was said before, and verified.
+
+A draft is what an earlier answer of this engine went on with after the very same tokens, else after the same last
+`MATCH` tokens, there or earlier in the conversation itself. Under which adapter it was said does not matter: nothing of
+a draft is believed. It is fed together with the row's next token, and at each of its places the row draws as it always
+does, with the number of that place (`sampling.uniforms`). As long as the draw is the drafted token, the next place
+counts, too.
+
+That is speculative sampling (Leviathan et al. 2023, arXiv 2211.17192, algorithm 1) for a draft that is certain of its
+token x: there x is accepted with probability p(x), and a rejected one is replaced by a draw from p without x. Drawing
+from p and comparing does just that, and needs no numbers of its own: a seed gives the same tokens with speculation and
+without, whatever the drafts are.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+
+from inference.engine.rows import Row
+
+LONGEST = 8
+"""Most tokens of a draft."""
+MATCH = 3
+MOST = 1 << 15
+"""Places remembered; the oldest are forgotten first."""
+_HISTORY = 2048
+
+
+class Drafts:
+    """What was said after which tokens."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._next: OrderedDict[int, tuple[int, ...]] = OrderedDict()
+        self._most = most
+
+    def __len__(self) -> int:
+        return len(self._next)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._next.clear()
+
+    def learn(self, prompt: tuple[int, ...], tokens: Sequence[int]) -> None:
+        """An answer has ended."""
+        history = [*prompt[-MATCH:], *tokens]
+        whole = hash(prompt)
+        for i, token in enumerate(tokens):
+            following = tuple(tokens[i : i + LONGEST])
+            end = len(history) - len(tokens) + i
+            for key in (whole, hash(tuple(history[max(end - MATCH, 0) : end]))):
+                self._next.pop(key, None)
+                self._next[key] = following
+            whole = hash((whole, token))
+        while len(self._next) > self._most:
+            self._next.popitem(last=False)
+
+    def after(self, prompt: tuple[int, ...], tokens: Sequence[int], most: int) -> tuple[int, ...]:
+        """What may come next, at most so many tokens; nothing when nothing is known."""
+        key = hash(prompt)
+        for token in tokens:
+            key = hash((key, token))
+        history = [*prompt[-max(_HISTORY - len(tokens), MATCH) :], *tokens[-_HISTORY:]]
+        found = self._next.get(key) or self._next.get(hash(tuple(history[-MATCH:]))) or _repeated(history)
+        return found[:most]
+
+
+def _repeated(history: Sequence[int]) -> tuple[int, ...]:
+    """What followed the last time that the end of a history occurred in it."""
+    data = np.array(history, dtype=np.int32).tobytes()
+    key, end = data[-4 * MATCH :], len(data) - 4
+    while len(history) > MATCH:
+        at = data.rfind(key, 0, end)
+        if at < 0:
+            break
+        if at % 4 == 0:
+            return tuple(history[at // 4 + MATCH :][:LONGEST])
+        end = at + len(key) - 1
+    return ()
+
+
+def wanted(row: Row) -> int:
+    """How many tokens a row may be fed ahead: only rows of one request, whose next token follows from its logits."""
+    if not row.pos or len(row.pending) != 1 or len(row.cohorts) != 1 or len(row.cohorts[0].ids) != 1:
+        return 0
+    params = row.cohorts[0].params
+    if not params.speculate or not (params.allowed is params.guide is params.thought is None):
+        return 0
+    return min(params.speculate, LONGEST)
+
+
+def draft(rows: Sequence[Row], drafts: Drafts) -> None:
+    """Give rows drafts, all of one length so that they are fed together.
+
+    Rows that have none are fed something as well, unless they are prompts or have no room: a batch that is cut into
+    pieces costs more.
+    """
+    found = {row: drafts.after(row.prompt, row.tokens, count) for row in rows if (count := wanted(row))}
+    longest = max(map(len, found.values()), default=0)
+    if not longest or 4 * sum(map(bool, found.values())) < len(rows):
+        return
+    for row in rows:
+        if row.pos and len(row.pending) == 1 and row.reach - row.pos > longest:
+            guess = found.get(row, ())
+            row.draft, row.drafted = (*guess, *[0] * (longest - len(guess))), len(guess)
