@@ -75,14 +75,14 @@ def played(engine: Engine, requests: list[Request]) -> list[list[int]]:
 
 
 def compared(size: str, requests: list[Request], repeats: int) -> Found:
-    """Wall time without lookahead over that with it, the same of CPU time, and the share of seats fed in vain."""
-    seats = stale = 0
-    board = Flight.board
+    """Wall time without lookahead over that with it, the same of CPU time, and the share of members fed in vain."""
+    members = stale = 0
+    confirm = Flight.confirm
 
     def counted(self: Flight, *arguments: Any) -> bool:
-        nonlocal seats, stale
-        found = board(self, *arguments)
-        seats, stale = seats + len(self.seats), stale + sum(seat.row is None for seat in self.seats)
+        nonlocal members, stale
+        found = confirm(self, *arguments)
+        members, stale = members + len(self.members), stale + sum(member.row is None for member in self.members)
         return found
 
     cpu: dict[str, list[float]] = {"on": [], "off": []}
@@ -95,11 +95,11 @@ def compared(size: str, requests: list[Request], repeats: int) -> Found:
         if setting == "off":
             host.append((time.thread_time() - thread) / cpu[setting][-1])
 
-    Flight.board = counted  # type: ignore[method-assign]
+    Flight.confirm = counted  # type: ignore[method-assign]
     try:
         same = played(engine(size, "on"), requests) == played(engine(size, "off"), requests)
     finally:
-        Flight.board = board  # type: ignore[method-assign]
+        Flight.confirm = confirm  # type: ignore[method-assign]
     wall = rounds({"on": partial(side, "on"), "off": partial(side, "off")}, repeats, time.perf_counter)
     tokens = sum(request.sampling.max_tokens or 0 for request in requests)
     return {
@@ -108,7 +108,7 @@ def compared(size: str, requests: list[Request], repeats: int) -> Found:
         "ratio": median(off / on for on, off in zip(wall["on"], wall["off"], strict=True)),
         "cpu_ratio": median(off / on for on, off in zip(cpu["on"], cpu["off"], strict=True)),
         "host_share": median(host),
-        "fed_in_vain": stale / max(seats, 1),
+        "fed_in_vain": stale / max(members, 1),
         "must": {"the same tokens": same},
     }
 

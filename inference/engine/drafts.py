@@ -35,6 +35,8 @@ class Drafts:
     def __init__(self, most: int = MOST) -> None:
         self._next: OrderedDict[int, tuple[int, ...]] = OrderedDict()
         self._most = most
+        self.fed = self.taken = 0
+        """How many drafted tokens were fed, and how many of them were drawn and gone on from."""
 
     def __len__(self) -> int:
         return len(self._next)

@@ -22,6 +22,7 @@ from inference import adapter_files, loading
 from inference.adapters import AdapterBank, PreparedAdapter
 from inference.engine.checks import Checks
 from inference.engine.delivery import Delivery
+from inference.engine.drafts import Drafts
 from inference.engine.exact import ExactEvaluation
 from inference.engine.flight import looks_ahead
 from inference.engine.model_runner import ModelRunner
@@ -217,6 +218,11 @@ class Engine(ExactEvaluation):
     def lookahead(self) -> bool:
         """Whether the next step is submitted before this one's tokens are known."""
         return self._stepper.lookahead
+
+    @property
+    def drafts(self) -> Drafts:
+        """What requests with `speculate` may be fed ahead, and how much of that counted."""
+        return self._delivery.drafts
 
     @property
     def busy(self) -> bool:

@@ -1,8 +1,8 @@
 """A forward pass of all rows that has been submitted, and whose tokens the host has not looked at yet.
 
 With lookahead a second pass is submitted before the first has landed: rows are fed what the device has drawn for them
-(`guessing`), and when the first has landed, `Flight.board` keeps what was right. A row that ended, went to another
-adapter version, or drew another token has no seat in the second pass then. Its keys and values are overwritten by the
+(`guessing`), and when the first has landed, `Flight.confirm` keeps what was right. A row that ended, went to another
+adapter version, or drew another token has no part in the second pass then. Its keys and values are overwritten by the
 row's next token, and recurrent states are put back.
 """
 
@@ -38,7 +38,7 @@ def looks_ahead(setting: Lookahead, forward: Forward) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class Seat:
+class InFlightRow:
     """What a pass feeds to one slot.
 
     Attributes:
@@ -65,9 +65,9 @@ class Submission:
         self._drawn = None if before is None else before.drawn()
         self._sources: dict[int, int] = {}
 
-    def seat(self, seats: Iterable[Seat]) -> None:
-        """From now on these slots are fed what their seats say."""
-        self._sources = {seat.slot: seat.source for seat in seats if seat.source >= 0}
+    def take(self, members: Iterable[InFlightRow]) -> None:
+        """From now on these slots are fed what is said here."""
+        self._sources = {member.slot: member.source for member in members if member.source >= 0}
 
     def __call__(
         self,
@@ -101,57 +101,57 @@ class Flight:
     """
 
     def __init__(self, rows: Sequence[Row], places: dict[Row, int], kv: Any) -> None:
-        self.seats = [_seat(row, places.get(row)) for row in rows]
+        self.members = [_member(row, places.get(row)) for row in rows]
         self._kv, self._mark = kv, kv.mark()
-        self._batches: list[tuple[Sequence[Seat], mx.array, mx.array]] = []
+        self._batches: list[tuple[Sequence[InFlightRow], mx.array, mx.array]] = []
         self._tokens: list[int] = []
 
-    def add(self, seats: Sequence[Seat], logits: mx.array) -> None:
+    def add(self, members: Sequence[InFlightRow], logits: mx.array) -> None:
         """A batch of rows is being fed; logits (n, V) will be there."""
-        cohorts = [cast(Row, seat.row).cohorts[0] for seat in seats]
+        cohorts = [cast(Row, member.row).cohorts[0] for member in members]
         seeds = np.array([cohort.seeds[0] for cohort in cohorts], dtype=np.uint64)
-        positions = np.array([seat.drawn for seat in seats], dtype=np.uint64)
+        positions = np.array([member.drawn for member in members], dtype=np.uint64)
         guessed = guess(logits, [cohort.params for cohort in cohorts], uniforms(seeds, positions))
         mx.async_eval(guessed)
-        self._batches.append((seats, logits, guessed))
+        self._batches.append((members, logits, guessed))
 
     def drawn(self) -> mx.array:
-        """What the device drew for each seat, in the order they were fed: (m,)."""
+        """What the device drew for each member, in the order they were fed: (m,)."""
         guessed = [batch[2] for batch in self._batches]
         return guessed[0] if len(guessed) == 1 else mx.concatenate(guessed)
 
     @property
     def places(self) -> dict[Row, int]:
-        """Where in `drawn` the draws of the rows on board are."""
-        order = (seat for seats, _, _ in self._batches for seat in seats)
-        return {seat.row: i for i, seat in enumerate(order) if seat.row is not None}
+        """Where in `drawn` the draws of the rows in it are."""
+        order = (member for members, _, _ in self._batches for member in members)
+        return {member.row: i for i, member in enumerate(order) if member.row is not None}
 
     def keep(self, rows: Iterable[Row]) -> list[Row]:
         """Let go of rows that have ended or gone to another adapter version since; the others are returned."""
         running = set(rows)
         stale = []
-        for seat in self.seats:
-            row = seat.row
-            if row is not None and (row not in running or row.adapter is not seat.adapter):
+        for member in self.members:
+            row = member.row
+            if row is not None and (row not in running or row.adapter is not member.adapter):
                 row.flying = 0
-                stale.append(seat)
+                stale.append(member)
         self._leave(stale)
-        return [seat.row for seat in self.seats if seat.row is not None]
+        return [member.row for member in self.members if member.row is not None]
 
     def land(self) -> dict[Row, Outcome]:
-        """Wait for the logits, and draw for every request of the rows on board; not for rows with bad logits."""
+        """Wait for the logits, and draw for every request of the rows in it; not for rows with bad logits."""
         outcomes: dict[Row, Outcome] = {}
-        for seats, logits, guessed in self._batches:
+        for members, logits, guessed in self._batches:
             values = on_host(logits)
             self._tokens += on_host(guessed).tolist()
-            chosen = [i for i, seat in enumerate(seats) if seat.row is not None]
+            chosen = [i for i, member in enumerate(members) if member.row is not None]
             if chosen:
-                rows = [cast(Row, seats[i].row) for i in chosen]
-                outcomes.update(draw_all(rows, values if len(chosen) == len(seats) else values[chosen]))
+                rows = [cast(Row, members[i].row) for i in chosen]
+                outcomes.update(draw_all(rows, values if len(chosen) == len(members) else values[chosen]))
         return outcomes
 
-    def board(self, before: Flight, rows: Sequence[Row], parked: Set[int] = frozenset()) -> bool:
-        """Keep the seats that what has landed bears out; whether there are any.
+    def confirm(self, before: Flight, rows: Sequence[Row], parked: Set[int] = frozenset()) -> bool:
+        """Keep the members that what has landed bears out; whether there are any.
 
         Args:
             before: the pass that the guessed tokens came from, landed.
@@ -160,40 +160,40 @@ class Flight:
         """
         by_slot = {row.slot: row for row in rows}
         stale = []
-        for seat in self.seats:
-            row = by_slot.get(seat.slot)
-            needed = self._mark is not None and seat.slot in parked
-            if row is not None and not needed and self._right(seat, row, before):
-                seat.row = row
+        for member in self.members:
+            row = by_slot.get(member.slot)
+            needed = self._mark is not None and member.slot in parked
+            if row is not None and not needed and self._right(member, row, before):
+                member.row = row
             else:
-                stale.append(seat)
+                stale.append(member)
         self._leave(stale)
-        self.take_off()
-        return len(stale) < len(self.seats)
+        self.launched()
+        return len(stale) < len(self.members)
 
-    def take_off(self) -> None:
-        """The rows on board count what is being fed to them as on its way."""
-        for seat in self.seats:
-            if seat.row is not None:
-                seat.row.flying = len(seat.row.pending)
+    def launched(self) -> None:
+        """The rows in it count what is being fed to them as on its way."""
+        for member in self.members:
+            if member.row is not None:
+                member.row.flying = len(member.row.pending)
 
-    def _right(self, seat: Seat, row: Row, before: Flight) -> bool:
+    def _right(self, member: InFlightRow, row: Row, before: Flight) -> bool:
         """Whether a row that has a slot now would be fed what its slot was fed."""
-        if seat.source < 0:
-            return row is seat.row
+        if member.source < 0:
+            return row is member.row
         if self._mark is not None and any(branch.pos and branch.held is None for branch in row.branches):
             return False  # they need the states that are there before the row goes on
-        fed = before._tokens[seat.source]
-        return row.adapter is seat.adapter and row.pos == seat.pos and tuple(row.pending) == (fed,)
+        fed = before._tokens[member.source]
+        return row.adapter is member.adapter and row.pos == member.pos and tuple(row.pending) == (fed,)
 
-    def _leave(self, seats: Sequence[Seat]) -> None:
-        for seat in seats:
-            seat.row = None
-        if self._mark is not None and seats:
-            self._kv.rewind(self._mark, [seat.slot for seat in seats])
+    def _leave(self, members: Sequence[InFlightRow]) -> None:
+        for member in members:
+            member.row = None
+        if self._mark is not None and members:
+            self._kv.rewind(self._mark, [member.slot for member in members])
 
 
-def _seat(row: Row, place: int | None) -> Seat:
+def _member(row: Row, place: int | None) -> InFlightRow:
     if place is None:
-        return Seat(row, row.adapter, row.slot, row.pos, row.pending, -1, len(row.tokens))
-    return Seat(row, row.adapter, row.slot, row.pos + row.flying, (0,), place, len(row.tokens) + 1)
+        return InFlightRow(row, row.adapter, row.slot, row.pos, row.pending, -1, len(row.tokens))
+    return InFlightRow(row, row.adapter, row.slot, row.pos + row.flying, (0,), place, len(row.tokens) + 1)

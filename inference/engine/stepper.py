@@ -110,6 +110,7 @@ class Stepper:
     def _accept(self, deeper: dict[Row, Logits]) -> list[Completion]:
         """Go on through the drafts of rows as far as these say what is drawn; logits (length, V) after each token."""
         done: list[Completion] = []
+        self.drafts.fed += sum(row.drafted for row in deeper)
         for depth in range(max(row.drafted for row in deeper)):
             going = [
                 row
@@ -118,6 +119,7 @@ class Stepper:
             ]
             if not going:
                 break
+            self.drafts.taken += len(going)
             deeper = {row: deeper[row] for row in going}
             failed, finished = self._advance(going, draw_all(going, np.stack([deeper[row][depth] for row in going])))
             done += failed + self._deliver(finished)
@@ -141,17 +143,17 @@ class Stepper:
         except Exception as caught:
             error = caught
         try:
-            boarded = [] if flight is None else flight.keep(self.scheduler.rows)
+            fed = [] if flight is None else flight.keep(self.scheduler.rows)
             if flight is not None:
                 outcomes = flight.land()
         except Exception as caught:
             return self._recover(caught)
         if flight is not None:
             self._failed_steps = 0
-        done, finished = self._advance(boarded, outcomes)
+        done, finished = self._advance(fed, outcomes)
         if error is None and flight is not None and following is not None:
             parked = self._delivery.leaving(finished)
-            self._flight = following if following.board(flight, self.scheduler.rows, parked) else None
+            self._flight = following if following.confirm(flight, self.scheduler.rows, parked) else None
         done += self._deliver(finished)
         self._delivery.report(self.scheduler.rows)
         return done if error is None else done + self._recover(error)
@@ -173,11 +175,11 @@ class Stepper:
         run = Submission(self._runner.forward, before)
         self._prepare(plan, run)
         flight = Flight(self.scheduler.rows, {} if before is None else before.places, self.kv)
-        run.seat(flight.seats)
-        for seats, logits in self._runner.feed(self.kv, flight.seats, run):
-            flight.add(seats, logits)
+        run.take(flight.members)
+        for members, logits in self._runner.feed(self.kv, flight.members, run):
+            flight.add(members, logits)
         if before is None:
-            flight.take_off()
+            flight.launched()
         return flight
 
     def _prepare(self, plan: Plan, run: Run | None = None) -> None:

@@ -204,6 +204,7 @@ CHANGED: dict[str, Any] = {
     "stop_ids": frozenset(),
     "adapter": "a",
     "thinking_token_budget": 7,
+    "speculate": 4,
     "top_logprobs": 1,
     "stop": ("x",),
     "logit_bias": {1: 1.0},

@@ -255,16 +255,16 @@ def test_the_host_waits_once_a_step_and_for_the_pass_before(pair: Pair, monkeypa
 
 
 def test_guesses_are_right(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that no one shares lose a seat when they end, and else never."""
-    board, lost = flight.Flight.board, 0
+    """Rows that no one shares lose a member when they end, and else never."""
+    confirm, lost = flight.Flight.confirm, 0
 
     def counted(self: flight.Flight, before: flight.Flight, rows: Any, *others: Any) -> bool:
         nonlocal lost
-        found = board(self, before, rows, *others)
-        lost += len(rows) - sum(seat.row is not None for seat in self.seats)
+        found = confirm(self, before, rows, *others)
+        lost += len(rows) - sum(member.row is not None for member in self.members)
         return found
 
-    monkeypatch.setattr(flight.Flight, "board", counted)
+    monkeypatch.setattr(flight.Flight, "confirm", counted)
     pair[1].drop_caches()
     pair[1].generate([query([*RULES, i], 8 + i % 3, seed=i, stop_ids=frozenset({3, 5, 7})) for i in range(9)])
     assert lost == 0

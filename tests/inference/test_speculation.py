@@ -13,7 +13,9 @@ from asking import change, query
 from test_engine import close
 
 from inference import Engine, Request
-from inference.engine.drafts import LONGEST, Drafts, _repeated
+from inference.engine.drafts import LONGEST, Drafts, _repeated, draft, wanted
+from inference.engine.rows import Cohort, Row
+from inference.engine.sampling import CheckedParams
 
 RNG = np.random.default_rng(5)
 PROMPTS = [RNG.integers(5, 290, n).tolist() for n in (12, 20, 5, 31)]
@@ -122,6 +124,43 @@ def test_the_distribution_is_that_of_the_model(random_model: tuple[Any, Any]) ->
     # The mean is the number of cells less one, the deviation the root of twice that.
     assert len(usual) > 5 and abs(chi - len(usual)) < 4 * np.sqrt(2 * len(usual)), (chi, len(usual))
     engine.close()
+
+
+def row(members: int = 1, said: int = 3, **options: Any) -> Row:
+    params = CheckedParams(max_tokens=20, stop_ids=frozenset(), **{"speculate": 4, **options})
+    cohort = Cohort(params, np.arange(members), np.arange(members).astype(np.uint64))
+    return Row((1, 2, 3, 4), None, [cohort], reach=24, tokens=[5, 6, 7][:said], pos=3 + said, pending=(7,))
+
+
+def test_only_rows_that_logits_decide_for_are_drafted() -> None:
+    assert wanted(row()) == 4 and wanted(row(speculate=100)) == LONGEST and wanted(row(speculate=0)) == 0
+    assert wanted(row(members=2)) == wanted(row(allowed=((1,),))) == wanted(row(guide=object())) == 0
+    fresh = row()
+    fresh.pos, fresh.pending = 0, fresh.prompt
+    assert wanted(fresh) == 0
+
+
+def test_what_fills_a_draft_up_is_not_a_draft() -> None:
+    drafts = Drafts()
+    drafts.learn((1, 2, 3, 4), [5, 6, 7, 8, 0])
+    rows = [row(), row(said=0), row(members=3), row(speculate=0)]
+    rows[3].reach = rows[3].pos + 3
+    draft(rows, drafts)
+    assert [(tuple(r.draft), r.drafted) for r in rows] == [((8, 0, 0, 0), 2), ((5, 6, 7, 8), 4), ((0,) * 4, 0), ((), 0)]
+    many = [row(speculate=0) for _ in range(8)]
+    draft([row(), *many], drafts)
+    assert not any(r.draft for r in many)  # one of nine: not worth it
+
+
+def test_filled_up_drafts_are_fed_and_not_counted(engine: Engine) -> None:
+    engine.drop_caches()
+    work = [query(PROMPTS[i], 12, seed=i, stop_ids=frozenset(), speculate=2 * i) for i in range(4)]
+    expected, _ = steps(engine, [change(r, speculate=0) for r in work])
+    steps(engine, work)
+    fed, taken = engine.drafts.fed, engine.drafts.taken
+    found, _ = steps(engine, work)
+    assert all(close(a, b) for a, b in zip(expected, found))
+    assert 0 < engine.drafts.taken - taken <= engine.drafts.fed - fed < 12 * 4
 
 
 def test_drafts_are_those_of_the_same_tokens_then_of_the_last_ones_then_of_the_conversation() -> None:

@@ -9,6 +9,7 @@ ENGINE = "tests/inference/test_engine.py"
 OPTIONS = "tests/inference/test_request_options.py"
 SLOTS = "tests/inference/test_adapter_slots.py"
 SCHEDULER = "tests/inference/test_scheduler.py"
+SPECULATION = "tests/inference/test_speculation.py"
 AHEAD = "tests/inference/test_lookahead.py"
 RESUME = "tests/train/test_whole_state.py::test_a_run_with_everything_on_resumes_bit_for_bit"
 
@@ -136,14 +137,14 @@ MUTANTS = [
         ),
         (
             "states-not-put-back",
-            "            self._kv.rewind(self._mark, [seat.slot for seat in seats])\n",
+            "            self._kv.rewind(self._mark, [member.slot for member in members])\n",
             "            pass\n",
             "a discarded token stays in the state",
             f"{AHEAD}::test_wrong_guesses_cost_time_and_nothing_else",
         ),
         (
             "old-version-in-the-air",
-            "(row not in running or row.adapter is not seat.adapter)",
+            "(row not in running or row.adapter is not member.adapter)",
             "row not in running",
             "a token of version 1 is labelled version 2",
             f"{AHEAD}::test_a_swap_in_mid_sequence_is_seen_by_the_same_tokens",
@@ -154,6 +155,49 @@ MUTANTS = [
             "(0,), place, len(row.tokens))",
             "every guess is drawn with the number of the token before",
             f"{AHEAD}::test_guesses_are_right",
+        ),
+    ),
+    *mutants(
+        "inference/engine/stepper.py",
+        SPECULATION,
+        (
+            "drafts-are-believed",
+            " and row.tokens[-1] == row.draft[depth]",
+            "",
+            "what goes on from a token that was not drawn counts",
+            f"{SPECULATION}::test_the_same_tokens_whatever_is_drafted",
+        ),
+        (
+            "logits-one-place-early",
+            "deeper |= {row: own[1:] for",
+            "deeper |= {row: own[:-1] for",
+            "a place is drawn from the logits of the one before",
+            f"{SPECULATION}::test_the_distribution_is_that_of_the_model",
+        ),
+        (
+            "drafts-beyond-the-answer",
+            "row.drafted > depth",
+            "len(row.draft) > depth",
+            "what fills a draft up is counted as drafted",
+            f"{SPECULATION}::test_what_fills_a_draft_up_is_not_a_draft",
+        ),
+    ),
+    *mutants(
+        "inference/engine/drafts.py",
+        SPECULATION,
+        (
+            "guided-rows-speculate",
+            "(params.allowed is params.guide is params.thought is None)",
+            "(params.guide is params.thought is None)",
+            "an answer need not be one of those allowed",
+            f"{SPECULATION}::test_only_rows_that_logits_decide_for_are_drafted",
+        ),
+        (
+            "drafts-never-forgotten",
+            "while len(self._next) > self._most:",
+            "while False:",
+            "what was said is kept for ever",
+            f"{SPECULATION}::test_drafts_are_those_of_the_same_tokens_then_of_the_last_ones_then_of_the_conversation",
         ),
     ),
     *mutants(
