@@ -33,6 +33,8 @@ class Delivery:
     def __init__(self, bank: AdapterBank, runner: ModelRunner) -> None:
         self._bank, self._runner = bank, runner
         self.drafts = Drafts()
+        self.speculating = 0
+        """Requests with `speculate` that wait or run."""
         self.tickets: dict[int, Ticket] = {}
         self._streams: dict[int, int] = {}  # how many tokens of a request have been reported
         self._deltas: list[Delta] = []
@@ -41,6 +43,7 @@ class Delivery:
         """Take note of a request that was queued under an adapter version."""
         self.tickets[request_id] = Ticket(request, adapter, prompt_tokens)
         adapter.running += 1
+        self.speculating += request.sampling.speculate > 0
         if request.stream:
             self._streams[request_id] = 0
 
@@ -76,9 +79,11 @@ class Delivery:
                 if ticket.request.park and not parked and reason in ("stop", "length") and not row.switches:
                     self._runner.park(kv, row, (*row.prompt, *row.tokens)[: row.pos])
                     parked = True
-                if ticket.request.sampling.speculate and not learnt and reason in ("stop", "length"):
-                    self.drafts.learn(row.prompt, row.tokens)
-                    learnt = True
+                if ticket.request.sampling.speculate:
+                    self.speculating -= 1
+                    if not learnt and reason in ("stop", "length"):
+                        self.drafts.learn(row.prompt, row.tokens)
+                        learnt = True
                 if request_id in self._streams:
                     self._stream(request_id, row, ticket.request.sampling.top_logprobs)
                     del self._streams[request_id]

@@ -84,20 +84,17 @@ def _repeated(history: Sequence[int]) -> tuple[int, ...]:
 
 
 def wanted(row: Row) -> int:
-    """How many tokens a row may be fed ahead: only rows of one request, whose next token follows from its logits."""
-    if not row.pos or len(row.pending) != 1 or len(row.cohorts) != 1 or len(row.cohorts[0].ids) != 1:
+    """How many tokens a row may be fed ahead: as many as the boldest of its requests asks for."""
+    if not row.pos or len(row.pending) != 1:
         return 0
-    params = row.cohorts[0].params
-    if not params.speculate or not (params.allowed is params.guide is params.thought is None):
-        return 0
-    return min(params.speculate, LONGEST)
+    return min(max(cohort.params.speculate for cohort in row.cohorts), LONGEST)
 
 
 def draft(rows: Sequence[Row], drafts: Drafts) -> None:
     """Give rows drafts, all of one length so that they are fed together.
 
     Rows that have none are fed something as well, unless they are prompts or have no room: a batch that is cut into
-    pieces costs more.
+    pieces costs more. Where what they are fed is what they draw, it counts like any draft.
     """
     found = {row: drafts.after(row.prompt, row.tokens, count) for row in rows if (count := wanted(row))}
     longest = max(map(len, found.values()), default=0)
@@ -106,4 +103,5 @@ def draft(rows: Sequence[Row], drafts: Drafts) -> None:
     for row in rows:
         if row.pos and len(row.pending) == 1 and row.reach - row.pos > longest:
             guess = found.get(row, ())
-            row.draft, row.drafted = (*guess, *[0] * (longest - len(guess))), len(guess)
+            row.draft = (*guess, *[0] * (longest - len(guess)))
+            drafts.fed += len(guess)

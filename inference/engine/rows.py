@@ -38,7 +38,7 @@ class Row:
         pos: entries of the slot that are valid.
         pending: tokens to feed next, whose keys and values are not there yet.
         flying: how many of them are being fed by a pass that has not landed; see `flight`.
-        draft: tokens to feed beyond `pending`, of which the first `drafted` may come; see `drafts`.
+        draft: what may come after `pending`, to be fed with it; see `drafts`.
         branches: rows that wait on this slot, shallowest first; they have no slot of their own.
         held: the recurrent states after `pos` tokens, while the slot's own have gone on; see `branch_states`.
     """
@@ -57,7 +57,6 @@ class Row:
     pending: Sequence[int] = ()
     flying: int = 0
     draft: Sequence[int] = ()
-    drafted: int = 0
     slot: int = -1
     home: int = -1  # where its keys and values lie when it has just ended
     switches: tuple[tuple[int, int], ...] = ()  # (index of a token, version that sampled those before it)
@@ -77,7 +76,7 @@ class Row:
     def restart(self) -> None:
         """Forget keys, values and states: everything is to be fed again."""
         self.pos, self.pending, self.flying, self.held = 0, (*self.prompt, *self.tokens), 0, None
-        self.draft, self.drafted = (), 0
+        self.draft = ()
 
 
 class Outcome(NamedTuple):
@@ -174,7 +173,6 @@ def _extended(row: Row, cohorts: list[Cohort], token: int, outcome: Outcome) -> 
         home=row.slot,
         flying=0,
         draft=(),
-        drafted=0,
         branches=[],
     )
     _append(child, token, outcome)

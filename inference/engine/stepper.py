@@ -76,7 +76,7 @@ class Stepper:
         done = self.settle()
         if not self.scheduler.rows and self.kv.nbytes * 2 > self.max_kv_bytes:
             self.kv.reset()  # one long prompt must not keep every later row long
-        ahead = self.lookahead and (self._flight is not None or not self._speculates())
+        ahead = self.lookahead and (self._flight is not None or not self._delivery.speculating)
         done += self._step_ahead() if ahead else self._step_at_once()
         return sorted(done, key=lambda c: c.request_id)
 
@@ -89,7 +89,7 @@ class Stepper:
         outcomes: dict[Row, Outcome] = {}
         deeper: dict[Row, Logits] = {}
         try:
-            if self._runner.forward.pads and self._runner.forward.batches and self._speculates():
+            if self._runner.forward.pads and self._runner.forward.batches and self._delivery.speculating:
                 draft(rows, self.drafts)
             self._prepare(plan)
             for batch, logits in self._runner.feed(self.kv, rows):
@@ -110,25 +110,17 @@ class Stepper:
     def _accept(self, deeper: dict[Row, Logits]) -> list[Completion]:
         """Go on through the drafts of rows as far as these say what is drawn; logits (length, V) after each token."""
         done: list[Completion] = []
-        self.drafts.fed += sum(row.drafted for row in deeper)
-        for depth in range(max(row.drafted for row in deeper)):
-            going = [
-                row
-                for row in self.scheduler.rows
-                if row in deeper and row.drafted > depth and row.tokens[-1] == row.draft[depth]
-            ]
-            if not going:
-                break
+        depth = 0
+        while going := [r for r in self.scheduler.rows if r in deeper and r.tokens[-1] == r.draft[depth]]:
             self.drafts.taken += len(going)
-            deeper = {row: deeper[row] for row in going}
-            failed, finished = self._advance(going, draw_all(going, np.stack([deeper[row][depth] for row in going])))
+            logits = np.stack([deeper[row][depth] for row in going])
+            failed, finished = self._advance(going, draw_all(going, logits))
             done += failed + self._deliver(finished)
+            depth += 1
+            deeper = {row: deeper[row] for row in going if depth < len(row.draft)}
         for row in self.scheduler.rows:
-            row.draft, row.drafted = (), 0
+            row.draft = ()
         return done
-
-    def _speculates(self) -> bool:
-        return any(cohort.params.speculate for row in self.scheduler.rows for cohort in row.cohorts)
 
     def _step_ahead(self) -> list[Completion]:
         """Let one pass land, after the next has been submitted."""

@@ -80,7 +80,7 @@ def test_the_same_tokens_whatever_is_drafted(random_model: tuple[Any, Any], path
             assert counts[1] <= plain + 1  # states cannot go back: nothing is drafted
         else:
             assert counts[1] < 0.7 * plain
-        assert not engine._tickets and not any(row.draft for row in engine._scheduler.rows)
+        assert not engine._tickets
 
 
 def test_what_was_said_before_is_said_again_in_fewer_steps(engine: Engine) -> None:
@@ -126,33 +126,27 @@ def test_the_distribution_is_that_of_the_model(random_model: tuple[Any, Any]) ->
     engine.close()
 
 
-def row(members: int = 1, said: int = 3, **options: Any) -> Row:
+def row(said: int = 3, **options: Any) -> Row:
     params = CheckedParams(max_tokens=20, stop_ids=frozenset(), **{"speculate": 4, **options})
-    cohort = Cohort(params, np.arange(members), np.arange(members).astype(np.uint64))
+    cohort = Cohort(params, np.arange(1), np.arange(1).astype(np.uint64))
     return Row((1, 2, 3, 4), None, [cohort], reach=24, tokens=[5, 6, 7][:said], pos=3 + said, pending=(7,))
 
 
-def test_only_rows_that_logits_decide_for_are_drafted() -> None:
+def test_rows_get_drafts_of_one_length_where_there_is_room() -> None:
     assert wanted(row()) == 4 and wanted(row(speculate=100)) == LONGEST and wanted(row(speculate=0)) == 0
-    assert wanted(row(members=2)) == wanted(row(allowed=((1,),))) == wanted(row(guide=object())) == 0
-    fresh = row()
-    fresh.pos, fresh.pending = 0, fresh.prompt
-    assert wanted(fresh) == 0
-
-
-def test_what_fills_a_draft_up_is_not_a_draft() -> None:
     drafts = Drafts()
     drafts.learn((1, 2, 3, 4), [5, 6, 7, 8, 0])
-    rows = [row(), row(said=0), row(members=3), row(speculate=0)]
-    rows[3].reach = rows[3].pos + 3
+    rows = [row(), row(said=0), row(speculate=0), row(speculate=0), row()]
+    rows[3].reach = rows[3].pos + 4
+    rows[4].pos, rows[4].pending = 0, rows[4].prompt
     draft(rows, drafts)
-    assert [(tuple(r.draft), r.drafted) for r in rows] == [((8, 0, 0, 0), 2), ((5, 6, 7, 8), 4), ((0,) * 4, 0), ((), 0)]
+    assert [tuple(r.draft) for r in rows] == [(8, 0, 0, 0), (5, 6, 7, 8), (0, 0, 0, 0), (), ()]
     many = [row(speculate=0) for _ in range(8)]
     draft([row(), *many], drafts)
     assert not any(r.draft for r in many)  # one of nine: not worth it
 
 
-def test_filled_up_drafts_are_fed_and_not_counted(engine: Engine) -> None:
+def test_rows_without_drafts_of_their_own_are_fed_with_the_others(engine: Engine) -> None:
     engine.drop_caches()
     work = [query(PROMPTS[i], 12, seed=i, stop_ids=frozenset(), speculate=2 * i) for i in range(4)]
     expected, _ = steps(engine, [change(r, speculate=0) for r in work])

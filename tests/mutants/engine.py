@@ -162,7 +162,7 @@ MUTANTS = [
         SPECULATION,
         (
             "drafts-are-believed",
-            " and row.tokens[-1] == row.draft[depth]",
+            " and r.tokens[-1] == r.draft[depth]",
             "",
             "what goes on from a token that was not drawn counts",
             f"{SPECULATION}::test_the_same_tokens_whatever_is_drafted",
@@ -174,30 +174,23 @@ MUTANTS = [
             "a place is drawn from the logits of the one before",
             f"{SPECULATION}::test_the_distribution_is_that_of_the_model",
         ),
-        (
-            "drafts-beyond-the-answer",
-            "row.drafted > depth",
-            "len(row.draft) > depth",
-            "what fills a draft up is counted as drafted",
-            f"{SPECULATION}::test_what_fills_a_draft_up_is_not_a_draft",
-        ),
     ),
     *mutants(
         "inference/engine/drafts.py",
         SPECULATION,
-        (
-            "guided-rows-speculate",
-            "(params.allowed is params.guide is params.thought is None)",
-            "(params.guide is params.thought is None)",
-            "an answer need not be one of those allowed",
-            f"{SPECULATION}::test_only_rows_that_logits_decide_for_are_drafted",
-        ),
         (
             "drafts-never-forgotten",
             "while len(self._next) > self._most:",
             "while False:",
             "what was said is kept for ever",
             f"{SPECULATION}::test_drafts_are_those_of_the_same_tokens_then_of_the_last_ones_then_of_the_conversation",
+        ),
+        (
+            "drafts-beyond-the-room",
+            " and row.reach - row.pos > longest",
+            "",
+            "entries are fed that the row's slot has no room for",
+            f"{SPECULATION}::test_rows_get_drafts_of_one_length_where_there_is_room",
         ),
     ),
     *mutants(
