@@ -3,7 +3,7 @@
     python -m benchmarks.speculation [--cases kuhn1,gsm8k32,...] [--rounds 5]
 
 The bundled models answer prompts of real environments at temperature 1, `tiny` at Kuhn poker and `small` elsewhere, and
-a random model of 89 million parameters, which is bound by memory, answers Kuhn's prompts greedily. Each round has new
+a random model of 89 million parameters, which is bound by memory, answers Kuhn's prompts greedily: the best case. Each round has new
 seeds, as an epoch of self-play has, so drafts come from earlier rounds; the first is not measured. Both sides have the
 same seeds, give the same tokens and take turns; the ratio is of CPU time.
 """
@@ -65,7 +65,7 @@ def compared(kind: str, name: str, greedy: bool, rows: int, repeats: int) -> Fou
     """Tokens per CPU second with drafts and without, the share of drafted tokens that counted, and steps saved."""
     env_id, speaker = ENVS[kind]
     asked = prompts(env_id, speaker)
-    count = 16 if name in SIZES else 48
+    count = max(rows, 4) if name in SIZES else 48
     epochs = {"drafts": 0, "plain": 0}
     steps: dict[str, list[int]] = {"drafts": [], "plain": []}
     said: dict[str, list[list[int]]] = {"drafts": [], "plain": []}

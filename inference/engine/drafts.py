@@ -14,10 +14,9 @@ without, whatever the drafts are.
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
-
-import numpy as np
 
 from inference.engine.rows import Row
 
@@ -26,7 +25,7 @@ LONGEST = 8
 MATCH = 3
 MOST = 1 << 15
 """Places remembered; the oldest are forgotten first."""
-_HISTORY = 2048
+_HISTORY = 512
 
 
 class Drafts:
@@ -71,14 +70,15 @@ class Drafts:
 
 def _repeated(history: Sequence[int]) -> tuple[int, ...]:
     """What followed the last time that the end of a history occurred in it."""
-    data = np.array(history, dtype=np.int32).tobytes()
-    key, end = data[-4 * MATCH :], len(data) - 4
+    ids = array("q", history)
+    data, size = ids.tobytes(), ids.itemsize
+    key, end = data[-size * MATCH :], len(data) - size
     while len(history) > MATCH:
         at = data.rfind(key, 0, end)
         if at < 0:
             break
-        if at % 4 == 0:
-            return tuple(history[at // 4 + MATCH :][:LONGEST])
+        if at % size == 0:
+            return tuple(history[at // size + MATCH :][:LONGEST])
         end = at + len(key) - 1
     return ()
 
@@ -94,14 +94,16 @@ def draft(rows: Sequence[Row], drafts: Drafts) -> None:
     """Give rows drafts, all of one length so that they are fed together.
 
     Rows that have none are fed something as well, unless they are prompts or have no room: a batch that is cut into
-    pieces costs more. Where what they are fed is what they draw, it counts like any draft.
+    pieces costs more. Where what they are fed is what they draw, it counts like any draft. Nothing is fed ahead when
+    that would be more than half of it.
     """
     found = {row: drafts.after(row.prompt, row.tokens, count) for row in rows if (count := wanted(row))}
     longest = max(map(len, found.values()), default=0)
-    if not longest or 4 * sum(map(bool, found.values())) < len(rows):
+    room = [row for row in rows if row.pos and len(row.pending) == 1 and row.reach - row.pos > longest]
+    known = sum(len(found.get(row, ())) for row in room)
+    if not longest or 2 * known < longest * len(room):
         return
-    for row in rows:
-        if row.pos and len(row.pending) == 1 and row.reach - row.pos > longest:
-            guess = found.get(row, ())
-            row.draft = (*guess, *[0] * (longest - len(guess)))
-            drafts.fed += len(guess)
+    drafts.fed += known
+    for row in room:
+        guess = found.get(row, ())
+        row.draft = (*guess, *[0] * (longest - len(guess)))
