@@ -9,7 +9,9 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,38 @@ if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / "build/bytecode")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`@pytest.mark.quick` says which cases of a parametrised test run by default; the others are slow.
+
+    `quick("a*", "b")` are the cases whose ids match, `quick(3)` is three cases spread over all, and `quick` alone as
+    many as it takes for every value of every parameter to occur.
+    """
+    tests = defaultdict(list)
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("quick"):
+            tests[item.nodeid.partition("[")[0]].append(item)
+    for cases in tests.values():
+        kept = set(_quick(cases))
+        for case in cases:
+            if case not in kept:
+                case.add_marker("slow")
+
+
+def _quick(cases: list[pytest.Function]) -> Iterator[pytest.Function]:
+    (marker,) = cases[0].iter_markers("quick")
+    if not marker.args:
+        left = {value for case in cases for value in case.callspec.indices.items()}
+        while left:
+            best = max(cases, key=lambda case: len(left & case.callspec.indices.items()))
+            left -= best.callspec.indices.items()
+            yield best
+    elif isinstance(count := marker.args[0], int):
+        yield from (cases[i * len(cases) // count] for i in range(count))
+    else:
+        yield from (case for case in cases if any(fnmatch(case.callspec.id, pattern) for pattern in marker.args))
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ class Hint(NamedTuple):
     text: str
 
 
+@cache
 def hints() -> list[Hint]:
     """All of them, in the order of the source."""
     return [hint for place, text in texts() for hint in _of(place, text)]

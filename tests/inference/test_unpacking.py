@@ -73,6 +73,7 @@ def adapter(model: nn.Module) -> dict[str, mx.array]:
     return weights
 
 
+@pytest.mark.quick("mixed")
 def test_all_ways_of_loading_give_the_same_numbers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found, digests, weights = {}, set(), {}
     for how in ("off", "plain", "used"):

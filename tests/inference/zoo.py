@@ -111,13 +111,13 @@ _LONGROPE = {
 _SLIDING = {"sliding_window": WINDOW, "sliding_window_pattern": 2}
 
 ZOO: dict[str, Kind] = {
-    "qwen2": Kind("qwen2", "numpy", quick=True),
+    "qwen2": Kind("qwen2", "numpy"),
     "qwen3": Kind("qwen3", "numpy", quick=True),
-    "llama": Kind("llama", "numpy", {"tie_word_embeddings": False}, quick=True),
+    "llama": Kind("llama", "numpy", {"tie_word_embeddings": False}),
     "llama, llama3 rope": Kind(
         "llama", "mlx", {"rope_scaling": {**_LLAMA3, "original_max_position_embeddings": 32}}, quick=True
     ),
-    "llama, linear rope": Kind("llama", "numpy", {"rope_scaling": {"type": "linear", "factor": 4.0}}, quick=True),
+    "llama, linear rope": Kind("llama", "numpy", {"rope_scaling": {"type": "linear", "factor": 4.0}}),
     "llama, sliding window": Kind(
         "llama", "mlx", {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": WINDOW}
     ),
@@ -145,7 +145,7 @@ ZOO: dict[str, Kind] = {
     "qwen3_moe": Kind("qwen3_moe", "mlx", _MOE, quick=True),
     "qwen2_moe": Kind("qwen2_moe", "mlx", _MOE),
     "mixtral": Kind("mixtral", "mlx", _MOE),
-    "olmoe": Kind("olmoe", "mlx", _MOE, quick=True),
+    "olmoe": Kind("olmoe", "mlx", _MOE),
     "qwen3_next": Kind("qwen3_next", "mlx", {**_MOE, **_LINEAR_ATTENTION}, quick=True),
     "qwen3_5": Kind("qwen3_5", "mlx", _LINEAR_ATTENTION),
     "mamba2": Kind(

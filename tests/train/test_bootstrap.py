@@ -92,6 +92,7 @@ def test_the_card_can_be_learned_from() -> None:
     assert loss.item() < 0.05
 
 
+@pytest.mark.slow
 def test_the_board_can_be_read_where_the_move_is_chosen() -> None:
     """Linearly, from the state that the move is read off. A base that only copied the free numbers got 0.74 to 0.88."""
     env = legos_envs.make("TicTacToe-v0").unwrapped

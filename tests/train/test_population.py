@@ -119,6 +119,7 @@ def test_a_run_leaves_an_adapter_for_each_and_they_are_those_that_were_measured(
     again.parts.close()
 
 
+@pytest.mark.quick("league1")
 @pytest.mark.parametrize("league", [{}, {"mode": "fsp", "snapshot_every": 1, "pool": 2}])
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, league: dict[str, Any]) -> None:
     settings: dict[str, Any] = {"learner": BOTH, "eval": {"every": 2}, "league": league, "checkpoint": {"every": 2}}

@@ -55,6 +55,7 @@ def cosine(trainer: Trainer, at_server: Any) -> tuple[float, float]:
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)), float(np.linalg.norm(a) / np.linalg.norm(b))
 
 
+@pytest.mark.quick("ppo-mean over sequences of the mean*")
 @pytest.mark.parametrize(
     ("name", "reduction", "aggregation", "memory"),
     [
@@ -108,6 +109,7 @@ def test_an_unknown_reduction_is_no_guess() -> None:
         recognise(1.0, 0.7, 0.7, (7, 36))
 
 
+@pytest.mark.quick("False")
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_run_with_a_league_is_killed_and_goes_on(patch: pytest.MonkeyPatch, tmp_path: Path, frozen: bool) -> None:
     """Snapshots stay what they were as opponents, the state comes back, and the adapter here is the one there."""

@@ -205,6 +205,7 @@ def test_a_dialogue_is_one_row_and_matches_the_engine() -> None:
     trainer.parts.close()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("name", "group"), [("rae", 1), ("grpo", 4), ("hierarchical_grpo", 4), ("same_prompt", 1), ("constant", 1)]
 )
