@@ -56,10 +56,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _quick(cases: list[pytest.Function]) -> Iterator[pytest.Function]:
     (marker,) = cases[0].iter_markers("quick")
     if not marker.args:
-        left = {value for case in cases for value in case.callspec.indices.items()}
+        values = {case: {(name, id(value)) for name, value in case.callspec.params.items()} for case in cases}
+        left = set().union(*values.values())
         while left:
-            best = max(cases, key=lambda case: len(left & case.callspec.indices.items()))
-            left -= best.callspec.indices.items()
+            best = max(cases, key=lambda case: len(left & values[case]))
+            left -= values[best]
             yield best
     elif isinstance(count := marker.args[0], int):
         yield from (cases[i * len(cases) // count] for i in range(count))

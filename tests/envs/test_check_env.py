@@ -55,6 +55,7 @@ def named(options):
     return "-".join(f"{k}={v}" for k, v in options.items())
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("id", ["KuhnPoker-v0", "MatrixGame-v0"])
 @pytest.mark.parametrize("options", VARIANTS, ids=named)
 def test_variants(id, options):

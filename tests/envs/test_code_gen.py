@@ -237,6 +237,7 @@ def test_arguments_and_options_are_checked():
         legos_envs.make("CodeGen-v0", source="written").reset(seed=0, options={"item": "clam"})
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kwargs", [{"coder_scored_by": "tester", "max_tests": 2}, {"memory": "state"}])
 def test_variants_keep_the_laws(kwargs):
     check_env("CodeGen-v0", episodes=10, skip=("seed.process",), raise_on_failure=True, **kwargs)

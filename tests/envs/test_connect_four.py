@@ -183,6 +183,7 @@ def returns_of(env, players, seat, count):
     return [asyncio.run(legos_envs.play(env, policies, seed)).returns[seat] for seed in range(count)]
 
 
+@pytest.mark.slow
 def test_searching_two_plies_beats_random_play_by_a_wide_margin():
     """More than 0.7 in either seat, at 95 % confidence; one ply is clearly less."""
     for seat, other in (("player_0", "player_1"), ("player_1", "player_0")):

@@ -440,6 +440,7 @@ def test_formulas_in_threads_and_in_a_running_event_loop(math_verify):
 LATE = ["(\\sin x+\\cos x)^{60}", "9^{9^{9}}+\\sqrt{x}", "\\sum_{n=1}^{10^9} \\sin(n)"]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("text", LATE[:2])
 def test_a_late_formula_takes_its_time_and_no_more(math_verify, text):
     workers = formula_workers.WORKERS

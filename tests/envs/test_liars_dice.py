@@ -281,6 +281,7 @@ def test_careful_reads_every_kind_of_prompt(kwargs):
         assert episode.outcome != "invalid" and not math.fsum(episode.returns.values())
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "kwargs",
     [

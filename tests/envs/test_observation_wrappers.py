@@ -100,6 +100,7 @@ def test_first_and_last_and_board_only():
         assert wrapper(Debate()).shown(()) == () and wrapper(Debate()).shown(FIVE[:1]) == FIVE[:1]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "wrap",
     [

@@ -159,6 +159,7 @@ def test_the_last_integer_is_read_in_both_spellings(before, number):
         assert parsing.last_integer(f"{before} {written}. Done") == number
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize(
     "read",

@@ -198,6 +198,7 @@ def test_shrewd_beats_random_from_both_seats():
     assert play({"player_0": "scripted:trusting", "player_1": "scripted:shrewd"}, 0).returns["player_1"] == 1
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kwargs", [{"memory": "state", "turns": 3}, {"action_format": "boxed", "preset": "spiral"}])
 def test_variants_keep_the_laws(kwargs):
     skip = ("seed.process", "copy.pickle", "copy.deepcopy", "copy.restore")

@@ -56,6 +56,7 @@ def test_a_filled_env_plays_the_same_episode(seed):
         assert [t.observation for t in trajectory.turns] == [t.observation for t in whole.trajectories[agent].turns]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "make_env",
     [

@@ -279,6 +279,7 @@ def test_the_loss_of_a_batch_is_that_of_its_rows_one_by_one(dialogues: list[Dial
 # --- the recipe ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_three_steps_make_a_folder_that_loads_and_the_same_bytes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +323,7 @@ def test_the_whole_recipe_makes_an_even_player(tmp_path: Path) -> None:
         assert measure.evenness(player, env).illegal_mean < 0.01
 
 
+@pytest.mark.slow
 def test_the_report_has_a_row_for_every_solvable_env_and_both_checks(capsys: pytest.CaptureFixture[str]) -> None:
     quick = [(label, env) for label, env in ENVS if "TicTacToe" not in label]
     with pytest.MonkeyPatch.context() as patch:

@@ -49,6 +49,7 @@ def bare(name: str, **options: Any) -> CreditAssigner:
     return make_credit(name, **({"singleton": "zero"} if "singleton" in options_of(name) else {}), **options)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", METHODS)
 @given(batch=BATCH, data=st.data())
 @FEW

@@ -81,6 +81,7 @@ def test_seats_on_scales_of_their_own_win_nothing_from_each_other(tmp_path: Path
     assert result.last["success"] == 0.0 and "win" not in result.last
 
 
+@pytest.mark.slow
 def test_a_contest_is_measured_against_the_base_and_the_runs_own_past(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,6 +101,7 @@ def test_a_contest_is_measured_against_the_base_and_the_runs_own_past(
     assert row["score"] == table["wins_vs_base"] and row["competitive"]
 
 
+@pytest.mark.quick("*last")
 @pytest.mark.parametrize(("decay", "expected"), [(0.98, "last"), (0.0, "average")])
 def test_the_adapter_is_the_better_weights_and_is_labelled_so(tmp_path: Path, decay: float, expected: str) -> None:
     """After three steps that all help, an average lags behind; an average that keeps nothing of itself is the last
@@ -120,6 +122,7 @@ def test_the_adapter_is_the_better_weights_and_is_labelled_so(tmp_path: Path, de
     again.parts.close()
 
 
+@pytest.mark.slow
 def test_a_run_that_gets_worse_says_so(tmp_path: Path) -> None:
     """Steps that are far too long: the sentence, the alarm and the numbers agree."""
     run = tmp_path / "run"

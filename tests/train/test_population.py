@@ -194,6 +194,7 @@ def test_every_action_of_every_learner() -> None:
         trainer.parts.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["thread", pytest.param("process", marks=pytest.mark.slow)])
 def test_playing_ahead(tmp_path: Path, backend: str) -> None:
     settings = {"enabled": True, "backend": backend, "max_off_policy_steps": 1}
@@ -204,6 +205,7 @@ def test_playing_ahead(tmp_path: Path, backend: str) -> None:
     assert all(own["updates"] == 1 for own in last["learners"].values())
 
 
+@pytest.mark.slow
 def test_a_server_plays_each_learner_under_its_own_name() -> None:
     server = LiveServer("tiny", max_adapters=6)
     at = {"learner": BOTH, "server": {"urls": [server.url]}}

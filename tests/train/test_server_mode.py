@@ -55,6 +55,7 @@ def same(here: list[dict[str, Any]], there: list[dict[str, Any]]) -> None:
         assert b["mismatch_max"] < 1e-4 and b["staleness_max"] == 0
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_run_against_servers_is_the_run_in_this_process(
     servers: list[LiveServer], alone: list[dict[str, Any]], count: int
@@ -164,6 +165,7 @@ def _pair() -> tuple[Any, Any]:
     return pair
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_ends_the_run_and_a_resume_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "PATIENCE", 0.5)
     settings: dict[str, Any] = {"steps": 3, "batch_size": 8, "checkpoint": {"every": 1}}

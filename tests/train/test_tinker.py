@@ -82,6 +82,7 @@ def test_gradients_are_those_of_mlx(
     trainer.parts.close()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("reduction", "clips", "frozen"), [("sum", True, True), ("mean over sequences of the mean", False, False)]
 )
@@ -150,6 +151,7 @@ def test_a_snapshot_stays_while_training_goes_on(patch: pytest.MonkeyPatch) -> N
     trainer.parts.close()
 
 
+@pytest.mark.slow
 def test_measuring_without_the_base_here_gives_the_same_exact_number(patch: pytest.MonkeyPatch) -> None:
     install(patch, Server())
     numbers = []
@@ -242,6 +244,7 @@ def test_weights_that_only_the_service_has_are_not_deleted_there(patch: pytest.M
     trainer.parts.close()
 
 
+@pytest.mark.slow
 def test_playing_ahead_versions_are_exact(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Episodes are played while a step is learned from, and every token is of the version that it is said to be."""
     install(patch, Server())
