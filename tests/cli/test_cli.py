@@ -63,6 +63,7 @@ def test_training_without_a_terminal_prints_a_line_a_step_and_json_for_programs(
     assert "\x1b[" not in told.out + told.err
 
 
+@pytest.mark.quick("random")
 @pytest.mark.parametrize("opponent", ["random", "optimal"])
 def test_eval_prints_one_json_object(
     run_dir: Path, opponent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

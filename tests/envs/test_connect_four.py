@@ -135,6 +135,7 @@ def test_sixteen_thousand_brackets_are_read_at_once():
 # --- solved boards and search ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("size", "value"), [((3, 3, 3), 0), ((3, 4, 3), 1), ((4, 3, 3), 0), ((2, 4, 3), 0)])
 def test_full_search_plays_perfectly_on_small_boards(size, value):
     """In every position the moves it names are optimal; where the best is a draw they are all that are."""

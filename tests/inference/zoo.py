@@ -135,12 +135,12 @@ ZOO: dict[str, Kind] = {
         },
         quick=True,
     ),
-    "phi3": Kind("phi3", "mlx", {"tie_word_embeddings": False}, quick=True),
+    "phi3": Kind("phi3", "mlx", {"tie_word_embeddings": False}),
     "phi3, longrope": Kind(
         "phi3", "mlx", {"rope_scaling": _LONGROPE, "original_max_position_embeddings": 64, "tie_word_embeddings": False}
     ),
     "gemma": Kind("gemma", "mlx", embedding=0.1),
-    "gemma2": Kind("gemma2", "mlx", {"query_pre_attn_scalar": 16.0, "final_logit_softcapping": 4.0}, quick=True),
+    "gemma2": Kind("gemma2", "mlx", {"query_pre_attn_scalar": 16.0, "final_logit_softcapping": 4.0}),
     "gemma3_text": Kind("gemma3_text", "mlx", {**_SLIDING, "query_pre_attn_scalar": 16.0}, quick=True),
     "qwen3_moe": Kind("qwen3_moe", "mlx", _MOE, quick=True),
     "qwen2_moe": Kind("qwen2_moe", "mlx", _MOE),

@@ -48,6 +48,7 @@ def load(folder: Path) -> tuple[Any, ChatEncoder]:
 # --- the shipped model -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("env", [pytest.param(env, id=label) for label, env in ENVS])
 def test_in_every_information_set_it_plays_legal_moves_and_all_of_them_alike(tiny: Any, env: Any) -> None:
     sets = measure.sets_of(env)

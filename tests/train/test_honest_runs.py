@@ -61,6 +61,7 @@ def test_rates_are_those_of_the_episodes(tmp_path: Path) -> None:
     assert "invalid" in {alarm["name"] for alarm in rows_of(run)[0]["alarms"]}
 
 
+@pytest.mark.slow
 def test_steps_without_anything_to_train_on_have_no_numbers_and_set_off_alarms(tmp_path: Path) -> None:
     """A judge that `tiny` cannot be: all episodes are void."""
     run = tmp_path / "run"
@@ -73,6 +74,7 @@ def test_steps_without_anything_to_train_on_have_no_numbers_and_set_off_alarms(t
     assert result.updates == 0 and "judge" in result.verdict
 
 
+@pytest.mark.slow
 def test_seats_on_scales_of_their_own_win_nothing_from_each_other(tmp_path: Path) -> None:
     """A coder with 0 does not beat a tester with -1: nobody succeeded."""
     run = tmp_path / "run"

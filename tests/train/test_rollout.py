@@ -22,7 +22,7 @@ def player():
     engine.close()
 
 
-@pytest.mark.quick("KuhnPoker-v0-kwargs1")
+@pytest.mark.quick("*kwargs0", "*kwargs3")
 @pytest.mark.parametrize(
     ("env", "kwargs"),
     [
