@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import is_hypothesis_test, settings
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
 CHAT_TEMPLATE = (
@@ -35,17 +36,28 @@ if sys.dont_write_bytecode:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Hypothesis tries few examples by default, and many where slow tests are run."""
+    settings.register_profile("few", max_examples=30, deadline=None)
+    settings.register_profile("many", max_examples=200, deadline=None)
+    settings.load_profile("few" if config.option.markexpr == "not slow" else "many")
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """`@pytest.mark.quick` says which cases of a parametrised test run by default; the others are slow.
 
     `quick("a*", "b")` are the cases whose ids match, `quick(3)` is three cases spread over all, and `quick` alone as
-    many as it takes for every value of every parameter to occur.
+    many as it takes for every value of every parameter to occur. `-m slow` runs Hypothesis's tests again.
     """
     tests = defaultdict(list)
     for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker("quick"):
+        if not isinstance(item, pytest.Function):
+            continue
+        if item.get_closest_marker("quick"):
             tests[item.nodeid.partition("[")[0]].append(item)
+        if config.option.markexpr == "slow" and is_hypothesis_test(item.function):
+            item.add_marker("slow")
     for cases in tests.values():
         kept = set(_quick(cases))
         for case in cases:

@@ -7,7 +7,7 @@ import time
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import legos_envs
@@ -46,7 +46,6 @@ def test_positions_after_each_move_are_as_many_as_in_oeis_a212693():
     assert counts == [1, 7, 49, 238, 1120, 4263, 16422]
 
 
-@settings(max_examples=250, deadline=None)
 @given(st.sampled_from(SIZES), st.integers(0, 2**31))
 def test_lines_are_those_of_the_board(size, seed):
     """Against a search through coordinates, on boards filled at random (gravity aside)."""
@@ -63,7 +62,6 @@ def test_lines_are_those_of_the_board(size, seed):
     assert game.connected(bits) is expected
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(SIZES), st.integers(0, 2**31), st.integers(0, 30))
 def test_the_view_shows_the_board(size, seed, plies):
     game = ConnectFourGame(*size)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from legos_envs.scoring import algebra, formula_workers, formulas
@@ -89,7 +89,6 @@ def at(text, **letters):
     return eval(text.replace("^{", "**(").replace("}", ")"), {}, letters)
 
 
-@settings(max_examples=150, deadline=None)
 @given(EXPRESSIONS, EXPRESSIONS)
 def test_values_are_those_of_the_formula(one, other):
     """Against Python's own arithmetic on whole numbers, where small polynomials differ at one point of many."""

@@ -90,7 +90,6 @@ def proof_texts(draw):
 
 
 @given(proof_texts())
-@settings(max_examples=150, deadline=None)
 def test_a_proof_that_is_accepted_proves_something_true(case):
     theorem, text = case
     if check(theorem, text).valid:

@@ -130,7 +130,6 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     return folder, declared(before, folder, *commands, page=PAGES)
 
 
-@pytest.mark.quick("credit*")
 @pytest.mark.parametrize(("setting", "name"), [("credit", "coin"), ("loss", "plain")])
 def test_a_method_is_one_declaration_in_one_file(found: tuple[Path, list[Any]], setting: str, name: str) -> None:
     """A credit method is a class, a loss a function."""

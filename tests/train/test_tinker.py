@@ -116,7 +116,7 @@ def test_a_run_with_a_league_is_killed_and_goes_on(patch: pytest.MonkeyPatch, tm
     """Snapshots stay what they were as opponents, the state comes back, and the adapter here is the one there."""
     server = install(patch, Server(frozen=frozen))
     league = {"mode": "fsp", "snapshot_every": 1, "latest": 0.5}
-    settings = config(tmp_path / "run", steps=3, batch_size=16, league=league, checkpoint={"every": 1})
+    settings = config(tmp_path / "run", steps=3, batch_size=8, league=league, checkpoint={"every": 1})
     seen: list[Any] = []
 
     def kill(record: Any) -> None:
