@@ -26,7 +26,6 @@ from tests.train.helpers import small
 from tests.train.test_two_runs import EXACT, served
 
 
-@pytest.mark.slow
 def test_a_server_killed_and_held_up_in_the_middle_of_its_answers_changes_no_bit() -> None:
     server = LiveServer("tiny", **EXACT)
 

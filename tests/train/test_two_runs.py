@@ -45,7 +45,6 @@ def started(server: LiveServer, **settings: Any) -> Trainer:
 LEAGUE = {"mode": "fsp", "snapshot_every": 1, "pool": 2, "latest": 0.25, "opponents": ("base",)}
 
 
-@pytest.mark.slow
 def test_two_runs_on_one_server_end_with_the_bytes_that_each_has_alone(server: LiveServer) -> None:
     """One of them with a league. They take turns step by step, in the middle of each other."""
     settings: list[dict[str, Any]] = [{"seed": 0}, {"seed": 1, "league": LEAGUE, "optim": {"lr": 3e-3}}]
