@@ -10,8 +10,8 @@ from legos_envs.testing import check_env
 from legos_envs.testing.harness import Player, drive
 from legos_envs.wrappers import BoardOnly, ContextLimit, FillSeats, FirstAndLast, TextObservation
 from legos_envs.wrappers.observations import ShownMessages
+from tests.envs.broken import Sealed
 from tests.envs.nested import Debate
-from tests.envs.test_check_env import Sealed
 from tests.envs.test_wrappers import by_seed
 
 
