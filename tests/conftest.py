@@ -10,13 +10,14 @@ import os
 import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from fnmatch import fnmatch
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
+
+from tests import quick
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
 CHAT_TEMPLATE = (
@@ -45,11 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`@pytest.mark.quick` says which cases of a parametrised test run by default; the others are slow.
-
-    `quick("a*", "b")` are the cases whose ids match, `quick(3)` is three cases spread over all, and `quick` alone as
-    many as it takes for every value of every parameter to occur. `-m slow` runs Hypothesis's tests again.
-    """
+    """`@pytest.mark.quick` says which cases run by default (tests/quick.py); `-m slow` runs Hypothesis's tests too."""
     tests = defaultdict(list)
     for item in items:
         if not isinstance(item, pytest.Function):
@@ -58,26 +55,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             tests[item.nodeid.partition("[")[0]].append(item)
         if config.option.markexpr == "slow" and is_hypothesis_test(item.function):
             item.add_marker("slow")
-    for cases in tests.values():
-        kept = set(_quick(cases))
-        for case in cases:
-            if case not in kept:
+    for name, cases in tests.items():
+        (mark,) = cases[0].iter_markers("quick")
+        kept = quick.kept(mark.args, [(case.callspec.id, case.callspec.params) for case in cases])
+        if not kept and len(cases) > 1:
+            raise pytest.UsageError(f"{name}: no case has an id that its mark `quick` names, got {mark.args}")
+        for number, case in enumerate(cases):
+            if number not in kept:
                 case.add_marker("slow")
-
-
-def _quick(cases: list[pytest.Function]) -> Iterator[pytest.Function]:
-    (marker,) = cases[0].iter_markers("quick")
-    if not marker.args:
-        values = {case: {(name, id(value)) for name, value in case.callspec.params.items()} for case in cases}
-        left = set().union(*values.values())
-        while left:
-            best = max(cases, key=lambda case: len(left & values[case]))
-            left -= values[best]
-            yield best
-    elif isinstance(count := marker.args[0], int):
-        yield from (cases[i * len(cases) // count] for i in range(count))
-    else:
-        yield from (case for case in cases if any(fnmatch(case.callspec.id, pattern) for pattern in marker.args))
 
 
 @pytest.fixture(scope="session")
