@@ -46,9 +46,9 @@ def texts() -> Iterator[tuple[str, str]]:
     """Places and strings; what a string is formatted with is `{}` in it."""
     for package in PACKAGES:
         for file in sorted((ROOT / package).rglob("*.py")):
-            tree = ast.parse(file.read_text(encoding="utf-8"))
-            own = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
-            for node in ast.walk(tree):
+            nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+            own = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}  # docstrings
+            for node in nodes:
                 if isinstance(node, ast.JoinedStr):
                     own |= {id(part) for part in node.values}
                     words = [str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values]

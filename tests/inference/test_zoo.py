@@ -153,11 +153,8 @@ def alone(made: Case) -> None:
     assert np.abs(made.expected(PROMPTS[0], PROMPTS[1], None) - made.expected(PROMPTS[0], PROMPTS[1], "a")).max() > 0.1
 
 
-def marked(quick: set[str]) -> list[Any]:
-    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in zoo.ZOO]
-
-
-@pytest.mark.parametrize("name", marked({name for name, kind in zoo.ZOO.items() if kind.quick}))
+@pytest.mark.quick(*(name for name, kind in zoo.ZOO.items() if kind.quick))
+@pytest.mark.parametrize("name", zoo.ZOO)
 def test_float32(name: str) -> None:
     with case(name) as made:
         assert path(made) == zoo.ZOO[name].path or not ON_CPU
@@ -165,7 +162,8 @@ def test_float32(name: str) -> None:
         alone(made)
 
 
-@pytest.mark.parametrize("name", marked({"qwen2", "qwen3_moe"}))
+@pytest.mark.quick("qwen2", "qwen3_moe")
+@pytest.mark.parametrize("name", zoo.ZOO)
 def test_four_bits(name: str) -> None:
     """Scales in float32, so what is computed from them is as exact as before."""
     with case(name, bits=4) as made:
