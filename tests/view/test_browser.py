@@ -565,7 +565,7 @@ VISIT_ALL = """async () => {
 def test_a_hundred_payloads_in_every_text_field_run_nothing(part: int, watched: Watched, tmp_path: Path) -> None:
     """All of them in the slow test, every sixth here."""
     assert len(set(PAYLOADS)) == 100
-    payloads = PAYLOADS[::-part]  # the last one first: it is looked for below
+    payloads = PAYLOADS[99 % part :: part]  # with the last one, which is looked for below
     count = len(payloads)
     folder = write_log(tmp_path / "<img src=x onerror=window.__pwned=1>", [poisoned(text) for text in payloads])
     (folder / "config.toml").write_text("\n".join(payloads))
