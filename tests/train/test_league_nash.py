@@ -46,7 +46,6 @@ def test_two_roles() -> None:
     np.testing.assert_allclose(column, [1, 0, 0], atol=1e-9)
 
 
-@pytest.mark.slow
 @given(
     st.tuples(st.integers(1, 12), st.integers(1, 12)).flatmap(lambda n: arrays(float, n, elements=st.integers(-3, 3)))
 )
