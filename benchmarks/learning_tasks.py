@@ -82,7 +82,7 @@ TASKS: dict[str, Task] = {
     "PlanExecute-v0": Task((*_steps(40, 64), *GROUP), "good", "self", items=True),
     "ProofVerification-v0": Task((*_steps(60, 64), *RAE), "good", "self", items=True),
     "ProposerSolver-v0": Task((*_steps(60, 128), "--credit.name", "hierarchical_grpo"), "optimal", "self", items=True),
-    "RedBlue-v0": Task((*_steps(50, 64), *RAE), "sound", "base", items=True, args=("probes=0",)),
+    "RedBlue-v0": Task((*_steps(50, 64), *RAE), "sound", "base", items=True, args=("probes=1",)),
     "RefineLoop-v0": Task((*_steps(60, 64), *GROUP), "good", "self", items=True),
     "SPICE-v0": Task((*_steps(60, 64), "--credit.name", "hierarchical_grpo"), "cloze", "self", items=True),
     "SelfDistillation-v0": Task((*_steps(50, 32), *RAE), "oracle", "self", items=True, args=(*EASY, "filter=truth")),
