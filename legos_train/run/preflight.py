@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +23,7 @@ from legos_train.run.places import check_capabilities
 from legos_train.run.replay import ReplayBatch
 from legos_train.run.trainer import Trainer
 
-SAMPLE, GROWTH = 64, 4
+SAMPLE, GROWTH = 16, 4
 """Episodes of the first measured step, and how many times more each following one has."""
 LONGEST = 30.0
 """Seconds that one measured step may take; what a larger batch needs is continued from the last two."""
@@ -38,7 +40,44 @@ class Measured:
     play: float
     learn: float
     peak: float
+    process: float = 0.0
     full: bool = False
+
+    @property
+    def seconds(self) -> float:
+        return self.play + self.learn
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run will take: bytes of base model and of what is trained, a step, and what the step was measured on.
+
+    `size`: episodes of the largest step that was measured; of each, `turns`, with prompts of `tokens`.
+    """
+
+    base: int
+    state: int
+    weights: int
+    whole: Measured
+    size: int
+    turns: float
+    tokens: float
+    steps: int
+
+    def __str__(self) -> str:
+        whole, seconds = self.whole, (self.whole.play + self.whole.learn) * self.steps
+        how = "" if self.size == whole.size else f", continued from {self.size}"
+        return "\n".join(
+            [
+                f"base model      {_mib(self.base)}",
+                f"LoRA, optimiser, average  {_mib(self.state)} ({self.weights:,} weights trained)",
+                f"peak memory of MLX in a step  {_mib(whole.peak)}; of the process {_mib(whole.process)}",
+                f"an episode      {self.turns:.1f} turns, prompts of {self.tokens:.0f} tokens",
+                f"a step          {whole.play:.2f} s of play and {whole.learn:.2f} s of learning for {whole.size} "
+                f"episodes{how}",
+                f"{self.steps} steps       {seconds / 60:.1f} minutes, measurements not counted",
+            ]
+        )
 
 
 def estimate(config: TrainConfig) -> str:
@@ -62,33 +101,27 @@ def estimate(config: TrainConfig) -> str:
         arena = arena_of(config)
         make_credit(config, arena)
         return needs(config, known)
+    return str(forecast(config))
+
+
+def forecast(config: TrainConfig, clock: Callable[[], float] = time.perf_counter) -> Forecast:
+    """What `estimate` says of a model on this machine, as numbers; times by `clock`."""
     parts = build(config)
     learners = parts.learner.members.values() if isinstance(parts.learner, Learners) else [parts.learner]
     backends = [one.backend for one in learners if isinstance(one.backend, MLXBackend)]
     try:
-        weights = [array for one in backends for array in one.policy.trainable().values()]
         base = _bytes(backends[0].policy.model) - _nbytes(backends[0].policy.trainable())
+        weights = sum(array.size for one in backends for array in one.policy.trainable().values())
         state = sum(_nbytes(group) for one in backends for group in one.save_state().tensors.values())
         trainer, steps = Trainer(parts), list[Measured]()
         for size in batch_sizes(config.batch_size, config.grouped):
-            if steps and (steps[-1].play + steps[-1].learn) * size / steps[-1].size > LONGEST:
+            if steps and continued(steps, size).seconds > LONGEST:
                 break
-            measured, turns = _step(parts, trainer, size)
+            measured, turns = _step(trainer, size, clock)
             steps.append(measured)
         whole = continued(steps, config.batch_size)
-        seconds = (whole.play + whole.learn) * config.steps
-        how = "" if steps[-1].size == whole.size else f", continued from {steps[-1].size}"
-        return "\n".join(
-            [
-                f"base model      {_mib(base)}",
-                f"LoRA, optimiser, average  {_mib(state)} ({sum(array.size for array in weights):,} weights trained)",
-                f"peak memory of MLX in a step  {_mib(whole.peak)}",
-                f"an episode      {len(turns) / steps[-1].size:.1f} turns, prompts of {np.mean(turns):.0f} tokens",
-                f"a step          {whole.play:.2f} s of play and {whole.learn:.2f} s of learning for {whole.size} "
-                f"episodes{how}",
-                f"{config.steps} steps       {seconds / 60:.1f} minutes, measurements not counted",
-            ]
-        )
+        size = steps[-1].size
+        return Forecast(base, state, weights, whole, size, len(turns) / size, float(np.mean(turns)), config.steps)
     finally:
         parts.close()
 
@@ -113,28 +146,31 @@ def continued(steps: Sequence[Measured], size: int) -> Measured:
     play, learn = (
         now + max(0.0, now - then) * more for now, then in ((last.play, before.play), (last.learn, before.learn))
     )
-    return Measured(size, play, learn, peak, last.full)
+    return Measured(size, play, learn, peak, last.process + max(0.0, peak - last.peak), last.full)
 
 
-def _step(parts: Parts, trainer: Trainer, size: int) -> tuple[Measured, list[int]]:
-    """One step from the weights as they are, which it leaves so; and the lengths of the prompts."""
-    config, start = parts.config, parts.backend.snapshot(0)
+def process_peak() -> int:
+    """The most memory that this process has had, in bytes."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def _step(trainer: Trainer, size: int, clock: Callable[[], float]) -> tuple[Measured, list[int]]:
+    """One step on `size` new episodes, as a run takes it; and the lengths of the prompts."""
+    parts = trainer.parts
     parts.arena.batch_size = size
-    parts.backend.drop_caches()
-    parts.engine.drop_caches()
+    parts.replay.records.clear()
     mx.reset_peak_memory()
-    began = time.perf_counter()
-    episodes = trainer.play(1)
-    played = time.perf_counter()
-    decisions = None if parts.decisions is None else parts.decisions.of(episodes, 0)
-    batch = trainer.pack(ReplayBatch(episodes, episodes, parts.credit.assign(episodes), 0, decisions=decisions))
-    trainer.update(batch)
-    learned = time.perf_counter()
-    parts.backend.load(start)
-    parts.learner.step = 0
+    began = clock()
+    episodes = trainer.play(trainer.learner.step + 1)
+    trainer.assign_credit(episodes, trainer.learner.step)
+    played = clock()
+    trainer.learn(0.0)
+    learned = clock()
+    assert trainer.batch is not None
+    full = trainer.batch.size > parts.config.max_batch_tokens
     turns = [len(t.prompt_tokens or ()) for e in episodes for x in e.trajectories.values() for t in x.turns]
-    full = batch.size > config.max_batch_tokens
-    return Measured(size, played - began, learned - played, mx.get_peak_memory(), full), turns
+    return Measured(size, played - began, learned - played, mx.get_peak_memory(), process_peak(), full), turns
 
 
 def _nbytes(arrays: dict[str, mx.array]) -> int:
