@@ -17,6 +17,7 @@ from inference.loading import is_here
 from legos_train.config import TrainConfig, sizes
 from legos_train.model import Learners, MLXBackend, tinker
 from legos_train.run.build import arena_of, build, make_credit
+from legos_train.run.garbage import rarely_collected
 from legos_train.run.memory import needs
 from legos_train.run.parts import Parts
 from legos_train.run.places import check_capabilities
@@ -114,11 +115,12 @@ def forecast(config: TrainConfig, clock: Callable[[], float] = time.perf_counter
         weights = sum(array.size for one in backends for array in one.policy.trainable().values())
         state = sum(_nbytes(group) for one in backends for group in one.save_state().tensors.values())
         trainer, steps = Trainer(parts), list[Measured]()
-        for size in batch_sizes(config.batch_size, config.grouped):
-            if steps and continued(steps, size).seconds > LONGEST:
-                break
-            measured, turns = _step(trainer, size, clock)
-            steps.append(measured)
+        with rarely_collected():
+            for size in batch_sizes(config.batch_size, config.grouped):
+                if steps and continued(steps, size).seconds > LONGEST:
+                    break
+                measured, turns = _step(trainer, size, clock)
+                steps.append(measured)
         whole = continued(steps, config.batch_size)
         size = steps[-1].size
         return Forecast(base, state, weights, whole, size, len(turns) / size, float(np.mean(turns)), config.steps)
