@@ -1,9 +1,9 @@
 """What `legos train --dry-run` promises, beside the steps that follow.
 
-`python -m benchmarks.dry_run [--models tiny,small,4m] [--envs KuhnPoker-v0,...] [--json out.json]` makes the promise and
-trains some steps, each in a process of its own, and prints a ratio promised / measured for each line of the promise.
-"Step 1" is the first step, by the policy that the promise was made for; "later" is the mean of the others, in which
-games have become shorter or longer as the policy learned. CPU seconds, one thread.
+`python -m benchmarks.dry_run [--models tiny,small,4m] [--envs KuhnPoker-v0,...] [--json out.json]` makes the promise
+and trains some steps, each in a process of its own, and prints a ratio promised / measured for each line of the promise.
+Games get shorter or longer as the policy learns, which no promise knows: "a turn" compares the seconds of a turn,
+"turns" how many there were. CPU seconds, one thread.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def measured(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]
                     "learn": ended - played,
                     "peak": mx.get_peak_memory(),
                     "process": process_peak(),
-                    "turns": record.get("turns", 0),
+                    "turns": record["turns"],
                 }
             )
     finally:
@@ -96,16 +96,17 @@ def run(side: str, env: str, model: str, options: argparse.Namespace) -> dict[st
 
 
 def compared(promise: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, float]:
-    """Promised / measured."""
-    whole = promise["whole"]
-    seconds = whole["play"] + whole["learn"]
-    spent = [step["play"] + step["learn"] for step in steps]
-    later = statistics.mean(spent[1:]) if len(spent) > 1 else spent[0]
+    """Promised / measured, of the mean of all steps but the first, which loads what Python and MLX load when used."""
+    whole, later = promise["whole"], steps[1:] or steps
+    seconds, turns = whole["play"] + whole["learn"], whole["turns"]
+    spent = {name: statistics.mean(step[name] for step in later) for name in ("play", "learn", "turns")}
+    total = spent["play"] + spent["learn"]
     return {
-        "play": whole["play"] / steps[0]["play"],
-        "learn": whole["learn"] / steps[0]["learn"],
-        "step 1": seconds / spent[0],
-        "later": seconds / later,
+        "play": whole["play"] / spent["play"],
+        "learn": whole["learn"] / spent["learn"],
+        "a step": seconds / total,
+        "turns": turns / spent["turns"],
+        "a turn": (seconds / turns) / (total / spent["turns"]),
         "peak": whole["peak"] / max(step["peak"] for step in steps),
         "process": whole["process"] / max(step["process"] for step in steps),
     }

@@ -193,7 +193,9 @@ class Arena:
             if self.league is not None and roles != ():
                 players = dict(players)
                 agents = self.live(slot, roles)
-                plan = self.league.plan(self.step, numbers[key], agents, {a: slot.seats[a][0] for a in agents}, slot.name)
+                plan = self.league.plan(
+                    self.step, numbers[key], agents, {a: slot.seats[a][0] for a in agents}, slot.name
+                )
                 for agent, member in plan.items():
                     players[agent] = self.opponent(slot, agent, member)
             out.append(Job(slot.name, seed, players, dict(request.kwargs), options, group, place, roles))

@@ -51,10 +51,11 @@ class ReturnScale:
             old = self._moments.get(key, [0.0, 0.0, 0.0])
             new = [1.0, mean(totals), mean([total * total for total in totals])]
             self._moments[key] = [DECAY * a + (1 - DECAY) * b for a, b in zip(old, new)]
-        for episode, given in zip(episodes, advantages, strict=True):
+        large = {key: scale for key in self._moments if (scale := self.scale(*key)) > 1.0}
+        for episode, given in zip(episodes, advantages, strict=True) if large else ():
             for agent, values in given.items():
-                scale = self.scale(episode.env_id, episode.trajectories[agent].role)
-                if scale > 1.0:
+                scale = large.get((episode.env_id, episode.trajectories[agent].role))
+                if scale is not None:
                     given[agent] = values / scale
         return advantages
 

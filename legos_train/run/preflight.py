@@ -19,22 +19,23 @@ from legos_train.model import Learners, MLXBackend, tinker
 from legos_train.run.build import arena_of, build, make_credit
 from legos_train.run.garbage import rarely_collected
 from legos_train.run.memory import needs
-from legos_train.run.parts import Parts
 from legos_train.run.places import check_capabilities
-from legos_train.run.replay import ReplayBatch
 from legos_train.run.trainer import Trainer
 
 SAMPLE, GROWTH = 16, 4
 """Episodes of the first measured step, and how many times more each following one has."""
+CHANGED = 0.1
+"""Share by which the length of an episode may change over the steps measured before it is said."""
 LONGEST = 30.0
 """Seconds that one measured step may take; what a larger batch needs is continued from the last two."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a step of `size` episodes took: seconds of playing and of learning, and MLX's peak of bytes.
+    """What a step of `size` episodes took: seconds of playing and of learning, the peaks of MLX and of the process in
+    bytes, and the turns that were played, with prompts of `tokens` on average.
 
-    `full`: the batch was learned in several parts, so that a larger one takes no more memory.
+    `full`: the batch was learned in several parts, so that learning a larger one takes no more memory.
     """
 
     size: int
@@ -42,6 +43,8 @@ class Measured:
     learn: float
     peak: float
     process: float = 0.0
+    turns: float = 0.0
+    tokens: float = 0.0
     full: bool = False
 
     @property
@@ -51,38 +54,39 @@ class Measured:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run will take: bytes of base model and of what is trained, a step, and what the step was measured on.
+    """What a run will take: bytes of the base model and of what is trained (`weights` numbers), and its steps.
 
-    `size`: episodes of the largest step that was measured; of each, `turns`, with prompts of `tokens`.
+    `measured`: steps of the run on more and more episodes; `whole`: one with as many as the run's, continued from them.
     """
 
     base: int
     state: int
     weights: int
+    measured: tuple[Measured, ...]
     whole: Measured
-    size: int
-    turns: float
-    tokens: float
     steps: int
 
     def __str__(self) -> str:
-        whole, seconds = self.whole, (self.whole.play + self.whole.learn) * self.steps
-        how = "" if self.size == whole.size else f", continued from {self.size}"
+        whole, last = self.whole, self.measured[-1]
+        first, now = (step.turns / step.size for step in (self.measured[0], last))
+        how = "" if last.size == whole.size else f", continued from {last.size}"
+        moving = f" ({first:.1f} at first: how it goes on, this cannot say)" if abs(now - first) > CHANGED * now else ""
         return "\n".join(
             [
                 f"base model      {_mib(self.base)}",
                 f"LoRA, optimiser, average  {_mib(self.state)} ({self.weights:,} weights trained)",
-                f"peak memory of MLX in a step  {_mib(whole.peak)}; of the process {_mib(whole.process)}",
-                f"an episode      {self.turns:.1f} turns, prompts of {self.tokens:.0f} tokens",
+                f"peak memory     {_mib(whole.peak)} of MLX in a step, {_mib(whole.process)} of the process",
+                f"an episode      {now:.1f} turns{moving}, prompts of {last.tokens:.0f} tokens",
                 f"a step          {whole.play:.2f} s of play and {whole.learn:.2f} s of learning for {whole.size} "
                 f"episodes{how}",
-                f"{self.steps} steps       {seconds / 60:.1f} minutes, measurements not counted",
+                f"{self.steps} steps       {whole.seconds * self.steps / 60:.1f} minutes while episodes stay as long, "
+                "measurements not counted",
             ]
         )
 
 
 def estimate(config: TrainConfig) -> str:
-    """Loads the model, plays and trains on larger and larger batches, up to the run's; the weights are thrown away.
+    """Loads the model, takes steps of larger and larger batches, up to the run's, and throws the weights away.
 
     What is equal is computed once and episodes share prompts, so a small batch says little about a large one. Of a
     model in `config.sizes` that would have to be downloaded, its shape tells what it needs.
@@ -119,22 +123,22 @@ def forecast(config: TrainConfig, clock: Callable[[], float] = time.perf_counter
             for size in batch_sizes(config.batch_size, config.grouped):
                 if steps and continued(steps, size).seconds > LONGEST:
                     break
-                measured, turns = _step(trainer, size, clock)
-                steps.append(measured)
-        whole = continued(steps, config.batch_size)
-        size = steps[-1].size
-        return Forecast(base, state, weights, whole, size, len(turns) / size, float(np.mean(turns)), config.steps)
+                steps.append(_step(trainer, size, clock))
+        return Forecast(base, state, weights, tuple(steps), continued(steps, config.batch_size), config.steps)
     finally:
         parts.close()
 
 
 def batch_sizes(most: int, group: int) -> list[int]:
-    """Episodes of the steps to measure: whole groups, growing, the last one as large as the run's."""
+    """Episodes of the steps to measure, at least two, since the first also loads what is loaded when it is used.
+
+    Whole groups, growing, the last one as large as the run's.
+    """
     sizes, size = [], max(SAMPLE, group)
     while size < most:
         sizes.append(size - size % group)
         size *= GROWTH
-    return [*sizes, most]
+    return [*sizes, most] if sizes else [most, most]
 
 
 def continued(steps: Sequence[Measured], size: int) -> Measured:
@@ -144,11 +148,16 @@ def continued(steps: Sequence[Measured], size: int) -> Measured:
         return last
     before = steps[-2] if len(steps) > 1 else Measured(0, 0.0, 0.0, 0.0)
     more = (size - last.size) / (last.size - before.size)
-    peak = last.peak if last.full else last.peak + max(0.0, last.peak - before.peak) * more
-    play, learn = (
-        now + max(0.0, now - then) * more for now, then in ((last.play, before.play), (last.learn, before.learn))
+
+    def further(name: str) -> float:
+        now, then = getattr(last, name), getattr(before, name)
+        return float(now + max(0.0, now - then) * more)
+
+    peak = last.peak if last.full else further("peak")
+    process = last.process + (0.0 if len(steps) == 1 else further("process") - last.process)
+    return Measured(
+        size, further("play"), further("learn"), peak, process, last.turns * size / last.size, last.tokens, last.full
     )
-    return Measured(size, play, learn, peak, last.process + max(0.0, peak - last.peak), last.full)
 
 
 def process_peak() -> int:
@@ -157,11 +166,12 @@ def process_peak() -> int:
     return most if sys.platform == "darwin" else most * 1024
 
 
-def _step(trainer: Trainer, size: int, clock: Callable[[], float]) -> tuple[Measured, list[int]]:
-    """One step on `size` new episodes, as a run takes it; and the lengths of the prompts."""
+def _step(trainer: Trainer, size: int, clock: Callable[[], float]) -> Measured:
+    """One step on `size` new episodes, as a run takes it."""
     parts = trainer.parts
     parts.arena.batch_size = size
     parts.replay.records.clear()
+    parts.drop_caches()  # as after a checkpoint: the reference is computed for every context
     mx.reset_peak_memory()
     began = clock()
     episodes = trainer.play(trainer.learner.step + 1)
@@ -171,8 +181,10 @@ def _step(trainer: Trainer, size: int, clock: Callable[[], float]) -> tuple[Meas
     learned = clock()
     assert trainer.batch is not None
     full = trainer.batch.size > parts.config.max_batch_tokens
-    turns = [len(t.prompt_tokens or ()) for e in episodes for x in e.trajectories.values() for t in x.turns]
-    return Measured(size, played - began, learned - played, mx.get_peak_memory(), process_peak(), full), turns
+    prompts = [len(t.prompt_tokens or ()) for e in episodes for x in e.trajectories.values() for t in x.turns]
+    tokens = float(np.mean(prompts)) if prompts else 0.0
+    peak = mx.get_peak_memory()
+    return Measured(size, played - began, learned - played, peak, process_peak(), len(prompts), tokens, full)
 
 
 def _nbytes(arrays: dict[str, mx.array]) -> int:

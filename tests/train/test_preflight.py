@@ -14,10 +14,10 @@ from tests.train.helpers import small
 
 
 def test_batches_grow_to_the_runs_in_whole_groups() -> None:
-    assert batch_sizes(512, 1) == [64, 256, 512]
-    assert batch_sizes(64, 1) == [64] and batch_sizes(8, 8) == [8]
-    assert batch_sizes(300, 12) == [60, 252, 300]
-    assert batch_sizes(600, 200) == [200, 600]
+    assert batch_sizes(512, 1) == [16, 64, 256, 512]
+    assert batch_sizes(64, 1) == [16, 64] and batch_sizes(8, 8) == [8, 8]
+    assert batch_sizes(300, 12) == [12, 60, 252, 300]
+    assert batch_sizes(600, 200) == [200, 600] and batch_sizes(16, 1) == [16, 16]
 
 
 def test_the_runs_own_batch_is_reported_as_it_was() -> None:
@@ -49,4 +49,4 @@ def test_what_is_measured_is_what_the_loss_learns_from(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Learner, "update", watched)
     estimate(small(batch_size=2, loss={"name": "expected"}))
-    assert seen == [24]
+    assert seen == [24, 24]
