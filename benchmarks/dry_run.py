@@ -1,7 +1,7 @@
 """What `legos train --dry-run` promises, beside the steps that follow.
 
 `python -m benchmarks.dry_run [--models tiny,small,4m] [--envs KuhnPoker-v0,...] [--json out.json]` makes the promise
-and trains some steps, each in a process of its own, and prints a ratio promised / measured for each line of the promise.
+and trains some steps, each in a process of its own, and prints promised / measured for each line of the promise.
 Games get shorter or longer as the policy learns, which no promise knows: "a turn" compares the seconds of a turn,
 "turns" how many there were. CPU seconds, one thread.
 """

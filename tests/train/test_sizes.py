@@ -67,7 +67,7 @@ def test_the_count_is_that_of_a_model_that_is_loaded(monkeypatch: pytest.MonkeyP
 
 
 def test_on_a_cpu_four_bits_are_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `inference.unpacking` does at load: all weights in float32 where memory allows, else packed with wide scales."""
+    """As `inference.unpacking` does at load: all weights in float32 where memory allows, else packed."""
     config, size = TrainConfig(model=sizes.SIZES["0.6b"].model), sizes.SIZES["0.6b"]
     there = memory.needs(config, size)
     monkeypatch.setattr(memory, "on_cpu", lambda: True)
