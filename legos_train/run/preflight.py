@@ -14,6 +14,7 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from inference.loading import is_here
+from legos_train.batch import Batch, BatchByLearner
 from legos_train.config import TrainConfig, sizes
 from legos_train.model import Learners, MLXBackend, tinker
 from legos_train.run.build import arena_of, build, make_credit
@@ -32,20 +33,20 @@ LONGEST = 30.0
 
 @dataclass(frozen=True)
 class Measured:
-    """What a step of `size` episodes took: seconds of playing and of learning, the peaks of MLX and of the process in
-    bytes, and the turns that were played, with prompts of `tokens` on average.
+    """What a step of `size` episodes took.
 
-    `full`: the batch was learned in several parts, so that learning a larger one takes no more memory.
+    Seconds of playing and of learning, the peaks of MLX and of the process in bytes, the turns that were played, with
+    prompts of `tokens` on average, and the tokens of the largest `part` in which the batch was learned.
     """
 
     size: int
+    turns: float
+    tokens: float
+    part: float
     play: float
     learn: float
     peak: float
-    process: float = 0.0
-    turns: float = 0.0
-    tokens: float = 0.0
-    full: bool = False
+    process: float
 
     @property
     def seconds(self) -> float:
@@ -121,10 +122,11 @@ def forecast(config: TrainConfig, clock: Callable[[], float] = time.perf_counter
         trainer, steps = Trainer(parts), list[Measured]()
         with rarely_collected():
             for size in batch_sizes(config.batch_size, config.grouped):
-                if steps and continued(steps, size).seconds > LONGEST:
+                if steps and continued(steps, size, config.max_batch_tokens).seconds > LONGEST:
                     break
                 steps.append(_step(trainer, size, clock))
-        return Forecast(base, state, weights, tuple(steps), continued(steps, config.batch_size), config.steps)
+        whole = continued(steps, config.batch_size, config.max_batch_tokens)
+        return Forecast(base, state, weights, tuple(steps), whole, config.steps)
     finally:
         parts.close()
 
@@ -141,23 +143,26 @@ def batch_sizes(most: int, group: int) -> list[int]:
     return [*sizes, most] if sizes else [most, most]
 
 
-def continued(steps: Sequence[Measured], size: int) -> Measured:
-    """A step of `size` episodes: the last one if it had as many, else on the line through the last two."""
+def continued(steps: Sequence[Measured], size: int, largest: int) -> Measured:
+    """A step of `size` episodes that are as long as the last ones: the last step if it had as many, else further on the
+    line through the last two. Time goes by turns; MLX's peak by the tokens of a part, of which there are at most
+    `largest`.
+    """
     last = steps[-1]
     if last.size == size:
         return last
-    before = steps[-2] if len(steps) > 1 else Measured(0, 0.0, 0.0, 0.0)
-    more = (size - last.size) / (last.size - before.size)
+    before = steps[-2] if len(steps) > 1 else Measured(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    turns, part = last.turns * size / last.size, min(last.part * size / last.size, max(largest, last.part))
 
-    def further(name: str) -> float:
-        now, then = getattr(last, name), getattr(before, name)
-        return float(now + max(0.0, now - then) * more)
+    def further(name: str, by: str, goal: float) -> float:
+        now, then, x, x_then = (getattr(step, key) for key in (name, by) for step in (last, before))
+        if x_then >= x:  # episodes have become so much shorter that a larger step had no more turns
+            return float(now * goal / x) if x else float(now)
+        return float(now + max(0.0, now - then) / (x - x_then) * (goal - x))
 
-    peak = last.peak if last.full else further("peak")
-    process = last.process + (0.0 if len(steps) == 1 else further("process") - last.process)
-    return Measured(
-        size, further("play"), further("learn"), peak, process, last.turns * size / last.size, last.tokens, last.full
-    )
+    play, learn = (further(name, "turns", turns) for name in ("play", "learn"))
+    process = further("process", "turns", turns) if before.size else last.process
+    return Measured(size, turns, last.tokens, part, play, learn, further("peak", "part", part), process)
 
 
 def process_peak() -> int:
@@ -179,12 +184,18 @@ def _step(trainer: Trainer, size: int, clock: Callable[[], float]) -> Measured:
     played = clock()
     trainer.learn(0.0)
     learned = clock()
-    assert trainer.batch is not None
-    full = trainer.batch.size > parts.config.max_batch_tokens
     prompts = [len(t.prompt_tokens or ()) for e in episodes for x in e.trajectories.values() for t in x.turns]
     tokens = float(np.mean(prompts)) if prompts else 0.0
     peak = mx.get_peak_memory()
-    return Measured(size, played - began, learned - played, peak, process_peak(), len(prompts), tokens, full)
+    part = _largest_part(trainer.batch, parts.config.max_batch_tokens)
+    return Measured(size, len(prompts), tokens, part, played - began, learned - played, peak, process_peak())
+
+
+def _largest_part(batch: Batch | BatchByLearner | None, most: int) -> int:
+    """Tokens that are computed at once at most."""
+    batches = batch.parts.values() if isinstance(batch, BatchByLearner) else [batch] if batch is not None else []
+    parts = [part for each in batches if len(each) for part, _ in each.parts(most)]
+    return max((p.prefix + p.distinct_rows * (p.tokens.shape[1] - p.prefix) for p in parts), default=0)
 
 
 def _nbytes(arrays: dict[str, mx.array]) -> int:
