@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple, Protocol
 PublishMode = Literal["pin", "keep", "wait", "abort"]
 Dequantize = Literal["auto", "on", "off"]
 """Whether quantised weights are turned into plain ones when a model is loaded; see `inference.unpacking`."""
+Threads = int | Literal["auto"]
+"""Of the matrix library on a CPU; see `inference.forward.use_threads`."""
 FinishReason = Literal["stop", "length", "aborted", "error"]
 BUNDLED = ("tiny", "small")
 """The models that ship with Legos, under `inference/models`."""

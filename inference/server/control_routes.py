@@ -18,7 +18,8 @@ def add(app: FastAPI, server: Server) -> None:
     @app.get("/health")
     async def health() -> Response:
         good = server.failure is None and (not server.ready or worker.healthy(patience))
-        return JSONResponse({"status": "ok" if good else "stuck", "path": worker.path}, 200 if good else 503)
+        status = "ok" if good else "stuck"
+        return JSONResponse({"status": status, "path": worker.path, "threads": server.threads}, 200 if good else 503)
 
     @app.get("/ready")
     async def ready() -> Response:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from inference.types import Threads
 from legos_train.cli.arguments import Parser, add_loading
 from legos_train.errors import PolicyError
 from legos_train.export import unpack
@@ -66,7 +67,14 @@ def make_parser() -> Parser:
     number("--max-rows", 64, "sequences decoded at a time")
     number("--max-kv-mib", 4096, "MiB for keys and values of running sequences")
     number("--prefix-cache-mib", 256, "MiB for cached prompt prefixes")
-    number("--threads", 1, "threads of the matrix library on a CPU")
+    p.value(
+        "--threads",
+        type=_threads,
+        default=1,
+        metavar="N|auto",
+        help="threads of the matrix library on a CPU; auto: as many as are idle at the start, for models of 50 million "
+        "weights and more, else 1",
+    )
     add_loading(p)
     number("--drain-seconds", 30, "how long running requests may continue after SIGTERM")
     return p
@@ -90,7 +98,7 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
     from inference.forward import fastblas
     from inference.server import Settings, create_app, serve
 
-    fastblas.enable(options.threads)
+    fastblas.enable(1 if options.threads == "auto" else options.threads)
     settings = Settings(
         model=model,
         adapters=adapters,
@@ -101,6 +109,7 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
         hosts=(*LOOPBACK, options.host, *options.allowed_host),
         max_queue=options.max_queue,
         dequantize=options.dequantize,
+        threads=options.threads,
         engine={
             "max_rows": options.max_rows,
             "max_kv_bytes": options.max_kv_mib << 20,
@@ -108,6 +117,14 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
         },
     )
     return serve(create_app(settings), options.host, options.port, options.drain_seconds)
+
+
+def _threads(text: str) -> Threads:
+    if text == "auto":
+        return "auto"
+    if not (text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"takes a whole number of at least 1, or auto; got {text!r}")
+    return int(text)
 
 
 def _check_port(host: str, port: int) -> None:
