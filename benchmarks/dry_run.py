@@ -40,15 +40,19 @@ EPISODES = {"tiny": 512, "small": 256, "4m": 64, "100m": 32}
 """Of a step, by model: as many as this machine plays in some seconds."""
 
 
+TOKENS = 24
+"""Of an action of a random model, which never ends one by itself."""
+
+
 def config_of(env: str, model: str, options: argparse.Namespace) -> TrainConfig:
-    where = model
+    where, more = model, dict[str, Any]()
     if model in models.SIZES:
         folder = options.folder / model
         if not (folder / "config.json").is_file():
             folder.mkdir(parents=True, exist_ok=True)
             models.save_model(folder, model)
-        where = str(folder)
-    settings = {"env": env, "model": where, "batch_size": options.episodes or EPISODES[model], **ENVS[env]}
+        where, more = str(folder), {"sampling": {"max_tokens": TOKENS}}
+    settings = {"env": env, "model": where, "batch_size": options.episodes or EPISODES[model], **ENVS[env], **more}
     return from_dict(settings, "benchmark")
 
 

@@ -6,7 +6,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mlx.core as mx
@@ -146,11 +146,11 @@ def batch_sizes(most: int, group: int) -> list[int]:
 def continued(steps: Sequence[Measured], size: int, largest: int) -> Measured:
     """A step of `size` episodes that are as long as the last ones: the last step if it had as many, else further on the
     line through the last two. Time goes by turns; MLX's peak by the tokens of a part, of which there are at most
-    `largest`.
+    `largest`. A smaller step may have had the higher peak: it computed the reference that later ones found in a cache.
     """
-    last = steps[-1]
+    last, highest = steps[-1], max(step.peak for step in steps)
     if last.size == size:
-        return last
+        return replace(last, peak=highest)
     before = steps[-2] if len(steps) > 1 else Measured(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     turns, part = last.turns * size / last.size, min(last.part * size / last.size, max(largest, last.part))
 
@@ -162,7 +162,8 @@ def continued(steps: Sequence[Measured], size: int, largest: int) -> Measured:
 
     play, learn = (further(name, "turns", turns) for name in ("play", "learn"))
     process = further("process", "turns", turns) if before.size else last.process
-    return Measured(size, turns, last.tokens, part, play, learn, further("peak", "part", part), process)
+    peak = max(highest, further("peak", "part", part))
+    return Measured(size, turns, last.tokens, part, play, learn, peak, process)
 
 
 def process_peak() -> int:
@@ -176,7 +177,6 @@ def _step(trainer: Trainer, size: int, clock: Callable[[], float]) -> Measured:
     parts = trainer.parts
     parts.arena.batch_size = size
     parts.replay.records.clear()
-    parts.drop_caches()  # as after a checkpoint: the reference is computed for every context
     mx.reset_peak_memory()
     began = clock()
     episodes = trainer.play(trainer.learner.step + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,9 @@ def step(size: int, play: float, learn: float, peak: float, *, turns: int = 0, p
 
 def test_the_runs_own_batch_is_reported_as_it_was() -> None:
     steps = [step(64, 1.0, 1.0, 100.0), step(256, 1.5, 2.0, 130.0)]
-    assert continued(steps, 256, 1 << 14) is steps[-1]
+    assert continued(steps, 256, 1 << 14) == steps[-1]
+    first = step(64, 1.0, 1.0, 150.0)  # computed the reference, which the second found in a cache
+    assert continued([first, steps[-1]], 256, 1 << 14) == replace(steps[-1], peak=150.0)
 
 
 def test_a_larger_batch_is_on_the_line_through_the_last_two() -> None:
