@@ -68,9 +68,10 @@ def measured(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]
         for _ in range(options.steps):
             mx.reset_peak_memory()
             began = time.process_time()
-            trainer.assign_credit(trainer.play(trainer.learner.step + 1), trainer.learner.step)
+            episodes = trainer.play(trainer.learner.step + 1)
+            trainer.assign_credit(episodes, trainer.learner.step)
             played = time.process_time()
-            record = trainer.learn(0.0)
+            trainer.learn(0.0)
             ended = time.process_time()
             steps.append(
                 {
@@ -78,7 +79,7 @@ def measured(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]
                     "learn": ended - played,
                     "peak": mx.get_peak_memory(),
                     "process": process_peak(),
-                    "turns": record["turns"],
+                    "turns": sum(episode.turns for episode in episodes),
                 }
             )
     finally:
