@@ -112,6 +112,7 @@ def compared(promise: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, 
         "a step": seconds / total,
         "turns": turns / spent["turns"],
         "a turn": (seconds / turns) / (total / spent["turns"]),
+        "ceiling": promise["ceiling"] / max(step["peak"] for step in steps),
         "peak": whole["peak"] / max(step["peak"] for step in steps),
         "process": whole["process"] / max(step["process"] for step in steps),
     }

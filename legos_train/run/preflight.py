@@ -57,7 +57,8 @@ class Measured:
 class Forecast:
     """What a run will take: bytes of the base model and of what is trained (`weights` numbers), and its steps.
 
-    `measured`: steps of the run on more and more episodes; `whole`: one with as many as the run's, continued from them.
+    `measured`: steps of the run on more and more episodes; `whole`: one with as many as the run's, continued from them;
+    `ceiling`: MLX's peak once a batch fills parts of the largest size, however many and long its episodes are.
     """
 
     base: int
@@ -65,6 +66,7 @@ class Forecast:
     weights: int
     measured: tuple[Measured, ...]
     whole: Measured
+    ceiling: float
     steps: int
 
     def __str__(self) -> str:
@@ -77,6 +79,7 @@ class Forecast:
                 f"base model      {_mib(self.base)}",
                 f"LoRA, optimiser, average  {_mib(self.state)} ({self.weights:,} weights trained)",
                 f"peak memory     {_mib(whole.peak)} of MLX in a step, {_mib(whole.process)} of the process",
+                f"at most         {_mib(self.ceiling)} of MLX, once episodes are so long that they fill max_batch_tokens",
                 f"an episode      {now:.1f} turns{moving}, prompts of {last.tokens:.0f} tokens",
                 f"a step          {whole.play:.2f} s of play and {whole.learn:.2f} s of learning for {whole.size} "
                 f"episodes{how}",
@@ -126,7 +129,8 @@ def forecast(config: TrainConfig, clock: Callable[[], float] = time.perf_counter
                     break
                 steps.append(_step(trainer, size, clock))
         whole = continued(steps, config.batch_size, config.max_batch_tokens)
-        return Forecast(base, state, weights, tuple(steps), whole, config.steps)
+        ceiling = filled(steps, base + state, config.max_batch_tokens)
+        return Forecast(base, state, weights, tuple(steps), whole, max(ceiling, whole.peak), config.steps)
     finally:
         parts.close()
 
@@ -164,6 +168,12 @@ def continued(steps: Sequence[Measured], size: int, largest: int) -> Measured:
     process = further("process", "turns", turns) if before.size else last.process
     peak = max(highest, further("peak", "part", part))
     return Measured(size, turns, last.tokens, part, play, learn, peak, process)
+
+
+def filled(steps: Sequence[Measured], resident: float, largest: int) -> float:
+    """MLX's peak with a part of `largest` tokens, in proportion to the one that took most; weights are `resident`."""
+    highest = max(steps, key=lambda step: step.peak)
+    return resident + (highest.peak - resident) * max(1.0, largest / max(highest.part, 1.0))
 
 
 def process_peak() -> int:

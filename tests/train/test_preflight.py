@@ -10,7 +10,7 @@ import pytest
 
 from legos_train.batch import Batch
 from legos_train.model import Learner
-from legos_train.run.preflight import Measured, batch_sizes, continued, estimate
+from legos_train.run.preflight import Measured, batch_sizes, continued, estimate, filled
 from tests.train.helpers import small
 
 
@@ -53,6 +53,12 @@ def test_memory_of_learning_grows_up_to_the_largest_part() -> None:
     steps = [step(64, 1.0, 1.0, 100.0, part=4000), step(256, 2.0, 4.0, 150.0, part=14000)]
     assert continued(steps, 1024, 16000).peak == pytest.approx(160.0)
     assert continued([*steps, step(512, 3.0, 5.0, 155.0, part=16000)], 1024, 16000).peak == 155.0
+
+
+def test_the_ceiling_is_a_part_of_the_largest_size() -> None:
+    steps = [step(64, 1.0, 1.0, 150.0, part=4000), step(256, 2.0, 4.0, 140.0, part=3000)]
+    assert filled(steps, 50.0, 16000) == pytest.approx(50.0 + 400.0)
+    assert filled(steps, 50.0, 2000) == 150.0
 
 
 def test_what_is_measured_is_what_the_loss_learns_from(monkeypatch: pytest.MonkeyPatch) -> None:
