@@ -79,7 +79,7 @@ class Forecast:
                 f"base model      {_mib(self.base)}",
                 f"LoRA, optimiser, average  {_mib(self.state)} ({self.weights:,} weights trained)",
                 f"peak memory     {_mib(whole.peak)} of MLX in a step, {_mib(whole.process)} of the process",
-                f"at most         {_mib(self.ceiling)} of MLX, once episodes are so long that they fill max_batch_tokens",
+                f"at most         {_mib(self.ceiling)} of MLX, once longer episodes fill max_batch_tokens",
                 f"an episode      {now:.1f} turns{moving}, prompts of {last.tokens:.0f} tokens",
                 f"a step          {whole.play:.2f} s of play and {whole.learn:.2f} s of learning for {whole.size} "
                 f"episodes{how}",
