@@ -29,6 +29,7 @@ def nothing_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "unpacks_at_load", lambda how, wide: False)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("size", sizes.SIZES)
 def test_a_dry_run_of_every_preset_at_every_size(size: str) -> None:
     for name in preset_names():
