@@ -12,6 +12,8 @@ Dequantize = Literal["auto", "on", "off"]
 """Whether quantised weights are turned into plain ones when a model is loaded; see `inference.unpacking`."""
 Lookahead = Literal["auto", "on", "off"]
 """Whether a step is submitted before the tokens of the last are known; "auto": on Metal and CUDA."""
+Threads = int | Literal["auto"]
+"""Of the matrix library on a CPU; see `inference.forward.use_threads`."""
 FinishReason = Literal["stop", "length", "aborted", "error"]
 BUNDLED = ("tiny", "small")
 """The models that ship with Legos, under `inference/models`."""

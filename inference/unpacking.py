@@ -60,10 +60,9 @@ def unpack(model: nn.Module, how: Dequantize = "auto") -> None:
     if how == "off" or not layers or not (cpu or how == "on"):
         return
     packed = sum(array.nbytes for layer, _ in layers for array in layer.values() if isinstance(array, mx.array))
-    count = sum(_size(layer) for layer, _ in layers)
-    wide = count * (4 if cpu else 2)
+    wide = sum(_size(layer) for layer, _ in layers) * (4 if cpu else 2)
     said = f"{_gib(packed)} of quantised weights take {_gib(wide)} as {'float32' if cpu else 'their scales'}"
-    if how == "on" or wide <= SHARE * free_memory():
+    if unpacks_at_load(how, wide):
         logger.warning("%s, which is faster here; with dequantize=off they stay packed", said)
         while layers:
             layer, paths = layers.pop()
@@ -80,6 +79,11 @@ def unpack(model: nn.Module, how: Dequantize = "auto") -> None:
     for layer, _ in layers:
         if (kind := _WHEN_USED.get(type(layer))) is not None:
             layer.__class__ = kind
+
+
+def unpacks_at_load(how: Dequantize, wide: int) -> bool:
+    """Whether quantised weights that take `wide` bytes as plain ones become plain when they are loaded here."""
+    return how == "on" or (how == "auto" and on_cpu() and wide <= SHARE * free_memory())
 
 
 def on_cpu() -> bool:

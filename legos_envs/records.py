@@ -57,7 +57,7 @@ class Trajectory:
     @property
     def total(self) -> float:
         """The undiscounted return."""
-        return self.carry + sum(turn.reward for turn in self.turns)
+        return self.carry + sum([turn.reward for turn in self.turns])
 
 
 @dataclass(slots=True)

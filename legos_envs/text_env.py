@@ -116,6 +116,7 @@ class TextEnv(AECEnv[str, dict, str]):
         self.max_turns = arguments.whole("max_turns", limit if max_turns is None else max_turns, 1)
         self.possible_agents = list(self.seats)
         self._order = {agent: i for i, agent in enumerate(self.possible_agents)}
+        self._alive = dict.fromkeys(self.possible_agents, False)
         self.observation_spaces = {agent: chat_observation() for agent in self.seats}
         self.action_spaces = {agent: FreeText(self.max_action_chars) for agent in self.seats}
         self.state_space: Any = Replay()
@@ -203,8 +204,7 @@ class TextEnv(AECEnv[str, dict, str]):
         self.agents = self.possible_agents.copy()
         self.rewards = self._zeros.copy()
         self._cumulative_rewards = self._zeros.copy()
-        self.terminations = dict.fromkeys(self.agents, False)
-        self.truncations = self.terminations.copy()
+        self.terminations, self.truncations = self._alive.copy(), self._alive.copy()
         self._facts = {agent: facts.copy() for agent, facts in self._seat_facts.items()}
         self.infos = {agent: facts.copy() for agent, facts in self._seat_facts.items()}
         self.log: list[tuple[str, str]] = []

@@ -13,6 +13,7 @@ from typing import Any
 
 from inference import adapter_files, loading
 from inference.engine import AsyncEngine, Engine
+from inference.forward import use_threads
 from inference.server.adapter_store import Adapters
 from inference.server.bodies import Reader
 from inference.server.generation import CompletionHandler
@@ -21,7 +22,7 @@ from inference.server.guides import Guides, make_guides
 from inference.server.metrics import Metrics
 from inference.server.protocol import ServerError
 from inference.text import PROTOCOL, Conversations, Renderer, template_digest, tokenizer_digest
-from inference.types import Dequantize
+from inference.types import Dequantize, Threads
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class Settings:
         hosts: names accepted in `Host`.
         max_queue: most choices waiting or running; more are answered 429.
         dequantize: as for `inference.load`.
+        threads: of the matrix library on a CPU, as for `inference.forward.use_threads`.
         patience: seconds that the engine may spend on one step before /health says that it is stuck.
         engine: options of `Engine`.
     """
@@ -51,6 +53,7 @@ class Settings:
     hosts: tuple[str, ...] = LOOPBACK
     max_queue: int = 512
     dequantize: Dequantize = "auto"
+    threads: Threads = 1
     patience: float = 5.0
     limits: Limits = field(default_factory=Limits)
     engine: dict[str, Any] = field(default_factory=dict)
@@ -74,6 +77,8 @@ class Server:
         )
         self.ready = self.draining = False
         self.failure: BaseException | None = None
+        self.threads: int | None = None
+        """Of the matrix library, once the model is there."""
         self.info: dict[str, Any] = {}
         self._parts: dict[str, Any] = {}
         self.generator: CompletionHandler | None = None
@@ -87,6 +92,7 @@ class Server:
         """In the engine's thread: the model, its renderer, and what identifies them."""
         settings = self.settings
         model, tokenizer, info = loading.load(settings.model, dequantize=settings.dequantize)
+        self.threads = use_threads(settings.threads, model)
         engine = Engine(
             model,
             tokenizer,

@@ -121,8 +121,8 @@ class Table:
         if legal is None:
             return reply if parse is None else parse(reply)
         name = parsing.action(reply, self.env.action_format)
-        wanted = parsing.write_action("...", self.env.action_format)
         if name is None:
+            wanted = parsing.write_action("...", self.env.action_format)
             raise InvalidMove(f"the reply states no action; write it as {wanted}.")
         if name in legal:
             return name

@@ -165,6 +165,7 @@ class Arena:
         numbers: dict[tuple[str, str], int] = {}  # groups by env, for the league's balance of seats
         counts: dict[str, int] = {}
         seeds: dict[tuple[str, str], int] = {}
+        seated: dict[str, dict[str, Actor]] = {}
         out = []
         for place, request in enumerate(requests, start=first):
             slot = self.slot(request.env)
@@ -176,21 +177,25 @@ class Arena:
                 key = (slot.name, str(request.group))
                 seed = seeds[key] = seeds[key] if key in seeds else int(drawn.integers(2**31))
             options = {**slot.options, **(request.options or {})}
-            same = json.dumps([request.env, dict(request.kwargs), seed, options], sort_keys=True, default=str)
             if request.group is None:
+                same = json.dumps([request.env, dict(request.kwargs), seed, options], sort_keys=True, default=str)
                 group: int | str = f"{self.step}/{groups.setdefault(same, len(groups))}"
             else:
                 group = request.group
-            if (slot.name, str(group)) not in numbers:
-                numbers[slot.name, str(group)] = counts[slot.name] = counts.get(slot.name, -1) + 1
-            number = numbers[slot.name, str(group)]
+            if (key := (slot.name, str(group))) not in numbers:
+                numbers[key] = counts[slot.name] = counts.get(slot.name, -1) + 1
             roles = request.train_roles if request.train_roles is not None else slot.train_roles
             if roles is None and self.train_roles:
                 roles = self.train_roles
-            players = self.players(slot)
+            if slot.name not in seated:
+                seated[slot.name] = self.players(slot)
+            players = seated[slot.name]
             if self.league is not None and roles != ():
+                players = dict(players)
                 agents = self.live(slot, roles)
-                plan = self.league.plan(self.step, number, agents, {a: slot.seats[a][0] for a in agents}, slot.name)
+                plan = self.league.plan(
+                    self.step, numbers[key], agents, {a: slot.seats[a][0] for a in agents}, slot.name
+                )
                 for agent, member in plan.items():
                     players[agent] = self.opponent(slot, agent, member)
             out.append(Job(slot.name, seed, players, dict(request.kwargs), options, group, place, roles))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from inference.types import Lookahead
+from inference.types import Lookahead, Threads
 from legos_train.cli.arguments import Parser, add_loading
 from legos_train.errors import PolicyError
 from legos_train.export import unpack
@@ -68,7 +68,14 @@ def make_parser() -> Parser:
     number("--max-rows", 64, "sequences decoded at a time")
     number("--max-kv-mib", 4096, "MiB for keys and values of running sequences")
     number("--prefix-cache-mib", 256, "MiB for cached prompt prefixes")
-    number("--threads", 1, "threads of the matrix library on a CPU")
+    p.value(
+        "--threads",
+        type=_threads,
+        default=1,
+        metavar="N|auto",
+        help="threads of the matrix library on a CPU; auto: as many as are idle at the start, for models of 50 million "
+        "weights and more, else 1",
+    )
     add_loading(p)
     p.add_argument(
         "--lookahead",
@@ -99,7 +106,7 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
     from inference.forward import fastblas
     from inference.server import Settings, create_app, serve
 
-    fastblas.enable(options.threads)
+    fastblas.enable(1 if options.threads == "auto" else options.threads)
     settings = Settings(
         model=model,
         adapters=adapters,
@@ -110,6 +117,7 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
         hosts=(*LOOPBACK, options.host, *options.allowed_host),
         max_queue=options.max_queue,
         dequantize=options.dequantize,
+        threads=options.threads,
         engine={
             "max_rows": options.max_rows,
             "lookahead": options.lookahead,
@@ -118,6 +126,14 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
         },
     )
     return serve(create_app(settings), options.host, options.port, options.drain_seconds)
+
+
+def _threads(text: str) -> Threads:
+    if text == "auto":
+        return "auto"
+    if not (text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"takes a whole number of at least 1, or auto; got {text!r}")
+    return int(text)
 
 
 def _check_port(host: str, port: int) -> None:

@@ -92,8 +92,9 @@ class TrainConfig(Section):
     """Of the whole run: first weights, deals, sampling, opponents."""
     run_dir: Path | None = None
     """Where the run is kept; by default a new directory below `runs/`."""
-    threads: int = Field(default=1, ge=1)
-    """Threads of the matrix library on CPU."""
+    threads: Annotated[int, Field(ge=1)] | Literal["auto"] = 1
+    """Threads of the matrix library on a CPU. auto: as many as are idle at the start, for models of 50 million weights
+    and more, else 1; other numbers of threads round differently."""
     dequantize: Dequantize = "auto"
     """Whether quantised weights become plain ones at load: faster on a CPU, for four to eight times the memory. auto:
     on a CPU; where memory is short, layer by layer as they are used."""

@@ -95,12 +95,12 @@ def turn_discounts(turns: int, gamma: float) -> NDArray[np.float64]:
 
 def returns_to_go(trajectory: Trajectory, gamma: float) -> NDArray[np.float64]:
     """`G_t = r_t + gamma * G_{t+1}` over the agent's own turns, shape (turns,). `carry` came before all of them."""
-    out = np.empty(len(trajectory.turns))
+    out: list[float] = []
     following = 0.0
-    for index in range(len(out) - 1, -1, -1):
-        following = trajectory.turns[index].reward + gamma * following
-        out[index] = following
-    return out
+    for turn in reversed(trajectory.turns):
+        following = turn.reward + gamma * following
+        out.append(following)
+    return np.array(out[::-1], dtype=np.float64)
 
 
 EPSILON = 1e-6  # added to a standard deviation, so that equal returns give 0

@@ -51,11 +51,12 @@ class ReturnScale:
             old = self._moments.get(key, [0.0, 0.0, 0.0])
             new = [1.0, mean(totals), mean([total * total for total in totals])]
             self._moments[key] = [DECAY * a + (1 - DECAY) * b for a, b in zip(old, new)]
-        for episode, given in zip(episodes, advantages, strict=True):
+        large = {key: scale for key in self._moments if (scale := self.scale(*key)) > 1.0}
+        for episode, given in zip(episodes, advantages, strict=True) if large else ():
             for agent, values in given.items():
-                scale = self.scale(episode.env_id, episode.trajectories[agent].role)
-                if scale > 1.0:
-                    given[agent] = values / scale
+                key = episode.env_id, episode.trajectories[agent].role
+                if key in large:
+                    given[agent] = values / large[key]
         return advantages
 
     def scale(self, env_id: str, role: str) -> float:

@@ -82,30 +82,33 @@ class SamePromptCredit:
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
         """See `CreditAssigner.assign`. The role baselines move afterwards: each call is one batch."""
-        every: dict[Hashable, list[float]] = defaultdict(list)  # prompt -> targets in the batch
-        own: dict[tuple[int, Hashable], list[float]] = defaultdict(list)  # the same within one episode
+        numbers: dict[Hashable, int] = {}  # of the prompts, in the order in which they were first read
+        every: list[list[float]] = []  # by prompt: targets in the batch
         seen: dict[Key, list[float]] = defaultdict(list)
-        rows: list[list[tuple[Trajectory, NDArray[np.float64], list[Hashable]]]] = []
-        for index, episode in enumerate(episodes):
-            row = []
+        rows: list[tuple[list[tuple[Trajectory, NDArray[np.float64], list[int]]], dict[int, list[float]]]] = []
+        for episode in episodes:
+            row, own = [], dict[int, list[float]]()  # the targets of the episode's prompts
             for trajectory in trained(episode):
+                key = episode.env_id, trajectory.role
                 targets = self.targets(trajectory)
-                prompts: list[Hashable] = []
-                for turn, target in zip(trajectory.turns, targets, strict=True):
-                    prompt = (episode.env_id, trajectory.role, prompt_key(turn))
+                values, prompts = targets.tolist(), []
+                for turn, target in zip(trajectory.turns, values, strict=True):
+                    prompt = numbers.setdefault((key, prompt_key(turn)), len(numbers))
+                    if prompt == len(every):
+                        every.append([])
                     prompts.append(prompt)
-                    every[prompt].append(float(target))
-                    own[index, prompt].append(float(target))
-                seen[episode.env_id, trajectory.role].append(mean(targets.tolist()))
+                    every[prompt].append(target)
+                    own.setdefault(prompt, []).append(target)
+                seen[key].append(mean(values))
                 row.append((trajectory, targets, prompts))
-            rows.append(row)
-        sums = {prompt: math.fsum(values) for prompt, values in every.items()}
+            rows.append((row, own))
+        sums = [math.fsum(values) for values in every]
         out: list[Advantages] = []
-        for index, (episode, row) in enumerate(zip(episodes, rows, strict=True)):
+        for episode, (row, own) in zip(episodes, rows, strict=True):
             advantages: Advantages = {}
             for trajectory, targets, prompts in row:
                 prior = self.baselines(episode.env_id, trajectory.role)
-                baseline = [self._baseline(sums[p], len(every[p]), own[index, p], prior) for p in prompts]
+                baseline = [self._baseline(sums[p], len(every[p]), own[p], prior) for p in prompts]
                 advantages[trajectory.agent] = targets - np.array(baseline)
             out.append(advantages)
         self.baselines.fold(seen)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Generator as Steps
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from pettingzoo import AECEnv
@@ -98,12 +99,19 @@ class LocalGenerator:
             mark(episode, jobs[index], declared)
             out[index] = episode
 
-        return self.rollouts.stream([self._seated(job) for job in jobs], done)
+        return self.rollouts.stream(self._seated(jobs), done)
 
-    def _seated(self, job: Job) -> Job:
-        """The job with the players that its actors stand for."""
-        players = self.roster.players(job.players, job.env, lambda: self.make_env(job.env, **job.args))
-        return replace(job, players=players, title=job.env)
+    def _seated(self, jobs: Sequence[Job]) -> list[Job]:
+        """The jobs with the players that their actors stand for; jobs of the same actors share them."""
+        seated: dict[tuple[str, int], Mapping[str, Any]] = {}
+        out = []
+        for job in jobs:
+            key = job.env, id(job.players)
+            if key not in seated:
+                make = partial(self.make_env, job.env, **job.args)
+                seated[key] = self.roster.players(job.players, job.env, make)
+            out.append(replace(job, players=seated[key], title=job.env))
+        return out
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
         """See `Publisher.publish`."""

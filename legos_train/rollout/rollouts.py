@@ -113,8 +113,8 @@ class Rollouts:
                     if game.index not in live or self._busy(game):  # what a thread steps is ready when that has ended
                         continue
                     try:
-                        for key, flight in self._advance(game, engines):
-                            flying[key] = flight
+                        if not game.runner.done:
+                            self._advance(game, engines, flying)
                     except Exception as error:
                         give_up(game, error)
                         continue
@@ -187,9 +187,8 @@ class Rollouts:
         declared = {agent: t.trainable for agent, t in runner.episode.trajectories.items()}
         return LiveEpisode(index, job, runner, declared)
 
-    def _advance(self, game: LiveEpisode, engines: dict[int, Engines]) -> list[tuple[Any, Any]]:
-        """Answers every scripted seat that can act and submits every model seat; returns what was submitted."""
-        submitted: list[tuple[Any, Any]] = []
+    def _advance(self, game: LiveEpisode, engines: dict[int, Engines], flying: dict[tuple[int, int], Flight]) -> None:
+        """Answers every scripted seat that can act and submits every model seat, which then is `flying`."""
         moved = True
         while moved and not self._busy(game):
             moved = False
@@ -224,8 +223,7 @@ class Rollouts:
                     moved = self._step(game, decision, "", **nothing, finish_reason="overflow")
                     continue
                 engines[id(player.engine)] = player.engine
-                submitted.append((key, (game, decision, player, prompt, sampling)))
-        return submitted
+                flying[key] = (game, decision, player, prompt, sampling)
 
     @staticmethod
     def _submit(player: ModelPlayer, request: Request) -> tuple[int, int] | None:

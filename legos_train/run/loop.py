@@ -31,6 +31,7 @@ from legos_train.players import actors
 from legos_train.run import state
 from legos_train.run.build import build
 from legos_train.run.finish import finish
+from legos_train.run.garbage import rarely_collected
 from legos_train.run.steps import OnStep, Steps
 from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import Trainer
@@ -185,7 +186,8 @@ def _run(
                 first = _first_numbers(trainer, run, start, progress)
                 progress.before(first)
                 steps = Steps(trainer, run, start, first, stopping, progress, options.on_step, options.watch)
-                steps.take(changed)
+                with rarely_collected():
+                    steps.take(changed)
                 if parts.stop_reason:
                     progress.note(f"stopped after step {trainer.learner.step}: {parts.stop_reason}")
             crashpoint("loop.finishing")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
 from inference.adapters import linear_shapes
+from inference.unpacking import on_cpu, unpacks_at_load
 from legos_train.config import TrainConfig, sizes
 
 GROUP = 64
@@ -35,24 +36,28 @@ def outline(size: sizes.Size) -> nn.Module:
 
 def needs(config: TrainConfig, size: sizes.Size) -> str:
     """Lines for people: each part of the memory that a run of this model takes."""
-    base, sides = _counted(size.model)
+    counts, number = _counted(size.model), FULL if on_cpu() else HALF  # a CPU computes in float32
+    unpacked = unpacks_at_load(config.dequantize, counts.quantised * number)
+    base = counts.nbytes(number, None if unpacked else size.bits)
+    elsewhere = counts.nbytes(HALF, size.bits)
+    more = f" in float32, on this CPU; on Metal or CUDA {_gib(elsewhere)}" if base > elsewhere * 1.5 else ""
     ranks = [one.lora.rank for one in config.learners.values()] or [config.lora.rank]
-    trained = sum(ranks) * sides
+    trained = sum(ranks) * counts.sides
     copies = 3 + (config.average.kind != "none")  # the weights, Adam's two moments, the average
     shape = size.shape.get("text_config", size.shape)
     layers = shape["num_hidden_layers"]
     with_keys = layers // shape.get("full_attention_interval", 1)
-    a_token = 2 * with_keys * shape["num_key_value_heads"] * shape["head_dim"] * HALF
+    a_token = 2 * with_keys * shape["num_key_value_heads"] * shape["head_dim"] * number
     cache = min(KV_LIMIT, config.max_rows * config.context * a_token)
     part = max(config.max_batch_tokens, config.context)  # a longer row is a part of its own
     logits = LOGIT_ARRAYS * part * shape["vocab_size"] * FULL
-    hidden = part * shape["hidden_size"] * HALF
+    hidden = part * shape["hidden_size"] * number
     kept = hidden * (layers * (KEPT if config.optim.checkpoint_layers else INSIDE) + INSIDE)
     total = base + copies * trained * FULL + cache + logits + kept
     return "\n".join(
         [
             f"{config.model} is not on this machine: from its shape, without measuring time",
-            f"base model      {_gib(base)}",
+            f"base model      {_gib(base)}{more}",
             f"LoRA, optimiser, average  {_gib(copies * trained * FULL)} ({trained:,} weights trained)",
             f"keys and values  at most {_gib(cache)}: {config.max_rows} rows of {config.context} tokens, {a_token:,} "
             "bytes a token",
@@ -62,20 +67,31 @@ def needs(config: TrainConfig, size: sizes.Size) -> str:
     )
 
 
+class Counts(NamedTuple):
+    """How many weights of a model are quantised, how many are not, and how many LoRA of rank 1 has in its blocks."""
+
+    quantised: int
+    others: int
+    sides: int
+
+    def nbytes(self, number: int, bits: int | None) -> float:
+        """With `number` bytes for each plain weight and each scale; `bits` None: quantised weights are plain, too."""
+        if bits is None or not self.quantised:
+            return (self.quantised + self.others) * number
+        return self.quantised * bits / 8 + (self.others + 2 * self.quantised / GROUP) * number
+
+
 @functools.lru_cache(maxsize=1)
-def _counted(model: str) -> tuple[int, int]:
-    """The bytes of a model in the list of sizes, and how many weights LoRA of rank 1 has in its blocks."""
+def _counted(model: str) -> Counts:
+    """The numbers of a model in the list of sizes."""
     size = sizes.shape_of(model)
     assert size is not None
     whole = outline(size)
     leaves: Any = tree_flatten(whole.parameters())
-    base = sum(_bytes(array) for _, array in leaves)
-    return base, sum(sum(shape) for path, shape in linear_shapes(whole).items() if "layers." in path)
-
-
-def _bytes(array: mx.array) -> int:
-    """Half precision but for packed weights."""
-    return array.nbytes if array.dtype == mx.uint32 else array.size * HALF
+    quantised = sum(array.size for _, array in leaves if array.dtype == mx.uint32) * 32 // size.bits
+    plain = sum(array.size for _, array in leaves if array.dtype != mx.uint32)
+    sides = sum(sum(shape) for path, shape in linear_shapes(whole).items() if "layers." in path)
+    return Counts(quantised, plain - 2 * quantised // GROUP, sides)
 
 
 def _gib(count: float) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inference import Engine, load, load_tokenizer
-from inference.forward import fastblas
+from inference.forward import use_threads
 from legos_train.config import TrainConfig
 from legos_train.errors import ConfigError
 from legos_train.model import Capabilities, MLXBackend, TrainerBackend, World, tinker
@@ -45,7 +45,7 @@ def place_of(config: TrainConfig, world: World | None, backend: TrainerBackend |
     if config.backend == "tinker" and backend is None:
         return _at_a_service(config, world, run_id)
     model, tokenizer, _ = load(config.model, dequantize=config.dequantize)
-    fastblas.set_threads(config.threads)
+    use_threads(config.threads, model)
     if backend is None and not config.learner:
         backend = MLXBackend(model, config, world)
     check_capabilities(config, (backend or MLXBackend).capabilities)
@@ -63,7 +63,7 @@ def _at_a_service(config: TrainConfig, world: World | None, run_id: str) -> Plac
     engine: Any = remote
     if settings.mirror:
         base, tokenizer, _ = load(config.model, dequantize=config.dequantize)
-        fastblas.set_threads(config.threads)
+        use_threads(config.threads, base)
         engine = tinker.MirroredEngine(remote, base, tokenizer, max_rows=config.max_rows)
     else:
         tokenizer = load_tokenizer(config.model)

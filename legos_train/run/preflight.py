@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mlx.core as mx
@@ -12,37 +14,83 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from inference.loading import is_here
+from legos_train.batch import Batch, BatchByLearner
 from legos_train.config import TrainConfig, sizes
 from legos_train.model import Learners, MLXBackend, tinker
 from legos_train.run.build import arena_of, build, make_credit
+from legos_train.run.garbage import rarely_collected
 from legos_train.run.memory import needs
-from legos_train.run.parts import Parts
 from legos_train.run.places import check_capabilities
-from legos_train.run.replay import ReplayBatch
 from legos_train.run.trainer import Trainer
 
-SAMPLE, GROWTH = 64, 4
+SAMPLE, GROWTH = 16, 4
 """Episodes of the first measured step, and how many times more each following one has."""
+CHANGED = 0.1
+"""Share by which the length of an episode may change over the steps measured before it is said."""
 LONGEST = 30.0
 """Seconds that one measured step may take; what a larger batch needs is continued from the last two."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a step of `size` episodes took: seconds of playing and of learning, and MLX's peak of bytes.
+    """What a step of `size` episodes took.
 
-    `full`: the batch was learned in several parts, so that a larger one takes no more memory.
+    Seconds of playing and of learning, the peaks of MLX and of the process in bytes, the turns that were played, with
+    prompts of `tokens` on average, and the tokens of the largest `part` in which the batch was learned.
     """
 
     size: int
+    turns: float
+    tokens: float
+    part: float
     play: float
     learn: float
     peak: float
-    full: bool = False
+    process: float
+
+    @property
+    def seconds(self) -> float:
+        return self.play + self.learn
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run will take: bytes of the base model and of what is trained (`weights` numbers), and its steps.
+
+    `measured`: steps of the run on more and more episodes; `whole`: one with as many as the run's, continued from them;
+    `ceiling`: MLX's peak once a batch fills parts of the largest size, however many and long its episodes are.
+    """
+
+    base: int
+    state: int
+    weights: int
+    measured: tuple[Measured, ...]
+    whole: Measured
+    ceiling: float
+    steps: int
+
+    def __str__(self) -> str:
+        whole, last = self.whole, self.measured[-1]
+        first, now = (step.turns / step.size for step in (self.measured[0], last))
+        how = "" if last.size == whole.size else f", continued from {last.size}"
+        moving = f" ({first:.1f} at first: how it goes on, this cannot say)" if abs(now - first) > CHANGED * now else ""
+        return "\n".join(
+            [
+                f"base model      {_mib(self.base)}",
+                f"LoRA, optimiser, average  {_mib(self.state)} ({self.weights:,} weights trained)",
+                f"peak memory     {_mib(whole.peak)} of MLX in a step, {_mib(whole.process)} of the process",
+                f"at most         {_mib(self.ceiling)} of MLX, once longer episodes fill max_batch_tokens",
+                f"an episode      {now:.1f} turns{moving}, prompts of {last.tokens:.0f} tokens",
+                f"a step          {whole.play:.2f} s of play and {whole.learn:.2f} s of learning for {whole.size} "
+                f"episodes{how}",
+                f"{self.steps} steps       {whole.seconds * self.steps / 60:.1f} minutes while episodes stay as long, "
+                "measurements not counted",
+            ]
+        )
 
 
 def estimate(config: TrainConfig) -> str:
-    """Loads the model, plays and trains on larger and larger batches, up to the run's; the weights are thrown away.
+    """Loads the model, takes steps of larger and larger batches, up to the run's, and throws the weights away.
 
     What is equal is computed once and episodes share prompts, so a small batch says little about a large one. Of a
     model in `config.sizes` that would have to be downloaded, its shape tells what it needs.
@@ -62,79 +110,102 @@ def estimate(config: TrainConfig) -> str:
         arena = arena_of(config)
         make_credit(config, arena)
         return needs(config, known)
+    return str(forecast(config))
+
+
+def forecast(config: TrainConfig, clock: Callable[[], float] = time.perf_counter) -> Forecast:
+    """What `estimate` says of a model on this machine, as numbers; times by `clock`."""
     parts = build(config)
     learners = parts.learner.members.values() if isinstance(parts.learner, Learners) else [parts.learner]
     backends = [one.backend for one in learners if isinstance(one.backend, MLXBackend)]
     try:
-        weights = [array for one in backends for array in one.policy.trainable().values()]
         base = _bytes(backends[0].policy.model) - _nbytes(backends[0].policy.trainable())
+        weights = sum(array.size for one in backends for array in one.policy.trainable().values())
         state = sum(_nbytes(group) for one in backends for group in one.save_state().tensors.values())
         trainer, steps = Trainer(parts), list[Measured]()
-        for size in batch_sizes(config.batch_size, config.grouped):
-            if steps and (steps[-1].play + steps[-1].learn) * size / steps[-1].size > LONGEST:
-                break
-            measured, turns = _step(parts, trainer, size)
-            steps.append(measured)
-        whole = continued(steps, config.batch_size)
-        seconds = (whole.play + whole.learn) * config.steps
-        how = "" if steps[-1].size == whole.size else f", continued from {steps[-1].size}"
-        return "\n".join(
-            [
-                f"base model      {_mib(base)}",
-                f"LoRA, optimiser, average  {_mib(state)} ({sum(array.size for array in weights):,} weights trained)",
-                f"peak memory of MLX in a step  {_mib(whole.peak)}",
-                f"an episode      {len(turns) / steps[-1].size:.1f} turns, prompts of {np.mean(turns):.0f} tokens",
-                f"a step          {whole.play:.2f} s of play and {whole.learn:.2f} s of learning for {whole.size} "
-                f"episodes{how}",
-                f"{config.steps} steps       {seconds / 60:.1f} minutes, measurements not counted",
-            ]
-        )
+        with rarely_collected():
+            for size in batch_sizes(config.batch_size, config.grouped):
+                if steps and continued(steps, size, config.max_batch_tokens).seconds > LONGEST:
+                    break
+                steps.append(_step(trainer, size, clock))
+        whole = continued(steps, config.batch_size, config.max_batch_tokens)
+        ceiling = filled(steps, base + state, config.max_batch_tokens)
+        return Forecast(base, state, weights, tuple(steps), whole, max(ceiling, whole.peak), config.steps)
     finally:
         parts.close()
 
 
 def batch_sizes(most: int, group: int) -> list[int]:
-    """Episodes of the steps to measure: whole groups, growing, the last one as large as the run's."""
+    """Episodes of the steps to measure, at least two, since the first also loads what is loaded when it is used.
+
+    Whole groups, growing, the last one as large as the run's.
+    """
     sizes, size = [], max(SAMPLE, group)
     while size < most:
         sizes.append(size - size % group)
         size *= GROWTH
-    return [*sizes, most]
+    return [*sizes, most] if sizes else [most, most]
 
 
-def continued(steps: Sequence[Measured], size: int) -> Measured:
-    """A step of `size` episodes: the last one if it had as many, else on the line through the last two."""
-    last = steps[-1]
+def continued(steps: Sequence[Measured], size: int, largest: int) -> Measured:
+    """A step of `size` episodes that are as long as the last ones: the last step if it had as many, else further on the
+    line through the last two. Time goes by turns; MLX's peak by the tokens of a part, of which there are at most
+    `largest`. A smaller step may have had the higher peak: it computed the reference that later ones found in a cache.
+    """
+    last, highest = steps[-1], max(step.peak for step in steps)
     if last.size == size:
-        return last
-    before = steps[-2] if len(steps) > 1 else Measured(0, 0.0, 0.0, 0.0)
-    more = (size - last.size) / (last.size - before.size)
-    peak = last.peak if last.full else last.peak + max(0.0, last.peak - before.peak) * more
-    play, learn = (
-        now + max(0.0, now - then) * more for now, then in ((last.play, before.play), (last.learn, before.learn))
-    )
-    return Measured(size, play, learn, peak, last.full)
+        return replace(last, peak=highest)
+    before = steps[-2] if len(steps) > 1 else Measured(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    turns, part = last.turns * size / last.size, min(last.part * size / last.size, max(largest, last.part))
+
+    def further(name: str, by: str, goal: float) -> float:
+        now, then, x, x_then = (getattr(step, key) for key in (name, by) for step in (last, before))
+        if x_then >= x:  # episodes have become so much shorter that a larger step had no more turns
+            return float(now * goal / x) if x else float(now)
+        return float(now + max(0.0, now - then) / (x - x_then) * (goal - x))
+
+    play, learn = (further(name, "turns", turns) for name in ("play", "learn"))
+    process = further("process", "turns", turns) if before.size else last.process
+    peak = max(highest, further("peak", "part", part))
+    return Measured(size, turns, last.tokens, part, play, learn, peak, process)
 
 
-def _step(parts: Parts, trainer: Trainer, size: int) -> tuple[Measured, list[int]]:
-    """One step from the weights as they are, which it leaves so; and the lengths of the prompts."""
-    config, start = parts.config, parts.backend.snapshot(0)
+def filled(steps: Sequence[Measured], resident: float, largest: int) -> float:
+    """MLX's peak with a part of `largest` tokens, in proportion to the one that took most; weights are `resident`."""
+    highest = max(steps, key=lambda step: step.peak)
+    return resident + (highest.peak - resident) * max(1.0, largest / max(highest.part, 1.0))
+
+
+def process_peak() -> int:
+    """The most memory that this process has had, in bytes."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def _step(trainer: Trainer, size: int, clock: Callable[[], float]) -> Measured:
+    """One step on `size` new episodes, as a run takes it."""
+    parts = trainer.parts
     parts.arena.batch_size = size
-    parts.backend.drop_caches()
-    parts.engine.drop_caches()
+    parts.replay.records.clear()
     mx.reset_peak_memory()
-    began = time.perf_counter()
-    episodes = trainer.play(1)
-    played = time.perf_counter()
-    decisions = None if parts.decisions is None else parts.decisions.of(episodes, 0)
-    batch = trainer.pack(ReplayBatch(episodes, episodes, parts.credit.assign(episodes), 0, decisions=decisions))
-    trainer.update(batch)
-    learned = time.perf_counter()
-    parts.backend.load(start)
-    parts.learner.step = 0
-    turns = [len(t.prompt_tokens or ()) for e in episodes for x in e.trajectories.values() for t in x.turns]
-    full = batch.size > config.max_batch_tokens
-    return Measured(size, played - began, learned - played, mx.get_peak_memory(), full), turns
+    began = clock()
+    episodes = trainer.play(trainer.learner.step + 1)
+    trainer.assign_credit(episodes, trainer.learner.step)
+    played = clock()
+    trainer.learn(0.0)
+    learned = clock()
+    prompts = [len(t.prompt_tokens or ()) for e in episodes for x in e.trajectories.values() for t in x.turns]
+    tokens = float(np.mean(prompts)) if prompts else 0.0
+    peak = mx.get_peak_memory()
+    part = _largest_part(trainer.batch, parts.config.max_batch_tokens)
+    return Measured(size, len(prompts), tokens, part, played - began, learned - played, peak, process_peak())
+
+
+def _largest_part(batch: Batch | BatchByLearner | None, most: int) -> int:
+    """Tokens that are computed at once at most."""
+    batches = batch.parts.values() if isinstance(batch, BatchByLearner) else [batch] if batch is not None else []
+    parts = [part for each in batches if len(each) for part, _ in each.parts(most)]
+    return max((p.prefix + p.distinct_rows * (p.tokens.shape[1] - p.prefix) for p in parts), default=0)
 
 
 def _nbytes(arrays: dict[str, mx.array]) -> int:

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import mlx.core as mx
 
 from inference import Engine
-from inference.forward import fastblas
+from inference.forward import use_threads
 from legos_envs.records import episode_to_json
 from legos_train.config import from_dict
 from legos_train.rollout import Job, LocalGenerator, env_maker, serving_jobs
@@ -28,7 +28,7 @@ def build(start: dict[str, Any]) -> LocalGenerator:
     """The generator that the first line describes: the run's config and its envs by label."""
     config = from_dict(start["config"], "the trainer's config")
     engine = Engine.load(config.model, dequantize=config.dequantize, max_rows=config.max_rows)
-    fastblas.set_threads(config.threads)
+    use_threads(config.threads, engine.model)
     envs = {label: env_maker(env["id"], env["args"]) for label, env in start["envs"].items()}
     return LocalGenerator(
         engine,

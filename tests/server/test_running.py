@@ -102,7 +102,8 @@ def test_health_tells_a_stuck_engine(serve: Callable[..., Live], pool: ThreadPoo
     live = serve(patience=0.3)
     path = live.run(live.core.engine.call(lambda engine: engine.path))
     assert path in ("numpy", "mlx")
-    assert live.ask("GET", "/health").json() == {"status": "ok", "path": path, "lookahead": False}
+    facts = {"path": path, "lookahead": False, "threads": 1}
+    assert live.ask("GET", "/health").json() == {"status": "ok", **facts}
     with Hold(live):
         waiting = pool.submit(ask, live, 3)
         live.until(lambda: live.ask("GET", "/health").status == 503, 5.0)

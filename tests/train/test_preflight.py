@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,33 +10,55 @@ import pytest
 
 from legos_train.batch import Batch
 from legos_train.model import Learner
-from legos_train.run.preflight import Measured, batch_sizes, continued, estimate
+from legos_train.run.preflight import Measured, batch_sizes, continued, estimate, filled
 from tests.train.helpers import small
 
 
 def test_batches_grow_to_the_runs_in_whole_groups() -> None:
-    assert batch_sizes(512, 1) == [64, 256, 512]
-    assert batch_sizes(64, 1) == [64] and batch_sizes(8, 8) == [8]
-    assert batch_sizes(300, 12) == [60, 252, 300]
-    assert batch_sizes(600, 200) == [200, 600]
+    assert batch_sizes(512, 1) == [16, 64, 256, 512]
+    assert batch_sizes(64, 1) == [16, 64] and batch_sizes(8, 8) == [8, 8]
+    assert batch_sizes(300, 12) == [12, 60, 252, 300]
+    assert batch_sizes(600, 200) == [200, 600] and batch_sizes(16, 1) == [16, 16]
+
+
+def step(size: int, play: float, learn: float, peak: float, *, turns: int = 0, part: int = 0) -> Measured:
+    return Measured(size, turns or size, 50.0, part or size, play, learn, peak, 2 * peak)
 
 
 def test_the_runs_own_batch_is_reported_as_it_was() -> None:
-    steps = [Measured(64, 1.0, 1.0, 100.0), Measured(256, 1.5, 2.0, 130.0)]
-    assert continued(steps, 256) is steps[-1]
+    steps = [step(64, 1.0, 1.0, 100.0), step(256, 1.5, 2.0, 130.0)]
+    assert continued(steps, 256, 1 << 14) == steps[-1]
+    first = step(64, 1.0, 1.0, 150.0)  # computed the reference, which the second found in a cache
+    assert continued([first, steps[-1]], 256, 1 << 14) == replace(steps[-1], peak=150.0)
 
 
 def test_a_larger_batch_is_on_the_line_through_the_last_two() -> None:
-    steps = [Measured(64, 1.0, 1.0, 100.0), Measured(256, 1.5, 4.0, 130.0)]
-    found = continued(steps, 640)
-    assert (found.play, found.learn, found.peak) == pytest.approx((2.5, 10.0, 190.0))
-    alone = continued([Measured(64, 1.0, 2.0, 100.0)], 128)
-    assert (alone.play, alone.learn, alone.peak) == pytest.approx((2.0, 4.0, 200.0))
+    steps = [step(64, 1.0, 1.0, 100.0), step(256, 1.5, 4.0, 130.0)]
+    found = continued(steps, 640, 1 << 14)
+    assert (found.play, found.learn, found.peak, found.process) == pytest.approx((2.5, 10.0, 190.0, 380.0))
+    alone = continued([step(64, 1.0, 2.0, 100.0)], 128, 1 << 14)
+    assert (alone.play, alone.learn, alone.peak, alone.process) == pytest.approx((2.0, 4.0, 200.0, 200.0))
 
 
-def test_memory_does_not_grow_once_a_batch_is_learned_in_parts() -> None:
-    steps = [Measured(64, 1.0, 1.0, 100.0), Measured(256, 2.0, 4.0, 150.0, full=True)]
-    assert continued(steps, 1024).peak == 150.0
+def test_longer_episodes_are_not_taken_for_a_larger_batch() -> None:
+    """Ten times the turns in four times the episodes: the next step has as many a game, and each costs as much."""
+    steps = [step(64, 1.0, 1.0, 100.0, turns=128), step(256, 10.0, 10.0, 130.0, turns=1280)]
+    found = continued(steps, 512, 1 << 14)
+    assert found.turns == 2560 and found.play == found.learn == pytest.approx(20.0)
+    shorter = [step(64, 1.0, 1.0, 100.0, turns=128), step(256, 0.5, 0.5, 130.0, turns=64)]
+    assert continued(shorter, 512, 1 << 14).play == pytest.approx(1.0)
+
+
+def test_memory_of_learning_grows_up_to_the_largest_part() -> None:
+    steps = [step(64, 1.0, 1.0, 100.0, part=4000), step(256, 2.0, 4.0, 150.0, part=14000)]
+    assert continued(steps, 1024, 16000).peak == pytest.approx(160.0)
+    assert continued([*steps, step(512, 3.0, 5.0, 155.0, part=16000)], 1024, 16000).peak == 155.0
+
+
+def test_the_ceiling_is_a_part_of_the_largest_size() -> None:
+    steps = [step(64, 1.0, 1.0, 150.0, part=4000), step(256, 2.0, 4.0, 140.0, part=3000)]
+    assert filled(steps, 50.0, 16000) == pytest.approx(50.0 + 400.0)
+    assert filled(steps, 50.0, 2000) == 150.0
 
 
 def test_what_is_measured_is_what_the_loss_learns_from(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,4 +72,4 @@ def test_what_is_measured_is_what_the_loss_learns_from(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Learner, "update", watched)
     estimate(small(batch_size=2, loss={"name": "expected"}))
-    assert seen == [24]
+    assert seen == [24, 24]

@@ -25,6 +25,8 @@ WEIGHTS = {  # in billions, without vision; the published numbers
 @pytest.fixture(autouse=True)
 def nothing_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "is_here", lambda model: model in ("tiny", "small"))
+    monkeypatch.setattr(memory, "on_cpu", lambda: False)
+    monkeypatch.setattr(memory, "unpacks_at_load", lambda how, wide: False)
 
 
 @pytest.mark.quick(4)
@@ -62,7 +64,20 @@ def test_the_count_is_that_of_a_model_that_is_loaded(monkeypatch: pytest.MonkeyP
     trained = sum(array.size for array in backend.policy.trainable().values())
     weights = sum(array.size for _, array in tree_flatten(load("tiny")[0].parameters()))
     assert f"({trained:,} weights trained)" in memory.needs(config, size)
-    assert memory._counted("outline-of-tiny")[0] == 2 * weights
+    assert memory._counted("outline-of-tiny").nbytes(2, 16) == 2 * weights
+
+
+def test_on_a_cpu_four_bits_are_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `inference.unpacking` does at load: all weights in float32 where memory allows, else packed."""
+    config, size = TrainConfig(model=sizes.SIZES["0.6b"].model), sizes.SIZES["0.6b"]
+    there = memory.needs(config, size)
+    monkeypatch.setattr(memory, "on_cpu", lambda: True)
+    packed = memory.needs(config, size)
+    monkeypatch.setattr(memory, "unpacks_at_load", lambda how, wide: True)
+    unpacked = memory.needs(config, size)
+    found = [re.search(r"base model +(.*)", said)[1] for said in (there, packed, unpacked)]
+    assert found[:2] == ["0.31 GiB", "0.35 GiB"]
+    assert found[2] == "2.22 GiB in float32, on this CPU; on Metal or CUDA 0.31 GiB"
 
 
 def test_a_size_counts_less_than_what_a_preset_for_a_real_model_says() -> None:

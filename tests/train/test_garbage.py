@@ -1,0 +1,30 @@
+"""While a run steps, garbage is collected rarely; afterwards as before."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+
+from legos_train import train
+from legos_train.run.garbage import YOUNG, rarely_collected
+from tests.train.helpers import small
+
+
+def test_a_run_steps_with_rare_passes(tmp_path: Path) -> None:
+    before, seen = gc.get_threshold(), []
+    train(
+        small(batch_size=2, steps=1, run_dir=tmp_path / "run"),
+        quiet=True,
+        on_step=lambda _: seen.append((gc.get_threshold(), gc.get_freeze_count() > 0)),
+    )
+    assert seen == [((YOUNG, *before[1:]), True)]
+    assert gc.get_threshold() == before and gc.get_freeze_count() == 0
+
+
+def test_an_error_leaves_the_collector_as_it_was() -> None:
+    before = gc.get_threshold()
+    with pytest.raises(ValueError, match="stop"), rarely_collected():
+        raise ValueError("stop")
+    assert gc.get_threshold() == before and gc.get_freeze_count() == 0
