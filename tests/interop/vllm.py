@@ -76,16 +76,7 @@ class VLLM:
         options = [word for name, value in {**sizes, **named}.items() for word in (f"--{name}", str(value))]
         with self.log.open("a") as out:
             self.process = subprocess.Popen(
-                [
-                    str(COMMAND),
-                    "serve",
-                    str(self.model),
-                    "--served-model-name",
-                    "base",
-                    "--port",
-                    str(self.port),
-                    *options,
-                ],
+                [str(COMMAND), "serve", str(self.model), "--enable-lora", "--enforce-eager", *options],
                 env={**os.environ, **quiet, **cpu, **way},
                 stdout=out,
                 stderr=subprocess.STDOUT,
