@@ -89,6 +89,7 @@ def to_the_end(env, seed, policy="random"):
 # --- conformance -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("game", REPRESENTATIVE)
 def test_checks(game):
     check_env(env_id(game), episodes=2, only=QUICK, raise_on_failure=True, **REPRESENTATIVE[game])
