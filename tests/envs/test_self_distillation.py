@@ -51,6 +51,8 @@ def test_the_filters(filter, kept):
     assert [example["completion"] for example in accepted] == kept  # in order, the repeated one once
     shown = episode.trajectories["generator_0"].turns[0].observation[0]["content"]
     assert {example["prompt"] for example in accepted} == {shown}
+    paid = [float(filter == "truth" or verdict == "[accept]") for verdict in verdicts[:2]] + [0.0, 0.0, 1.0]
+    assert [episode.returns[f"generator_{i}"] for i in range(5)] == paid
 
 
 def test_without_known_answers_only_generators_are_paid():

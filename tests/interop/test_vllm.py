@@ -113,6 +113,8 @@ class Asked:
             await asyncio.sleep(0.01)
         for number, (name, prompt) in enumerate(asked):
             one: Any = self.got[number]
+            if isinstance(one, InferenceError):
+                raise one
             [ours] = engine.score([prompt], [one.tokens], name)
             assert len(one.tokens) == 8 and float(abs(ours - one.logprobs).max()) < GAP
             assert (one.policy_version, one.finish_reason) == (names[name], "length")

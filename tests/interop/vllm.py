@@ -68,7 +68,7 @@ class VLLM:
         """Starts it (again) on its port, without adapters; `wait` tells when it can be asked."""
         way = {"VLLM_PLUGINS": "", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"}
         if self.pull:
-            way = {"VLLM_PLUGINS": "lora_filesystem_resolver", "VLLM_LORA_RESOLVER_CACHE_DIR": str(self.shelf)}
+            way |= {"VLLM_PLUGINS": "lora_filesystem_resolver", "VLLM_LORA_RESOLVER_CACHE_DIR": str(self.shelf)}
         quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1"}
         cpu = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
         sizes = {"max-model-len": 512, "max-loras": 4, "max-cpu-loras": 8, "max-lora-rank": 64}
@@ -76,16 +76,7 @@ class VLLM:
         options = [word for name, value in {**sizes, **named}.items() for word in (f"--{name}", str(value))]
         with self.log.open("a") as out:
             self.process = subprocess.Popen(
-                [
-                    str(COMMAND),
-                    "serve",
-                    str(self.model),
-                    "--served-model-name",
-                    "base",
-                    "--port",
-                    str(self.port),
-                    *options,
-                ],
+                [str(COMMAND), "serve", str(self.model), "--enable-lora", "--enforce-eager", *options],
                 env={**os.environ, **quiet, **cpu, **way},
                 stdout=out,
                 stderr=subprocess.STDOUT,

@@ -64,7 +64,7 @@ MUTANTS = [
     ),
     *mutants(
         "legos_envs/tasks/problems/self_distillation.py",
-        f"{E}/test_self_distillation.py::test_every_branch_of_the_rewards",
+        f"{E}/test_self_distillation.py",
         (
             "verifier-paid-for-yes",
             "float(right is not None and accepted == right)",
@@ -73,9 +73,15 @@ MUTANTS = [
         ),
         (
             "generator-paid-when-wrong",
-            "float(accepted and right is not False)",
-            "float(accepted)",
+            "float(bool(kept) and right is not False)",
+            "float(bool(kept))",
             "fooling the verifier pays",
+        ),
+        (
+            "generator-paid-by-verdict",
+            "float(bool(kept) and right is not False)",
+            "float(accepted and right is not False)",
+            "a verifier that rejects everything stops generators from learning",
         ),
     ),
     *mutants(
