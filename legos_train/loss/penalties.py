@@ -1,5 +1,4 @@
-"""What is added to the loss of a token: KL to a reference, entropy over all, legal or the likeliest tokens, and what
-illegal answers cost."""
+"""What is added to the loss of a token: KL to a reference, an entropy bonus, a price for illegal answers."""
 
 from __future__ import annotations
 
@@ -125,7 +124,7 @@ def legality(logprobs: mx.array, sets: Sequence[Sequence[int]]) -> mx.array:
     outside.
 
     When: the reference of the KL moves (`magnet_every`), so that nothing holds the policy to the base's format, and
-    rare illegal answers are what opponents learn to wait for; or the format is being forgotten, as `illegal_rate` tells.
+    opponents learn to wait for rare illegal answers; or the format is being forgotten, as `illegal_rate` tells.
 
     When not: answers are free text, or come after a thought: with these it is refused. Where nothing is listed as legal
     it has no effect, which the run says once.
@@ -227,4 +226,4 @@ def _pairs(
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """The distinct pairs of site and set (2, P), and what the tokens of each weigh together (P,)."""
     pairs, inverse = np.unique(np.stack([position, legal]), axis=1, return_inverse=True)
-    return pairs, np.bincount(inverse.reshape(-1), weights, pairs.shape[1])
+    return pairs, np.bincount(inverse.reshape(-1), weights, pairs.shape[1]).astype(np.float64)
