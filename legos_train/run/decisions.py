@@ -168,7 +168,7 @@ def _add(
         mean = float(masses[at] @ gains) + max(0.0, 1.0 - float(masses[at].sum())) * illegal
         agent = env.possible_agents[info.player]
         legal = parsing.write_actions(info.legal, env.action_format)
-        turns = [_turn(move, legal, answer, version) for move, answer in zip(legal, answers[at])]
+        turns = [_turn(move, legal, answer, version) for move, answer in zip(info.legal, answers[at])]
         role, declared = course.slot.seats[agent]
         learner = actors.lookup(course.players, agent, role, declared).learner
         seat = Trajectory(agent, role, turns=turns, info={} if learner is None else {"learner": learner})
