@@ -45,8 +45,8 @@ class LossSettings(Section):
     entropy_top: int = Field(default=16, ge=2)
     """`entropy_over = "top"`: how many tokens the bonus goes over."""
     legality: float = Field(default=0.0, ge=0)
-    """Weight of minus the logarithm of the mass of legal actions, where an env lists them: it keeps answers well-formed
-    when the KL does not, as under a moving reference."""
+    """Weight of minus the logarithm of the mass of legal actions, where an env lists them and nothing is written before
+    them: it keeps answers well-formed when the KL does not, as under a moving reference."""
     kl: float = Field(default=0.2, ge=0)
     """Weight of the KL divergence to the reference, at the first step."""
     kl_end: float | None = Field(default=0.05, ge=0)
@@ -78,11 +78,6 @@ class LossSettings(Section):
     def needs_start(self) -> bool:
         """Whether the loss compares the policy at the start of the optimiser step with the sampler."""
         return self.truncate_ratio is not None or self.mask_ratio is not None
-
-    @property
-    def needs_legal(self) -> bool:
-        """Whether the loss asks which tokens begin or continue a legal action."""
-        return self.entropy_over == "legal" or self.legality > 0
 
     @property
     def token_loss(self) -> TokenLoss:

@@ -126,8 +126,7 @@ def legality(logprobs: mx.array, sets: Sequence[Sequence[int]]) -> mx.array:
     When: the reference of the KL moves (`magnet_every`), so that nothing holds the policy to the base's format, and
     opponents learn to wait for rare illegal answers; or the format is being forgotten, as `illegal_rate` tells.
 
-    When not: answers are free text, or come after a thought: with these it is refused. Where nothing is listed as legal
-    it has no effect, which the run says once.
+    When not: answers are free text, or come after a thought. It has no effect there, which the run says once.
 
     Source: a log barrier on the policy's mass outside of a set, as in invalid-action masking (arXiv 2006.14171), which
     sets that mass to 0 instead.

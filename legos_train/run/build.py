@@ -61,11 +61,6 @@ def build(
     place = place_of(config, world, backend, run_id)
     engine, tokenizer = place.engine, place.tokenizer
     renderer = config.make_renderer(tokenizer)
-    if renderer.reasons and any(one.loss.legality for one in (config, *config.learners.values())):
-        raise ConfigError(
-            "loss.legality is above 0, which holds answers to the legal actions from their first token on, and here a "
-            "policy may write more than its action (thinking = 'on', or a reply that asks for reasons); use 0"
-        )
     if renderer.reasons:  # the probabilities of actions are those of a policy that answers at once
         courses = [replace(course, info_sets=None) for course in courses]
     best = followed(config.eval.best, courses)

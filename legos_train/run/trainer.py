@@ -164,16 +164,17 @@ class Trainer:
             mask_truncated=loss.mask_truncated,
             legal=self._spelling(loss),
         )
-        if loss.legality and batch.counters.without_legal == batch.counters.turns > 0:
-            warnings.warn("loss.legality has no effect: no env says which actions are legal", stacklevel=1)
+        if loss.legality and (batch.legal < 0).all() and len(batch):
+            said = "loss.legality has no effect: answers may be any text here, or hold more than the action"
+            warnings.warn(said, stacklevel=2)
         return batch
 
     def _spelling(self, loss: LossSettings) -> Encode | None:
         """How legal actions are written, where the loss asks: with the end of the turn, if what follows them counts."""
         renderer = self.parts.renderer
-        if loss.legality:
+        if loss.legality and not renderer.reasons:  # a thought is no legal beginning, and not to be pushed away
             return lambda action: [*renderer.encode(action), renderer.end_id]
-        return renderer.encode if loss.needs_legal else None
+        return renderer.encode if loss.entropy_over == "legal" else None
 
     def update(self, batch: Batch | BatchByLearner) -> dict[str, Any]:
         """Trains, or, when nothing in the batch can be trained on, lets the step pass and says so."""

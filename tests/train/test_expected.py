@@ -89,6 +89,17 @@ def test_illegal_mass_is_that_of_the_policy(kuhn: Trainer) -> None:
     assert seen["illegal_mass"] == pytest.approx(illegal, rel=0.02)
 
 
+def test_answers_with_reasons_have_no_price_and_the_run_says_so(kuhn: Trainer, monkeypatch: Any) -> None:
+    loss = kuhn.config.loss.model_copy(update={"legality": 1.0})
+    kuhn.config = kuhn.config.model_copy(update={"loss": loss})
+    fresh, _ = learned_from(kuhn)
+    assert (kuhn.pack(fresh).legal >= 0).all()
+    monkeypatch.setattr(kuhn.parts.renderer, "reasons", True)
+    with pytest.warns(UserWarning, match="loss.legality has no effect"):
+        batch = kuhn.pack(fresh)
+    assert (batch.legal == -1).all()
+
+
 def _prompt(trainer: Trainer, course: Any, info: Any) -> tuple[int, ...]:
     return tuple(trainer.parts.renderer.start(course.env.observation_in(info)["messages"]))
 
