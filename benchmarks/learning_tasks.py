@@ -34,7 +34,7 @@ class Task(NamedTuple):
         opponent: of the measured games: `base`, or `self` where each policy plays all seats.
         exact: the exact number that is looked at, instead of games.
         items: whether it has a test split.
-        judge: who judges, if anybody does.
+        seat: `ROLE=POLICY` of a role that is not trained, if there is one.
         args: of the environment, in training and in measuring.
     """
 
@@ -43,7 +43,7 @@ class Task(NamedTuple):
     opponent: str = "base"
     exact: str | None = None
     items: bool = False
-    judge: str | None = None
+    seat: str | None = None
     args: tuple[str, ...] = ()
 
 
@@ -58,17 +58,17 @@ SMALL: tuple[str, ...] = (
 )
 GROUP = ("--credit.name", "grpo", "--group-size", "8")
 RAE = ("--credit.name", "rae")
-JUDGE = "scripted:on_topic"
+JUDGE = "judge=scripted:on_topic"
 EASY = ("level=0",)
 PROBLEM = Task((*_steps(40, 256), *GROUP), "oracle", "self", items=True, args=EASY)
-CONTEST = Task((*_steps(60, 32), *RAE), "on_topic", "base", items=True, judge=JUDGE)
+CONTEST = Task((*_steps(60, 32), *RAE), "on_topic", "base", items=True, seat=JUDGE)
 TASKS: dict[str, Task] = {
     "Amplification-v0": Task((*_steps(60, 64), *GROUP), "decompose", "self", items=True),
     "CodeGen-v0": Task((*_steps(60, 32), *GROUP), "good", "self", items=True),
     "ConnectFour-v0": Task((*_steps(30, 64), *RAE), "depth_4", "base"),
     "Dataset-v0": PROBLEM,
     "Debate-v0": CONTEST,
-    "EloArena-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, judge=JUDGE),
+    "EloArena-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, seat=JUDGE),
     "EnsembleVote-v0": Task((*_steps(40, 64), *GROUP), "oracle", "self", items=True, args=EASY),
     "GSM8K-v0": PROBLEM,
     "HeadToHead-v0": CONTEST,
@@ -81,14 +81,14 @@ TASKS: dict[str, Task] = {
     "PigDice-v0": Task((*_steps(30, 64), *RAE), "optimal", "base"),
     "PlanExecute-v0": Task((*_steps(40, 64), *GROUP), "good", "self", items=True),
     "ProofVerification-v0": Task((*_steps(60, 64), *RAE), "good", "self", items=True),
-    "ProposerSolver-v0": Task((*_steps(60, 32), "--credit.name", "hierarchical_grpo"), "optimal", "self", items=True),
-    "RedBlue-v0": Task((*_steps(50, 64), *RAE), "sound", "base", items=True),
+    "ProposerSolver-v0": Task((*_steps(60, 128), "--credit.name", "hierarchical_grpo"), "optimal", "self", items=True),
+    "RedBlue-v0": Task((*_steps(50, 64), *RAE), "sound", "base", items=True, args=("probes=1",)),
     "RefineLoop-v0": Task((*_steps(60, 64), *GROUP), "good", "self", items=True),
-    "SPICE-v0": Task((*_steps(60, 16), "--credit.name", "hierarchical_grpo"), "cloze", "self", items=True),
-    "SelfDistillation-v0": Task((*_steps(50, 32), *RAE), "oracle", "self", items=True, args=EASY),
+    "SPICE-v0": Task((*_steps(60, 64), "--credit.name", "hierarchical_grpo"), "cloze", "self", items=True),
+    "SelfDistillation-v0": Task((*_steps(50, 32), *RAE), "oracle", "self", items=True, args=(*EASY, "filter=truth")),
     "SimpleNegotiation-v0": Task((*_steps(60, 32), *RAE), "shrewd", "base"),
     "TicTacToe-v0": Task(("--preset", "tictactoe"), exact="no_loss"),
-    "Tournament-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, judge=JUDGE),
+    "Tournament-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, seat=JUDGE),
 }
 """Every registered id."""
 
@@ -102,8 +102,8 @@ def train(env_id: str, task: Task, seed: int, folder: Path, model: str | None, e
             flags += ["--model", model]
         for arg in ("split=train",) * task.items + task.args:
             flags += ["--arg", arg]
-        if task.judge:
-            flags += ["--actor", f"judge={task.judge}"]
+        if task.seat:
+            flags += ["--actor", task.seat]
     before = _children()
     _legos("train", *flags, "--seed", str(seed), "--run-dir", str(folder), "--logs.progress", "plain", *extra)
     return _children() - before
@@ -126,7 +126,7 @@ def measure(env_id: str, task: Task, folder: Path, base: str, games: int) -> dic
     flags += ["--seed", str(EVAL_SEED), "--max-tokens", "64", "--json"]
     for arg in ("split=test",) * task.items + task.args:
         flags += ["--arg", arg]
-    flags += ["--seat", f"judge={task.judge}"] if task.judge else []
+    flags += ["--seat", task.seat] if task.seat else []
     said = json.loads(_legos("eval", env_id, *flags))
     after, before, best = said["results"]
     gain, ends = _gain(said["comparisons"], before, after)

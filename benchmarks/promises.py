@@ -175,7 +175,11 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             ("tests/server/test_hostile.py", "tests/server/test_storm.py"),
             ("mutations",),
         ),
-        Promise("Clients that vanish leave nothing behind", ("tests/server/test_storm.py",), ("drops",)),
+        Promise(
+            "Clients that vanish leave nothing behind",
+            ("tests/server/test_hostile.py", "tests/server/test_storm.py"),
+            ("drops",),
+        ),
         Promise("It starts, serves and ends with exit code 0", ("tests/server/test_running.py",), ("cycles",)),
         Promise("An hour of mixed load: memory and descriptors stay", (), ("soak",)),
         Promise(

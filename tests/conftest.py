@@ -9,11 +9,15 @@ import json
 import os
 import shutil
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import is_hypothesis_test, settings
+
+from tests import quick
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
 CHAT_TEMPLATE = (
@@ -31,6 +35,34 @@ if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / "build/bytecode")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hypothesis tries few examples by default, and many where slow tests are run."""
+    settings.register_profile("few", max_examples=30, deadline=None)
+    settings.register_profile("many", max_examples=200, deadline=None)
+    settings.load_profile("few" if config.option.markexpr == "not slow" else "many")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`@pytest.mark.quick` says which cases run by default (tests/quick.py); `-m slow` runs Hypothesis's tests too."""
+    tests = defaultdict(list)
+    for item in items:
+        if not isinstance(item, pytest.Function):
+            continue
+        if item.get_closest_marker("quick"):
+            tests[item.nodeid.partition("[")[0]].append(item)
+        if config.option.markexpr == "slow" and is_hypothesis_test(item.function):
+            item.add_marker("slow")
+    for name, cases in tests.items():
+        (mark,) = cases[0].iter_markers("quick")
+        kept = quick.kept(mark.args, [(case.callspec.id, case.callspec.params) for case in cases])
+        if not kept and len(cases) > 1:
+            raise pytest.UsageError(f"{name}: no case has an id that its mark `quick` names, got {mark.args}")
+        for number, case in enumerate(cases):
+            if number not in kept:
+                case.add_marker("slow")
 
 
 @pytest.fixture(scope="session")

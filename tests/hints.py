@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ class Hint(NamedTuple):
     text: str
 
 
+@cache
 def hints() -> list[Hint]:
     """All of them, in the order of the source."""
     return [hint for place, text in texts() for hint in _of(place, text)]
@@ -44,9 +46,9 @@ def texts() -> Iterator[tuple[str, str]]:
     """Places and strings; what a string is formatted with is `{}` in it."""
     for package in PACKAGES:
         for file in sorted((ROOT / package).rglob("*.py")):
-            tree = ast.parse(file.read_text(encoding="utf-8"))
-            own = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
-            for node in ast.walk(tree):
+            nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+            own = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}  # docstrings
+            for node in nodes:
                 if isinstance(node, ast.JoinedStr):
                     own |= {id(part) for part in node.values}
                     words = [str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values]

@@ -71,7 +71,9 @@ def python_blocks() -> list[Any]:
         for match in BLOCK.finditer(text):
             line = text.count("\n", 0, match.start()) + 1
             if match[1] == "python":
-                found.append(pytest.param(page, "\n" * line + match[2], id=f"{page.name}:{line}"))
+                trains = "train(" in match[2] and page.name != "README.md"
+                marks = [pytest.mark.slow] if trains else []
+                found.append(pytest.param(page, "\n" * line + match[2], id=f"{page.name}:{line}", marks=marks))
     return found
 
 
@@ -95,8 +97,11 @@ def commands_of(texts: Iterable[str]) -> list[str]:
     return [line for line in found if line.startswith("legos ")]
 
 
-def commands() -> list[str]:
-    return sorted(set(commands_of(text for page, text in blocks("bash") if page != PATH)))
+def commands(*, of_readme: bool) -> list[str]:
+    """Those of the README, or of all other pages but `PATH` that are not among them."""
+    readme = set(commands_of(text for page, text in blocks("bash") if page == "README.md"))
+    others = set(commands_of(text for page, text in blocks("bash") if page != PATH)) - readme
+    return sorted(readme if of_readme else others)
 
 
 SHORT = ["--steps", "2", "--batch-size", "8", "--eval.every", "0", "--eval.games", "4", "--run-dir", "short"]
@@ -192,7 +197,10 @@ def ready(port: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("command", commands())
+@pytest.mark.parametrize(
+    "command",
+    [*commands(of_readme=True), *(pytest.param(c, marks=pytest.mark.slow) for c in commands(of_readme=False))],
+)
 def test_commands_run(command: str, short_run: Path, tmp_path: Path) -> None:
     """As written, but trainings with two steps, evaluations with four games, and the short run for `runs/...`.
 
@@ -215,11 +223,16 @@ def test_commands_run(command: str, short_run: Path, tmp_path: Path) -> None:
     legos([verb, *arguments, *{"train": SHORT, "eval": ["-n", "4"]}.get(verb, [])], tmp_path)
 
 
-@pytest.mark.parametrize("command", sorted(set(commands_of(text for _, text in blocks("text")))))
+@pytest.mark.parametrize(
+    "command", [*sorted(set(commands_of(text for _, text in blocks("text")))), *commands(of_readme=False)]
+)
 def test_commands_that_need_more_than_this_machine_are_understood(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks marked `text` name hub models, servers or long runs: their options are read, and nothing is done."""
+    """Blocks marked `text` name hub models, servers or long runs: their options are read, and nothing is done.
+
+    So it is with commands that `test_commands_run` only runs when slow tests are run.
+    """
     from legos_train.cli import main as cli
 
     monkeypatch.chdir(tmp_path)
@@ -241,6 +254,7 @@ def test_settings_files_are_valid(page: str, text: str) -> None:
     assert from_dict(tomllib.loads(text), page)
 
 
+@pytest.mark.slow
 def test_the_first_ten_minutes(tmp_path: Path) -> None:
     """All commands of the page in their order, in one folder; trainings are short and the server is stopped."""
     given = commands_of(text for page, text in blocks("bash") if page == PATH)

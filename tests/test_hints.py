@@ -18,7 +18,6 @@ from legos_train.cli import completion
 from legos_train.cli import main as cli
 from tests.hints import ROOT, Hint, hints
 
-FOUND = hints()
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 OTHERS = {
     "--chat-template": "vLLM",
@@ -39,7 +38,7 @@ WORDS = dict(completion.words())
 
 
 def of(kind: str) -> list[Hint]:
-    found = [hint for hint in FOUND if hint.kind == kind]
+    found = [hint for hint in hints() if hint.kind == kind]
     assert found
     return found
 

@@ -231,6 +231,7 @@ def test_playing_and_the_policies_of_code_need_no_model_library() -> None:
     assert not loaded("import legos_train.cli.play") & {"mlx", "mlx_lm", "transformers"}
 
 
+@pytest.mark.slow
 def test_training_and_serving_load_no_tracker() -> None:
     """mlx-lm's own trainer imports wandb where it is installed; nothing here needs either."""
     code = "from legos_train import Trainer, train; from inference import Engine"

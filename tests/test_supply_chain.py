@@ -314,13 +314,14 @@ def test_the_workflows_run_the_commands_of_the_readme() -> None:
     yaml = pytest.importorskip("yaml")
     (test,) = re.findall(r"^(python3 -m pip install .*pytest.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
     flows = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github/workflows").glob("*.yml")}
-    assert set(flows) == {"ci", "audit", "docs", "release"}
+    assert set(flows) == {"ci", "nightly", "audit", "docs", "release"}
     commands = [step.get("run", "") for job in flows["ci"]["jobs"].values() for step in job["steps"]]
     for command in (test, "uv run ruff check .", "uv run ruff format --check .", "uv run mypy"):
         assert any(command in one for one in commands), command
     systems = flows["ci"]["jobs"]["test"]["strategy"]["matrix"]["os"]
     assert {system.partition("-")[0] for system in systems} == {"ubuntu", "macos"}
-    assert flows["audit"][True]["schedule"]  # YAML reads `on` as true
+    assert any("uv run pytest -m slow" in step.get("run", "") for step in flows["nightly"]["jobs"]["slow"]["steps"])
+    assert all(flows[name][True]["schedule"] for name in ("audit", "nightly"))  # YAML reads `on` as true
     publishing = {"pages": "write", "id-token": "write"}  # of the documentation's pages; nothing writes to the code
     for name, flow in flows.items():
         assert flow["permissions"] == {"contents": "read"} | (publishing if name == "docs" else {})

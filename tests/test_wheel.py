@@ -45,6 +45,7 @@ def test_the_wheel_has_three_packages_and_the_bundled_model(wheel: Path) -> None
     assert {f"legos_envs/tasks/{file}" for file in data} <= {*names}
 
 
+@pytest.mark.slow
 def test_the_base_install_lists_and_plays_environments(wheel: Path, tmp_path: Path) -> None:
     python = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
     subprocess.run([*uv(), "venv", "-q", "--python", sys.executable, str(tmp_path / "venv")], check=True)

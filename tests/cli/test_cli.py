@@ -49,12 +49,11 @@ def test_training_without_a_terminal_prints_a_line_a_step_and_json_for_programs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "r"
-    command = [sys.executable, "-m", "legos_train.cli.main", "train", *SMALL, "--run-dir", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("step ")] == ["1/2", "2/2"]
-    assert f"report: {folder / 'report.html'}\n" in done.stdout and "NashConv" in done.stdout
-    assert "\x1b[" not in done.stdout + done.stderr
+    assert main(["train", *SMALL, "--run-dir", str(folder)]) == 0
+    told = capsys.readouterr()
+    assert [line.split()[1] for line in told.out.splitlines() if line.startswith("step ")] == ["1/2", "2/2"]
+    assert f"report: {folder / 'report.html'}\n" in told.out and "NashConv" in told.out
+    assert "\x1b[" not in told.out + told.err
     folder = tmp_path / "s"
     assert main(["train", *SMALL, "--run-dir", str(folder), "--logs.progress", "json"]) == 0
     told = capsys.readouterr()
@@ -64,6 +63,7 @@ def test_training_without_a_terminal_prints_a_line_a_step_and_json_for_programs(
     assert "\x1b[" not in told.out + told.err
 
 
+@pytest.mark.quick("random")
 @pytest.mark.parametrize("opponent", ["random", "optimal"])
 def test_eval_prints_one_json_object(
     run_dir: Path, opponent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -117,7 +117,7 @@ def test_check_all_ends_with_one_table(tmp_path: Path, capsys: pytest.CaptureFix
     ids = ["Nim-v0", "Missing-v0", "MatrixGame-v0"]
     legos_envs.register("Missing-v0", "legos_envs.no_such_module:Missing")
     monkeypatch.setattr(legos_envs, "registered", lambda: ids)
-    assert main(["envs", "check", "--all", "--episodes", "20", "--fuzz", "20"]) == 1
+    assert main(["envs", "check", "--all", "--episodes", "5", "--fuzz", "20"]) == 1
     told = capsys.readouterr()
     assert "2/3 Missing-v0: FAIL" in told.err and "3/3 MatrixGame-v0: ok" in told.err
     lines = told.out.splitlines()
@@ -125,7 +125,7 @@ def test_check_all_ends_with_one_table(tmp_path: Path, capsys: pytest.CaptureFix
     assert [line.split()[:2] for line in lines[1:4]] == [[ids[0], "ok"], [ids[1], "FAIL"], [ids[2], "ok"]]
     assert lines[-1] == "3 environments, 1 with failures" and "Missing-v0: make: FailedToImport" in told.out
     ids.remove("Missing-v0")
-    assert main(["envs", "check", "--all", "--episodes", "20"]) == 0
+    assert main(["envs", "check", "--all", "--episodes", "5"]) == 0
 
 
 def test_new_writes_an_environment_that_passes_everything(tmp_path: Path, capsys) -> None:

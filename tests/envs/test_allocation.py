@@ -4,7 +4,7 @@ import itertools
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from legos_envs.games import allocation
@@ -76,7 +76,6 @@ INSTANCES = st.tuples(st.integers(2, 3), st.integers(1, 3)).flatmap(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(INSTANCES)
 def test_enumeration_agrees_with_a_plain_search(instance):
     values, stock = instance
@@ -97,7 +96,6 @@ def test_enumeration_agrees_with_a_plain_search(instance):
     assert by_enumeration(values, stock).optimal == (tuple(now) in frontier(values, totals))
 
 
-@settings(max_examples=60, deadline=None)
 @given(INSTANCES)
 def test_divided_goods_never_do_worse_and_agree_where_the_whole_is_best(instance):
     values, stock = instance

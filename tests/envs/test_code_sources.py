@@ -217,6 +217,7 @@ def test_the_split_holds_out_by_the_description(split):
     assert len(items) + len(other) == 12 and not {i.spec for i in items} & {i.spec for i in other}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("id", "arguments"), [("CodeGen-v0", {}), ("RedBlue-v0", {"variant": "patch"})])
 def test_envs_with_a_source_conform(id, arguments):
     check_env(

@@ -7,7 +7,7 @@ import time
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import legos_envs
@@ -46,7 +46,6 @@ def test_positions_after_each_move_are_as_many_as_in_oeis_a212693():
     assert counts == [1, 7, 49, 238, 1120, 4263, 16422]
 
 
-@settings(max_examples=250, deadline=None)
 @given(st.sampled_from(SIZES), st.integers(0, 2**31))
 def test_lines_are_those_of_the_board(size, seed):
     """Against a search through coordinates, on boards filled at random (gravity aside)."""
@@ -63,7 +62,6 @@ def test_lines_are_those_of_the_board(size, seed):
     assert game.connected(bits) is expected
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(SIZES), st.integers(0, 2**31), st.integers(0, 30))
 def test_the_view_shows_the_board(size, seed, plies):
     game = ConnectFourGame(*size)
@@ -135,6 +133,7 @@ def test_sixteen_thousand_brackets_are_read_at_once():
 # --- solved boards and search ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("size", "value"), [((3, 3, 3), 0), ((3, 4, 3), 1), ((4, 3, 3), 0), ((2, 4, 3), 0)])
 def test_full_search_plays_perfectly_on_small_boards(size, value):
     """In every position the moves it names are optimal; where the best is a draw they are all that are."""
@@ -183,6 +182,7 @@ def returns_of(env, players, seat, count):
     return [asyncio.run(legos_envs.play(env, policies, seed)).returns[seat] for seed in range(count)]
 
 
+@pytest.mark.slow
 def test_searching_two_plies_beats_random_play_by_a_wide_margin():
     """More than 0.7 in either seat, at 95 % confidence; one ply is clearly less."""
     for seat, other in (("player_0", "player_1"), ("player_1", "player_0")):

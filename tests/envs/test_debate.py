@@ -334,6 +334,7 @@ def test_topic_as_an_argument_of_play():
     assert episode.info["won"] == episode.returns["pro_0"]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "kwargs",
     [

@@ -107,6 +107,7 @@ def test_bad_arguments(arguments, message):
         EnsembleVote(**arguments)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "arguments", [{"num_solvers": 2, "paid_by": "majority"}, {"penalty": 0, "order": "random", "level": 1}]
 )

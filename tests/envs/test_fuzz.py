@@ -9,8 +9,8 @@ from legos_envs import Seat, TextEnv, registry
 from legos_envs.scoring import formulas
 from legos_envs.testing import FuzzReport, fuzz, fuzzing
 from legos_envs.testing.fuzzing import mutated
+from tests.envs.broken import Sealed
 from tests.envs.nested import Debate, Tournament
-from tests.envs.test_check_env import Sealed
 
 
 @pytest.mark.parametrize("id", legos_envs.registered())
@@ -126,7 +126,7 @@ def test_what_is_wrong_is_found(env, said, monkeypatch):
 
 
 def test_a_naive_env_is_found_out():
-    from tests.envs.test_check_env import Naive
+    from tests.envs.naive import Naive
 
     assert not fuzz(Naive, actions=300).ok
 

@@ -8,11 +8,13 @@ from legos_envs.testing import attack
 from legos_envs.testing.degenerate import DEGENERATE
 
 IDS = legos_envs.registered()
+RARE = ("ConnectFour-v0", "LeducPoker-v0", "MatrixGame-v0", "PigDice-v0")
+"""Chance decides more in their episodes, so that two are too few."""
 
 
 @pytest.mark.parametrize("id", IDS)
 def test_nobody_exceeds_the_floor_that_the_page_states(id):
-    compare(id, 5)
+    compare(id, 5 if id in RARE else 2)
 
 
 @pytest.mark.slow

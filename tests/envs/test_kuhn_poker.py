@@ -6,7 +6,7 @@ from fractions import Fraction
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import legos_envs
@@ -100,7 +100,6 @@ def shown_card(env, agent):
     return re.findall(r"Your card: ([JQK])", env.observe(agent)["messages"][-1]["content"])[-1]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**31), rounds=st.integers(2, 8), choices=st.lists(st.integers(0, 1), min_size=24, max_size=24)
 )

@@ -5,7 +5,7 @@ import math
 import statistics
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import legos_envs
@@ -123,7 +123,6 @@ def test_a_bid_must_be_higher_and_within_the_dice_in_play():
     assert len(legal) == 3 + 2 * 6 + 1
 
 
-@settings(max_examples=40, deadline=None)
 @given(players=st.integers(2, 5), dice=st.integers(1, 3), faces=st.integers(2, 6), data=st.data())
 def test_one_die_is_lost_a_round_until_one_player_is_left(players, dice, faces, data):
     env = LiarsDice(num_players=players, dice=dice, faces=faces)
@@ -281,6 +280,7 @@ def test_careful_reads_every_kind_of_prompt(kwargs):
         assert episode.outcome != "invalid" and not math.fsum(episode.returns.values())
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "kwargs",
     [

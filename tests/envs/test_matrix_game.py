@@ -4,7 +4,7 @@ import asyncio
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from legos_envs import exact, parsing, play
@@ -48,7 +48,6 @@ def test_the_stag_hunt_has_three_equilibria():
     assert sorted(tuple(np.round(row, 6)) for row, _ in found) == [(0, 1), (0.666667, 0.333333), (1, 0)]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 4), st.integers(1, 4))
 def test_a_random_game_has_an_equilibrium_and_nobody_gains_by_leaving_it(seed, rows, columns):
     """Random payoffs are nondegenerate, and by Wilson's theorem such a game has an odd number of equilibria."""

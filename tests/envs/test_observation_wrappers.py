@@ -10,8 +10,8 @@ from legos_envs.testing import check_env
 from legos_envs.testing.harness import Player, drive
 from legos_envs.wrappers import BoardOnly, ContextLimit, FillSeats, FirstAndLast, TextObservation
 from legos_envs.wrappers.observations import ShownMessages
+from tests.envs.broken import Sealed
 from tests.envs.nested import Debate
-from tests.envs.test_check_env import Sealed
 from tests.envs.test_wrappers import by_seed
 
 
@@ -100,6 +100,7 @@ def test_first_and_last_and_board_only():
         assert wrapper(Debate()).shown(()) == () and wrapper(Debate()).shown(FIVE[:1]) == FIVE[:1]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "wrap",
     [

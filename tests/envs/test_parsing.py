@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from legos_envs import parsing
@@ -13,7 +13,6 @@ PIECES += ['{"a": 1}', "\ud800", "é"]
 UNITS = ["[", "]", "][", "\\boxed{", "{", "}", "<think>", "</think>", "1,", "1.", "0", "-", " ", '{"a":', "[{", "a b "]
 UNITS += ["\ud800", "é"]
 TEXTS = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_size=20).map("".join))
-FAST = settings(max_examples=150, deadline=None)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,6 @@ def test_clean_joins_surrogate_pairs_and_replaces_lone_ones():
     assert parsing.clean("a\ud83d\ude00b\ud800c\udc00") == "a\N{GRINNING FACE}b\ufffdc\ufffd"
 
 
-@FAST
 @given(TEXTS)
 def test_nothing_raises_and_nothing_private_is_public(text):
     cleaned = parsing.clean(text)
@@ -136,7 +134,6 @@ def test_nothing_raises_and_nothing_private_is_public(text):
     assert value is None or set(value) == {"a"}
 
 
-@FAST
 @given(TEXTS, st.text(alphabet="abc19 _-", max_size=8), st.sampled_from(parsing.FORMATS))
 def test_the_last_written_action_is_read_whatever_stands_before(before, name, action_format):
     written = parsing.write_action(name, action_format)
@@ -144,7 +141,6 @@ def test_the_last_written_action_is_read_whatever_stands_before(before, name, ac
     assert parsing.action(f"{before} {written}. That is all.", action_format) == name.strip()
 
 
-@FAST
 @given(TEXTS, TEXTS)
 def test_a_thought_never_changes_what_is_public(thought, said):
     said = parsing.public(said)
@@ -152,13 +148,13 @@ def test_a_thought_never_changes_what_is_public(thought, said):
     assert parsing.public(f"{said}<think>{thought.replace('</think>', '')}") == said
 
 
-@FAST
 @given(TEXTS.filter(lambda text: not any(c.isalnum() or c in ".,-" for c in text[-1:])), st.integers(-(10**17), 10**17))
 def test_the_last_integer_is_read_in_both_spellings(before, number):
     for written in (f"{number}", f"{number:,}", f"{number}.00"):
         assert parsing.last_integer(f"{before} {written}. Done") == number
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize(
     "read",

@@ -32,6 +32,7 @@ def policy_of(name, goal):
     }[name]()
 
 
+@pytest.mark.slow
 def test_perfect_play_to_100_wins_as_often_as_neller_and_presser_say():
     """0.5306 of games for the player who begins; and 0.5347 when both hold at 20."""
     assert (1 + pig_solver.solve(100).values[0, 0]) / 2 == pytest.approx(0.5306, abs=5e-5)

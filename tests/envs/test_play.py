@@ -7,8 +7,8 @@ import pytest
 
 from legos_envs import Runner, Seat, TextEnv, make, play, play_many
 from legos_envs.testing.harness import Player, drive
+from tests.envs.naive import Naive
 from tests.envs.nested import Debate, Tournament
-from tests.envs.test_check_env import Naive
 
 
 def says(decision):

@@ -90,7 +90,6 @@ def proof_texts(draw):
 
 
 @given(proof_texts())
-@settings(max_examples=150, deadline=None)
 def test_a_proof_that_is_accepted_proves_something_true(case):
     theorem, text = case
     if check(theorem, text).valid:
@@ -295,6 +294,7 @@ def test_arguments_and_options_are_checked(kwargs, options, message):
         legos_envs.make("ProofVerification-v0", **kwargs).reset(seed=0, options=options)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "kwargs", [{"sneaky": 1, "steps": 5, "memory": "state"}, {"sneaky": 0, "action_format": "boxed"}]
 )

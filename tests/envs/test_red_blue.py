@@ -428,6 +428,7 @@ def test_nested_with_options_of_its_own():
     assert episode.info["results"] == [1, -1] and episode.returns["game_0/attacker_0"] == 1
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "kwargs",
     [

@@ -316,6 +316,7 @@ def test_nested():
     assert "T1" in str(episode.trajectories["desk_1/generator_0"].turns[0].observation)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "kwargs",
     [

@@ -151,6 +151,7 @@ def test_arguments_are_checked(kwargs, message):
         legos_envs.make("SelfDistillation-v0", **kwargs)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "kwargs", [{"num_samples": 1, "filter": "truth", "memory": "state"}, {"num_samples": 2, "action_format": "boxed"}]
 )

@@ -4,7 +4,7 @@ import asyncio
 import statistics
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import legos_envs
@@ -70,7 +70,6 @@ def test_it_has_exactly_the_turns_it_says(turns):
     assert env.ended and not any(env.truncations.values())
 
 
-@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), data=st.data())
 def test_every_offer_within_ones_means_is_legal(seed, data):
     """The ancestor accepted only those in a list of three random ones, 15.5 % of the legal offers."""
@@ -198,6 +197,7 @@ def test_shrewd_beats_random_from_both_seats():
     assert play({"player_0": "scripted:trusting", "player_1": "scripted:shrewd"}, 0).returns["player_1"] == 1
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kwargs", [{"memory": "state", "turns": 3}, {"action_format": "boxed", "preset": "spiral"}])
 def test_variants_keep_the_laws(kwargs):
     skip = ("seed.process", "copy.pickle", "copy.deepcopy", "copy.restore")

@@ -201,6 +201,7 @@ def test_bad_arguments():
             SPICE("sample").reset(seed=0, options=options)
 
 
+@pytest.mark.slow
 def test_variants_pass_every_check():
     for arguments in (
         {"num_reasoners": 1, "order": "random"},

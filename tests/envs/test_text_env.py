@@ -38,6 +38,7 @@ def judge_says(decision):
 # --- the law of ready agents -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("env", "memory"), [(Debate, "chat"), (Debate, "state"), (Tournament, "chat")])
 def test_nested_envs_obey_every_law(env, memory):
     assert check_env(env, episodes=12, policy=judge_says, memory=memory).failures == {}

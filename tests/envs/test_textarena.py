@@ -89,6 +89,7 @@ def to_the_end(env, seed, policy="random"):
 # --- conformance -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("game", REPRESENTATIVE)
 def test_checks(game):
     check_env(env_id(game), episodes=2, only=QUICK, raise_on_failure=True, **REPRESENTATIVE[game])
@@ -616,7 +617,7 @@ LISTING = [
 @pytest.mark.parametrize("game", LISTING)
 def test_no_listed_action_is_refused(game, monkeypatch):
     """Of each state of one random game, one action that is played and one that is tried in a replay."""
-    monkeypatch.setattr(legal, "MOST", 200)
+    monkeypatch.setattr(legal.listing, "MOST", 200)
     rng = random.Random(1)
     guest = Guest(game, GAMES[game].least, 1)
     for _ in range(15):

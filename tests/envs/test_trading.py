@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from legos_envs import InvalidMove, parsing
@@ -245,7 +245,6 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(rows=st.tuples(SMALL, SMALL, SMALL), moves=MOVES)
 def test_goods_are_conserved_and_never_negative(rows, moves):
     trade = market(*rows)

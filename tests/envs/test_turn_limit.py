@@ -117,6 +117,7 @@ def test_copies_go_on(copied, after):
     assert drive(twin, Player(first, 2)).plain() == drive(env, Player(first, 2)).plain()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("limits", [{"turns": 4}, {"per_agent": 2}, {"turns": 100, "per_agent": 50}])
 def test_wrapped_envs_obey_every_law(limits):
     def make_env(**kwargs):

@@ -37,6 +37,7 @@ def test_every_kind_is_solved_here_too():
     assert set(BY_HAND) == set(KINDS) and len(KINDS) >= 12
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("level", [None, *LEVELS])
 def test_answers_follow_from_the_text(level):
     kinds = Counter()

@@ -16,8 +16,8 @@ from legos_envs import make, play
 from legos_envs.testing import check_env
 from legos_envs.testing.harness import Player, drive
 from legos_envs.wrappers import FillSeats, RecordTranscript, SingleAgent, TextObservation
+from tests.envs.broken import Sealed
 from tests.envs.nested import Debate, Tournament
-from tests.envs.test_check_env import Sealed
 from tests.envs.test_play import Elimination
 
 
@@ -56,6 +56,7 @@ def test_a_filled_env_plays_the_same_episode(seed):
         assert [t.observation for t in trajectory.turns] == [t.observation for t in whole.trajectories[agent].turns]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "make_env",
     [

@@ -23,6 +23,7 @@ from legos_train.evaluation.summary import by_seed
 from legos_train.rollout import Job, Rollouts
 
 
+@pytest.mark.slow
 def test_identical_policies_differ_by_nothing_in_95_of_100_evaluations() -> None:
     """400 evaluations of 24 games each, played to the end, in both seats on the same deals."""
     import legos_envs

@@ -56,6 +56,7 @@ def test_a_torn_last_line_is_played_again(tmp_path: Path, cut: int, capsys: pyte
         assert len(journal.records) == 12
 
 
+@pytest.mark.slow
 def test_a_killed_evaluation_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "e"
     command = [sys.executable, "-m", "legos_train.cli.main", *GAME, "-n", "100000", "--out", str(out)]

@@ -133,6 +133,7 @@ def test_weights_stand_for_repeated_results() -> None:
         bradley_terry(results, weights=[1, 2])
 
 
+@pytest.mark.slow
 def test_intervals_of_ratings_cover_the_truth() -> None:
     """Two entrants, one of whom wins 64 in 100: 100 Elo apart."""
     covered = []

@@ -173,7 +173,8 @@ def changed(**fields: Any) -> Fault:
 
 
 def other_model(stub: Stub, body: dict[str, Any]) -> Answer:
-    code, answer = stub.ordinary(body)
+    """Answers with the tokens of other weights, and says so."""
+    code, answer = stub.ordinary(body | {"model": "base"})
     return code, answer | {"model": "another"}
 
 

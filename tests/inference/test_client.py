@@ -342,6 +342,7 @@ def test_cancelling_ends_the_request_in_process(random_model_dir: Path) -> None:
     asyncio.run(asyncio.wait_for(leave(), 30))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("mode", ["abort", "keep", "pin"])
 def test_what_a_publication_does_to_running_requests_is_told(
     server: LiveServer, make_adapter: Callable[..., Any], mode: Any

@@ -62,6 +62,7 @@ def plain_call(engine: Engine, own_decoder: bool) -> None:
     engine._kv = runner.new_kv()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("own_decoder", [True, False])
 @pytest.mark.parametrize("module", [llama, qwen2, qwen3])
 def test_it_gives_the_models_numbers(module: Any, own_decoder: bool) -> None:

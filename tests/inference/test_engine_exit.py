@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 USE = """
 import sys, threading
 from inference import Engine, Request, SamplingParams
@@ -29,6 +31,7 @@ def test_a_worker_thread_leaves_a_process_that_exits_cleanly(random_model_dir: P
     assert run(USE + worker, random_model_dir) == (0, "4 True\n4 True\n", "")
 
 
+@pytest.mark.slow
 def test_the_main_thread_can_use_mlx_after_closing_an_engine(random_model_dir: Path) -> None:
     main = "serve(); serve(); import mlx.core as mx; print((mx.ones(3) + 1).sum().item())"
     assert run(USE + main, random_model_dir) == (0, "4 True\n4 True\n6.0\n", "")

@@ -95,6 +95,7 @@ def test_prompts_travel_together_and_come_back_in_their_places() -> None:
         using([server], work)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "fault",
     [

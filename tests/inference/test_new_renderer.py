@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 ROW = """
 import inference.text.templates as templates
@@ -37,6 +39,7 @@ train(from_dict({"renderer": "terse", "run_dir": sys.argv[1], **small}))
 """
 
 
+@pytest.mark.slow
 def test_a_renderer_is_one_row(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ROW + USES, str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)

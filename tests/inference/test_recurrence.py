@@ -78,6 +78,7 @@ def slopes(rule: Callable[..., Any], arrays: Arrays, weigh: mx.array) -> Arrays:
     return mx.grad(loss, argnums=list(range(len(arrays))))(*arrays)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("decay", [0.3, 100.0])
 def test_gradients_are_those_of_the_loop(per_channel: bool, decay: float, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,6 +156,7 @@ token_ids = st.lists(st.integers(0, 255), max_size=6).map(tuple)  # whatever an 
 thoughts = st.sampled_from(["<think>\nhm\n</think>\n\nI raise", "<think>cut off", "</think>", "  padded  \n"])
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", FAMILIES)
 @given(data=st.data(), system=st.none() | content)
 @settings(max_examples=15, deadline=None)

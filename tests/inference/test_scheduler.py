@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.engine.rows import Finished, Outcome
@@ -60,7 +60,6 @@ def params(limit: int) -> CheckedParams:
 JOB = st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(1, 6), st.integers(0, 4))
 
 
-@settings(max_examples=150, deadline=None)
 @given(jobs=st.lists(JOB, max_size=30), max_rows=st.integers(1, 5), share=st.booleans(), budget=st.integers(1, 20))
 def test_every_request_gets_its_own_tokens(
     jobs: list[tuple[int, int, int, int]], max_rows: int, share: bool, budget: int
@@ -85,7 +84,6 @@ def test_every_request_gets_its_own_tokens(
         assert found[i] == (tokens, "stop" if tokens[-1] == 0 else "length")
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     jobs=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 9), st.integers(2, 6)), min_size=1, max_size=20),
     gone=st.sets(st.integers(0, 19)),

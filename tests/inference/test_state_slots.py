@@ -44,6 +44,7 @@ def watched(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, 
     return seen
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("max_rows", [1, 3, 64])
 @pytest.mark.parametrize("memory", ["held", "start over"])
 def test_requests_that_part_ways_get_what_they_would_get_alone(
@@ -63,6 +64,7 @@ def test_requests_that_part_ways_get_what_they_would_get_alone(
             assert all(not held and over for held, over in seen)
 
 
+@pytest.mark.quick(1)
 def test_a_host_that_is_aborted_leaves_its_slot_to_a_branch_with_its_own_state(singles: Engine) -> None:
     expected = [singles.generate([request])[0] for request in group(9)]
     with Engine(singles.model, None, max_rows=1) as engine:

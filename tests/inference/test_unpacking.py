@@ -73,6 +73,7 @@ def adapter(model: nn.Module) -> dict[str, mx.array]:
     return weights
 
 
+@pytest.mark.quick("mixed")
 def test_all_ways_of_loading_give_the_same_numbers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found, digests, weights = {}, set(), {}
     for how in ("off", "plain", "used"):
@@ -98,6 +99,7 @@ def test_all_ways_of_loading_give_the_same_numbers(folder: Path, monkeypatch: py
     assert len(digests) == 1
 
 
+@pytest.mark.quick(1)
 def test_a_gradient_is_that_of_the_packed_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from legos_train.config.sections import LoRASettings
     from legos_train.model.policy import LoRAPolicy

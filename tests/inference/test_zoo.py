@@ -153,11 +153,8 @@ def alone(made: Case) -> None:
     assert np.abs(made.expected(PROMPTS[0], PROMPTS[1], None) - made.expected(PROMPTS[0], PROMPTS[1], "a")).max() > 0.1
 
 
-def marked(quick: set[str]) -> list[Any]:
-    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in zoo.ZOO]
-
-
-@pytest.mark.parametrize("name", marked({name for name, kind in zoo.ZOO.items() if kind.quick}))
+@pytest.mark.quick(*(name for name, kind in zoo.ZOO.items() if kind.quick))
+@pytest.mark.parametrize("name", zoo.ZOO)
 def test_float32(name: str) -> None:
     with case(name) as made:
         assert path(made) == zoo.ZOO[name].path or not ON_CPU
@@ -165,7 +162,8 @@ def test_float32(name: str) -> None:
         alone(made)
 
 
-@pytest.mark.parametrize("name", marked({"qwen2", "phi3", "gemma3_text", "qwen3_moe"}))
+@pytest.mark.quick("qwen2", "qwen3_moe")
+@pytest.mark.parametrize("name", zoo.ZOO)
 def test_four_bits(name: str) -> None:
     """Scales in float32, so what is computed from them is as exact as before."""
     with case(name, bits=4) as made:
@@ -176,10 +174,10 @@ def test_four_bits(name: str) -> None:
 
 # Near 16 neighbouring bfloat16 logits are 0.125 apart; some of what is computed in another order lands on the next.
 # A recurrence carries its rounding along.
+@pytest.mark.quick("gemma3_text*")
 @pytest.mark.parametrize(
     ("name", "tolerance"),
-    [("qwen2", 0.25), ("gemma3_text", 0.25)]
-    + [pytest.param(n, t, marks=pytest.mark.slow) for n, t in (("llama", 0.25), ("phi3", 0.25), ("mamba2", 0.5))],
+    [("qwen2", 0.25), ("gemma3_text", 0.25), ("llama", 0.25), ("phi3", 0.25), ("mamba2", 0.5)],
 )
 def test_bfloat16(name: str, tolerance: float) -> None:
     """Given as it is (`loading.load` widens it on a CPU), with adapters in bfloat16 too."""
@@ -193,9 +191,8 @@ def test_bfloat16(name: str, tolerance: float) -> None:
         assert max(made.error(c, r) for c, r in zip(run(made.engine, jobs()), jobs())) <= tolerance
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in {"jamba", "rwkv7"} else pytest.mark.slow) for n in wide_zoo.WIDE]
-)
+@pytest.mark.quick("jamba")
+@pytest.mark.parametrize("name", wide_zoo.WIDE)
 def test_the_rest_of_the_architectures(name: str) -> None:
     with case(name) as made:
         assert path(made) == wide_zoo.WIDE[name].path or not ON_CPU

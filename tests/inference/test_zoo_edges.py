@@ -131,6 +131,7 @@ def test_prompts_of_different_lengths_in_one_pass(name: str) -> None:
         assert forward.pads or {width for _, width in fed[1:3]} != {longest}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["gemma3_text", "mamba2"])
 def test_a_step_that_fails_leaves_no_state_behind(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are in different places when the model fails once; all start over and get what they would have got."""
@@ -180,6 +181,7 @@ def test_a_row_of_the_fallback_says_how_much_it_has_seen() -> None:
             solo(kv, 0, [3], np.array([[4]], dtype=np.int32), [base], [0])
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["gemma3_text", "mamba2"])
 def test_memory_is_planned_by_what_a_token_costs(name: str) -> None:
     """Not by the 256 entries that mlx-lm's caches take at once, which refused long prompts on small budgets."""

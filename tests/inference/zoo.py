@@ -111,13 +111,13 @@ _LONGROPE = {
 _SLIDING = {"sliding_window": WINDOW, "sliding_window_pattern": 2}
 
 ZOO: dict[str, Kind] = {
-    "qwen2": Kind("qwen2", "numpy", quick=True),
+    "qwen2": Kind("qwen2", "numpy"),
     "qwen3": Kind("qwen3", "numpy", quick=True),
-    "llama": Kind("llama", "numpy", {"tie_word_embeddings": False}, quick=True),
+    "llama": Kind("llama", "numpy", {"tie_word_embeddings": False}),
     "llama, llama3 rope": Kind(
         "llama", "mlx", {"rope_scaling": {**_LLAMA3, "original_max_position_embeddings": 32}}, quick=True
     ),
-    "llama, linear rope": Kind("llama", "numpy", {"rope_scaling": {"type": "linear", "factor": 4.0}}, quick=True),
+    "llama, linear rope": Kind("llama", "numpy", {"rope_scaling": {"type": "linear", "factor": 4.0}}),
     "llama, sliding window": Kind(
         "llama", "mlx", {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": WINDOW}
     ),
@@ -135,17 +135,17 @@ ZOO: dict[str, Kind] = {
         },
         quick=True,
     ),
-    "phi3": Kind("phi3", "mlx", {"tie_word_embeddings": False}, quick=True),
+    "phi3": Kind("phi3", "mlx", {"tie_word_embeddings": False}),
     "phi3, longrope": Kind(
         "phi3", "mlx", {"rope_scaling": _LONGROPE, "original_max_position_embeddings": 64, "tie_word_embeddings": False}
     ),
     "gemma": Kind("gemma", "mlx", embedding=0.1),
-    "gemma2": Kind("gemma2", "mlx", {"query_pre_attn_scalar": 16.0, "final_logit_softcapping": 4.0}, quick=True),
+    "gemma2": Kind("gemma2", "mlx", {"query_pre_attn_scalar": 16.0, "final_logit_softcapping": 4.0}),
     "gemma3_text": Kind("gemma3_text", "mlx", {**_SLIDING, "query_pre_attn_scalar": 16.0}, quick=True),
     "qwen3_moe": Kind("qwen3_moe", "mlx", _MOE, quick=True),
     "qwen2_moe": Kind("qwen2_moe", "mlx", _MOE),
     "mixtral": Kind("mixtral", "mlx", _MOE),
-    "olmoe": Kind("olmoe", "mlx", _MOE, quick=True),
+    "olmoe": Kind("olmoe", "mlx", _MOE),
     "qwen3_next": Kind("qwen3_next", "mlx", {**_MOE, **_LINEAR_ATTENTION}, quick=True),
     "qwen3_5": Kind("qwen3_5", "mlx", _LINEAR_ATTENTION),
     "mamba2": Kind(

@@ -123,6 +123,7 @@ class Asked:
 PROMPTS = [[5, 6, 7], [9, 8, 7, 6, 5, 4, 30], [40, 41], list(range(20, 90))]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("server", KINDS, indirect=True)
 def test_one_protocol_at_every_server(server: Any, engine: Engine) -> None:
     """Ids in and out with the log-probabilities of exactly the weights that a name stands for, never of older ones."""

@@ -141,7 +141,7 @@ def fork(tree: Path, arguments: Sequence[str], log: Path) -> int:
         import pytest
 
         early = "ignore::pytest.PytestAssertRewriteWarning"  # of plugins that MLX has brought along
-        code = int(pytest.main(["-n", "0", "-p", "no:cacheprovider", "-W", early, *arguments]))
+        code = int(pytest.main(["-n", "0", "-m", "", "-p", "no:cacheprovider", "-W", early, *arguments]))
     except BaseException:
         traceback.print_exc()
     finally:

@@ -270,6 +270,7 @@ def _quick_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running._Protocol, "head_seconds", 1.0)
 
 
+@pytest.mark.quick(28)
 @pytest.mark.parametrize("name", [*BODIES, *WIRE])
 def test_a_hostile_request_harms_nobody(live: Live, good: Callable[[], str], name: str) -> None:
     data, statuses = (BODIES | WIRE)[name]

@@ -373,6 +373,7 @@ def _cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.slow
 def test_a_process_ends_cleanly_while_its_model_loads(random_model_dir: Path) -> None:
     served = Served(model=str(random_model_dir))
     served.listening()

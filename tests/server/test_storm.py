@@ -14,6 +14,7 @@ def quiet(text: str) -> None:
     """Progress, which nobody watches here."""
 
 
+@pytest.mark.slow
 def test_swaps_under_load_mix_no_versions_and_fail_no_request(random_model_dir: Path) -> None:
     found = storm.swaps(str(random_model_dir), 60, 8, quiet)
     assert found["faults"] == {}
@@ -21,6 +22,7 @@ def test_swaps_under_load_mix_no_versions_and_fail_no_request(random_model_dir: 
     assert found["requests"] >= 8 and found["versions_seen"] >= 8
 
 
+@pytest.mark.slow
 def test_clients_that_drop_leave_nothing_behind_and_harm_nobody(random_model_dir: Path) -> None:
     found = storm.drops(str(random_model_dir), 150, 16, quiet)
     assert found["faults"] == {} and found["seconds_to_baseline"] <= 2.0
@@ -57,6 +59,7 @@ def test_every_corrupt_body_differs_from_the_good_one(random_model_dir: Path, co
     assert changed != body and len(headers["X_Content_SHA256"]) == 64
 
 
+@pytest.mark.slow
 def test_a_server_starts_serves_and_stops_with_exit_code_0(random_model_dir: Path) -> None:
     """One that is stopped while a request runs is in test_running.py."""
     found = storm_processes.cycles(str(random_model_dir), 1, quiet)
@@ -76,6 +79,7 @@ MUTATED = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @MUTATED
 def test_mutated_requests_are_answered_without_5xx(
     random_model_dir: Path, adapter_bytes: Callable[..., bytes], count: int

@@ -24,6 +24,7 @@ def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_thought_is_cut_in_training_and_the_cut_is_not_learned(thinking_model_dir: Path, tmp_path: Path) -> None:
     """A random model opens a thought now and then; with this seed in one of its turns."""
     asked = {"model": str(thinking_model_dir), "thinking": "on", "reply": "boxed_reasoning", "max_rows": 8}

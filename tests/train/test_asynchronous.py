@@ -33,6 +33,7 @@ def server() -> Iterator[LiveServer]:
         yield one
 
 
+@pytest.mark.quick("process")
 @pytest.mark.parametrize("backend", ["process", "thread", "server"])
 def test_batches_are_generated_ahead_and_never_too_old(backend: str, request: pytest.FixtureRequest) -> None:
     settings: dict[str, Any] = {"enabled": True, "max_off_policy_steps": 1, "queue": 4}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from legos_envs.records import Episode, Trajectory, Turn
@@ -177,7 +177,6 @@ def episodes(draw):
     return made
 
 
-@settings(max_examples=150, deadline=None)
 @given(episodes(), st.integers(1, 30), st.integers(1, 4))
 def test_no_token_is_lost_or_invented(played, budget, count):
     """Whatever is merged, every sampled token is found once, after what was read and said before it."""

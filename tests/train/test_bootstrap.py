@@ -48,6 +48,7 @@ def load(folder: Path) -> tuple[Any, ChatEncoder]:
 # --- the shipped model -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("env", [pytest.param(env, id=label) for label, env in ENVS])
 def test_in_every_information_set_it_plays_legal_moves_and_all_of_them_alike(tiny: Any, env: Any) -> None:
     sets = measure.sets_of(env)
@@ -92,6 +93,7 @@ def test_the_card_can_be_learned_from() -> None:
     assert loss.item() < 0.05
 
 
+@pytest.mark.slow
 def test_the_board_can_be_read_where_the_move_is_chosen() -> None:
     """Linearly, from the state that the move is read off. A base that only copied the free numbers got 0.74 to 0.88."""
     env = legos_envs.make("TicTacToe-v0").unwrapped
@@ -278,6 +280,7 @@ def test_the_loss_of_a_batch_is_that_of_its_rows_one_by_one(dialogues: list[Dial
 # --- the recipe ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_three_steps_make_a_folder_that_loads_and_the_same_bytes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +324,7 @@ def test_the_whole_recipe_makes_an_even_player(tmp_path: Path) -> None:
         assert measure.evenness(player, env).illegal_mean < 0.01
 
 
+@pytest.mark.slow
 def test_the_report_has_a_row_for_every_solvable_env_and_both_checks(capsys: pytest.CaptureFixture[str]) -> None:
     quick = [(label, env) for label, env in ENVS if "TicTacToe" not in label]
     with pytest.MonkeyPatch.context() as patch:

@@ -77,21 +77,18 @@ def all_pairs(sizes: list[int]) -> list[list[int]]:
 
 
 ROWS = all_pairs([len(choices) for choices in CHOICES.values()])
-QUICK = 4
-"""How many of the rows the default tests try, evenly over all."""
 
 
 def parameters() -> list[Any]:
     found = []
-    quick = {len(ROWS) * k // QUICK for k in range(QUICK)}
-    for number, row in enumerate(ROWS):
+    for row in ROWS:
         chosen = [choices[index] for choices, index in zip(CHOICES.values(), row, strict=True)]
         name = ", ".join(name for name, _ in chosen)
-        marks = () if number in quick else (pytest.mark.slow,)
-        found.append(pytest.param([settings for _, settings in chosen], id=name, marks=marks))
+        found.append(pytest.param([settings for _, settings in chosen], id=name))
     return found
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("chosen", parameters())
 def test_a_combination_trains_or_is_refused(chosen: list[dict[str, Any]], tmp_path: Path) -> None:
     settings: dict[str, Any] = {"steps": 2, "batch_size": 8, "eval": {"every": 0, "games": 2}, "max_batch_tokens": 4096}

@@ -73,6 +73,7 @@ def check(spec: str, whole: Path, run: Path, monkeypatch: pytest.MonkeyPatch) ->
     return came
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ["checkpoint.torn:2"])
 def test_ctrl_c_in_the_middle_of_a_checkpoint(
     spec: str, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -68,6 +68,7 @@ def test_outside_the_main_thread_signals_are_left_alone() -> None:
     assert seen == [(before, False)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM])
 def test_a_run_stops_within_five_seconds_with_a_whole_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
     flags = ["--steps", "500", "--batch-size", "16", "--threads", "1", "--lora.rank", "4", "--eval.every", "0"]

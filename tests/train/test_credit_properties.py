@@ -49,6 +49,7 @@ def bare(name: str, **options: Any) -> CreditAssigner:
     return make_credit(name, **({"singleton": "zero"} if "singleton" in options_of(name) else {}), **options)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", METHODS)
 @given(batch=BATCH, data=st.data())
 @FEW
@@ -87,6 +88,7 @@ def test_the_advantages_of_turns_sum_to_zero(name, batch):
 SCALE = st.sampled_from([0.5, 2.0, 8.0])  # powers of two, so that nothing is rounded
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "name", ["rae", "grpo", "hierarchical_grpo", "rloo", "same_prompt", "agent_turn", "gigpo", "reinforce"]
 )
@@ -97,6 +99,7 @@ def test_without_std_advantages_scale_with_the_rewards(name, batch, scale):
     assert flat(scaled) == pytest.approx([scale * v for v in flat(plain)], abs=1e-9)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -117,6 +120,7 @@ def test_with_std_advantages_do_not_depend_on_the_scale(name, options, batch, sc
     assert flat(scaled) == pytest.approx(flat(plain), abs=2e-4)  # up to the epsilon beside the deviation
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "name", ["grpo", "hierarchical_grpo", "rloo", "per_role_norm", "turn_level", "agent_turn", "gigpo"]
 )

@@ -16,15 +16,10 @@ from legos_train.run.build import arena_of
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("train_*.py"))
 EXACT = {"kuhn_expected", "leduc_expected", "biased_rps_expected"}
 GAMES = {"kuhn", "nim", "tictactoe", "biased_rps", *EXACT}
-QUICK = {"train_redblue", "train_proposer_solver", "train_debate", "train_head_to_head"}
 
 
-def parameters() -> list:
-    marks = {True: (), False: (pytest.mark.slow,)}
-    return [pytest.param(path, id=path.stem, marks=marks[path.stem in QUICK]) for path in EXAMPLES]
-
-
-@pytest.mark.parametrize("path", parameters())
+@pytest.mark.quick("train_debate")
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_trains(path: Path, tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
@@ -37,6 +32,7 @@ def test_an_example_trains(path: Path, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "adapter" / "adapters.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_selfplay_in_one_file_runs_and_fits_on_a_page() -> None:
     path = EXAMPLES[0].parent / "selfplay_in_one_file.py"
     assert len(path.read_text().splitlines()) <= 150

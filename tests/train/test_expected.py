@@ -189,6 +189,7 @@ def test_against_a_league_only_the_learners_decisions_are_learned_from() -> None
         trainer.parts.close()
 
 
+@pytest.mark.slow
 def test_the_base_and_a_model_of_this_machine_are_opponents_whose_probabilities_are_known() -> None:
     league = {"mode": "fixed", "opponents": ("base", "tiny", "random"), "latest": 0.0}
     trainer = Trainer(build(small(**EXPECTED | {"batch_size": 12, "league": league, "optim": {"lr": 0.01}})))
@@ -209,6 +210,7 @@ def test_the_base_and_a_model_of_this_machine_are_opponents_whose_probabilities_
         trainer.parts.close()
 
 
+@pytest.mark.slow
 def test_it_comes_close_to_the_equilibrium_and_resumes_bit_for_bit(tmp_path: Path) -> None:
     settings: dict[str, Any] = {**EXPECTED, "steps": 6, "checkpoint": {"every": 2}, "optim": {"lr": 1e-3}}
     settings["loss"] = {**EXPECTED["loss"], "kl": 0.2, "kl_end": None, "magnet_every": 3}

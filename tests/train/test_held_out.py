@@ -59,6 +59,7 @@ def test_numbers_of_held_out_envs_come_when_they_are_due_and_best_follows_one(
     assert accuracy["mean@2"] == result.last["math/accuracy"] and accuracy["pass@2"] == result.last["math/pass@2"]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_measures_what_the_uninterrupted_one_does(tmp_path: Path) -> None:
     def run(name: str, steps: int, *, resume: bool = False) -> Path:
         watched = held_out(MATH, {**NIM, "every": 1}, every=1, best="Nim-v0/win")

@@ -61,6 +61,7 @@ def test_rates_are_those_of_the_episodes(tmp_path: Path) -> None:
     assert "invalid" in {alarm["name"] for alarm in rows_of(run)[0]["alarms"]}
 
 
+@pytest.mark.slow
 def test_steps_without_anything_to_train_on_have_no_numbers_and_set_off_alarms(tmp_path: Path) -> None:
     """A judge that `tiny` cannot be: all episodes are void."""
     run = tmp_path / "run"
@@ -73,6 +74,7 @@ def test_steps_without_anything_to_train_on_have_no_numbers_and_set_off_alarms(t
     assert result.updates == 0 and "judge" in result.verdict
 
 
+@pytest.mark.slow
 def test_seats_on_scales_of_their_own_win_nothing_from_each_other(tmp_path: Path) -> None:
     """A coder with 0 does not beat a tester with -1: nobody succeeded."""
     run = tmp_path / "run"
@@ -81,6 +83,7 @@ def test_seats_on_scales_of_their_own_win_nothing_from_each_other(tmp_path: Path
     assert result.last["success"] == 0.0 and "win" not in result.last
 
 
+@pytest.mark.slow
 def test_a_contest_is_measured_against_the_base_and_the_runs_own_past(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,6 +103,7 @@ def test_a_contest_is_measured_against_the_base_and_the_runs_own_past(
     assert row["score"] == table["wins_vs_base"] and row["competitive"]
 
 
+@pytest.mark.quick("*last")
 @pytest.mark.parametrize(("decay", "expected"), [(0.98, "last"), (0.0, "average")])
 def test_the_adapter_is_the_better_weights_and_is_labelled_so(tmp_path: Path, decay: float, expected: str) -> None:
     """After three steps that all help, an average lags behind; an average that keeps nothing of itself is the last
@@ -120,6 +124,7 @@ def test_the_adapter_is_the_better_weights_and_is_labelled_so(tmp_path: Path, de
     again.parts.close()
 
 
+@pytest.mark.slow
 def test_a_run_that_gets_worse_says_so(tmp_path: Path) -> None:
     """Steps that are far too long: the sentence, the alarm and the numbers agree."""
     run = tmp_path / "run"

@@ -51,6 +51,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str], step: Callabl
     return sent
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_run_ends_within_five_seconds_wherever_it_is(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -71,6 +72,7 @@ def test_a_run_ends_within_five_seconds_wherever_it_is(
     assert "not finished (interrupted)" in said and "So far: " in said and "NashConv" in said
 
 
+@pytest.mark.slow
 def test_a_run_that_was_interrupted_in_an_update_goes_on_as_if_it_had_not_been(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def members_met(trainer: Trainer) -> dict[str, set[str]]:
     return met
 
 
+@pytest.mark.slow
 def test_a_task_of_one_seat_just_plays_beside_a_league(tmp_path: Path) -> None:
     settings = {"mode": "fsp", "snapshot_every": 1, "latest": 0.0}
     watched = {"every": 0, "games": 4}
@@ -94,6 +95,7 @@ def test_a_league_without_opponents_to_seat_is_refused(envs: list[dict[str, Any]
         league_run(*envs, mode=mode)
 
 
+@pytest.mark.slow
 def test_exact_payoffs_are_those_of_the_tree_and_games_come_close_to_them() -> None:
     matrices = {}
     for games in (0, 300):

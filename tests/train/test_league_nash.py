@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -46,7 +46,6 @@ def test_two_roles() -> None:
     np.testing.assert_allclose(column, [1, 0, 0], atol=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.tuples(st.integers(1, 12), st.integers(1, 12)).flatmap(lambda n: arrays(float, n, elements=st.integers(-3, 3)))
 )

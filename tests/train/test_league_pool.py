@@ -77,6 +77,7 @@ def test_what_cannot_fill_a_pool(run: Path, tmp_path: Path) -> None:
         LeagueSettings(mode="mirror", pool_from=run)
 
 
+@pytest.mark.slow
 def test_psro_solves_biased_rps_where_mirror_play_cycles() -> None:
     game = Tabular(legos_envs.make("MatrixGame-v0", game="biased_rps").unwrapped.game)
     options = argparse.Namespace(

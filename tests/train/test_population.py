@@ -119,6 +119,7 @@ def test_a_run_leaves_an_adapter_for_each_and_they_are_those_that_were_measured(
     again.parts.close()
 
 
+@pytest.mark.quick("league1")
 @pytest.mark.parametrize("league", [{}, {"mode": "fsp", "snapshot_every": 1, "pool": 2}])
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, league: dict[str, Any]) -> None:
     settings: dict[str, Any] = {"learner": BOTH, "eval": {"every": 2}, "league": league, "checkpoint": {"every": 2}}
@@ -193,6 +194,7 @@ def test_every_action_of_every_learner() -> None:
         trainer.parts.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["thread", pytest.param("process", marks=pytest.mark.slow)])
 def test_playing_ahead(tmp_path: Path, backend: str) -> None:
     settings = {"enabled": True, "backend": backend, "max_off_policy_steps": 1}
@@ -203,6 +205,7 @@ def test_playing_ahead(tmp_path: Path, backend: str) -> None:
     assert all(own["updates"] == 1 for own in last["learners"].values())
 
 
+@pytest.mark.slow
 def test_a_server_plays_each_learner_under_its_own_name() -> None:
     server = LiveServer("tiny", max_adapters=6)
     at = {"learner": BOTH, "server": {"urls": [server.url]}}

@@ -67,6 +67,7 @@ def test_what_was_kept_comes_back() -> None:
     assert one.kept[0] is one.episodes[0] and one.advantages[0]["a"].dtype == np.float64
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("replay", [{"reuse": 2, "max_staleness": 3}, {"reuse": 3, "max_staleness": 1}])
 def test_a_reused_batch_is_trained_on_again_without_playing(replay: dict[str, int]) -> None:
     """Until it was used often enough or is too old, whatever comes first."""

@@ -22,6 +22,7 @@ def player():
     engine.close()
 
 
+@pytest.mark.quick("*kwargs0", "*kwargs3")
 @pytest.mark.parametrize(
     ("env", "kwargs"),
     [

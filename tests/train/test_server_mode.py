@@ -55,6 +55,7 @@ def same(here: list[dict[str, Any]], there: list[dict[str, Any]]) -> None:
         assert b["mismatch_max"] < 1e-4 and b["staleness_max"] == 0
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_run_against_servers_is_the_run_in_this_process(
     servers: list[LiveServer], alone: list[dict[str, Any]], count: int
@@ -62,6 +63,7 @@ def test_a_run_against_servers_is_the_run_in_this_process(
     same(alone, steps(server={"urls": tuple(server.url for server in servers[:count])}))
 
 
+@pytest.mark.slow
 def test_servers_take_adapters_from_a_folder_by_name(alone: list[dict[str, Any]], tmp_path: Path) -> None:
     """As vLLM's resolver does: nobody tells the server, and an upload would be refused."""
     with serving("tiny", adapter_root=tmp_path, max_adapters=2) as server:
@@ -122,19 +124,24 @@ def narrow() -> Iterator[LiveServer]:
     one.stop()
 
 
+def league_at(server: LiveServer, steps: int, pool: int, *folder: Path) -> TrainConfig:
+    league = {"mode": "fsp", "snapshot_every": 2, "opponents": ("base",), "pool": pool}
+    return small(*folder, steps=steps, batch_size=4, league=league, server={"urls": (server.url,)})
+
+
 def test_a_server_that_takes_too_few_adapters_is_refused_before_the_first_step(
     narrow: LiveServer, tmp_path: Path
 ) -> None:
-    def asked(steps: int, pool: int, *folder: Path) -> TrainConfig:
-        league = {"mode": "fsp", "snapshot_every": 2, "opponents": ("base",), "pool": pool}
-        return small(*folder, steps=steps, batch_size=4, league=league, server={"urls": (narrow.url,)})
-
     with pytest.raises(ConfigError, match=r"most 4 adapters.* needs 5 .*--max-adapters 5, or set league\.pool = 2"):
-        train(asked(40, 3, tmp_path / "run"), quiet=True)
+        train(league_at(narrow, 40, 3, tmp_path / "run"), quiet=True)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
     with pytest.raises(ConfigError, match="needs 5"):
-        build(asked(5, 25))
-    short = Trainer(build(asked(4, 25)))  # two snapshots and two policies; a third comes when a policy has left
+        build(league_at(narrow, 5, 25))
+
+
+@pytest.mark.slow
+def test_a_server_that_takes_just_enough_adapters_is_enough(narrow: LiveServer) -> None:
+    short = Trainer(build(league_at(narrow, 4, 25)))  # two policies, two snapshots; a third when a policy has left
     try:
         for _ in range(4):
             short.step()
@@ -164,6 +171,7 @@ def _pair() -> tuple[Any, Any]:
     return pair
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_ends_the_run_and_a_resume_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "PATIENCE", 0.5)
     settings: dict[str, Any] = {"steps": 3, "batch_size": 8, "checkpoint": {"every": 1}}

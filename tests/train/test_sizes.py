@@ -27,6 +27,7 @@ def nothing_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "is_here", lambda model: model in ("tiny", "small"))
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("size", sizes.SIZES)
 def test_a_dry_run_of_every_preset_at_every_size(size: str) -> None:
     for name in preset_names():

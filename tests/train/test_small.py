@@ -75,6 +75,7 @@ def test_both_bundled_models_are_small_and_have_heads_for_vllm() -> None:
     assert json.loads((SMALL / "config.json").read_text())["head_dim"] >= 32
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_card_holds(small: ModelPlayer) -> None:
     table = card()
     for one in played.measure_all(small, SAMPLE, games=6):

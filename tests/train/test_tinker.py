@@ -55,6 +55,7 @@ def cosine(trainer: Trainer, at_server: Any) -> tuple[float, float]:
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)), float(np.linalg.norm(a) / np.linalg.norm(b))
 
 
+@pytest.mark.quick("ppo-mean over sequences of the mean*")
 @pytest.mark.parametrize(
     ("name", "reduction", "aggregation", "memory"),
     [
@@ -81,6 +82,7 @@ def test_gradients_are_those_of_mlx(
     trainer.parts.close()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("reduction", "clips", "frozen"), [("sum", True, True), ("mean over sequences of the mean", False, False)]
 )
@@ -108,12 +110,13 @@ def test_an_unknown_reduction_is_no_guess() -> None:
         recognise(1.0, 0.7, 0.7, (7, 36))
 
 
+@pytest.mark.quick("False")
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_run_with_a_league_is_killed_and_goes_on(patch: pytest.MonkeyPatch, tmp_path: Path, frozen: bool) -> None:
     """Snapshots stay what they were as opponents, the state comes back, and the adapter here is the one there."""
     server = install(patch, Server(frozen=frozen))
     league = {"mode": "fsp", "snapshot_every": 1, "latest": 0.5}
-    settings = config(tmp_path / "run", steps=3, batch_size=16, league=league, checkpoint={"every": 1})
+    settings = config(tmp_path / "run", steps=3, batch_size=8, league=league, checkpoint={"every": 1})
     seen: list[Any] = []
 
     def kill(record: Any) -> None:
@@ -148,6 +151,7 @@ def test_a_snapshot_stays_while_training_goes_on(patch: pytest.MonkeyPatch) -> N
     trainer.parts.close()
 
 
+@pytest.mark.slow
 def test_measuring_without_the_base_here_gives_the_same_exact_number(patch: pytest.MonkeyPatch) -> None:
     install(patch, Server())
     numbers = []
@@ -240,6 +244,7 @@ def test_weights_that_only_the_service_has_are_not_deleted_there(patch: pytest.M
     trainer.parts.close()
 
 
+@pytest.mark.slow
 def test_playing_ahead_versions_are_exact(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Episodes are played while a step is learned from, and every token is of the version that it is said to be."""
     install(patch, Server())

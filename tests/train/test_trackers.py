@@ -42,6 +42,7 @@ def test_sample_episodes_are_rows_of_a_table(tmp_path: Path) -> None:
     assert episode_rows(tmp_path / "none") == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAVE["wandb"], reason="needs the extra wandb")
 def test_wandb_offline_keeps_the_run_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")

@@ -22,7 +22,7 @@ from tests.train.helpers import small
 def test_training_moves_the_policy_towards_winning() -> None:
     """Six steps of Nim: the exact probability of an optimal move rises well above where it began."""
     settings = {"lr": 1e-3, "beta1": 0.9, "epochs": 2, "minibatches": 2}
-    trainer = Trainer(build(small(env="Nim-v0", steps=6, batch_size=128, lora={"rank": 8}, optim=settings)))
+    trainer = Trainer(build(small(env="Nim-v0", steps=6, batch_size=64, lora={"rank": 8}, optim=settings)))
     before = trainer.parts.measurer.measure("policy")["optimal_move"]
     for _ in range(6):
         trainer.step()
@@ -205,6 +205,7 @@ def test_a_dialogue_is_one_row_and_matches_the_engine() -> None:
     trainer.parts.close()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("name", "group"), [("rae", 1), ("grpo", 4), ("hierarchical_grpo", 4), ("same_prompt", 1), ("constant", 1)]
 )

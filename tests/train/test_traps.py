@@ -64,6 +64,7 @@ def test_roles_of_an_env_are_checked() -> None:
         Trainer(build(small(batch_size=4, env=[{"id": "Nim-v0", "train_roles": ("plaayer",)}])))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("sampling", [{"temperature": 0.5}, {"top_p": 0.9}, {"temperature": 0.0}])
 def test_trained_seats_are_sampled_as_the_loss_assumes(sampling: dict, trainer_of) -> None:
     with pytest.raises(ConfigError, match="needs 1 and 1"):

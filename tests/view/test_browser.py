@@ -61,6 +61,7 @@ def episode(rows: list[dict[str, Any]], env: str, at: int = 0) -> int:
     return [row["n"] for row in rows if row["env"] == env][at]
 
 
+@pytest.mark.slow
 def test_a_thousand_episodes_open_in_three_seconds(
     watched: Watched, lines: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -560,27 +561,31 @@ VISIT_ALL = """async () => {
 }"""
 
 
-def test_a_hundred_payloads_in_every_text_field_run_nothing(watched: Watched, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", [6, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_hundred_payloads_in_every_text_field_run_nothing(part: int, watched: Watched, tmp_path: Path) -> None:
+    """All of them in the slow test, every sixth here."""
     assert len(set(PAYLOADS)) == 100
-    folder = write_log(tmp_path / "<img src=x onerror=window.__pwned=1>", [poisoned(text) for text in PAYLOADS])
-    (folder / "config.toml").write_text("\n".join(PAYLOADS))
+    payloads = PAYLOADS[99 % part :: part]  # with the last one, which is looked for below
+    count = len(payloads)
+    folder = write_log(tmp_path / "<img src=x onerror=window.__pwned=1>", [poisoned(text) for text in payloads])
+    (folder / "config.toml").write_text("\n".join(payloads))
     found = {"games": 1, "ci95": [0, 1]}
-    results = [{"env": text, "policy": text, "opponent": text, "win": text} | found for text in PAYLOADS]
-    ratings = {text: {"elo": text, "score": 0.5} | found for text in PAYLOADS}
+    results = [{"env": text, "policy": text, "opponent": text, "win": text} | found for text in payloads]
+    ratings = {text: {"elo": text, "score": 0.5} | found for text in payloads}
     (folder / "results.json").write_text(json.dumps({"results": results, "ratings": ratings}))
     watched.page.set_viewport_size({"width": 840, "height": 120})  # little to paint
     page = watched.open(write_page([folder])[0].as_uri())
-    assert page.locator("#main td").count() > 900 and page.evaluate("window.__pwned ?? null") is None
+    assert page.locator("#main td").count() > 9 * count and page.evaluate("window.__pwned ?? null") is None
     found = page.evaluate(VISIT_ALL)
     page.set_viewport_size({"width": 840, "height": 600})
-    assert found["tokens"] == 100 * 2
+    assert found["tokens"] == count * 2
     assert found["pwned"] is None and found["handlers"] == []
     assert "⟨U+2028⟩" in page.inner_text("#turn-0-0 .message") and "⟨U+0000⟩" in page.inner_text("#turn-0-0 .tokens")
     assert found["odd"] == ["META"] * 4 + ["SCRIPT"] * 2 + ["STYLE"]
     page.fill("#text", "window.__pwned")
     page.click("#lost")  # before the search begins, which must not come after it then
     page.evaluate("document.querySelector('#list').scrollTop = 1e6")
-    page.wait_for_selector("[aria-posinset='100']")
+    page.wait_for_selector(f"[aria-posinset='{count}']")
     assert page.input_value("#text") == ""
     page.go_back()
     assert page.evaluate("window.__pwned ?? null") is None

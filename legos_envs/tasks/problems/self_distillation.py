@@ -23,7 +23,8 @@ Generators: any text. The answer is read as in `Dataset-v0`: the last `\boxed{}`
 
 Each from 0 to 1, as soon as a solution has its verdict.
 
-- Generator: 1 when its solution is right and accepted, else 0.
+- Generator: 1 when its solution is right and passes the filter, else 0: with `filter="truth"` the verdict does not
+  matter, so that a verifier that rejects everything does not stop generators from learning.
 - Verifier: 1 when it accepts a right solution or rejects a wrong one, else 0.
 - Where no true answer is known: generators get 1 when accepted, verifiers 0.
 - An invalid move gets `invalid_reward`; its partner then gets 0, and the solution is in no data. A generator whose
@@ -145,10 +146,10 @@ class SelfDistillation(dataset.ProblemEnv):
             return None
         accepted = verdict == "accept"
         right = None if truth is None else answers.same_answer(answers.final_answer(text), truth, budget)
-        table.reward(generator, float(accepted and right is not False))
+        kept = {"verifier": accepted, "truth": right, "both": accepted and right}[self.filter]
+        table.reward(generator, float(bool(kept) and right is not False))
         table.reward(verifier, float(right is not None and accepted == right))
         table.note(generator, correct=right, accepted_by_verifier=accepted)
-        kept = {"verifier": accepted, "truth": right, "both": accepted and right}[self.filter]
         return text if kept else None
 
 
