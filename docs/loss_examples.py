@@ -9,7 +9,7 @@ import numpy as np
 from page_parts import table
 
 from legos_train.loss import distribution
-from legos_train.loss.penalties import entropy, entropy_top, entropy_within, kl_exact, kl_k3
+from legos_train.loss.penalties import entropy, entropy_top, entropy_within, kl_exact, kl_k3, legality
 from legos_train.loss.tokens import (
     cispo,
     expected,
@@ -119,6 +119,21 @@ def entropy_example() -> str:
         "The bonus pushes the logits along the gradient: with `legal`, only those of legal tokens.\n\n"
     )
     return text + table(["`entropy_over`", "entropy", *(f"gradient, token {i}" for i in range(1, 5))], rows)
+
+
+def legality_example() -> str:
+    rows = []
+    for shares in ([0.5, 0.3, 0.15, 0.05], [0.5, 0.495, 0.004, 0.001], [0.1, 0.1, 0.4, 0.4]):
+        logits = mx.log(mx.array([shares]))
+
+        def cost(x: mx.array) -> mx.array:
+            return legality(distribution(x)[0], [(0, 1)]).sum()
+
+        down = -mx.grad(cost)(logits)[0]
+        each = ", ".join(f"{p:g}" for p in shares)
+        rows.append([each, f"{cost(logits).item():.3f}", *(f"{part:+.3f}" for part in down.tolist())])
+    text = "Four tokens, of which the first two begin legal actions. A step moves the logits like this:\n\n"
+    return text + table(["policy", "cost", *(f"token {i}" for i in range(1, 5))], rows)
 
 
 def number(value: mx.array, sign: str = "+") -> str:

@@ -13,7 +13,14 @@ from types import MethodType
 from typing import Any, NamedTuple, cast
 
 from algorithm_examples import credit_example, curriculum_example, filter_example, league_example
-from loss_examples import entropy_example, kl_example, loss_example, mask_example, truncation_example
+from loss_examples import (
+    entropy_example,
+    kl_example,
+    legality_example,
+    loss_example,
+    mask_example,
+    truncation_example,
+)
 from page_parts import HEADS, code, docstring, link, sentence, settings, settings_table, table, toctree, write_pages
 
 from legos_train import TrainConfig
@@ -60,6 +67,7 @@ TITLES = {
     "mask_ratio": "Sequence mask",
     "kl": "KL penalty and moving magnet",
     "entropy": "Entropy bonus",
+    "legality": "A price for illegal answers",
     "keep": "Training on winners",
 }
 KINDS = {
@@ -166,6 +174,10 @@ def corrections() -> Iterator[Algorithm]:
         "entropy", "correction", (penalties.entropy, penalties.entropy_within, penalties.entropy_top), LossSettings,
         ("entropy", "entropy_over", "entropy_top"), "loss",
         "legos train --loss.entropy 0.01 --loss.entropy-over legal", example=entropy_example,
+    )  # fmt: skip
+    yield Algorithm(
+        "legality", "correction", (penalties.legality,), LossSettings, ("legality",), "loss",
+        "legos train --env TicTacToe-v0 --loss.legality 0.5", example=legality_example,
     )  # fmt: skip
 
 

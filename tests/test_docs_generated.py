@@ -61,7 +61,7 @@ def test_every_algorithm_has_a_page_with_equation_source_settings_and_example(al
     assert set(get_args(LossSettings.model_fields["name"].annotation)) == set(LOSSES)
     assert set(get_args(LeagueSettings.model_fields["mode"].annotation)) == set(MODES)
     known = {*METHODS, *LOSSES, *MODES, *SAMPLERS}
-    others = {"per_env", "per_learner", "per_role", "truncate_ratio", "mask_ratio", "kl", "entropy", "keep"}
+    others = {"per_env", "per_learner", "per_role", "truncate_ratio", "mask_ratio", "kl", "entropy", "legality", "keep"}
     assert set(algorithms) == known | others | {"index"}
     for name in known | others:
         page = algorithms[name]

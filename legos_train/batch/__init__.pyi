@@ -2,4 +2,5 @@ from .arrays import Batch as Batch
 from .arrays import Counters as Counters
 from .by_learner import BatchByLearner as BatchByLearner
 from .by_learner import seats_of as seats_of
+from .legal import Encode as Encode
 from .packing import pack as pack

@@ -245,12 +245,16 @@ class MonitorSettings(Section):
 class AverageSettings(Section):
     """The weight average that is published at the end, and evaluated beside the last weights."""
 
-    kind: Literal["ema", "uniform", "none"] = "ema"
-    """`ema`: exponential moving average of the weights; `uniform`: their mean; `none`: the last weights."""
+    kind: Literal["ema", "uniform", "polynomial", "none"] = "ema"
+    """`ema`: exponential moving average of the weights; `uniform`: their mean; `polynomial`: the mean in which step t
+    counts t to the power of `degree`, so that what it goes over grows with the run (arXiv 1212.1824); `none`: the last
+    weights."""
     decay: float = Field(default=0.98, ge=0, lt=1)
     """`ema`: what the average keeps of itself at every step."""
     start: float = Field(default=0.25, ge=0, lt=1)
     """`uniform`: share of the run that is left out."""
+    degree: float = Field(default=7.0, ge=0)
+    """`polynomial`: 0 is the mean of all steps; with 7 half of the weight is on the last twelfth."""
 
 
 class CheckpointSettings(Section):

@@ -18,8 +18,8 @@ Samples that are stale, or whose engine computes otherwise than the trainer: wit
 `exp(start - old)` is too far from 1 leave the loss (IcePop's rule, arXiv 2510.18855, on whole turns).
 
 Penalties added to it, each weighted like the tokens themselves: KL to a reference policy, `"exact"` over the full
-vocabulary at each context or `"k3"` from the sampled token alone (Schulman, "Approximating KL divergence", 2020), and
-the negative entropy.
+vocabulary at each context or `"k3"` from the sampled token alone (Schulman, "Approximating KL divergence", 2020), the
+negative entropy, and the cost of what is no legal action (`legality`).
 """
 
 import lazy_loader

@@ -8,7 +8,16 @@ from numpy.typing import NDArray
 
 from legos_train.batch import Batch
 from legos_train.loss.loss_settings import LossSettings
-from legos_train.loss.penalties import bonus, distribution, entropy, entropy_top, kl_exact, kl_k3, token_logprobs
+from legos_train.loss.penalties import (
+    bonus,
+    distribution,
+    entropy,
+    entropy_top,
+    illegality,
+    kl_exact,
+    kl_k3,
+    token_logprobs,
+)
 from legos_train.loss.tokens import Samples, inside, truncated_weights, turn_means
 
 
@@ -30,7 +39,8 @@ def objective(
     Returns:
         The loss, and a dict: `new` (M,), the policy's log-probabilities, and scalars that add up over the parts of
         `Batch.micro` to the mean over sampled tokens: `kl`, `entropy` of the whole distribution, and `entropy_bonus`,
-        over what the bonus is for, when there is one.
+        over what the bonus is for, when there is one. With `legality`, `illegal_mass` adds up to a mean over turns: of
+        minus the logarithm of the mass of legal actions, which is how likely an illegal answer is where that is little.
 
     Raises:
         ValueError: the settings ask for a KL and the reference is missing or has another shape.
@@ -70,6 +80,11 @@ def objective(
             per_site = entropy_top(logprobs, settings.entropy_top)
         loss = loss - settings.entropy * mx.sum(site_weights * per_site)
         seen["entropy_bonus"] = mx.sum(site_share * per_site)
+    if settings.legality:
+        by_turn = batch.weight / np.float32(batch.total_sequences or 1)
+        cost, mass = illegality(logprobs, batch.position, batch.legal, batch.legal_sets, (weights, by_turn))
+        loss = loss + settings.legality * cost
+        seen["illegal_mass"] = mass
     return loss, seen
 
 

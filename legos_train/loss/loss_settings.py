@@ -44,6 +44,9 @@ class LossSettings(Section):
     `entropy_top` likeliest tokens, renormalised."""
     entropy_top: int = Field(default=16, ge=2)
     """`entropy_over = "top"`: how many tokens the bonus goes over."""
+    legality: float = Field(default=0.0, ge=0)
+    """Weight of minus the logarithm of the mass of legal actions, where an env lists them and nothing is written before
+    them: it keeps answers well-formed when the KL does not, as under a moving reference."""
     kl: float = Field(default=0.2, ge=0)
     """Weight of the KL divergence to the reference, at the first step."""
     kl_end: float | None = Field(default=0.05, ge=0)

@@ -1,4 +1,4 @@
-"""What is added to the loss of a token: KL to a reference, and entropy over all, legal or the likeliest tokens."""
+"""What is added to the loss of a token: KL to a reference, an entropy bonus, a price for illegal answers."""
 
 from __future__ import annotations
 
@@ -107,15 +107,53 @@ def entropy_within(logprobs: mx.array, sets: Sequence[Sequence[int]]) -> mx.arra
     Returns:
         (P,).
     """
-    width = max(map(len, sets), default=0)
-    if width == 0:
+    if not any(map(len, sets)):
         return mx.zeros((len(sets),), dtype=logprobs.dtype)
+    return entropy(*distribution(_within(logprobs, sets)))
+
+
+def legality(logprobs: mx.array, sets: Sequence[Sequence[int]]) -> mx.array:
+    r"""A price for answers that are no legal action, at every token of an answer whose legal forms are listed.
+
+    $$L \leftarrow L - c \sum_t \log \sum_{v \in S_t} p_t(v)$$
+
+    $S_t$ are the tokens that begin or continue one of the legal actions, the end of the turn included, after those that
+    were sampled; c is `legality`. By the chain rule the sum over an answer's tokens is the cost of leaving the legal
+    actions anywhere along it. Only the mass outside of S is pushed, however little it is: the odds within S, which are
+    what is played, stay as they are. Other ways of writing an action, such as a word before its bracket, count as
+    outside.
+
+    When: the reference of the KL moves (`magnet_every`), so that nothing holds the policy to the base's format, and
+    opponents learn to wait for rare illegal answers; or the format is being forgotten, as `illegal_rate` tells.
+
+    When not: answers are free text, or come after a thought. It has no effect there, which the run says once.
+
+    Source: a log barrier on the policy's mass outside of a set, as in invalid-action masking (arXiv 2006.14171), which
+    sets that mass to 0 instead.
+
+    Args:
+        logprobs: (P, V).
+        sets: P sets of token ids, none of them empty.
+
+    Returns:
+        Minus the logarithm of the mass within each set, (P,).
+    """
+    within = _within(logprobs, sets)
+    return distribution(within)[0][:, 0] - within[:, 0]  # log p_S(v) - log p(v), the same for every v in S
+
+
+def _within(logprobs: mx.array, sets: Sequence[Sequence[int]]) -> mx.array:
+    """Log-probabilities (P, W) of the tokens of each set, the widest of which has W > 0; `OUT` beyond a set's end.
+
+    Of an empty set one token remains.
+    """
+    width = max(map(len, sets))
     ids, there = np.zeros((len(sets), width), dtype=np.int32), np.zeros((len(sets), width), dtype=bool)
     for place, chosen in enumerate(sets):
         ids[place, : len(chosen)], there[place, : len(chosen)] = chosen, True
-    there[:, 0] |= ~there.any(axis=1)  # of an empty set one token remains, with entropy 0
+    there[:, 0] |= ~there.any(axis=1)
     picked = mx.take_along_axis(logprobs, mx.array(ids), axis=1)
-    return entropy(*distribution(mx.where(mx.array(there), picked, mx.array(OUT, dtype=picked.dtype))))
+    return mx.where(mx.array(there), picked, mx.array(OUT, dtype=picked.dtype))
 
 
 def entropy_top(logprobs: mx.array, count: int) -> mx.array:
@@ -146,8 +184,7 @@ def bonus(
 
     logprobs, probs (K, V) at the sites; position (M,) the token's site. Each pair of site and set is computed once.
     """
-    pairs, inverse = np.unique(np.stack([position, legal]), axis=1, return_inverse=True)
-    share = np.bincount(inverse.reshape(-1), weights, pairs.shape[1])
+    pairs, share = _pairs(position, legal, weights)
     total = mx.array(0.0, dtype=logprobs.dtype)
     for whole in (True, False):
         chosen = (pairs[1] < 0) == whole
@@ -160,3 +197,32 @@ def bonus(
             values = entropy_within(logprobs[sites], [sets[number] for number in pairs[1][chosen]])
         total = total + mx.sum(weight * values)
     return total
+
+
+def illegality(
+    logprobs: mx.array,
+    position: NDArray[np.int32],
+    legal: NDArray[np.int32],
+    sets: Sequence[Sequence[int]],
+    weights: Sequence[NDArray],
+) -> list[mx.array]:
+    """Sums over tokens of weight times `legality`, one sum for each of several `weights` (M,).
+
+    Tokens that could be anything (-1), or that come when no legal action can be written any more, count nothing. The
+    other arguments are those of `bonus`.
+    """
+    bound = np.array([bool(chosen) for chosen in sets] + [False])[legal]  # -1 is the last of them
+    if not bound.any():
+        return [mx.array(0.0, dtype=logprobs.dtype) for _ in weights]
+    shares = [_pairs(position[bound], legal[bound], each[bound]) for each in weights]
+    pairs = shares[0][0]
+    values = legality(logprobs[mx.array(pairs[0])], [sets[number] for number in pairs[1]])
+    return [mx.sum(mx.array(share.astype(np.float32)) * values) for _, share in shares]
+
+
+def _pairs(
+    position: NDArray[np.int32], legal: NDArray[np.int32], weights: NDArray
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """The distinct pairs of site and set (2, P), and what the tokens of each weigh together (P,)."""
+    pairs, inverse = np.unique(np.stack([position, legal]), axis=1, return_inverse=True)
+    return pairs, np.bincount(inverse.reshape(-1), weights, pairs.shape[1]).astype(np.float64)

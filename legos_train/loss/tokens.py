@@ -113,7 +113,7 @@ def expected(new: mx.array, old: mx.array, advantages: mx.array) -> mx.array:
     trained on, so a small batch does.
 
     When: games that can be solved, with each prompt an information set. With a moving magnet (`magnet_every`) under a
-    constant `kl` the last policy then comes within a NashConv of 0.004 in Kuhn poker (`--preset kuhn_expected`), and
+    constant `kl` the last policy then comes within a NashConv of 0.001 in Kuhn poker (`--preset kuhn_expected`), and
     the run is what sampled ones are measured against.
 
     When not: anything larger, or with hidden reasoning before the action: it is refused there.

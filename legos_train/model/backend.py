@@ -26,7 +26,7 @@ class Capabilities:
     exact_kl: bool = True
     """KL over whole distributions (`loss.kl_estimator = "exact"`), not only from sampled tokens."""
     entropy: bool = True
-    """An entropy bonus (`loss.entropy`)."""
+    """An entropy bonus (`loss.entropy`), and a price for illegal answers (`loss.legality`)."""
     weight_average: bool = True
     """Averages of weights over steps (`average.kind`)."""
     own_weights: bool = True

@@ -1,4 +1,4 @@
-"""The average of weights over a run: exponential, or uniform over its later part."""
+"""The average of weights over a run: exponential, uniform over its later part, or with weights that grow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class WeightAverage:
 
     Attributes:
         weights: the sum so far, by name.
-        total: what the sum has to be divided by for `ema`; how many weights are in it for `uniform`.
+        total: what the sum has to be divided by for `ema` and `polynomial`; how many weights are in it for `uniform`.
     """
 
     def __init__(self, settings: sections.AverageSettings, steps: int, like: Mapping[str, mx.array]):
@@ -32,7 +32,8 @@ class WeightAverage:
             keep = self.total / (self.total + 1)
             self.total += 1
         else:
-            keep = self.settings.decay
+            degree = self.settings.degree
+            keep = self.settings.decay if kind == "ema" else (step - 1) / (step + degree)
             self.total = keep * self.total + (1 - keep)
         self.weights = {name: keep * a + (1 - keep) * current[name] for name, a in self.weights.items()}
         mx.eval(self.weights)

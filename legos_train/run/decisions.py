@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from legos_envs import Episode, InfoSet, exact
+from legos_envs import Episode, InfoSet, exact, parsing
 from legos_envs.records import Trajectory, Turn
 from legos_train.credit import Advantages
 from legos_train.errors import ConfigError
@@ -167,7 +167,8 @@ def _add(
         illegal = min(float(env.invalid_reward), float(worst[info.player])) / scales[info.player]
         mean = float(masses[at] @ gains) + max(0.0, 1.0 - float(masses[at].sum())) * illegal
         agent = env.possible_agents[info.player]
-        turns = [_turn(move, info.legal, answer, version) for move, answer in zip(info.legal, answers[at])]
+        legal = parsing.write_actions(info.legal, env.action_format)
+        turns = [_turn(move, legal, answer, version) for move, answer in zip(info.legal, answers[at])]
         role, declared = course.slot.seats[agent]
         learner = actors.lookup(course.players, agent, role, declared).learner
         seat = Trajectory(agent, role, turns=turns, info={} if learner is None else {"learner": learner})
@@ -191,11 +192,11 @@ def _spreads(graph: Any) -> list[float]:
     return [float(spread) for spread in spreads]
 
 
-def _turn(move: str, legal: Sequence[str], answer: ScoredAction, version: int) -> Turn:
+def _turn(move: str, legal: tuple[str, ...], answer: ScoredAction, version: int) -> Turn:
     return Turn(
         (),
         move,
-        legal_actions=tuple(legal),
+        legal_actions=legal,
         prompt_tokens=answer.prompt,
         action_tokens=answer.tokens,
         logprobs=answer.logprobs.tolist(),

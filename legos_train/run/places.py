@@ -90,6 +90,7 @@ def check_capabilities(config: TrainConfig, able: Capabilities) -> None:
         "loss.kl_estimator = 'exact' needs whole distributions; use 'k3'": loss.kl_estimator == "exact"
         and not able.exact_kl,
         "loss.entropy needs whole distributions; use 0": loss.entropy > 0 and not able.entropy,
+        "loss.legality needs whole distributions; use 0": loss.legality > 0 and not able.entropy,
         f"average.kind = {average!r} needs the weights; use 'none'": average != "none" and not able.weight_average,
         "init_adapter, league.pool_from and loss.magnet_every need own weights; leave them out": not able.own_weights
         and (config.init_adapter is not None or config.league.pool_from is not None or loss.magnet_every > 0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 from legos_envs import Episode
 from legos_envs.table import keyed_generator
 from legos_train.arena import Arena, EpisodeRequest
-from legos_train.batch import Batch, BatchByLearner, pack, seats_of
+from legos_train.batch import Batch, BatchByLearner, Encode, pack, seats_of
 from legos_train.config import TrainConfig
 from legos_train.disk import crashpoint
 from legos_train.errors import ConfigError, NothingToLearn, TrainingError
+from legos_train.loss import LossSettings
 from legos_train.model import Learners
 from legos_train.players import Background
 from legos_train.rollout import Job, filters
@@ -151,7 +153,7 @@ class Trainer:
         loss = config.loss
         stale = config.replay.max_staleness if config.replay.reuse > 1 else config.asynchronous.max_off_policy_steps
         decisions = fresh.decisions
-        return pack(
+        batch = pack(
             [seats(episode) for episode in (fresh.kept if decisions is None else decisions.episodes)],
             fresh.advantages if decisions is None else decisions.advantages,
             weights=None if decisions is None else decisions.weights,
@@ -160,8 +162,19 @@ class Trainer:
             max_staleness=max(stale, config.replay.reuse - 1),
             skip_forced=loss.skip_forced,
             mask_truncated=loss.mask_truncated,
-            legal=self.parts.renderer.encode if loss.entropy_over == "legal" else None,
+            legal=self._spelling(loss),
         )
+        if loss.legality and (batch.legal < 0).all() and len(batch):
+            said = "loss.legality has no effect: answers may be any text here, or hold more than the action"
+            warnings.warn(said, stacklevel=2)
+        return batch
+
+    def _spelling(self, loss: LossSettings) -> Encode | None:
+        """How legal actions are written, where the loss asks: with the end of the turn, if what follows them counts."""
+        renderer = self.parts.renderer
+        if loss.legality and not renderer.reasons:  # a thought is no legal beginning, and not to be pushed away
+            return lambda action: [*renderer.encode(action), renderer.end_id]
+        return renderer.encode if loss.entropy_over == "legal" else None
 
     def update(self, batch: Batch | BatchByLearner) -> dict[str, Any]:
         """Trains, or, when nothing in the batch can be trained on, lets the step pass and says so."""

@@ -61,6 +61,20 @@ MUTANTS = [
             "return mx.sum(probs * logprobs",
             "the entropy is negative",
         ),
+        (
+            "legality-pays-for-illegal",
+            "return distribution(within)[0][:, 0] - within[:, 0]",
+            "return within[:, 0] - distribution(within)[0][:, 0]",
+            "mass moves to answers that are no action",
+            CORRECTIONS,
+        ),
+        (
+            "legality-after-an-illegal-beginning",
+            "np.array([bool(chosen) for chosen in sets] + [False])[legal]",
+            "np.array([True for chosen in sets] + [False])[legal]",
+            "tokens after an illegal one are pushed to whatever stands first in the vocabulary",
+            CORRECTIONS,
+        ),
     ),
     *mutants(
         "legos_train/loss/batch_loss.py",

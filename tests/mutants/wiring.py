@@ -176,10 +176,17 @@ MUTANTS = [
         ),
         (
             "ema-decay-swapped",
-            "keep = self.settings.decay",
-            "keep = 1 - self.settings.decay",
+            "keep = self.settings.decay if",
+            "keep = 1 - self.settings.decay if",
             "an exponential average forgets what it should keep",
             f"{AVERAGE}[ema]",
+        ),
+        (
+            "polynomial-is-the-mean",
+            "else (step - 1) / (step + degree)",
+            "else (step - 1) / step",
+            "early weights count as much as late ones",
+            "tests/train/test_weight_average.py",
         ),
         (
             "uniform-weighs-the-newest",

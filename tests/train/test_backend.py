@@ -119,6 +119,7 @@ def test_a_magnet_becomes_the_policy_or_its_average(magnet: str) -> None:
     [
         ({"loss": {"kl_estimator": "exact"}}, "use 'k3'"),
         ({"loss": {"entropy": 0.1}}, "loss.entropy"),
+        ({"loss": {"legality": 0.5}}, "loss.legality"),
         ({"average": {"kind": "ema"}}, "average.kind"),
         ({"loss": {"magnet_every": 3}}, "magnet_every"),
     ],

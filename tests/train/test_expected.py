@@ -72,6 +72,34 @@ def test_weights_are_how_often_an_action_is_played_and_advantages_what_it_gains(
         assert got == pytest.approx(reaches[info] / sum(reaches.values()), abs=0.01)
 
 
+def test_illegal_mass_is_that_of_the_policy(kuhn: Trainer) -> None:
+    """What `legality` costs is what the exact numbers say of the same policy, the brackets and the end counted."""
+    loss = kuhn.config.loss.model_copy(update={"legality": 1.0})
+    kuhn.config = kuhn.config.model_copy(update={"loss": loss})
+    fresh, decisions = learned_from(kuhn)
+    batch = kuhn.pack(fresh)
+    settings = loss.fixed(0.0, exact=True)
+    seen = kuhn.parts.backend.forward_backward(batch, settings, 0)  # type: ignore[arg-type]
+    reached = illegal = 0.0
+    for weights in decisions.weights:
+        for each in weights.values():
+            reached += float(each.sum())
+    illegal = 1.0 - reached  # of answers, weighed by how often play comes to them
+    assert 1e-4 < illegal < 0.01
+    assert seen["illegal_mass"] == pytest.approx(illegal, rel=0.02)
+
+
+def test_answers_with_reasons_have_no_price_and_the_run_says_so(kuhn: Trainer, monkeypatch: Any) -> None:
+    loss = kuhn.config.loss.model_copy(update={"legality": 1.0})
+    kuhn.config = kuhn.config.model_copy(update={"loss": loss})
+    fresh, _ = learned_from(kuhn)
+    assert (kuhn.pack(fresh).legal >= 0).all()
+    monkeypatch.setattr(kuhn.parts.renderer, "reasons", True)
+    with pytest.warns(UserWarning, match="loss.legality has no effect"):
+        batch = kuhn.pack(fresh)
+    assert (batch.legal == -1).all()
+
+
 def _prompt(trainer: Trainer, course: Any, info: Any) -> tuple[int, ...]:
     return tuple(trainer.parts.renderer.start(course.env.observation_in(info)["messages"]))
 

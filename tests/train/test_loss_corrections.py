@@ -1,4 +1,4 @@
-"""Truncated importance sampling, the sequence mask, restricted entropy, sft: hand-worked numbers and limits."""
+"""Truncated importance sampling, sequence mask, restricted entropy, legality, sft: hand-worked numbers and limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legos_train.loss import distribution, metrics, objective
-from legos_train.loss.penalties import entropy, entropy_top, entropy_within
+from legos_train.loss.penalties import entropy, entropy_top, entropy_within, legality
 from legos_train.loss.tokens import gspo, turn_means
 from tests.train.helpers import plain_loss
 from tests.train.test_loss import LOG2, make_batch, numbers
@@ -164,6 +164,33 @@ def test_the_bonus_by_hand():
     everything = replace(batch, legal=np.full(3, 0, dtype=np.int32), legal_sets=((0, 1, 2),))
     whole = objective(logits, everything, asked.model_copy(update=dict(entropy_over="all")))[0].item()
     assert objective(logits, everything, asked)[0].item() == pytest.approx(whole)
+
+
+def test_legality_by_hand():
+    """Policy (1/2, 1/4, 1/4): leaving out the last token costs log 4/3, and its logit alone is pushed down."""
+    probs = [1 / 2, 1 / 4, 1 / 4]
+    logits = mx.log(mx.array([probs] * 3))
+    cost = legality(distribution(logits)[0], [(0, 1), (2,), (0, 1, 2)])
+    assert [math.log(4 / 3), math.log(4), 0.0] == numbers(cost)
+    slope = np.array(mx.grad(lambda x: legality(distribution(x)[0], [(0, 1)]).sum())(logits[:1]))[0]
+    np.testing.assert_allclose(slope, [1 / 2 - 2 / 3, 1 / 4 - 1 / 3, 1 / 4], atol=1e-6)  # p minus p within the set
+
+
+def test_the_price_of_illegal_answers_by_hand():
+    """The first token had two legal ones, the second could be anything; the third came after an illegal beginning."""
+    batch, logits = stale()
+    bare = plain_loss(name="importance_sampling", aggregation="sequence")
+    asked = bare.model_copy(update=dict(legality=0.5))
+    for legal, price, mass in (
+        ([1, -1, 2], math.log(4 / 3) / 4 + LOG2 / 2, (math.log(4 / 3) + LOG2) / 2),
+        ([1, 1, 0], math.log(4 / 3) / 4 + math.log(3 / 2) / 4, (math.log(4 / 3) + math.log(3 / 2)) / 2),
+        ([-1, 0, 0], 0.0, 0.0),
+    ):
+        batch.legal[:] = legal
+        listed = replace(batch, legal_sets=((), (0, 1), (1, 2)))
+        loss, seen = objective(logits, listed, asked)
+        assert loss.item() - objective(logits, listed, bare)[0].item() == pytest.approx(0.5 * price, abs=1e-6)
+        assert seen["illegal_mass"].item() == pytest.approx(mass, abs=1e-6)
 
 
 def test_top_entropy_of_everything_is_the_entropy():
