@@ -164,8 +164,8 @@ class Endpoint:
         raise Incompatible(
             f"{self.url} takes no adapters (server.adapters = {str(where) if where else None!r}{refused[:600]}). vLLM "
             "needs --enable-lora and a folder that it sees under the same path: set server.adapters to it, and start "
-            "vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True (it is told), and with VLLM_PLUGINS=lora_filesystem_resolver "
-            "VLLM_LORA_RESOLVER_CACHE_DIR=FOLDER besides if it is to take what it is asked for"
+            "vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True (it is told), and if it is to take what it is asked for "
+            "with VLLM_PLUGINS=lora_filesystem_resolver VLLM_LORA_RESOLVER_CACHE_DIR=FOLDER besides"
         )
 
     async def _send(self, publication: Publication, way: Way) -> None:
