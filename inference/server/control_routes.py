@@ -18,7 +18,7 @@ def add(app: FastAPI, server: Server) -> None:
     @app.get("/health")
     async def health() -> Response:
         good = server.failure is None and (not server.ready or worker.healthy(patience))
-        found = {"status": "ok" if good else "stuck", "path": worker.path}
+        found: dict[str, Any] = {"status": "ok" if good else "stuck", "path": worker.path}
         found |= {"lookahead": worker.lookahead, "threads": server.threads}
         return JSONResponse(found, 200 if good else 503)
 

@@ -28,8 +28,8 @@ MUTANTS = [
         ),
         (
             "return-to-go-backwards",
-            "range(len(out) - 1, -1, -1)",
-            "range(len(out))",
+            "for turn in reversed(trajectory.turns):",
+            "for turn in trajectory.turns:",
             "what came before is credited instead of what comes after",
             METHODS,
         ),

@@ -62,7 +62,7 @@ MUTANTS = [
     *mutants(
         "legos_train/credit/return_scale.py",
         "tests/train/test_return_scale.py",
-        ("scale-forgotten", "given[agent] = values / scale", "pass", "large payoffs drown the KL"),
+        ("scale-forgotten", "given[agent] = values / large[key]", "pass", "large payoffs drown the KL"),
         ("small-returns-blown-up", "max(1.0, second / weight", "max(1e-9, second / weight", "rare successes explode"),
         ("mean-kept-in-the-spread", " - (first / weight) ** 2)", ")", "a constant payoff counts as spread"),
         ("moments-not-saved", '"moments": moments}', '"moments": []}', "a resumed run scales anew"),
