@@ -48,7 +48,7 @@ class Watched:
         self.home = ""
 
     def _request(self, request: Any) -> None:
-        if not request.url.startswith(self.home):
+        if not request.url.startswith((self.home, "about:blank")):
             self.incidents.append(f"request: {request.url}")
 
     def open(self, url: str) -> Any:
@@ -58,8 +58,8 @@ class Watched:
         return self.page
 
     def leave(self) -> None:
-        self.home = "about:blank"
         self.page.goto("about:blank")
+        self.home = "about:blank"
 
 
 @pytest.fixture(scope="module")
