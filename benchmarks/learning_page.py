@@ -47,12 +47,12 @@ def cells(folder: Path) -> list[dict[str, Any]]:
 
 
 def roles(run: Path, task: Task) -> dict[str, list[float]]:
-    """The mean rewards of each role over the first and the last steps; empty where one's gain is another's loss."""
+    """The mean rewards of trained roles over the first and the last steps; empty where one gains what another loses."""
     if task.exact or task.opponent != "self":
         return {}
     steps = [json.loads(line)["reward"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     ends = steps[:ENDS], steps[-ENDS:]
-    names = sorted({name for step in steps for name in step})
+    names = sorted({name for step in steps for name in step} - {(task.seat or "").partition("=")[0]})
     found = {name: [[step[name] for step in end if name in step] for end in ends] for name in names}
     return {name: [sum(end) / len(end) for end in both] for name, both in found.items() if all(both)}
 
@@ -80,7 +80,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         shown = ", ".join(f"{name} {first:.2f} to {last:.2f}" for name, (first, last) in row["roles"].items())
         illegal = "" if row["illegal"] is None else f"{row['illegal']:.1%}"
         lines.append(
-            f"| {' '.join((row['id'], *TASKS[row['id']].args))} | {number(row)} | {row['seed']} | "
+            f"| {' '.join((row['id'], *TASKS[row['id']].fixed))} | {number(row)} | {row['seed']} | "
             f"{row['before']:.3f} | "
             f"{row['after']:.3f} | {gain} | {row['best']:.3f} | {shown} | "
             f"{'held out' if TASKS[row['id']].items else ''} | "
@@ -135,7 +135,7 @@ def write(folder: Path, docs: Path) -> Path:
         if drawn is not None:
             (images / f"{env_id}.svg").write_text(drawn)
             parts.append(f"![{env_id}: what was measured during training](images/learning/{env_id}.svg)")
-    kept = [{key: _rounded(value) for key, value in row.items()} | {"args": TASKS[row["id"]].args} for row in rows]
+    kept = [{key: _rounded(value) for key, value in row.items()} | {"args": TASKS[row["id"]].fixed} for row in rows]
     lines = ",\n".join(json.dumps(row) for row in kept)
     (docs / "learning.json").write_text(f"[\n{lines}\n]\n")
     page = docs / "learning.md"
