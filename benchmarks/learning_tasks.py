@@ -62,11 +62,11 @@ SMALL: tuple[str, ...] = (
     *("--eval.every", "25", "--eval.games", "64", "--checkpoint.every", "0"),
 )
 GROUP = ("--credit.name", "grpo", "--group-size", "8")
-WIDE = ("--credit.name", "grpo", "--group-size", "32")  # where few answers are right
 RAE = ("--credit.name", "rae")
 BASE = ("--league.mode", "fixed", "--league.opponents", "base")
 FEW = ("--eval.games", "32")  # where games are long
-LEGAL = ("--credit.gamma", "0.8", "--loss.legality", "1", "--optim.lr", "5e-4")  # where most losses are illegal moves
+SLOW = ("--optim.lr", "5e-4")
+LEGAL = ("--credit.gamma", "0.8", "--loss.legality", "1", *SLOW)  # where most losses are illegal moves
 JUDGE = "judge=scripted:on_topic"
 EASY = ("level=0",)
 PROBLEM = Task((*_steps(40, 256), *GROUP), "oracle", "self", items=True, args=EASY)
@@ -85,25 +85,15 @@ TASKS: dict[str, Task] = {
     "LeducPoker-v0": Task((*_steps(100, 256), "--loss.kl", "1.5", "--loss.kl-end", "0.4"), exact="nash_conv"),
     "LiarsDice-v0": Task((*_steps(30, 32), *RAE), "careful", "base"),
     "MatrixGame-v0": Task(("--preset", "biased_rps"), exact="nash_conv"),
-    "Negotiation-v0": Task((*_steps(24, 24), *RAE, *BASE, *FEW), "trader", "base", args=("rounds=2",)),
+    "Negotiation-v0": Task((*_steps(24, 24), *RAE, *BASE, *FEW, *SLOW), "trader", "base", args=("rounds=2",)),
     "Nim-v0": Task(("--preset", "nim"), exact="optimal_move"),
-    "PigDice-v0": Task((*_steps(24, 16), *RAE), "optimal", "base"),
+    "PigDice-v0": Task((*_steps(24, 48), *RAE, *BASE, *SLOW), "optimal", "base", args=("goal=20",)),
     "PlanExecute-v0": Task((*_steps(40, 64), *GROUP), "good", "self", items=True),
-    "ProofVerification-v0": Task(
-        (*_steps(60, 512), *WIDE),
-        *("good", "self"),
-        items=True,
-        seat="verifier=scripted:faithful",
-        args=("steps=1", "sneaky=0"),
-    ),
-    "ProposerSolver-v0": Task(
-        (*_steps(90, 256), "--credit.name", "hierarchical_grpo", "--credit.root-peers", "batch"),
-        *("optimal", "self"),
-        items=True,
-    ),
+    "ProofVerification-v0": Task((*_steps(40, 32), *RAE), "good", "self", items=True, seat="prover=scripted:faithful"),
+    "ProposerSolver-v0": Task((*_steps(40, 64), *RAE), "optimal", "self", items=True, seat="proposer=scripted:optimal"),
     "RedBlue-v0": Task((*_steps(50, 64), *RAE), "sound", "base", items=True, args=("probes=1",)),
     "RefineLoop-v0": Task((*_steps(60, 64), *GROUP), "good", "self", items=True),
-    "SPICE-v0": Task((*_steps(60, 256), *WIDE), "cloze", "self", items=True, seat="reasoner=scripted:coin"),
+    "SPICE-v0": Task((*_steps(50, 64), *RAE), "reader", "self", items=True, seat="challenger=scripted:cloze"),
     "SelfDistillation-v0": Task(
         (*_steps(50, 32), *RAE),
         *("oracle", "self"),
@@ -111,7 +101,7 @@ TASKS: dict[str, Task] = {
         seat="verifier=scripted:oracle",
         args=(*EASY, "filter=truth"),
     ),
-    "SimpleNegotiation-v0": Task((*_steps(20, 16), *RAE, *FEW), "shrewd", "base", args=("turns=4",)),
+    "SimpleNegotiation-v0": Task((*_steps(24, 24), *RAE, *BASE, *FEW, *SLOW), "shrewd", "base", args=("turns=4",)),
     "TicTacToe-v0": Task(("--preset", "tictactoe"), exact="no_loss"),
     "Tournament-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, seat=JUDGE),
 }
