@@ -27,6 +27,10 @@ training saw. The model is one that comes with Legos: `tiny` in games with exact
     python -m benchmarks.learning_tasks --seeds 0 1 2
     python -m benchmarks.learning_page
 
+The first column has the arguments that are not the defaults and the role that code plays, in training as in measuring:
+with `proposer=scripted:optimal` only solvers learn. ConnectFour, PigDice and the negotiations are trained against the
+base (`league.mode = "fixed"`), all other games of two sides in self-play.
+
 *Before* is the base, *after* the trained policy, both by the number in the second column: an exact number, or the mean
 return in the same games, against the base or with all seats taken by the policy itself. *Gain* has its 95 % interval
 over seeds. *Illegal* is the share of seats that lost their game by an illegal move; for exact numbers the probability
