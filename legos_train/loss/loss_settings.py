@@ -57,8 +57,6 @@ class LossSettings(Section):
     """Whole-vocabulary KL at every visited token, or the k3 estimate from the sampled one; auto: by vocabulary size."""
     magnet_every: int = Field(default=0, ge=0)
     """Every so many steps the reference becomes what `magnet` says (a moving magnet); 0: always the base model."""
-    magnet_start: int = Field(default=0, ge=0)
-    """`magnet_every`: the reference stays the base model before this step."""
     magnet: Literal["policy", "average"] = "policy"
     """`magnet_every`: the reference becomes the current policy, or its weight average (`average.kind`; the policy where
     there is none), which has less of the noise of sampled games."""
@@ -70,10 +68,6 @@ class LossSettings(Section):
         if self.magnet != "policy" and not self.magnet_every:
             raise ValueError(
                 f"magnet = {self.magnet!r} does nothing while magnet_every is 0; give it a number of steps"
-            )
-        if self.magnet_start and not self.magnet_every:
-            raise ValueError(
-                f"magnet_start = {self.magnet_start} does nothing while magnet_every is 0; give it a number of steps"
             )
         if LOSSES[self.name].imitates and self.needs_start:
             name = "mask_ratio" if self.truncate_ratio is None else "truncate_ratio"

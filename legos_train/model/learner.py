@@ -130,7 +130,7 @@ class Learner:
         self.step = step
         self.backend.fold_average(step)
         loss = self.config.loss
-        if loss.magnet_every and step >= loss.magnet_start and step % loss.magnet_every == 0:
+        if loss.magnet_every and step % loss.magnet_every == 0:
             reference = self.backend.average if loss.magnet == "average" else self.backend.snapshot
             self.backend.anchor(reference(step))
 

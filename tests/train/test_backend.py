@@ -114,19 +114,6 @@ def test_a_magnet_becomes_the_policy_or_its_average(magnet: str) -> None:
         trainer.parts.close()
 
 
-def test_a_magnet_stays_at_the_base_until_its_start() -> None:
-    trainer = trainer_on(MLXBackend, config(league={}, loss={"magnet_every": 1, "magnet_start": 3}))
-    try:
-        backend: Any = trainer.parts.backend
-        moved = []
-        for _ in range(3):
-            trainer.step()
-            moved.append(backend.policy.anchor_weights() is not None)
-        assert moved == [False, False, True]
-    finally:
-        trainer.parts.close()
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -220,7 +220,6 @@ def test_settings_out_of_range_are_errors():
         {"skip_forced": 1.0},
         {"mask_ratio": (0.5, 2.0), "name": "sft"},
         {"magnet": "average"},
-        {"magnet_start": 3},
     ):
         with pytest.raises(ValueError, match=next(iter(bad))):
             plain_loss(**bad)
