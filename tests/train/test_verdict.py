@@ -88,6 +88,11 @@ def test_a_number_that_stood_still_far_from_its_optimum_is_said(tmp_path: Path) 
     assert "has hardly moved since step 100" in said["average"] and "another seed" in said["average"]
 
 
+def test_what_has_arrived_may_stand_still() -> None:
+    near = [(step, {"nash_conv": 0.02}) for step in range(6)]
+    assert "stood still" not in verdict({"nash_conv": 0.9}, {"nash_conv": 0.02}, updates=1, history=near)
+
+
 def test_without_an_update_nothing_was_learned_whatever_the_numbers_say() -> None:
     said = verdict({"nash_conv": 0.9}, {"nash_conv": 0.1}, updates=0, advice="use a judge")
     assert said == "Learned nothing: no step made an update. Use a judge."
