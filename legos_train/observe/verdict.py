@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from legos_train.observe.eval_numbers import BASE_WINS, EXACT, direction, interval, is_worth, metric_name
 
@@ -11,9 +12,10 @@ EVEN = 0.5
 MOVED = 0.01
 """An exact number has moved when it changed by more than this share of the larger of both."""
 
-STILL, FAR, LONG = 0.02, 0.1, 4
-"""An exact number stands still when, over this many evaluations, it moved by less than the first share of the way from
-where it began to its optimum, while more than the second share of that way is still to go."""
+STILL, FAR, LONG, LASTING, STEPS = 0.02, 0.1, 4, 0.2, 30
+"""An exact number stands still when it moved by at most the first share of the way from where it began to its optimum,
+with more than the second share of that way still to go, over so many evaluations, and so large a share of all steps but
+at least so many of them."""
 
 STUCK = (
     "an action may have become too rare to be tried again, or the KL holds the policy where it is; lower the learning "
@@ -57,16 +59,24 @@ def to_go(before: Numbers, after: Numbers, name: str) -> float | None:
     return abs(optimum - after[name]) / whole if whole else None
 
 
-def stands_still(shares: Sequence[float]) -> int | None:
-    """From which of these shares `to_go` on the rest stand still; None where they do not."""
-    if len(shares) < LONG or shares[-1] <= FAR:
-        return None
-    first = len(shares) - 1
-    low = high = shares[-1]
-    while first and max(high, shares[first - 1]) - min(low, shares[first - 1]) <= STILL:
-        first -= 1
-        low, high = min(low, shares[first]), max(high, shares[first])
-    return first if len(shares) - first >= LONG else None
+@dataclass(slots=True)
+class Stretch:
+    """The evaluations up to now, `count` of them since step `since`, between which a share `to_go` hardly moved."""
+
+    since: int = 0
+    count: int = 0
+    low: float = 0.0
+    high: float = 0.0
+
+    def stands_still(self, step: int, share: float) -> bool:
+        """Whether the share has stopped moving far from the optimum; takes in the next evaluation."""
+        low, high = (min(self.low, share), max(self.high, share)) if self.count else (share, share)
+        if high - low > STILL:
+            self.since, self.count, low, high = step, 0, share, share
+        elif not self.count:
+            self.since = step
+        self.count, self.low, self.high = self.count + 1, low, high
+        return share > FAR and self.count >= LONG and step - self.since >= max(LASTING * step, STEPS)
 
 
 def verdict(
@@ -113,11 +123,14 @@ def _told(before: Numbers, after: Numbers, name: str, weights: str, history: Seq
     if kind in EXACT:
         least = MOVED * max(abs(before[name]), abs(after[name]))
         how = _how(better - least, better + least)
-        known = [(step, share) for step, table in history if (share := to_go(before, table, name)) is not None]
-        if (still := stands_still([share for _, share in known])) is None:
+        stretch, still = Stretch(), False
+        for step, table in history:
+            if (share := to_go(before, table, name)) is not None:
+                still = stretch.stands_still(step, share)
+        if not still:
             return f"{how}: {moved}, computed exactly."
         return (
-            f"{how}, then stood still: {moved}, computed exactly, and has hardly moved since step {known[still][0]}. "
+            f"{how}, then stood still: {moved}, computed exactly, and has hardly moved since step {stretch.since}. "
             f"{STUCK[:1].upper()}{STUCK[1:]}."
         )
     if low == high:

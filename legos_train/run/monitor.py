@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from legos_train.config import sections
 from legos_train.observe import eval_numbers, verdict
 
 NO_BOUND = math.inf
+STRETCH = "stretch"
+"""The key of the state under which the evaluations between which nothing moved are kept."""
 
 
 class Watched(NamedTuple):
@@ -86,7 +88,7 @@ class CollapseMonitor:
     def __init__(self, settings: sections.MonitorSettings):
         self.settings = settings
         self._watches = {name: _Watch(deque(maxlen=settings.window)) for name in (*WATCHED, *MEASURED)}
-        self._watches["standstill"].recent = deque(maxlen=verdict.LONG)
+        self._stretch = verdict.Stretch()
 
     def check(self, record: Mapping[str, Any]) -> list[Alarm]:
         """The alarms that a step sets off, usually none. Numbers that are missing or not finite are left out.
@@ -120,21 +122,20 @@ class CollapseMonitor:
         `standstill`: the share of the way to the optimum that is left where exact numbers have stopped moving.
         """
         alarms = []
-        for name, value in {**_measured(start, last, average), **self._standstill(start, last)}.items():
+        for name, value in {**_measured(start, last, average), **self._standstill(step, start, last)}.items():
             limit = getattr(self.settings, name)
             if limit is not None and self._crossed(self._watches[name], value > limit, 1):
                 text = f"step {step}: {name} is {value:.4g}, above {limit:g}: {MEASURED[name]}."
                 alarms.append(Alarm(name, value, limit, self.settings.action, text + self._action()))
         return alarms
 
-    def _standstill(self, start: Mapping[str, float], last: Mapping[str, float]) -> dict[str, float]:
+    def _standstill(self, step: int, start: Mapping[str, float], last: Mapping[str, float]) -> dict[str, float]:
         """What is left of the way, on average over the envs with an exact number, once that stands still; else 0."""
         shares = [share for name in verdict.measures(last) if (share := verdict.to_go(start, last, name)) is not None]
         if not shares:
             return {}
-        recent = self._watches["standstill"].recent
-        recent.append(math.fsum(shares) / len(shares))
-        return {"standstill": 0.0 if verdict.stands_still(recent) is None else recent[-1]}
+        mean = math.fsum(shares) / len(shares)
+        return {"standstill": mean if self._stretch.stands_still(step, mean) else 0.0}
 
     @staticmethod
     def _crossed(watch: _Watch, crossed: bool, patience: int) -> bool:
@@ -185,10 +186,11 @@ class CollapseMonitor:
         for watch in self._watches.values():
             watch.recent.clear()
             watch.beyond, watch.within, watch.on = 0, 0, False
+        self._stretch = verdict.Stretch()
 
     def state_dict(self) -> dict[str, Any]:
         """All that was seen, as JSON values."""
-        return {
+        watches = {
             name: {
                 "recent": list(watch.recent),
                 "beyond": watch.beyond,
@@ -199,13 +201,18 @@ class CollapseMonitor:
             }
             for name, watch in self._watches.items()
         }
+        return {**watches, STRETCH: asdict(self._stretch)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The opposite of `state_dict`. Raises ValueError when other numbers were watched; new ones begin anew."""
-        if not set(state) <= set(self._watches):
-            raise ValueError(f"the monitor's state is of {sorted(state)}; this version watches {sorted(self._watches)}")
-        for name, kept in state.items():
-            fields = {**kept, "recent": deque(kept["recent"], maxlen=self._watches[name].recent.maxlen)}
+        watches = {name: kept for name, kept in state.items() if name != STRETCH}
+        if not set(watches) <= set(self._watches):
+            raise ValueError(
+                f"the monitor's state is of {sorted(watches)}; this version watches {sorted(self._watches)}"
+            )
+        self._stretch = verdict.Stretch(**state.get(STRETCH, {}))
+        for name, kept in watches.items():
+            fields = {**kept, "recent": deque(kept["recent"], maxlen=self.settings.window)}
             self._watches[name] = _Watch(**fields)
 
 

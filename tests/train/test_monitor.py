@@ -192,7 +192,7 @@ def test_an_exact_number_that_stands_still_far_from_its_optimum(values: list[flo
     found = [
         (count, alarm)
         for count, value in enumerate(values, start=1)
-        for alarm in watch.check_measured(count, start, {"nash_conv": value}, {})
+        for alarm in watch.check_measured(20 * count, start, {"nash_conv": value}, {})
     ]
     assert [count for count, _ in found] == ([] if expected is None else [expected])
     for _, alarm in found:
@@ -200,8 +200,22 @@ def test_an_exact_number_that_stands_still_far_from_its_optimum(values: list[flo
     assert not monitor(standstill=None).check_measured(9, start, {"nash_conv": 0.333}, {})
 
 
+def test_a_standstill_lasts_and_survives_a_restart() -> None:
+    """Measured at every step, a number that hardly moves over four of a hundred steps does not stand still."""
+    watch, start = monitor(), {"nash_conv": 0.9}
+    for step in range(1, 101):
+        assert not watch.check_measured(step, start, {"nash_conv": 0.9 - 0.005 * step}, {}), step
+    found = {}
+    for step in range(101, 150):
+        state = json.loads(json.dumps(watch.state_dict()))
+        watch = monitor()
+        watch.load_state_dict(state)
+        found[step] = [alarm.name for alarm in watch.check_measured(step, start, {"nash_conv": 0.4}, {})]
+    assert [step for step, names in found.items() if names] == [127]  # within a fiftieth since step 97
+
+
 def test_a_standstill_is_of_a_share_of_the_way_to_the_optimum() -> None:
     watch, start = monitor(), {"no_loss": 0.5}
-    alarms = [watch.check_measured(n, start, {"no_loss": v}, {}) for n, v in enumerate([0.75, 0.755, 0.751, 0.75])]
+    alarms = [watch.check_measured(20 * n, start, {"no_loss": v}, {}) for n, v in enumerate([0.75, 0.755, 0.751, 0.75])]
     assert [[a.name for a in found] for found in alarms] == [[], [], [], ["standstill"]]
     assert alarms[-1][0].value == pytest.approx(0.5)
