@@ -5,6 +5,7 @@ MLX is imported inside the fixtures only, so that tests of `legos_envs` run with
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -63,6 +64,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for number, case in enumerate(cases):
             if number not in kept:
                 case.add_marker("slow")
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays to the end, so no pass of the garbage collector need look at it: each took 0.3 s."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
