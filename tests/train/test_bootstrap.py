@@ -172,14 +172,9 @@ def test_an_env_without_a_legal_list_is_read_as_text() -> None:
             table.reward("a", 0.5)
 
     legos_envs.register("TalkForTest-v0", Talk)
-    try:
-        for seed in range(5):
-            (row,) = texts.random_play("TalkForTest-v0", Random(seed))
-            assert row.exchanges[0].legal is None and row.result == "Result: +0.5"
-    finally:
-        import pettingzoo
-
-        del pettingzoo.aec_registry["legos/TalkForTest-v0"]
+    for seed in range(5):
+        (row,) = texts.random_play("TalkForTest-v0", Random(seed))
+        assert row.exchanges[0].legal is None and row.result == "Result: +0.5"
 
 
 def test_word_problems_are_answered_right() -> None:
