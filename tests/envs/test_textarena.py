@@ -22,7 +22,7 @@ from legos_envs.policies import make_policy
 from legos_envs.testing import check_env, fuzz
 from legos_envs.textarena import actions, isolation, legal
 from legos_envs.textarena.env import TextArena
-from legos_envs.textarena.guest import Broken, Guest, Refused
+from legos_envs.textarena.guest import ActionRefused, Broken, Guest
 from legos_envs.textarena.ids import GAMES, REFUSED, env_id, refusal
 
 if importlib.util.find_spec("textarena") is None:  # it takes more than a second to import, in every worker
@@ -474,7 +474,7 @@ def test_a_refused_bid_does_not_end_the_bidding():
     for _ in range(2):
         guest.act("Hello.")
     guest.act("[Bid on Item 0: 9]")
-    with pytest.raises(Refused, match="exceeds your"):  # TextArena settles the auction here
+    with pytest.raises(ActionRefused, match="exceeds your"):  # TextArena settles the auction here
         guest.act("[Bid on Item 0: 99999]")
     assert not guest.done
     guest.act("[Bid on Item 0: 10]")
@@ -483,7 +483,7 @@ def test_a_refused_bid_does_not_end_the_bidding():
 
 def test_a_refused_clue_does_not_count_as_a_turn():
     guest = Guest("Taboo-v0", 4, 0)
-    with pytest.raises(Refused, match="mentioned a taboo word"):  # TextArena has counted and told it by then
+    with pytest.raises(ActionRefused, match="mentioned a taboo word"):  # TextArena has counted and told it by then
         guest.act(guest.env.state.game_state["word_to_guess"])
     guest.act("It is a thing.")
     assert guest.env.state.game_state["turn_in_round"] == 2
@@ -493,7 +493,7 @@ def test_a_refused_clue_does_not_count_as_a_turn():
 def test_an_error_in_the_game_is_an_invalid_move():
     guest = Guest("KuhnPoker-v0", 2, 0)
     guest.env.step = lambda action: [][0]
-    with pytest.raises(Refused, match=r"cannot read this action \(IndexError\)"):
+    with pytest.raises(ActionRefused, match=r"cannot read this action \(IndexError\)"):
         guest.act("[bet]")
     guest.act("[bet]")
     assert guest.accepted == ["[bet]"]

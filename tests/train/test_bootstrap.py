@@ -112,14 +112,14 @@ def test_the_board_can_be_read_where_the_move_is_chosen() -> None:
     assert min(for_cell) > 0.9
 
 
-def _best_move_row(encoder: ChatEncoder, env: Any, infoset: Any) -> rows.Row:
+def _best_move_row(encoder: ChatEncoder, env: Any, infoset: Any) -> rows.DialogueRow:
     nash = exact.nash(env.game)(infoset)
     prompt = encoder.prompt(env.observation_in(infoset)["messages"])
     bracket = encoder.text("[")
     (first,) = {encoder.reply(f"[{move}]")[0] for move in infoset.legal}
     assert bracket == [first]
     target = {encoder.reply(f"[{move}]")[1]: p for move, p in nash.items() if p > 0}
-    return rows.Row([*prompt, first], [rows.Site(len(prompt), target, rows.REPLY)])
+    return rows.DialogueRow([*prompt, first], [rows.Site(len(prompt), target, rows.REPLY)])
 
 
 # --- texts -----------------------------------------------------------------------------------------------------------
