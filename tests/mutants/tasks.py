@@ -8,7 +8,7 @@ E = "tests/envs"
 
 MUTANTS = [
     *mutants(
-        "legos_envs/tasks/problems/proposer_solver.py",
+        "legos_envs/tasks/problems/proposed_problems.py",
         f"{E}/test_proposer_solver.py",
         (
             "proposer-paid-for-wrong-answers",
