@@ -119,7 +119,7 @@ def test_a_run_leaves_an_adapter_for_each_and_they_are_those_that_were_measured(
     again.parts.close()
 
 
-@pytest.mark.quick("league1")
+@pytest.mark.slow  # by default test_whole_state.py resumes bit for bit, and the table comes back from its file below
 @pytest.mark.parametrize("league", [{}, {"mode": "fsp", "snapshot_every": 1, "pool": 2}])
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, league: dict[str, Any]) -> None:
     settings: dict[str, Any] = {"learner": BOTH, "league": league, "checkpoint": {"every": 2}, "batch_size": 12}
