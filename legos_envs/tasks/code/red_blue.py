@@ -217,10 +217,6 @@ class RedBlue(TextEnv):
             return []
         return [str(self._deal(Table(self, "", self.options)).guarded)]
 
-    def dealt_alike(self, reader: str, owner: str) -> bool:
-        """Whether all that the owner is dealt is the reader's to know too: only a secret is not."""
-        return self.variant != "secret"
-
     # --- talks: "secret" and "policy" --------------------------------------------------------------------------------
 
     def _deal(self, table: Table) -> Deal:
