@@ -41,6 +41,7 @@ def make_parser() -> Parser:
         p.value(flag, type=int, default=default, metavar="N", help=help)
 
     p.value(
+        "-m",
         "--model",
         metavar="MODEL",
         help="`tiny`, a directory in mlx-lm's layout, or a hub name (default: the model of the adapters, else tiny)",

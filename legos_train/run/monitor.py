@@ -53,6 +53,7 @@ MEASURED = {
     "worse": "both last weights and average are worse than before the first step; lower the learning rate, raise the "
     "KL weight, or go on from `best`",
     "average_lag": "the weight average lags behind the last weights; lower `average.decay`, or train longer",
+    "standstill": verdict.STUCK,
 }
 
 
@@ -85,6 +86,7 @@ class CollapseMonitor:
     def __init__(self, settings: sections.MonitorSettings):
         self.settings = settings
         self._watches = {name: _Watch(deque(maxlen=settings.window)) for name in (*WATCHED, *MEASURED)}
+        self._watches["standstill"].recent = deque(maxlen=verdict.LONG)
 
     def check(self, record: Mapping[str, Any]) -> list[Alarm]:
         """The alarms that a step sets off, usually none. Numbers that are missing or not finite are left out.
@@ -111,18 +113,28 @@ class CollapseMonitor:
     def check_measured(
         self, step: int, start: Mapping[str, float], last: Mapping[str, float], average: Mapping[str, float]
     ) -> list[Alarm]:
-        """The alarms that an evaluation sets off: worse than at the start, or an average that lags behind.
+        """The alarms that an evaluation sets off: worse than at the start, an average that lags behind, a standstill.
 
         `worse`: by how much even the better of both weights is behind the start, beyond what chance explains.
         `average_lag`: how much of what the last weights gained since the start the average lacks, as a share of it.
+        `standstill`: the share of the way to the optimum that is left where exact numbers have stopped moving.
         """
         alarms = []
-        for name, value in _measured(start, last, average).items():
+        for name, value in {**_measured(start, last, average), **self._standstill(start, last)}.items():
             limit = getattr(self.settings, name)
             if limit is not None and self._crossed(self._watches[name], value > limit, 1):
                 text = f"step {step}: {name} is {value:.4g}, above {limit:g}: {MEASURED[name]}."
                 alarms.append(Alarm(name, value, limit, self.settings.action, text + self._action()))
         return alarms
+
+    def _standstill(self, start: Mapping[str, float], last: Mapping[str, float]) -> dict[str, float]:
+        """What is left of the way, on average over the envs with an exact number, once that stands still; else 0."""
+        shares = [share for name in verdict.measures(last) if (share := verdict.to_go(start, last, name)) is not None]
+        if not shares:
+            return {}
+        recent = self._watches["standstill"].recent
+        recent.append(math.fsum(shares) / len(shares))
+        return {"standstill": 0.0 if verdict.stands_still(recent) is None else recent[-1]}
 
     @staticmethod
     def _crossed(watch: _Watch, crossed: bool, patience: int) -> bool:
@@ -184,11 +196,11 @@ class CollapseMonitor:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The opposite of `state_dict`. Raises ValueError when the numbers watched are others."""
-        if set(state) != set(self._watches):
+        """The opposite of `state_dict`. Raises ValueError when other numbers were watched; new ones begin anew."""
+        if not set(state) <= set(self._watches):
             raise ValueError(f"the monitor's state is of {sorted(state)}; this version watches {sorted(self._watches)}")
         for name, kept in state.items():
-            fields = {**kept, "recent": deque(kept["recent"], maxlen=self.settings.window)}
+            fields = {**kept, "recent": deque(kept["recent"], maxlen=self._watches[name].recent.maxlen)}
             self._watches[name] = _Watch(**fields)
 
 

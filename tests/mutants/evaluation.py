@@ -191,6 +191,13 @@ MUTANTS = [
             'if high > 0:\n        return "Learned"',
             "chance is called learning",
         ),
+        ("standstill-anywhere", "or shares[-1] <= FAR", "", "a run at the optimum is said to stand still"),
+        (
+            "standstill-never",
+            "return first if len(shares) - first >= LONG else None",
+            "return None",
+            "it is never said",
+        ),
     ),
     *mutants(
         "legos_train/observe/eval_numbers.py",
