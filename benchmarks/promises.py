@@ -202,7 +202,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             ),
         ),
         Promise("A slow step stops no other episode", ("tests/train/test_slow_steps.py",)),
-        Promise("No program in the sandbox forges its result", ("tests/envs/test_sandbox.py",)),
+        Promise("No program in the sandbox forges its result", ("tests/envs/test_sandbox_os.py",)),
         Promise(
             "The same seed and answers are the same episode in every process",
             ("tests/test_supply_chain.py", "tests/envs/test_check_env.py"),
