@@ -176,11 +176,6 @@ class CollapseMonitor:
         )
         return Alarm(name, value, limit, s.action, text + self._action())
 
-    @property
-    def active(self) -> tuple[str, ...]:
-        """The names of the limits that are crossed now."""
-        return tuple(name for name, watch in self._watches.items() if watch.on)
-
     def reset(self) -> None:
         """Forgets the last values, for after a rollback; the first steps' length is kept."""
         for watch in self._watches.values():
