@@ -194,11 +194,19 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
     "Environments": (
         Promise(
             "No answer raises or takes a step beyond 2 s of processor time, formulas and programs included",
-            ("tests/envs/test_fuzz.py", "tests/envs/test_formulas.py", "tests/envs/test_textarena.py"),
+            (
+                "tests/envs/test_fuzz.py",
+                "tests/envs/test_formulas.py",
+                "tests/envs/test_formula_workers.py",
+                "tests/envs/test_textarena_moves.py",
+            ),
         ),
         Promise("A slow step stops no other episode", ("tests/train/test_slow_steps.py",)),
-        Promise("No program in the sandbox forges its result", ("tests/envs/test_sandbox.py",)),
-        Promise("The same seed and answers are the same episode in every process", ("tests/test_supply_chain.py",)),
+        Promise("No program in the sandbox forges its result", ("tests/envs/test_sandbox_os.py",)),
+        Promise(
+            "The same seed and answers are the same episode in every process",
+            ("tests/test_supply_chain.py", "tests/envs/test_check_env.py"),
+        ),
         Promise("Degenerate players earn no more than the stated floor", ("tests/envs/test_gameability.py",)),
     ),
     "Viewer, files of others": (

@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.arithmetic_base import PROBLEMS, STARTS, make_base
 from legos_envs import Episode
-from legos_envs.tasks.problems.proposer_solver import problem_key
+from legos_envs.tasks.problems.proposed_problems import problem_key
 from legos_envs.tasks.splits import part_of
 from legos_train import EpisodeRequest, TrainConfig, Trainer
 from legos_train.config import from_dict

@@ -5,15 +5,19 @@ MLX is imported inside the fixtures only, so that tests of `legos_envs` run with
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import importlib
 import json
 import os
 import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pettingzoo
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
@@ -35,6 +39,34 @@ if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / "build/bytecode")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def fsync(_: int) -> None:
+    """Nothing here survives a loss of power; waiting for the disk was a tenth of a run's time."""
+
+
+os.fsync = fsync  # what has to be durable is tested by the calls that are made, not by the disk
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: some tests wait for clocks, processes and pages."""
+    return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Before all tests are collected, each worker imports them from a place of its own on.
+
+    So it finds the bytecode of the others: else, on a fresh clone, every worker would compile every file.
+    """
+    mine = getattr(session.config, "workerinput", None)
+    if mine is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    root = Path(__file__).parents[1]
+    files = sorted((root / "tests").rglob("test_*.py"))
+    for file in files[len(files) * int(mine["workerid"][2:]) // mine["workercount"] :]:
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # collecting it says what is wrong
+            importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,6 +95,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for number, case in enumerate(cases):
             if number not in kept:
                 case.add_marker("slow")
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays to the end, so no pass of the garbage collector need look at it: each took 0.3 s."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def registry_left_as_it_was() -> Iterator[None]:
+    """No environment that a test registers is there for the next."""
+    import legos_envs  # registers: else the registry is put back to an empty one
+
+    assert legos_envs.registered()
+    before, modules = dict(pettingzoo.aec_registry), set(sys.modules)
+    yield
+    pettingzoo.aec_registry.clear()
+    pettingzoo.aec_registry.update(before)
+    for name in [name for name in sys.modules.keys() - modules if name.startswith("legos_file_")]:
+        del sys.modules[name]  # else asking for the file's env again would not register it
 
 
 @pytest.fixture(scope="session")

@@ -19,12 +19,11 @@ import time
 import tomllib
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import pettingzoo
 import pytest
 
 import legos_envs
@@ -33,16 +32,6 @@ from legos_envs.registry import families
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-
-
-@pytest.fixture(autouse=True)
-def registry_left_as_it_was() -> Iterator[None]:
-    before = dict(pettingzoo.aec_registry)
-    yield
-    pettingzoo.aec_registry.clear()
-    pettingzoo.aec_registry.update(before)
-    for name in [name for name in sys.modules if name.startswith("legos_file_")]:  # what their files registered is gone
-        del sys.modules[name]
 
 
 @pytest.fixture(autouse=True)

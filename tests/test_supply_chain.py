@@ -285,6 +285,7 @@ for id in legos_envs.registered():
 BUILT_IN = sorted(id for ids in legos_envs._BUILT_IN.values() for id in ids)  # other tests register ids of their own
 
 
+@pytest.mark.slow  # by default check_env compares with another process for two envs: tests/envs/test_check_env.py
 def test_episodes_are_the_same_in_every_process(tmp_path: Path) -> None:
     """Same seeds and answers: equal bytes, whatever the hash seed, the folder, the time zone and the language are."""
     settings = (

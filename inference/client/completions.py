@@ -65,7 +65,7 @@ def body(model: str, requests: Sequence[Request], *, seeds: bool) -> Json:
     if params.stop:
         out["stop"] = list(params.stop)
     if seeds and params.seed is not None:
-        out["seed"] = [request.sampling.seed for request in requests]
+        out["seeds"] = [request.sampling.seed for request in requests]
     return out
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from inference.client import completions
+from inference.client.choice import choose
 from inference.client.endpoint import MISSES, Endpoint, Publication
 from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
 from inference.client.http import HttpClient
@@ -27,8 +28,6 @@ from inference.client.shelf import Shelf
 from inference.types import Completion, InferenceError, Request
 
 logger = logging.getLogger(__name__)
-SLOWEST = 8.0
-"""At most so many times slower than the fastest is a server taken for, so that it is asked now and then."""
 FAULTS = 3
 """How often a request may bring an error of the server itself (500), on whatever server, before it is the request's."""
 
@@ -259,7 +258,7 @@ class Fleet:
             ticket = self._waiting.popleft()
             if ticket.cancelled:
                 continue
-            endpoint = self._choose(ticket)
+            endpoint = choose(self.endpoints, ticket.request.session, ticket.last)
             if endpoint is None:
                 if ticket.since is None and not any(one.usable for one in self.endpoints):
                     ticket.since = now
@@ -292,28 +291,6 @@ class Fleet:
         if session is None or self.sessions <= 1:
             return None
         return f"legos-{zlib.crc32(session.encode()) % self.sessions}"
-
-    def _choose(self, ticket: Pending) -> Endpoint | None:
-        """The conversation's own server, unless it is lost or much busier than another; None when all are full."""
-        if len(self.endpoints) == 1:
-            return self.endpoints[0] if self.endpoints[0].room > 0 else None
-        able = [e for e in self.endpoints if e.room > 0]
-        if ticket.last in able and len(able) > 1:
-            able.remove(ticket.last)
-        if len(able) <= 1:
-            return able[0] if able else None
-        fastest = min(e.pace for e in able)
-
-        def load(endpoint: Endpoint) -> float:
-            """What is to be done there, in requests of the fastest server."""
-            slower = min(endpoint.pace / fastest, SLOWEST) if fastest else 1.0
-            return (endpoint.outstanding + 1) * slower
-
-        least = min(able, key=load)
-        if ticket.request.session is None:
-            return least
-        home = self.endpoints[zlib.crc32(ticket.request.session.encode()) % len(self.endpoints)]
-        return home if home in able and load(home) <= 2 * load(least) + 32 else least
 
     async def _call(self, endpoint: Endpoint, tickets: list[Pending], session: str | None) -> None:
         began = time.monotonic()

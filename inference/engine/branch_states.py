@@ -15,7 +15,7 @@ from inference.engine.rows import Row
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SlotStates:
     """A copy of the states of one slot."""
 
     states: Any
@@ -38,7 +38,7 @@ def hold(kv: Any, rows: Sequence[Row], most: int) -> None:
     used = sum({id(b.held): b.held.nbytes for host in rows for b in host.branches if b.held is not None}.values())
     for host, fresh in waiting:
         if used + kv.bytes_per_row <= most:
-            held = Held(*kv.hold(host.slot))
+            held = SlotStates(*kv.hold(host.slot))
             used += held.nbytes
             for branch in fresh:
                 branch.held = held

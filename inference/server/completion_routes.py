@@ -16,7 +16,7 @@ from inference.server.choices import Choice
 from inference.server.echoes import echo
 from inference.server.generation import CompletionHandler
 from inference.server.protocol import ChatRequest, CompletionRequest, ServerError, TokenizeRequest
-from inference.server.responses import Reply, ResponseRequest
+from inference.server.responses import GrowingResponse, ResponseRequest
 from inference.server.server import Server
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ def add(app: FastAPI, server: Server) -> None:
         body: ChatRequest | CompletionRequest,
         count: int,
         make: Callable[[str | None, Grammar | None], list[Choice]],
-        reply: Reply | None = None,
+        reply: GrowingResponse | None = None,
     ) -> Response:
         generator, model = server.open(), body.model or server.settings.model
         await server.fetch(body.model)
@@ -72,7 +72,7 @@ def add(app: FastAPI, server: Server) -> None:
     @app.post("/v1/responses")
     async def respond(body: ResponseRequest, request: Request) -> Response:
         generator, one = server.open(), body.chat
-        reply = Reply(body, body.model or server.settings.model)
+        reply = GrowingResponse(body, body.model or server.settings.model)
         return await answer(request, one, 1, lambda adapter, guide: generator.chat_choices(one, adapter, guide), reply)
 
     @app.post("/v1/completions")

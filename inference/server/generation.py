@@ -163,8 +163,7 @@ class CompletionHandler:
             allowed=self._allowed(body),
             guide=guide,
         )
-        seeds = body.seed if isinstance(body.seed, list) else [body.seed] * len(prompts)
-        bases = [secrets.randbits(63) if seed is None else seed for seed in seeds]
+        bases = [secrets.randbits(63) if seed is None else seed for seed in body.seeds_of(len(prompts))]
         return [
             Choice(index, Request(prompt, one, adapter, body.stream, park=True), text, messages, talk)
             for index, (prompt, one) in enumerate(

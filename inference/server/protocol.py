@@ -62,7 +62,7 @@ class SamplingRequest(_Numbers):
 
     model: Name | None = None
     n: int = Field(default=1, ge=1, le=MAX_CHOICES)
-    seed: Seed | Annotated[list[Seed], Field(max_length=MAX_CHOICES, fail_fast=True)] | None = None
+    seed: Seed | None = None
     stop: StopText | Annotated[list[StopText], Field(max_length=16, fail_fast=True)] | None = None
     stop_token_ids: Annotated[list[int], Field(max_length=256, fail_fast=True)] | None = None
     ignore_eos: bool = False
@@ -72,14 +72,22 @@ class SamplingRequest(_Numbers):
     stream: bool = False
     stream_options: StreamOptions | None = None
     return_token_ids: bool = False
-    # What changes nothing is accepted, so that ordinary clients work; anything else is refused.
+    # What changes nothing is accepted, so that ordinary clients work, and routers, which write every default out;
+    # anything else is refused.
     frequency_penalty: Annotated[float | None, only(0)] = None
     presence_penalty: Annotated[float | None, only(0)] = None
+    skip_special_tokens: Annotated[bool | None, only(True)] = None
+    no_stop_trim: Annotated[bool | None, only(False)] = None
+    return_hidden_states: Annotated[bool | None, only(False)] = None
     user: Name | None = None
 
     def texts(self) -> list[str]:
         """What has to be tokenised."""
         return list(self.guided_choice or ())
+
+    def seeds_of(self, prompts: int) -> list[int | None]:
+        """The seed of each prompt; None where one is to be drawn."""
+        return [self.seed] * prompts
 
     @model_validator(mode="after")
     def _one_guide(self) -> SamplingRequest:
@@ -121,14 +129,17 @@ class ChatRequest(SamplingRequest):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     store: Annotated[bool | None, only(False)] = None
+    add_generation_prompt: Annotated[bool | None, only(True)] = None
+    separate_reasoning: Annotated[bool | None, only(True)] = None
+    stream_reasoning: Annotated[bool | None, only(True)] = None
+    include_reasoning: Annotated[bool | None, only(True)] = None
+    continue_final_message: Annotated[bool | None, only(False)] = None
     metadata: dict[str, str] | None = None
 
     @model_validator(mode="after")
     def _agree(self) -> ChatRequest:
         if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs to be true")
-        if isinstance(self.seed, list):
-            raise ValueError("a conversation has one seed")
         check_tools(self.tools or [], self.tool_choice)
         if self.callable and self.schema_to_follow is not None:
             raise ValueError("response_format cannot be used with tools; give tool_choice 'none', or leave one out")
@@ -178,12 +189,14 @@ class ChatRequest(SamplingRequest):
 
 
 class CompletionRequest(SamplingRequest):
-    """POST /v1/completions: a text, token ids, or several of either, with a seed for each or one for all.
+    """POST /v1/completions: a text, token ids, or several of either, with one `seed` for all, or `seeds`, one for each.
 
-    16 tokens by default, as OpenAI documents it.
+    `seed` is one number in the schema of routers, which pass on fields that they do not know. 16 tokens by default, as
+    OpenAI documents it.
     """
 
     prompt: Text | TokenIds | Texts | ManyIds
+    seeds: Annotated[list[Seed], Field(max_length=MAX_CHOICES, fail_fast=True)] | None = None
     max_tokens: int | None = Field(default=16, ge=0, le=1 << 31)
     logprobs: int | None = Field(default=None, ge=0, le=20)
     echo: bool | None = None
@@ -201,9 +214,14 @@ class CompletionRequest(SamplingRequest):
     @model_validator(mode="after")
     def _one_seed_each(self) -> CompletionRequest:
         prompts = len(self.prompt) if isinstance(self.prompt, list) and not isinstance(self.prompt[0], int) else 1
-        if isinstance(self.seed, list) and len(self.seed) != prompts:
-            raise ValueError(f"{len(self.seed)} seeds for {prompts} prompts; give one for each, or one for all")
+        if self.seeds is not None and self.seed is not None:
+            raise ValueError("give either seed or seeds")
+        if self.seeds is not None and len(self.seeds) != prompts:
+            raise ValueError(f"{len(self.seeds)} seeds for {prompts} prompts; give one for each, or one seed for all")
         return self
+
+    def seeds_of(self, prompts: int) -> list[int | None]:
+        return super().seeds_of(prompts) if self.seeds is None else [*self.seeds]
 
     def texts(self) -> list[str]:
         prompts = [self.prompt] if isinstance(self.prompt, str) else self.prompt

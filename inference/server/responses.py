@@ -21,7 +21,7 @@ from inference.types import Completion
 logger = logging.getLogger(__name__)
 
 
-class Part(Strict):
+class ContentPart(Strict):
     """A part of a message: text of the user, or of an earlier reply that is sent back."""
 
     type: Literal["input_text", "output_text", "text"]
@@ -30,12 +30,12 @@ class Part(Strict):
     logprobs: Annotated[list[Any] | None, Field(max_length=0)] = None
 
 
-class Item(Strict):
+class InputItem(Strict):
     """A message; `id` and `status` are those of an earlier reply that is sent back."""
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: Text | Annotated[list[Part], Field(max_length=256, fail_fast=True)]
+    content: Text | Annotated[list[ContentPart], Field(max_length=256, fail_fast=True)]
     id: Name | None = None
     status: Name | None = None
     phase: Name | None = None
@@ -64,7 +64,7 @@ class ResponseRequest(Strict):
     """A text or messages, and how the reply is sampled. Nothing is stored, so no earlier response can be named."""
 
     model: Name | None = None
-    input: Text | Annotated[list[Item], Field(min_length=1, max_length=4096, fail_fast=True)]
+    input: Text | Annotated[list[InputItem], Field(min_length=1, max_length=4096, fail_fast=True)]
     instructions: Text | None = None
     max_output_tokens: int | None = Field(default=None, ge=1, le=1 << 31)
     temperature: float | None = Field(default=None, ge=0, le=1e6)
@@ -119,7 +119,7 @@ class ResponseRequest(Strict):
         return self._chat
 
 
-class Reply:
+class GrowingResponse:
     """The answer to a request, as it grows.
 
     Args:

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of what Legos adds to OpenAI's API; a client and a server that differ do not work together."""
 
 

@@ -35,7 +35,7 @@ class Layout(NamedTuple):
     slots: tuple[int, ...]
 
 
-class Refused(ValueError):
+class TemplateRefused(ValueError):
     """The template does not render a conversation of these roles; that it was too slow once is no refusal."""
 
 
@@ -70,7 +70,7 @@ class ChatTemplate:
                 "again; else the template does not end, and a named renderer, such as chatml, has to take its place"
             ) from None
         except Exception as error:  # a template can fail in any way a program can
-            raise Refused(f"the chat template refuses the roles {', '.join(roles)}: {error}") from error
+            raise TemplateRefused(f"the chat template refuses the roles {', '.join(roles)}: {error}") from error
 
     def knows(self, roles: tuple[str, ...]) -> bool:
         """Whether `layout` has the answer at hand, and need not run the template."""
@@ -79,8 +79,8 @@ class ChatTemplate:
     def layout(self, roles: tuple[str, ...], generate: bool = True) -> Layout:
         """Return the layout of a conversation of these roles, with the generation prompt at its end.
 
-        Raises `Refused` where the template fails, or leaves out what somebody said to the assistant, and ``ValueError``
-        where it takes too long.
+        Raises `TemplateRefused` where the template fails, or leaves out what somebody said to the assistant, and
+        ``ValueError`` where it takes too long.
         """
         found = self._layouts.get((roles, generate))
         return self._layouts.put((roles, generate), self._layout(roles, generate)) if found is None else found
@@ -91,14 +91,16 @@ class ChatTemplate:
         shown = set(slots)
         for i, role in enumerate(roles):
             if i not in shown and role not in ("assistant", CALLER):
-                raise Refused(f"the chat template leaves out message {i} ({role}) of the roles {', '.join(roles)}")
+                raise TemplateRefused(
+                    f"the chat template leaves out message {i} ({role}) of the roles {', '.join(roles)}"
+                )
         return Layout(tuple(parts[::2]), slots)
 
     def accepts(self, *roles: str) -> bool:
         """Tell whether a conversation of these roles can be rendered."""
         try:
             self.layout(roles)
-        except Refused:
+        except TemplateRefused:
             return False
         return True
 
@@ -113,7 +115,7 @@ class ChatTemplate:
             bare = self._render(roles, contents, True)
             contents[at] = f" \n {contents[at]} \n "
             return self._render(roles, contents, True) == bare
-        except Refused:
+        except TemplateRefused:
             return False
 
     def drops_thoughts(self) -> bool:
@@ -122,7 +124,7 @@ class ChatTemplate:
         contents = [_SLOT.format(0), f"<think>\n{thought}\n</think>\n\n{answer}", _SLOT.format(3)]
         try:
             text = self._render(("user", "assistant", "user"), contents, True)
-        except Refused:
+        except TemplateRefused:
             return False
         return thought not in text and answer in text
 
@@ -130,7 +132,7 @@ class ChatTemplate:
         """Tell whether the generation prompt ends inside a ``<think>`` of its own."""
         try:
             prompt = self.layout(("user",)).texts[-1]
-        except Refused:
+        except TemplateRefused:
             return False
         return prompt.rfind(OPEN) > prompt.rfind(CLOSE)
 
@@ -142,7 +144,7 @@ class ChatTemplate:
         """
         try:
             one, two, three = (self.layout(("user", "assistant") * n + ("user",)) for n in range(3))
-        except Refused as error:
+        except TemplateRefused as error:
             return str(error)
         for layout, length in ((one, 1), (two, 3), (three, 5)):
             if layout.slots != tuple(range(length)):
@@ -162,7 +164,7 @@ class ChatTemplate:
         """
         try:
             layout = self.layout(("user", "assistant", *roles))
-        except Refused:
+        except TemplateRefused:
             return None
         if layout.slots != tuple(range(len(roles) + 2)) or layout.texts[0] != self.layout(("user",)).texts[0]:
             return None
@@ -173,7 +175,7 @@ class ChatTemplate:
         try:
             prompt = "".join(self.layout(("user",)).texts)
             call = self.layout(("user", CALLER, NAME, ARGUMENTS, "tool"))
-        except Refused as error:
+        except TemplateRefused as error:
             raise ValueError(f"{UNSUPPORTED}: {error}") from error
         if not all(tool["function"]["name"] in prompt for tool in tools):
             raise ValueError(UNSUPPORTED)
@@ -184,7 +186,7 @@ class ChatTemplate:
         """Return the text after a reply that ends the conversation; "" where nothing follows or it is not shown."""
         try:
             layout = self.layout(("user", "assistant"), False)
-        except Refused:
+        except TemplateRefused:
             return ""
         return layout.texts[-1] if layout.slots[-1] == 1 else ""
 

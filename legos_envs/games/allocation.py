@@ -69,15 +69,6 @@ def utilities(values: Rows, totals: Sequence[int]) -> np.ndarray:
     return sums
 
 
-def frontier(values: Rows, totals: Sequence[int]) -> list[tuple[int, ...]]:
-    """The Pareto frontier: what the players get in the optimal allocations in whole units, from the first's best on."""
-    kept: list[tuple[int, ...]] = []
-    for row in sorted(set(zip(*utilities(values, totals).tolist())), reverse=True):
-        if not any(all(a >= b for a, b in zip(better, row)) for better in kept):
-            kept.append(row)
-    return kept
-
-
 def by_enumeration(values: Rows, stock: Rows, weights: Sequence[float] | None = None) -> Verdict:
     """`pareto` over all allocations in whole units, whatever their number."""
     w = np.ones(len(values)) if weights is None else np.asarray(weights, dtype=float)

@@ -59,14 +59,6 @@ Heaps = tuple[tuple[int, ...], int]
 """What is left in each heap, and the player to move."""
 
 
-def nim_sum(heaps: Sequence[int], max_take: int | None = None) -> int:
-    """Zero exactly where the player to move loses normal play: the XOR of the heaps' Grundy values."""
-    total = 0
-    for heap in heaps:
-        total ^= heap if max_take is None else heap % (max_take + 1)
-    return total
-
-
 @dataclass(frozen=True)
 class NimGame:
     """Nim from one of `starts`, drawn uniformly; the winner gets 1, the loser -1."""

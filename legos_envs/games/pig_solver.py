@@ -63,20 +63,3 @@ def solve(goal: int) -> PigSolution:
         if np.abs(better - values).max() < CHANGE:
             return PigSolution(better, hold)
         values = better
-
-
-def expected_return(goal: int, rounds: int, first: np.ndarray, second: np.ndarray) -> float:
-    """What the first player gets on average from level scores when both play fixed policies, exactly.
-
-    Args:
-        goal: the points that win.
-        rounds: turns of each player, after which the higher score wins.
-        first: (total, own, other) the first player's probability of holding.
-        second: the second player's.
-    """
-    scores = np.arange(goal)
-    values = np.sign(scores[:, None] - scores[None, :]).astype(float)
-    for _ in range(rounds):
-        values, _ = turn(values, second)
-        values, _ = turn(values, first)
-    return float(values[0, 0])

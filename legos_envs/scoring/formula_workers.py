@@ -28,7 +28,7 @@ STUCK = 20.0
 MAX_REPLY = 4096
 
 
-class Loaded:
+class LoadedWorker:
     """The process that has math-verify loaded, or is still loading it."""
 
     def __init__(self) -> None:
@@ -92,10 +92,10 @@ class Loaded:
 
 
 class Workers:
-    """The processes of this one: at most one `Loaded`, and sockets to what it has forked."""
+    """The processes of this one: at most one `LoadedWorker`, and sockets to what it has forked."""
 
     def __init__(self) -> None:
-        self.loaded: Loaded | None = None
+        self.loaded: LoadedWorker | None = None
         self.idle: list[socket.socket] = []
         self._lock = threading.Lock()
         """Held for moments: who changes the two above."""
@@ -108,7 +108,7 @@ class Workers:
         with self._lock:
             if self.loaded is None or not self.loaded.alive:
                 self._close()
-                self.loaded = Loaded()
+                self.loaded = LoadedWorker()
 
     def wait(self, seconds: float) -> bool:
         """Starts, and waits until a comparison could begin at once; False when that takes longer."""

@@ -98,7 +98,7 @@ class Ring:
             agent: next(made[players[who]] for who in (agent, self.role(agent), "*") if who in players)
             for agent in self.infos
         }
-        cast = Cast(self, None, set())
+        cast = Lineup(self, None, set())
         self._record(LEARNED, cast)
         self.learned = {agent: cast.said(agent) or cast.said(self.role(agent)) or ["Yes."] for agent in self.infos}
 
@@ -123,7 +123,7 @@ class Ring:
             return
         row = table.cells.setdefault(player, {})
         for seed in range(episodes):
-            cast = Cast(self, DEGENERATE.get(player), seats)
+            cast = Lineup(self, DEGENERATE.get(player), seats)
             try:
                 record = self._record(seed, cast)
             except Exception as error:
@@ -140,13 +140,13 @@ class Ring:
                 table.failures.append(f"{where}: seed {seed}: its orders reach {cast.obeyed} outside of a quote")
                 return
 
-    def _record(self, seed: int, cast: Cast) -> Record:
+    def _record(self, seed: int, cast: Lineup) -> Record:
         self.env.reset(seed=seed)
         cast.seed = seed
         return drive(self.env, cast)  # type: ignore[arg-type]
 
 
-class Cast:
+class Lineup:
     """Answers for all seats of one episode: the row's players, and a degenerate player at some."""
 
     def __init__(self, ring: Ring, degenerate: Callable[[Sight], str] | None, seats: set[str]):

@@ -68,7 +68,7 @@ from legos_envs import arguments, parsing
 from legos_envs.table import InvalidMove, Rules, Seat, Table, Truncated, Unscored
 from legos_envs.text_env import TextEnv
 from legos_envs.textarena import actions, legal
-from legos_envs.textarena.guest import Broken, Guest, Refused
+from legos_envs.textarena.guest import ActionRefused, Broken, Guest
 from legos_envs.textarena.ids import GAMES, refusal
 from legos_envs.textarena.players import random_player
 
@@ -147,7 +147,7 @@ class TextArena(TextEnv):
         move = yield from table.ask(agent, "Your turn.", legal=listed)
         try:
             guest.act(f"[{move}]")
-        except Refused as reason:
+        except ActionRefused as reason:
             raise Unscored(f"TextArena's {self.game} refuses the legal action [{move}]: {reason}") from reason
 
     def _question(self, kind: str) -> str:
@@ -159,7 +159,7 @@ class TextArena(TextEnv):
     def _act(self, guest: Guest, kind: str, reply: str) -> None:
         try:
             guest.act(actions.for_game(reply, kind, self.action_format))
-        except Refused as reason:
+        except ActionRefused as reason:
             raise InvalidMove(str(reason)) from None
 
     def _pass_on(self, table: Table, guest: Guest) -> None:

@@ -30,7 +30,7 @@ end, with what was reached so far as the reward)."""
 PROGRESS = ("_get_percentage_completion", "_progress", "_calculate_progress")
 
 
-class Refused(Exception):
+class ActionRefused(Exception):
     """The game does not accept the action; the message is its reason."""
 
 
@@ -114,7 +114,7 @@ class Guest:
         """Plays an action of `player`; then `news` is what everybody was told since.
 
         Raises:
-            Refused: the game does not accept it, or fails on it. As far as the game is concerned nothing was said.
+            ActionRefused: the game does not accept it, or fails on it; to the game nothing was said.
         """
         if self._stale:
             self._replay()
@@ -124,11 +124,11 @@ class Guest:
                 self.env.step(action)
         except Exception as error:
             self._stale = True
-            raise Refused(f"the game cannot read this action ({type(error).__name__}).") from error
+            raise ActionRefused(f"the game cannot read this action ({type(error).__name__}).") from error
         if self._refusal is not None:
             self._stale = self.done or self.kind not in CHECKS_FIRST
             self._drain()
-            raise Refused(self._refusal)
+            raise ActionRefused(self._refusal)
         self.accepted.append(action)
         self.news = self._drain()
 

@@ -16,7 +16,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models import qwen3
 
 from legos_train.bootstrap.tokenizer import CONTEXT
-from legos_train.bootstrap.training_rows import KINDS, REPLY, PretrainingBatch, Row, collate
+from legos_train.bootstrap.training_rows import KINDS, REPLY, DialogueRow, PretrainingBatch, collate
 from legos_train.loss import distribution
 from legos_train.model import site_hidden
 
@@ -177,7 +177,7 @@ class Pretraining:
             at, stage = at - self.stages[stage], stage + 1
         return stage, at, self.stages[stage]
 
-    def train(self, rows: Iterator[Row], batch_size: int, until: int, report: Report | None = None) -> None:
+    def train(self, rows: Iterator[DialogueRow], batch_size: int, until: int, report: Report | None = None) -> None:
         """Trains on `rows` up to step `until`.
 
         Raises:

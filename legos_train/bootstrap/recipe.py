@@ -29,7 +29,7 @@ from tokenizers import Tokenizer
 from legos_envs import arguments
 from legos_train.bootstrap import mixtures, pretrain, texts, tokenizer
 from legos_train.bootstrap.pretrain import Report
-from legos_train.bootstrap.training_rows import Row, make_row
+from legos_train.bootstrap.training_rows import DialogueRow, make_row
 from legos_train.observe import ProgressLine
 
 TOKENIZER_DIALOGUES = 12_000
@@ -178,7 +178,7 @@ def _stages(recipe: Recipe, steps: int | None) -> list[int]:
     return [*first, whole - sum(first)]
 
 
-def _rows(recipe: Recipe, stage: int, encoder: tokenizer.ChatEncoder, seed: int | str) -> Iterator[Row]:
+def _rows(recipe: Recipe, stage: int, encoder: tokenizer.ChatEncoder, seed: int | str) -> Iterator[DialogueRow]:
     """The rows of a part of the training, a function of the arguments."""
     rng = Random(f"rows {seed}")
     dialogues = recipe.stages[stage].stream(seed)

@@ -53,14 +53,14 @@ class Site(NamedTuple):
     weight: float = 1.0
 
 
-class Row(NamedTuple):
+class DialogueRow(NamedTuple):
     """One dialogue as token ids, and its sites."""
 
     tokens: list[int]
     sites: list[Site]
 
 
-class Part(NamedTuple):
+class RowGroup(NamedTuple):
     """Rows that begin alike: tokens (U, T) right padded with 0, of which the first `prefix` are the same in all rows.
 
     rows, cols (K,): where the sites are; none lies in the prefix. `legos_train.model` reads these fields.
@@ -82,7 +82,7 @@ class PretrainingBatch(NamedTuple):
     targets (N, K) token ids and probs (N, K) their probabilities, padded with 0; weights, kinds and readers (N,).
     """
 
-    parts: list[Part]
+    parts: list[RowGroup]
     targets: NDArray[np.int32]
     probs: NDArray[np.float32]
     weights: NDArray[np.float32]
@@ -106,7 +106,9 @@ def uniform_targets(replies: Sequence[Sequence[int]], chosen: Sequence[int]) -> 
     return targets
 
 
-def make_row(dialogue: Dialogue, encoder: ChatEncoder, rng: Random, prompt_sites: int = 16, limit: int = 640) -> Row:
+def make_row(
+    dialogue: Dialogue, encoder: ChatEncoder, rng: Random, prompt_sites: int = 16, limit: int = 640
+) -> DialogueRow:
     """A dialogue as a row of at most `limit` tokens (the rest is cut), with some random prompt tokens as sites."""
     tokens: list[int] = []
     sites: list[Site] = []
@@ -152,7 +154,7 @@ def make_row(dialogue: Dialogue, encoder: ChatEncoder, rng: Random, prompt_sites
         prompt_sites //= 4 if dialogue.recall else 2
     reading = sorted(rng.sample(reading, min(prompt_sites, len(reading))))
     sites += [Site(at - 1, {tokens[at]: 1.0}, PROMPT) for at in reading]
-    return Row(tokens[:limit], [site for site in sites if site.at < limit])
+    return DialogueRow(tokens[:limit], [site for site in sites if site.at < limit])
 
 
 def _best_sites(best: Sequence[int], said: Sequence[int], before: int, rng: Random) -> list[Site]:
@@ -163,17 +165,17 @@ def _best_sites(best: Sequence[int], said: Sequence[int], before: int, rng: Rand
     return [Site(before + i, {best[i]: 1.0}, BEST, READ_BEST, weight) for i in spots]
 
 
-def collate(rows: Sequence[Row], buckets: int = 2) -> PretrainingBatch:
+def collate(rows: Sequence[DialogueRow], buckets: int = 2) -> PretrainingBatch:
     """Rows to arrays, in parts of rows that begin alike (games begin with their rules), which then run once.
 
     Prompt sites in the common beginning are left out. Rows that begin like few others, or are much longer than those,
     are put together by length, in so many `buckets`.
     """
-    groups: dict[tuple[int, ...], list[Row]] = {}
+    groups: dict[tuple[int, ...], list[DialogueRow]] = {}
     for row in rows:
         groups.setdefault(tuple(row.tokens[:ALIKE]), []).append(row)
-    together: list[list[Row]] = []
-    rest: list[Row] = []
+    together: list[list[DialogueRow]] = []
+    rest: list[DialogueRow] = []
     for group in groups.values():
         shortest = min(len(row.tokens) for row in group)
         near = [row for row in group if len(row.tokens) <= 1.5 * shortest]
@@ -184,7 +186,7 @@ def collate(rows: Sequence[Row], buckets: int = 2) -> PretrainingBatch:
             rest += group
     rest.sort(key=lambda row: len(row.tokens))
     size = (len(rest) + buckets - 1) // buckets or 1
-    parts: list[Part] = []
+    parts: list[RowGroup] = []
     sites: list[Site] = []
     for group in (*together, *(rest[i : i + size] for i in range(0, len(rest), size))):
         if group:
@@ -204,7 +206,7 @@ def collate(rows: Sequence[Row], buckets: int = 2) -> PretrainingBatch:
     return PretrainingBatch(parts, targets, probs, (weights * share[kinds]).astype(np.float32), kinds, readers)
 
 
-def _part(group: Sequence[Row]) -> tuple[Part, list[Site]]:
+def _part(group: Sequence[DialogueRow]) -> tuple[RowGroup, list[Site]]:
     prefix = 0
     if len(group) > 1:
         first = min(min((one.at for one in r.sites if one.kind != PROMPT), default=r.sites[-1].at) for r in group)
@@ -220,4 +222,4 @@ def _part(group: Sequence[Row]) -> tuple[Part, list[Site]]:
         places += [(i, site.at) for site in kept]
         sites += kept
     where = np.array(places, np.int32)
-    return Part(tokens, prefix, where[:, 0], where[:, 1]), sites
+    return RowGroup(tokens, prefix, where[:, 0], where[:, 1]), sites

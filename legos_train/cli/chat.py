@@ -67,12 +67,12 @@ def run(arguments: Sequence[str]) -> int:
     try:
         player: Any = cast.player(options.model)
         seed = secrets.randbits(31) if options.seed is None else options.seed
-        return Chat(player, options.system, seed).run(options.model)
+        return ChatSession(player, options.system, seed).run(options.model)
     finally:
         cast.close()
 
 
-class Chat:
+class ChatSession:
     """A conversation with a model in this process, whose tokens are shown as they come, or behind an endpoint.
 
     Args:

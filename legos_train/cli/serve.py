@@ -20,7 +20,7 @@ from legos_train.players import words
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class Refused(ValueError):
+class CannotServe(ValueError):
     """The server cannot be started in this way."""
 
 
@@ -41,6 +41,7 @@ def make_parser() -> Parser:
         p.value(flag, type=int, default=default, metavar="N", help=help)
 
     p.value(
+        "-m",
         "--model",
         metavar="MODEL",
         help="`tiny`, a directory in mlx-lm's layout, or a hub name (default: the model of the adapters, else tiny)",
@@ -98,7 +99,7 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
     keys, (adapters, bases) = _keys(options.api_key_file), _adapters(options.adapter, folder)
     model = _model(options.model, bases)
     if options.host not in LOOPBACK and not keys:
-        raise Refused(
+        raise CannotServe(
             f"--host {options.host} can be reached from other machines: give --api-key-file FILE, or serve on 127.0.0.1"
         )
 
@@ -144,7 +145,7 @@ def _check_port(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise Refused(f"cannot listen on {host} port {port} ({error.strerror}); give another --port") from error
+            raise CannotServe(f"cannot listen on {host} port {port} ({error.strerror}); give another --port") from error
 
 
 def _keys(file: Path | None) -> tuple[str, ...]:
@@ -152,7 +153,7 @@ def _keys(file: Path | None) -> tuple[str, ...]:
         return ()
     keys = tuple(line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
     if not keys or min(map(len, keys)) < 16:
-        raise Refused(f"{file} must have at least one API key of 16 or more characters, one a line")
+        raise CannotServe(f"{file} must have at least one API key of 16 or more characters, one a line")
     mode = stat.S_IMODE(file.stat().st_mode)
     if mode & 0o077:
         print(
@@ -171,7 +172,7 @@ def _adapters(items: Sequence[str], folder: Path) -> tuple[dict[str, Path], set[
     for item in items:
         name, equals, word = item.partition("=")
         if not (name and equals and word):
-            raise Refused(f"--adapter takes NAME=PATH; got {item!r}")
+            raise CannotServe(f"--adapter takes NAME=PATH; got {item!r}")
         try:
             base, path = words.locate(word)
         except PolicyError:
@@ -179,7 +180,7 @@ def _adapters(items: Sequence[str], folder: Path) -> tuple[dict[str, Path], set[
                 raise
             base, path = None, Path(word)  # one that does not say what model it is for
         if path is None:
-            raise Refused(f"--adapter {item}: {word!r} is a model; it takes an adapter directory or a run")
+            raise CannotServe(f"--adapter {item}: {word!r} is a model; it takes an adapter directory or a run")
         if not (path / "adapter_config.json").exists():
             _, path = unpack(word, folder / name)
         adapters[name] = path
@@ -190,7 +191,9 @@ def _adapters(items: Sequence[str], folder: Path) -> tuple[dict[str, Path], set[
 def _model(model: str | None, bases: set[str]) -> str:
     """The base model: as given, or the one that the adapters are for."""
     if model is None and len(bases) > 1:
-        raise Refused(f"the adapters are for different models, {', '.join(sorted(bases))}; one server has one model")
+        raise CannotServe(
+            f"the adapters are for different models, {', '.join(sorted(bases))}; one server has one model"
+        )
     if model is not None and bases - {model}:
         print(f"note: adapters for {', '.join(sorted(bases - {model}))} are served over {model}", file=sys.stderr)
     return model or next(iter(bases), "tiny")

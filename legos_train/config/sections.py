@@ -230,6 +230,8 @@ class MonitorSettings(Section):
     """How far an evaluation may fall behind what was measured before the first step, beyond chance."""
     average_lag: float | None = Field(default=0.6, ge=0)
     """Largest share of what the last weights have gained that the weight average lacks, beyond chance."""
+    standstill: float | None = Field(default=0.1, ge=0)
+    """Largest share of the way to the optimum that may be left when an exact number has stopped moving."""
     entropy: float | None = Field(default=1e-3, ge=0)
     """Least entropy of the next token."""
     length: tuple[float, float] | None = None

@@ -33,7 +33,7 @@ STATE = "state.json"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
-class Loaded(NamedTuple):
+class LoadedCheckpoint(NamedTuple):
     """What a checkpoint holds."""
 
     arrays: dict[str, dict[str, mx.array]]
@@ -169,7 +169,7 @@ def _commit(root: Path, temporary: Path, final: Path, step: int) -> None:
         raise
 
 
-def load_newest(root: Path, run: str | None = None) -> Loaded | None:
+def load_newest(root: Path, run: str | None = None) -> LoadedCheckpoint | None:
     """The newest whole checkpoint, or None when there is none. Broken ones are set aside with a message.
 
     The caller holds the lock of the run directory: what a killed writer left is cleared away here.
@@ -205,7 +205,7 @@ def load_newest(root: Path, run: str | None = None) -> Loaded | None:
     return None
 
 
-def read(directory: Path) -> Loaded:
+def read(directory: Path) -> LoadedCheckpoint:
     """One checkpoint, checked; nothing is changed, so also good for the checkpoints of other runs.
 
     Raises:
@@ -226,7 +226,7 @@ def read(directory: Path) -> Loaded:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Damaged(f"{type(error).__name__}: {error}") from None
     files = {name: data for name, data in contents.items() if name not in groups}
-    return Loaded(arrays, state, files, manifest.get("run"))
+    return LoadedCheckpoint(arrays, state, files, manifest.get("run"))
 
 
 def _read_manifest(directory: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from legos_envs import arguments
 from legos_envs.scoring import bradley_terry, openskill_ratings
-from legos_train.evaluation.games import Game, Pairing, Record
+from legos_train.evaluation.games import Pairing, PlannedGame, Record
 from legos_train.evaluation.leaderboard import Leaderboard, Meeting
 from legos_train.evaluation.outcomes import TIE
 from legos_train.evaluation.session import Played, Session
@@ -38,7 +38,7 @@ def tournament(session: Session, policies: Sequence[str], leaderboard: Path | No
         made of them.
     """
     options = session.options
-    schedule: list[tuple[Pairing, list[Game]]] = []
+    schedule: list[tuple[Pairing, list[PlannedGame]]] = []
     for title in session.envs:
         for pairing in pairings(session, title, policies):
             # where more than two sides sit, a pair meets in two pairings

@@ -58,12 +58,12 @@ class Pairing:
         seats = [agent for side in self.sides for agent in side]
         return {a: outcome_of(episode, a, seats if self.competitive else (a,)) for a in agents or seats}
 
-    def games(self, count: int, seed: int, samples: int = 1) -> Iterator[Game]:
+    def games(self, count: int, seed: int, samples: int = 1) -> Iterator[PlannedGame]:
         """`count` games, rounded up to whole seeds: on each seed every side, `samples` times."""
         for number in range(seed, seed + seeds_for(count, len(self.sides), samples)):
             for sample in range(samples):
                 for side in range(len(self.sides)):
-                    yield Game(self, number, side, sample)
+                    yield PlannedGame(self, number, side, sample)
 
 
 def seeds_for(count: int, sides: int, samples: int = 1) -> int:
@@ -71,7 +71,7 @@ def seeds_for(count: int, sides: int, samples: int = 1) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Game:
+class PlannedGame:
     """One game: `side` is where the policy sits, `sample` counts repetitions of a seed with other random numbers."""
 
     pairing: Pairing
@@ -96,7 +96,7 @@ class Game:
         return {"*": self.pairing.opponent, **self.pairing.fixed, **seats, **dict.fromkeys(own, self.pairing.policy)}
 
 
-def record(game: Game, episode: Episode, seated: Mapping[str, str]) -> Record:
+def record(game: PlannedGame, episode: Episode, seated: Mapping[str, str]) -> Record:
     """What is kept of a game.
 
     `returns`, `roles` and `outcomes` by seat of the policy; `score`: its share of the rivals beaten, draws half, None

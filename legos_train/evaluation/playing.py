@@ -11,7 +11,7 @@ import legos_envs
 from inference import InferenceError
 from legos_envs.records import Episode
 from legos_train.evaluation.exactly import solvable
-from legos_train.evaluation.games import Game, Pairing, record
+from legos_train.evaluation.games import Pairing, PlannedGame, record
 from legos_train.evaluation.journal import Journal, line_of
 from legos_train.evaluation.transcripts import transcript
 from legos_train.observe import ProgressLine
@@ -57,7 +57,7 @@ class Stage:
         self._seated: dict[tuple[str, int], dict[str, Any]] = {}
         self.samples: dict[str, list[str]] = {}
 
-    def play(self, games: Sequence[Game]) -> dict[str, str]:
+    def play(self, games: Sequence[PlannedGame]) -> dict[str, str]:
         """Plays what the journal does not have yet.
 
         Returns:
@@ -81,7 +81,7 @@ class Stage:
                 break
         return failures
 
-    def _round(self, games: Sequence[Game], plays: Sequence[Job], wanted: int) -> dict[str, str]:
+    def _round(self, games: Sequence[PlannedGame], plays: Sequence[Job], wanted: int) -> dict[str, str]:
         failures: dict[str, str] = {}
         finished = wanted - len(games)
 
@@ -101,7 +101,7 @@ class Stage:
                 self.report(finished, wanted, lost)
         return failures
 
-    def _keep(self, game: Game, episode: Episode, declared: Mapping[str, bool]) -> None:
+    def _keep(self, game: PlannedGame, episode: Episode, declared: Mapping[str, bool]) -> None:
         who = {
             agent: actors.lookup(game.players, agent, t.role, declared.get(agent, True))
             for agent, t in episode.trajectories.items()
@@ -123,7 +123,9 @@ class Stage:
 
         self.journal.add(data, line)
 
-    def _decoders(self, game: Game, episode: Episode, declared: Mapping[str, bool]) -> dict[str, Callable[[int], str]]:
+    def _decoders(
+        self, game: PlannedGame, episode: Episode, declared: Mapping[str, bool]
+    ) -> dict[str, Callable[[int], str]]:
         """The text of a token, for the seats that a model in this process played."""
         players = self._seated[game.pairing.key, game.side]
         decoders: dict[str, Callable[[int], str]] = {}
@@ -146,7 +148,7 @@ class Stage:
                     self._truths[key] = exact_values(env)
         return self._truths[key]
 
-    def _play(self, game: Game) -> Job:
+    def _play(self, game: PlannedGame) -> Job:
         pairing = game.pairing
         key = pairing.key, game.side
         if key not in self._seated:

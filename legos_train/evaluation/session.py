@@ -13,7 +13,7 @@ import legos_envs
 from legos_train.config import parse_assignments
 from legos_train.evaluation.env_words import SettingError, env_words, made
 from legos_train.evaluation.exactly import ExactResults
-from legos_train.evaluation.games import Game, Pairing, Record, seeds_for
+from legos_train.evaluation.games import Pairing, PlannedGame, Record, seeds_for
 from legos_train.evaluation.journal import Journal
 from legos_train.evaluation.outcomes import competitive, sides_of
 from legos_train.evaluation.playing import Stage
@@ -151,7 +151,7 @@ class Session:
         Returns:
             `results` (see `summary.row`), `comparisons` and `setting`; and how many games could not be played.
         """
-        schedule: list[tuple[Pairing, list[Game]]] = []
+        schedule: list[tuple[Pairing, list[PlannedGame]]] = []
         for title in self.envs:
             against = [ITSELF] if self.sides(title) == 1 else dict.fromkeys(opponents)
             for policy in dict.fromkeys(policies):
@@ -172,7 +172,7 @@ class Session:
 
     @contextmanager
     def playing(
-        self, schedule: Sequence[tuple[Pairing, Sequence[Game]]]
+        self, schedule: Sequence[tuple[Pairing, Sequence[PlannedGame]]]
     ) -> Iterator[tuple[Stage, Journal, Played, list[Row], int]]:
         """Plays a schedule; within the block its players can still be asked.
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from legos_envs.records import Episode
-from legos_train.evaluation.games import Game
+from legos_train.evaluation.games import PlannedGame
 
 TURNS, CHARACTERS = 12, 160
 
 
-def transcript(game: Game, episode: Episode, seated: Mapping[str, str], outcomes: Mapping[str, str]) -> list[str]:
+def transcript(
+    game: PlannedGame, episode: Episode, seated: Mapping[str, str], outcomes: Mapping[str, str]
+) -> list[str]:
     """Who won and what was said, by seat; long games and long answers are cut.
 
     Args:

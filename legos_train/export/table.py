@@ -16,14 +16,14 @@ from legos_envs import Decision, Episode
 Message = dict[str, str]
 
 
-class Conversation(Protocol):
+class ModelSide(Protocol):
     """A model's side of a dialogue. `turn(None)` answers the messages that it was opened with."""
 
     async def turn(self, text: str | None) -> str | None:
         """The reply; None when the conversation is over (a limit was reached)."""
 
 
-Open = Callable[[str, str, Sequence[Message]], AbstractAsyncContextManager[Conversation]]
+Open = Callable[[str, str, Sequence[Message]], AbstractAsyncContextManager[ModelSide]]
 """(agent, role, first messages) -> a conversation, closed when its context is left."""
 
 
@@ -37,7 +37,7 @@ class _Held:
         self._first = list(decision.messages)
         self._task = asyncio.create_task(self._hold(open_(decision.agent, decision.role, self._first)))
 
-    async def _hold(self, context: AbstractAsyncContextManager[Conversation]) -> None:
+    async def _hold(self, context: AbstractAsyncContextManager[ModelSide]) -> None:
         async with context as conversation:
             while (item := await self._inbox.get()) is not None:
                 text, reply = item

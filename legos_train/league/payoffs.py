@@ -35,10 +35,6 @@ class Score:
     def games(self) -> int:
         return self.wins + self.draws + self.losses
 
-    @property
-    def mean_return(self) -> float:
-        return self.total / self.games if self.games else 0.0
-
     def add(self, mine: float, theirs: float, invalid: bool) -> None:
         """Takes in one game by both returns. The higher one has won, by however little."""
         points = 0.5 if same(mine, theirs) else float(mine > theirs)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from legos_train.batch import Batch
 from legos_train.loss import LossSettings
-from legos_train.rollout import Publisher
+from legos_train.rollout import WeightReceiver
 
 ROUNDING = 3.0
 """Nats that half precision may take or give a token."""
@@ -111,7 +111,7 @@ class TrainerBackend(Protocol):
         """Replaces the weights; the optimiser begins anew, since its moments belong to the weights given up."""
         ...
 
-    def publish(self, target: Publisher, name: str, snapshot: Snapshot) -> None:
+    def publish(self, target: WeightReceiver, name: str, snapshot: Snapshot) -> None:
         """Gives a snapshot to whatever plays, as the adapter `name`."""
         ...
 

@@ -26,7 +26,7 @@ from legos_train.model.policy import LoRAPolicy
 from legos_train.model.ranks import World
 from legos_train.model.weight_average import WeightAverage
 from legos_train.players import words
-from legos_train.rollout import Publisher
+from legos_train.rollout import WeightReceiver
 
 
 class MLXBackend:
@@ -121,7 +121,7 @@ class MLXBackend:
         self.policy.load(snapshot.content)
         self._new_optimizer()
 
-    def publish(self, target: Publisher, name: str, snapshot: Snapshot) -> None:
+    def publish(self, target: WeightReceiver, name: str, snapshot: Snapshot) -> None:
         """See `TrainerBackend`."""
         target.publish(name, snapshot.content, snapshot.version)
 

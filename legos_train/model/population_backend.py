@@ -15,7 +15,7 @@ from legos_train.errors import ConfigError
 from legos_train.loss import LossSettings
 from legos_train.model.backend import BackendState, Snapshot, TrainerBackend
 from legos_train.players import actors
-from legos_train.rollout import Publisher
+from legos_train.rollout import WeightReceiver
 
 
 class PopulationBackend:
@@ -69,7 +69,7 @@ class PopulationBackend:
         for name, one in self.members.items():
             one.load(snapshot.content[name])
 
-    def publish(self, target: Publisher, name: str, snapshot: Snapshot) -> None:
+    def publish(self, target: WeightReceiver, name: str, snapshot: Snapshot) -> None:
         """See `TrainerBackend`; an adapter for each learner."""
         for learner, one in self.members.items():
             one.publish(target, actors.adapter_name(name, learner), snapshot.content[learner])

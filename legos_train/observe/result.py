@@ -62,7 +62,8 @@ class Result:
         updates = sum(record.get("learning_updates", 0) for record in records)
         known = updates if not records or "learning_updates" in records[-1] else None
         advice = "" if updates else no_update.what_to_change(records)
-        told = verdict(start, after, updates=known, advice=advice, weights=weights)
+        history = [(r["step"], by_weights(r["eval"])[weights == "average"]) for r in records if r.get("eval")]
+        told = verdict(start, after, updates=known, advice=advice, weights=weights, history=history)
         seconds = math.fsum(record["seconds"] for record in records)
         return cls(path, records[-1]["step"] if records else 0, seconds, dict(start), updates=known, verdict=told)
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from legos_train.observe.eval_numbers import BASE_WINS, EXACT, direction, interval, is_worth, metric_name
 
 EVEN = 0.5
 MOVED = 0.01
 """An exact number has moved when it changed by more than this share of the larger of both."""
+
+STILL, FAR, LONG, LASTING, STEPS = 0.02, 0.1, 4, 0.2, 30
+"""An exact number stands still when it moved by at most the first share of the way from where it began to its optimum,
+with more than the second share of that way still to go, over so many evaluations, and so large a share of all steps but
+at least so many of them."""
+
+STUCK = (
+    "an action may have become too rare to be tried again, or the KL holds the policy where it is; lower the learning "
+    "rate, raise or end the KL (`loss.kl`, `loss.kl_end`), or take another seed"
+)
 
 Numbers = Mapping[str, float]
 
@@ -38,7 +49,45 @@ def gain(before: Numbers, after: Numbers, name: str) -> tuple[float, float, floa
     return (change, low, high) if sign > 0 else (-change, -high, -low)
 
 
-def verdict(before: Numbers, after: Numbers, *, updates: int | None, advice: str = "", weights: str = "last") -> str:
+def to_go(before: Numbers, after: Numbers, name: str) -> float | None:
+    """The share of the way from `before` to the optimum that is still to go; None where no optimum is known."""
+    kind = name.rpartition("/")[2]
+    if kind not in EXACT or name not in before or name not in after:
+        return None
+    optimum = 0.0 if direction(kind) < 0 else 1.0
+    whole = abs(optimum - before[name])
+    return abs(optimum - after[name]) / whole if whole else None
+
+
+@dataclass(slots=True)
+class Stretch:
+    """The evaluations up to now, `count` of them since step `since`, between which a share `to_go` hardly moved."""
+
+    since: int = 0
+    count: int = 0
+    low: float = 0.0
+    high: float = 0.0
+
+    def stands_still(self, step: int, share: float) -> bool:
+        """Whether the share has stopped moving far from the optimum; takes in the next evaluation."""
+        low, high = (min(self.low, share), max(self.high, share)) if self.count else (share, share)
+        if high - low > STILL:
+            self.since, self.count, low, high = step, 0, share, share
+        elif not self.count:
+            self.since = step
+        self.count, self.low, self.high = self.count + 1, low, high
+        return share > FAR and self.count >= LONG and step - self.since >= max(LASTING * step, STEPS)
+
+
+def verdict(
+    before: Numbers,
+    after: Numbers,
+    *,
+    updates: int | None,
+    advice: str = "",
+    weights: str = "last",
+    history: Sequence[tuple[int, Numbers]] = (),
+) -> str:
     """One sentence for each env.
 
     Args:
@@ -47,16 +96,17 @@ def verdict(before: Numbers, after: Numbers, *, updates: int | None, advice: str
         updates: how many updates the run made, None where it is not known.
         advice: what to change, for a run without updates.
         weights: what these weights are.
+        history: what was measured of such weights on the way, with the steps.
     """
     if updates == 0:
         return f"Learned nothing: no step made an update. {advice[:1].upper()}{advice[1:]}."
-    told = [_told(before, after, name, weights) for name in measures(after)]
+    told = [_told(before, after, name, weights, history) for name in measures(after)]
     if not told:
         return "Whether it learned is not known: no game of the evaluation could be scored."
     return " ".join(told)
 
 
-def _told(before: Numbers, after: Numbers, name: str, weights: str) -> str:
+def _told(before: Numbers, after: Numbers, name: str, weights: str, history: Sequence[tuple[int, Numbers]]) -> str:
     env, slash, kind = name.rpartition("/")
     wins = f"{env}{slash}{BASE_WINS}"
     if kind not in EXACT and wins in after and (ends := interval(after, wins)):
@@ -72,7 +122,17 @@ def _told(before: Numbers, after: Numbers, name: str, weights: str) -> str:
     moved = f"{title} went from {before[name]:.3f} to {after[name]:.3f} ({weights} weights)"
     if kind in EXACT:
         least = MOVED * max(abs(before[name]), abs(after[name]))
-        return f"{_how(better - least, better + least)}: {moved}, computed exactly."
+        how = _how(better - least, better + least)
+        stretch, still = Stretch(), False
+        for step, table in history:
+            if (share := to_go(before, table, name)) is not None:
+                still = stretch.stands_still(step, share)
+        if not still:
+            return f"{how}: {moved}, computed exactly."
+        return (
+            f"{how}, then stood still: {moved}, computed exactly, and has hardly moved since step {stretch.since}. "
+            f"{STUCK[:1].upper()}{STUCK[1:]}."
+        )
     if low == high:
         return f"Not shown to have learned: {moved}, on too few games for an interval."
     return f"{_how(low, high)}: {moved}; 95 % interval of the gain {low:+.3f} to {high:+.3f}."

@@ -26,7 +26,7 @@ KEYS = {"api.openai.com": "OPENAI_API_KEY", "openrouter.ai": "OPENROUTER_API_KEY
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ApiUsage:
     """What one action took, as the API reports it: tokens, and US dollars where it says (None: it does not)."""
 
     prompt_tokens: int = 0
@@ -37,7 +37,7 @@ class Usage:
 class Reply(str):
     """The text of an action with how it came about: `usage` (None when not reported) and `finish_reason`."""
 
-    usage: Usage | None = None
+    usage: ApiUsage | None = None
     finish_reason: str | None = None
 
 
@@ -127,7 +127,7 @@ def read_reply(answer: Any) -> Reply:
     if isinstance(usage, dict):
         cost = usage.get("cost")
         known = isinstance(cost, int | float) and not isinstance(cost, bool) and math.isfinite(cost)
-        reply.usage = Usage(
+        reply.usage = ApiUsage(
             _count(usage.get("prompt_tokens")),
             _count(usage.get("completion_tokens")),
             float(cost) if known and cost is not None else None,

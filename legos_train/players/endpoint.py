@@ -41,7 +41,7 @@ UNHEARD = 4
 PATIENT = retry.Retry(attempts=8, first=0.5, most=20.0, budget=240.0)
 
 
-class Endpoint:
+class EndpointPlayer:
     """A policy that asks a server; a coroutine function of a `Decision`.
 
     Args:

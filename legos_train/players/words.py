@@ -20,7 +20,7 @@ from legos_envs import Policy, exact, policies
 from legos_train.errors import PolicyError
 
 if TYPE_CHECKING:
-    from legos_train.players.endpoint import Endpoint
+    from legos_train.players.endpoint import EndpointPlayer
 from legos_train.players import strategies as strategies  # noqa: PLC0414  other rooms enter it here
 from legos_train.players.actors import TOKENS, default_tokens
 from legos_train.players.chat_api import checked_word, is_endpoint
@@ -84,7 +84,7 @@ class Cast:
         self.dequantize = dequantize
         self.timeout, self.connections, self.body = timeout, connections, {**self._thinking_body(), **(body or {})}
         self._engines: dict[str, tuple[Any, Any]] = {}
-        self._endpoints: dict[tuple[str, float, str | None], Endpoint] = {}
+        self._endpoints: dict[tuple[str, float, str | None], EndpointPlayer] = {}
         self._models: dict[str, ModelPlayer] = {}
 
     def player(
@@ -154,13 +154,13 @@ class Cast:
             body["thinking_token_budget"] = self.thinking_tokens
         return body
 
-    def _endpoint(self, spec: str, temperature: float, system: str | None) -> Endpoint:
-        from legos_train.players.endpoint import Endpoint
+    def _endpoint(self, spec: str, temperature: float, system: str | None) -> EndpointPlayer:
+        from legos_train.players.endpoint import EndpointPlayer
 
         key = spec, temperature, system
         if key not in self._endpoints:
             try:
-                self._endpoints[key] = Endpoint(
+                self._endpoints[key] = EndpointPlayer(
                     spec,
                     temperature=temperature,
                     max_tokens=self.max_tokens or TOKENS,

@@ -26,7 +26,7 @@ from legos_train.rollout.rollouts import Rollouts
 MakeEnv = Callable[..., AECEnv]
 
 
-class Publisher(Protocol):
+class WeightReceiver(Protocol):
     """Whatever plays, here or elsewhere: it takes new weights."""
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
@@ -40,7 +40,7 @@ class Publisher(Protocol):
     def close(self) -> None: ...
 
 
-class Generator(Publisher, Protocol):
+class Generator(WeightReceiver, Protocol):
     """Plays jobs, and waits for their episodes."""
 
     def run(self, jobs: Sequence[Job]) -> list[Episode]:
@@ -114,7 +114,7 @@ class LocalGenerator:
         return out
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
-        """See `Publisher.publish`."""
+        """See `WeightReceiver.publish`."""
         self.engine.publish(name, weights, scale=self.scale, version=version, mode=self.mode)  # type: ignore[arg-type]
 
     def unpublish(self, name: str) -> None:

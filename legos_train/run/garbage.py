@@ -16,13 +16,18 @@ YOUNG = 50_000
 
 @contextmanager
 def rarely_collected() -> Iterator[None]:
-    """While it lasts, what is loaded by now is left out of all passes, and these are rarer."""
-    before = gc.get_threshold()
+    """While it lasts, what is loaded by now is left out of all passes, and these are rarer.
+
+    What the caller has frozen stays frozen; `gc.unfreeze` would thaw that too, so nothing is added to it.
+    """
+    before, frozen = gc.get_threshold(), gc.get_freeze_count() > 0
     gc.collect()
-    gc.freeze()
+    if not frozen:
+        gc.freeze()
     gc.set_threshold(YOUNG, *before[1:])
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()

@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from legos_train.config import sections
 from legos_train.observe import eval_numbers, verdict
 
 NO_BOUND = math.inf
+STRETCH = "stretch"
+"""The key of the state under which the evaluations between which nothing moved are kept."""
 
 
 class Watched(NamedTuple):
@@ -53,6 +55,7 @@ MEASURED = {
     "worse": "both last weights and average are worse than before the first step; lower the learning rate, raise the "
     "KL weight, or go on from `best`",
     "average_lag": "the weight average lags behind the last weights; lower `average.decay`, or train longer",
+    "standstill": verdict.STUCK,
 }
 
 
@@ -85,6 +88,7 @@ class CollapseMonitor:
     def __init__(self, settings: sections.MonitorSettings):
         self.settings = settings
         self._watches = {name: _Watch(deque(maxlen=settings.window)) for name in (*WATCHED, *MEASURED)}
+        self._stretch = verdict.Stretch()
 
     def check(self, record: Mapping[str, Any]) -> list[Alarm]:
         """The alarms that a step sets off, usually none. Numbers that are missing or not finite are left out.
@@ -111,18 +115,27 @@ class CollapseMonitor:
     def check_measured(
         self, step: int, start: Mapping[str, float], last: Mapping[str, float], average: Mapping[str, float]
     ) -> list[Alarm]:
-        """The alarms that an evaluation sets off: worse than at the start, or an average that lags behind.
+        """The alarms that an evaluation sets off: worse than at the start, an average that lags behind, a standstill.
 
         `worse`: by how much even the better of both weights is behind the start, beyond what chance explains.
         `average_lag`: how much of what the last weights gained since the start the average lacks, as a share of it.
+        `standstill`: the share of the way to the optimum that is left where exact numbers have stopped moving.
         """
         alarms = []
-        for name, value in _measured(start, last, average).items():
+        for name, value in {**_measured(start, last, average), **self._standstill(step, start, last)}.items():
             limit = getattr(self.settings, name)
             if limit is not None and self._crossed(self._watches[name], value > limit, 1):
                 text = f"step {step}: {name} is {value:.4g}, above {limit:g}: {MEASURED[name]}."
                 alarms.append(Alarm(name, value, limit, self.settings.action, text + self._action()))
         return alarms
+
+    def _standstill(self, step: int, start: Mapping[str, float], last: Mapping[str, float]) -> dict[str, float]:
+        """What is left of the way, on average over the envs with an exact number, once that stands still; else 0."""
+        shares = [share for name in verdict.measures(last) if (share := verdict.to_go(start, last, name)) is not None]
+        if not shares:
+            return {}
+        mean = math.fsum(shares) / len(shares)
+        return {"standstill": mean if self._stretch.stands_still(step, mean) else 0.0}
 
     @staticmethod
     def _crossed(watch: _Watch, crossed: bool, patience: int) -> bool:
@@ -163,20 +176,16 @@ class CollapseMonitor:
         )
         return Alarm(name, value, limit, s.action, text + self._action())
 
-    @property
-    def active(self) -> tuple[str, ...]:
-        """The names of the limits that are crossed now."""
-        return tuple(name for name, watch in self._watches.items() if watch.on)
-
     def reset(self) -> None:
         """Forgets the last values, for after a rollback; the first steps' length is kept."""
         for watch in self._watches.values():
             watch.recent.clear()
             watch.beyond, watch.within, watch.on = 0, 0, False
+        self._stretch = verdict.Stretch()
 
     def state_dict(self) -> dict[str, Any]:
         """All that was seen, as JSON values."""
-        return {
+        watches = {
             name: {
                 "recent": list(watch.recent),
                 "beyond": watch.beyond,
@@ -187,12 +196,17 @@ class CollapseMonitor:
             }
             for name, watch in self._watches.items()
         }
+        return {**watches, STRETCH: asdict(self._stretch)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The opposite of `state_dict`. Raises ValueError when the numbers watched are others."""
-        if set(state) != set(self._watches):
-            raise ValueError(f"the monitor's state is of {sorted(state)}; this version watches {sorted(self._watches)}")
-        for name, kept in state.items():
+        """The opposite of `state_dict`. Raises ValueError when other numbers were watched; new ones begin anew."""
+        watches = {name: kept for name, kept in state.items() if name != STRETCH}
+        if not set(watches) <= set(self._watches):
+            raise ValueError(
+                f"the monitor's state is of {sorted(watches)}; this version watches {sorted(self._watches)}"
+            )
+        self._stretch = verdict.Stretch(**state.get(STRETCH, {}))
+        for name, kept in watches.items():
             fields = {**kept, "recent": deque(kept["recent"], maxlen=self.settings.window)}
             self._watches[name] = _Watch(**fields)
 

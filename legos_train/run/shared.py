@@ -52,7 +52,7 @@ class SharedGenerator:
         self.inner.close()
 
 
-def shared_checkpoint(world: World, found: checkpoint.Loaded | None) -> checkpoint.Loaded | None:
+def shared_checkpoint(world: World, found: checkpoint.LoadedCheckpoint | None) -> checkpoint.LoadedCheckpoint | None:
     """Rank 0's checkpoint on every rank, which need not see rank 0's disk."""
     parts = {} if found is None else {f"arrays/{name}": tensors.to_bytes(a) for name, a in found.arrays.items()}
     if found is not None:
@@ -75,4 +75,4 @@ def shared_checkpoint(world: World, found: checkpoint.Loaded | None) -> checkpoi
             arrays[own] = tensors.from_bytes(body)
         else:
             files[own] = body
-    return checkpoint.Loaded(arrays, header["state"], files)
+    return checkpoint.LoadedCheckpoint(arrays, header["state"], files)

@@ -20,7 +20,7 @@ LEAGUE, PAST = "league_", "past_"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RunState:
     """The state of a run after a whole step. Arrays are shared with the run, which replaces them and never writes into
     them. A learner whose state is not taken without cost is asked for it by `write`, which comes before its next step.
     """
@@ -48,13 +48,13 @@ class Held:
         checkpoint.save(root, self.step, tensors, state, keep, files=files, run=self.run_id)
 
 
-def hold(parts: Parts) -> Held | None:
+def hold(parts: Parts) -> RunState | None:
     """The state as it is now, for a run that may be interrupted in its next step; None on ranks that write nothing."""
     if parts.world is not None and parts.world.rank:
         return None
     learner = None if parts.backend.capabilities.state_at_any_time else parts.learner
     tensors, state = _state(parts, with_learner=learner is None)
-    return Held(parts.learner.step, tensors, copy.deepcopy(state), parts.replay.held(), parts.run_id, learner)
+    return RunState(parts.learner.step, tensors, copy.deepcopy(state), parts.replay.held(), parts.run_id, learner)
 
 
 def save(parts: Parts, root: Path) -> None:

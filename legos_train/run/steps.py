@@ -53,7 +53,7 @@ class Steps:
             RolloutLog(run.path, at, trainer.config.logs, parts.renderer),
         )
         self._past = past_steps(trainer.config.steps) if parts.measurer.contests else []
-        self._held: state.Held | None = None
+        self._held: state.RunState | None = None
         self._kept = start
         self._port = watch
 

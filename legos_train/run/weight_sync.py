@@ -12,7 +12,7 @@ from legos_train.errors import TrainingError
 from legos_train.league import League
 from legos_train.model import Learner, Learners, Snapshot
 from legos_train.players import actors
-from legos_train.rollout import Generator, Publisher
+from legos_train.rollout import Generator, WeightReceiver
 
 
 class WeightSync:
@@ -31,7 +31,7 @@ class WeightSync:
         self.retire: Callable[[str], None] = self._unpublish
 
     @property
-    def targets(self) -> list[Publisher]:
+    def targets(self) -> list[WeightReceiver]:
         """Everything that plays."""
         return [self.local] if self.generator is self.local else [self.local, self.generator]
 
@@ -99,7 +99,7 @@ class WeightSync:
         for target in self.targets:
             self.backend.publish(target, name, weights)
 
-    def use(self, generator: Publisher, league: League | None) -> None:
+    def use(self, generator: WeightReceiver, league: League | None) -> None:
         """Takes episodes from somewhere else from now on; it is given all weights, and closed at the end."""
         self.generator = generator  # type: ignore[assignment]
         self.everything(league)

@@ -9,7 +9,7 @@ import pytest
 
 from inference import ServerUnavailable
 from legos_envs import Decision
-from legos_train.cli.chat import Chat
+from legos_train.cli.chat import ChatSession
 from legos_train.cli.main import main
 from legos_train.players import words
 
@@ -33,7 +33,7 @@ def chat(player: Any, *lines: str, seed: int = 1) -> list[str]:
         except StopIteration:
             raise EOFError from None
 
-    assert Chat(player, None, seed, read, said.append).run("it") in (0, 1)
+    assert ChatSession(player, None, seed, read, said.append).run("it") in (0, 1)
     return "".join(said).splitlines()
 
 

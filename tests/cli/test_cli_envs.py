@@ -6,23 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pettingzoo
 import pytest
 
 import legos_envs
 from legos_envs import pages
 from legos_train.cli.main import main
-
-
-@pytest.fixture(autouse=True)
-def registry_left_as_it_was() -> Iterator[None]:
-    before = dict(pettingzoo.aec_registry)
-    yield
-    pettingzoo.aec_registry.clear()
-    pettingzoo.aec_registry.update(before)
 
 
 def test_the_list_has_every_environment_and_is_quick() -> None:

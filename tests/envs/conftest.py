@@ -1,10 +1,12 @@
-import pettingzoo
+"""A file with a secret that no program in a sandbox may read."""
+
 import pytest
 
+SECRET = "canary-5c1f"
 
-@pytest.fixture(autouse=True)
-def registry_left_as_it_was():
-    before = dict(pettingzoo.aec_registry)
-    yield
-    pettingzoo.aec_registry.clear()
-    pettingzoo.aec_registry.update(before)
+
+@pytest.fixture(scope="module")
+def canary(tmp_path_factory):
+    path = tmp_path_factory.mktemp("secrets") / "canary"
+    path.write_text(SECRET)
+    return str(path)

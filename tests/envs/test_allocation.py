@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legos_envs.games import allocation
-from legos_envs.games.allocation import by_enumeration, by_linear_program, count_allocations, frontier, pareto
+from legos_envs.games.allocation import by_enumeration, by_linear_program, count_allocations, pareto, utilities
 
 BOTH = pytest.mark.parametrize("method", [by_enumeration, by_linear_program])
 
@@ -46,6 +46,15 @@ def test_only_divided_goods_close_this_gap():
     assert whole[:2] == (True, 0)
     # player 0 gives 2/3 of its Ore for the Wood: it has 1 + 2 = 3 as before, player 1 has 2 where it had 1.
     assert not divided.optimal and divided.gap == pytest.approx(1)
+
+
+def frontier(values, totals):
+    """The Pareto frontier: what the players get in the optimal allocations in whole units, from the first's best on."""
+    kept = []
+    for row in sorted(set(zip(*utilities(values, totals).tolist())), reverse=True):
+        if not any(all(a >= b for a, b in zip(better, row)) for better in kept):
+            kept.append(row)
+    return kept
 
 
 def test_the_frontier_by_hand():

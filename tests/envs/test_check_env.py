@@ -5,6 +5,7 @@ import pytest
 import legos_envs
 from legos_envs import Seat, TextEnv
 from legos_envs.testing import CHECKS, Report, check_env
+from tests.envs import sweeps
 from tests.envs.broken import MUTANTS, Chatter, KeepsLambda, Sealed, Secretive
 from tests.envs.naive import Naive, Numbers
 
@@ -35,7 +36,7 @@ SMALL = {
 """Every check plays many episodes; what seats may know and say is the same in small ones."""
 
 
-@pytest.mark.parametrize("id", legos_envs.registered())
+@pytest.mark.parametrize("id", sweeps.ids())
 def test_registered(id):
     skip = () if id in ("KuhnPoker-v0", "Debate-v0") else NOT_EVERYWHERE
     report = check_env(id, episodes=12, skip=skip, raise_on_failure=True, **SMALL.get(id, {}))

@@ -6,13 +6,14 @@ import legos_envs
 from legos_envs import Seat, TextEnv
 from legos_envs.testing import attack
 from legos_envs.testing.degenerate import DEGENERATE
+from tests.envs import sweeps
 
 IDS = legos_envs.registered()
 RARE = ("ConnectFour-v0", "LeducPoker-v0", "MatrixGame-v0", "PigDice-v0")
 """Chance decides more in their episodes, so that two are too few."""
 
 
-@pytest.mark.parametrize("id", IDS)
+@pytest.mark.parametrize("id", sweeps.ids())
 def test_nobody_exceeds_the_floor_that_the_page_states(id):
     compare(id, 5 if id in RARE else 2)
 

@@ -9,6 +9,7 @@ import pytest
 import legos_envs
 from legos_envs.pages import constructor_arguments, described_arguments, page
 from legos_envs.policies import make_policy
+from tests.envs import sweeps
 
 IDS = legos_envs.registered()
 RARE = ("ConnectFour-v0", "LiarsDice-v0", "Nim-v0", "RedBlue-v0", "SimpleNegotiation-v0")
@@ -48,7 +49,7 @@ def test_a_module_that_says_little_gets_a_page_all_the_same(tmp_path):
     assert made.missing[0] == "fact 'seats'" and "There are no reset options." in made.text
 
 
-@pytest.mark.parametrize("id", IDS)
+@pytest.mark.parametrize("id", sweeps.ids())
 def test_scripted_players_get_what_the_page_says(id):
     """Within four standard errors of the mean."""
     compare_with_page(id, 120 if id in RARE else 30)

@@ -1,14 +1,10 @@
-"""No leaderboard but the test's own, and no env left registered."""
+"""No leaderboard but the test's own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pettingzoo
 import pytest
-
-import legos_envs  # registers: else the registry is put back to an empty one
 
 
 @pytest.fixture(autouse=True)
@@ -17,12 +13,3 @@ def own_leaderboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("LEGOS_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path / "data" / "leaderboard.sqlite"
-
-
-@pytest.fixture(autouse=True)
-def registry_left_as_it_was() -> Iterator[None]:
-    assert legos_envs.registered()
-    before = dict(pettingzoo.aec_registry)
-    yield
-    pettingzoo.aec_registry.clear()
-    pettingzoo.aec_registry.update(before)

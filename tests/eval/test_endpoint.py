@@ -19,7 +19,7 @@ from inference.client.retry import Retry
 from legos_envs import Decision
 from legos_train.cli.main import main
 from legos_train.players.chat_api import Reply, key_for, read_reply, split, too_long
-from legos_train.players.endpoint import Endpoint
+from legos_train.players.endpoint import EndpointPlayer
 from tests.eval.stub import Answer, Stub, chat, error, legal, serving
 
 QUICK = Retry(attempts=6, first=0.01, most=0.05, budget=10.0)
@@ -49,7 +49,7 @@ def scripted(*script: Any) -> tuple[httpx2.MockTransport, list[httpx2.Request]]:
     return httpx2.MockTransport(answer), asked
 
 
-def ask(endpoint: Endpoint, times: int = 1) -> list[Any]:
+def ask(endpoint: EndpointPlayer, times: int = 1) -> list[Any]:
     async def all_() -> list[Any]:
         return await asyncio.gather(*(endpoint(decision(n)) for n in range(times)), return_exceptions=True)
 
@@ -58,7 +58,7 @@ def ask(endpoint: Endpoint, times: int = 1) -> list[Any]:
 
 def asked_of(url: str, *script: Any, times: int = 1, **options: Any) -> tuple[list[Any], list[httpx2.Request]]:
     transport, asked = scripted(*script)
-    endpoint = Endpoint(url, transport=transport, **options)
+    endpoint = EndpointPlayer(url, transport=transport, **options)
     try:
         return ask(endpoint, times), asked
     finally:
@@ -153,7 +153,7 @@ def test_it_ends() -> None:
 
 def test_a_dead_endpoint_is_not_asked_for_every_action_until_it_is_revived() -> None:
     transport, asked = scripted(error(500))
-    endpoint = Endpoint(LOCAL, transport=transport, connections=1)
+    endpoint = EndpointPlayer(LOCAL, transport=transport, connections=1)
     said = ask(endpoint, 20)
     assert all(isinstance(one, ServerUnavailable) for one in said)
     assert len(asked) == 3 * QUICK.attempts and "given up" in str(said[-1])
@@ -347,7 +347,7 @@ def test_requests_are_under_way_side_by_side_but_not_more_than_asked_for(capsys:
 
 def test_a_policy_may_be_used_with_plain_play() -> None:
     transport, _ = scripted(chat("[check]"))
-    endpoint = Endpoint(LOCAL, transport=transport)
+    endpoint = EndpointPlayer(LOCAL, transport=transport)
     episode = asyncio.run(legos_envs.play(legos_envs.make("KuhnPoker-v0"), endpoint, 0))
     assert episode.outcome is not None or episode.turns
     endpoint.close()

@@ -11,7 +11,7 @@ import pytest
 import legos_envs
 from legos_envs import Decision, Episode
 from legos_envs.records import Trajectory, Turn
-from legos_train.evaluation.games import Game, Pairing, record
+from legos_train.evaluation.games import Pairing, PlannedGame, record
 from legos_train.evaluation.outcomes import outcome_of, sides_of
 
 
@@ -76,7 +76,7 @@ def test_the_score_for_ratings() -> None:
     who = {"a": "p", "b": "o"}
 
     def score(returns: Mapping[str, float], **facts: Any) -> float | None:
-        found = record(Game(pairing, 0, 0), made(returns, **facts), who)["score"]
+        found = record(PlannedGame(pairing, 0, 0), made(returns, **facts), who)["score"]
         assert found is None or isinstance(found, float)
         return found
 

@@ -193,7 +193,7 @@ def test_info_is_the_same_and_a_model_that_differs_is_refused(both: Any, random_
             check_compatible(http, *changed)
         others = {"base model", "tokenizer", "chat template", "vocabulary", "protocol"} - {what}
         assert not any(f"{other} (" in str(caught.value) for other in others)
-    with pytest.raises(Incompatible, match=r"protocol \(9 there, 2 here\)"):
+    with pytest.raises(Incompatible, match=r"protocol \(9 there, 3 here\)"):
         check_compatible(replace(http, protocol=9), *right)
 
 

@@ -85,6 +85,7 @@ def storm(engine: Engine, requests: list[Request]) -> tuple[dict[int, Completion
     return done, aborted
 
 
+@pytest.mark.quick(KINDS[0])
 def test_two_hundred_requests_that_come_and_go_get_the_same(pair: Pair) -> None:
     for engine in pair:
         engine.drop_caches()

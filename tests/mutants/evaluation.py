@@ -191,6 +191,15 @@ MUTANTS = [
             'if high > 0:\n        return "Learned"',
             "chance is called learning",
         ),
+        ("standstill-anywhere", "share > FAR and", "", "a run at the optimum is said to stand still"),
+        ("standstill-never", "self.count >= LONG and", "False and", "it is never said"),
+        (
+            "standstill-at-once",
+            " and step - self.since >= max(LASTING * step, STEPS)",
+            "",
+            "four evaluations in a row are enough",
+            "tests/train/test_monitor.py",
+        ),
     ),
     *mutants(
         "legos_train/observe/eval_numbers.py",

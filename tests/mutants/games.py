@@ -180,7 +180,7 @@ MUTANTS = [
     ),
     *mutants(
         "legos_envs/table/table.py",
-        f"{E}/test_text_env.py::test_rewards_of_the_spiral_preset_and_of_three_players",
+        f"{E}/test_text_env_mistakes.py::test_rewards_of_the_spiral_preset_and_of_three_players",
         (
             "forfeit-pays-nobody",
             "gained = -env.invalid_reward * (offences / among)",
@@ -203,7 +203,7 @@ MUTANTS = [
     ),
     *mutants(
         "legos_envs/text_env.py",
-        f"{E}/test_text_env.py",
+        f"{E}/test_text_env.py {E}/test_text_env_mistakes.py",
         (
             "rewards-overwrite",
             "self.rewards[agent] += value",

@@ -8,7 +8,7 @@ E = "tests/envs"
 
 MUTANTS = [
     *mutants(
-        "legos_envs/tasks/problems/proposer_solver.py",
+        "legos_envs/tasks/problems/proposed_problems.py",
         f"{E}/test_proposer_solver.py",
         (
             "proposer-paid-for-wrong-answers",
@@ -17,6 +17,10 @@ MUTANTS = [
             "a wrong key is a hard problem",
             f"{E}/test_proposer_solver.py::test_worthless_problems_earn_nothing_and_nobody_is_asked",
         ),
+    ),
+    *mutants(
+        "legos_envs/tasks/problems/proposer_solver.py",
+        f"{E}/test_proposer_solver.py",
         (
             "solvers-paid-for-talk",
             "table.reward(agent, float(good))",

@@ -132,13 +132,20 @@ def fork(tree: Path, arguments: Sequence[str], log: Path) -> int:
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(out, 1)
         os.dup2(out, 2)
+        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # not what a test captures
         os.chdir(tree)
         sys.path[:] = [str(tree), *(entry for entry in sys.path if entry not in ("", str(ROOT)))]
         os.environ["PYTHONPATH"] = str(tree)
         sys.dont_write_bytecode = False
         for name in [name for name in sys.modules if name.partition(".")[0] in OWN]:
             del sys.modules[name]
+        import gymnasium
+        import pettingzoo
         import pytest
+
+        pettingzoo.aec_registry.clear()  # the copy registers its own
+        for name in [name for name in gymnasium.registry if name.startswith("legos/")]:
+            del gymnasium.registry[name]
 
         early = "ignore::pytest.PytestAssertRewriteWarning"  # of plugins that MLX has brought along
         code = int(pytest.main(["-n", "0", "-m", "", "-p", "no:cacheprovider", "-W", early, *arguments]))

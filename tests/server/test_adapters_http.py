@@ -73,7 +73,7 @@ def test_info_names_what_is_served(live: Live, model: str, random_model_dir: Pat
     from inference import base_digest
 
     info = live.ask("GET", "/v1/legos/info").json()
-    assert (info["protocol"], info["model"], info["context"], info["max_lora_rank"]) == (2, model, 512, 64)
+    assert (info["protocol"], info["model"], info["context"], info["max_lora_rank"]) == (3, model, 512, 64)
     assert info["max_adapters"] == live.core.settings.max_adapters
     assert info["base_digest"] == base_digest(random_model_dir)
     assert len({info["base_digest"], info["tokenizer_digest"], info["template_digest"]}) == 3

@@ -321,6 +321,8 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
         ("reasoning_effort", {"reasoning_effort": "high"}),
         ("top_logprobs", {"top_logprobs": 3}),
         ("store", {"store": True}),
+        ("skip_special_tokens", {"extra_body": {"skip_special_tokens": False}}),
+        ("continue_final_message", {"extra_body": {"continue_final_message": True}}),
         ("audio", {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}),
     ],
 )
@@ -352,3 +354,28 @@ def test_values_that_change_nothing_are_taken(client: openai.OpenAI, model: str)
         "top_p": 1,
     }
     assert chat(client, model, **neutral).choices[0].token_ids == chat(client, model).choices[0].token_ids
+
+
+def test_what_a_router_writes_out_is_taken(client: openai.OpenAI, model: str) -> None:
+    """The fields that vLLM's router adds with their defaults (`tests/interop/test_router.py` has the real one)."""
+    both = {"no_stop_trim": False, "skip_special_tokens": True, "return_hidden_states": False}
+    talk = {"continue_final_message": False, "add_generation_prompt": True}
+    talk |= {"separate_reasoning": True, "stream_reasoning": True, "include_reasoning": True}
+    same = [chat(client, model, extra_body={**FREE, **more}).choices[0].token_ids for more in ({}, {**both, **talk})]
+    same += [complete(client, model, extra_body={**FREE, **more}).choices[0].token_ids for more in ({}, both)]
+    assert same[0] == same[1] and same[2] == same[3]
+
+
+def test_each_prompt_may_have_a_seed_of_its_own(client: openai.OpenAI, model: str) -> None:
+    def ids(**options: Any) -> list[list[int]]:
+        extra = {**FREE, **options}
+        return [
+            c.token_ids for c in complete(client, model, prompt=[IDS, IDS], seed=openai.omit, extra_body=extra).choices
+        ]
+
+    one, other = (complete(client, model, seed=seed).choices[0].token_ids for seed in (3, 4))
+    assert ids(seeds=[3, 4]) == [one, other] and one != other
+    assert ids(seed=3) == [one, one]
+    for bad, why in (({"seeds": [3]}, "1 seeds for 2 prompts"), ({"seeds": [3, 4], "seed": 3}, "either seed or seeds")):
+        with pytest.raises(openai.BadRequestError, match=why):
+            ids(**bad)

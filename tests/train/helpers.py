@@ -16,7 +16,7 @@ def small(run_dir: Path | None = None, **changes: Any) -> TrainConfig:
     """A Kuhn poker run of seconds: few steps, few games, rare measurements. Nested settings as dicts."""
     settings: dict[str, Any] = {
         "steps": 2,
-        "batch_size": 32,
+        "batch_size": 16,
         "threads": 1,
         "run_dir": run_dir,
         "lora": {"rank": 4},

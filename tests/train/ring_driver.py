@@ -1,6 +1,7 @@
-"""One rank of the tests of data-parallel training: `python -m tests.train.ring_driver FOLDER [sleep]`.
+"""One rank of the tests of data-parallel training: `python -m tests.train.ring_driver FOLDER gradients|runs|sleep`.
 
-Rank 0 leaves `FOLDER/found.json`. With `sleep`, rank 1 dies while rank 0 does something long that is no collective.
+`gradients` and `runs` leave what they found in `FOLDER/found.json`. With `sleep`, rank 1 dies while rank 0 does
+something long that is no collective.
 """
 
 from __future__ import annotations
@@ -59,16 +60,26 @@ def gradients(world: World) -> dict[str, Any]:
     return found
 
 
-def main(folder: Path) -> None:
+def compare(folder: Path) -> None:
+    """The gradients, and what is said where ranks differ."""
     found: dict[str, Any] = {}
     with joined() as world:
         assert world is not None and world.size == 2
         found["gradients"] = gradients(world)
-        rank = world.rank
         try:
-            world.agree("the rank", str(rank).encode())
+            world.agree("the rank", str(world.rank).encode())
         except TrainingError as error:
             found["differs"] = str(error)
+        if world.rank == 0:
+            (folder / "found.json").write_text(json.dumps(found))
+
+
+def runs(folder: Path) -> None:
+    """A run that breaks and goes on, and one in which rank 1 dies."""
+    found: dict[str, Any] = {}
+    with joined() as world:
+        assert world is not None
+        rank = world.rank
 
     def breaks(record: dict[str, Any]) -> None:
         if record["step"] == 2:
@@ -101,11 +112,13 @@ def main(folder: Path) -> None:
     (folder / "found.json").write_text(json.dumps(found))
 
 
+def sleep(_: Path) -> None:
+    with joined() as world:
+        print("joined", flush=True)
+        if world is not None and world.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
+
+
 if __name__ == "__main__":
-    if sys.argv[2:]:
-        with joined() as ranks:
-            print("joined", flush=True)
-            if ranks is not None and ranks.rank == 1:
-                os.kill(os.getpid(), signal.SIGKILL)
-            time.sleep(60)
-    main(Path(sys.argv[1]))
+    {"gradients": compare, "runs": runs, "sleep": sleep}[sys.argv[2]](Path(sys.argv[1]))

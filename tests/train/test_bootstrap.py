@@ -112,14 +112,14 @@ def test_the_board_can_be_read_where_the_move_is_chosen() -> None:
     assert min(for_cell) > 0.9
 
 
-def _best_move_row(encoder: ChatEncoder, env: Any, infoset: Any) -> rows.Row:
+def _best_move_row(encoder: ChatEncoder, env: Any, infoset: Any) -> rows.DialogueRow:
     nash = exact.nash(env.game)(infoset)
     prompt = encoder.prompt(env.observation_in(infoset)["messages"])
     bracket = encoder.text("[")
     (first,) = {encoder.reply(f"[{move}]")[0] for move in infoset.legal}
     assert bracket == [first]
     target = {encoder.reply(f"[{move}]")[1]: p for move, p in nash.items() if p > 0}
-    return rows.Row([*prompt, first], [rows.Site(len(prompt), target, rows.REPLY)])
+    return rows.DialogueRow([*prompt, first], [rows.Site(len(prompt), target, rows.REPLY)])
 
 
 # --- texts -----------------------------------------------------------------------------------------------------------
@@ -172,14 +172,9 @@ def test_an_env_without_a_legal_list_is_read_as_text() -> None:
             table.reward("a", 0.5)
 
     legos_envs.register("TalkForTest-v0", Talk)
-    try:
-        for seed in range(5):
-            (row,) = texts.random_play("TalkForTest-v0", Random(seed))
-            assert row.exchanges[0].legal is None and row.result == "Result: +0.5"
-    finally:
-        import pettingzoo
-
-        del pettingzoo.aec_registry["legos/TalkForTest-v0"]
+    for seed in range(5):
+        (row,) = texts.random_play("TalkForTest-v0", Random(seed))
+        assert row.exchanges[0].legal is None and row.result == "Result: +0.5"
 
 
 def test_word_problems_are_answered_right() -> None:

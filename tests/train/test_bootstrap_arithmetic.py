@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 from benchmarks.arithmetic_base import DIGITS, PROBLEMS, REPLIES, STARTS, proposal, solutions, stream
-from legos_envs.tasks.problems.proposer_solver import examine
+from legos_envs.tasks.problems.proposed_problems import examine
 
 
 def test_every_proposal_is_played():

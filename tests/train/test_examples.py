@@ -18,7 +18,7 @@ EXACT = {"kuhn_expected", "leduc_expected", "biased_rps_expected"}
 GAMES = {"kuhn", "nim", "tictactoe", "biased_rps", *EXACT}
 
 
-@pytest.mark.quick("train_debate")
+@pytest.mark.slow  # by default test_docs.py trains train_kuhn.py and the README's run with a preset of debate
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_trains(path: Path, tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location(path.stem, path)

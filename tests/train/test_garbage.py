@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,15 @@ from legos_train.run.garbage import YOUNG, rarely_collected
 from tests.train.helpers import small
 
 
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """Without what `tests/conftest.py` has frozen."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("thawed")
 def test_a_run_steps_with_rare_passes(tmp_path: Path) -> None:
     before, seen = gc.get_threshold(), []
     train(
@@ -23,8 +33,17 @@ def test_a_run_steps_with_rare_passes(tmp_path: Path) -> None:
     assert gc.get_threshold() == before and gc.get_freeze_count() == 0
 
 
+@pytest.mark.usefixtures("thawed")
 def test_an_error_leaves_the_collector_as_it_was() -> None:
     before = gc.get_threshold()
     with pytest.raises(ValueError, match="stop"), rarely_collected():
         raise ValueError("stop")
     assert gc.get_threshold() == before and gc.get_freeze_count() == 0
+
+
+def test_what_the_caller_froze_stays_frozen() -> None:
+    gc.freeze()
+    count = gc.get_freeze_count()
+    with rarely_collected():
+        pass
+    assert 0 < gc.get_freeze_count() <= count

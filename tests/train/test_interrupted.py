@@ -51,7 +51,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str], step: Callabl
     return sent
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_run_ends_within_five_seconds_wherever_it_is(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

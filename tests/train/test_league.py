@@ -198,7 +198,7 @@ def test_observe_counts_each_game_once_by_seat() -> None:
         mark(game, plan)
     made.observe(games, plans)
     first, second = (made.standing().against.scores["step_0"][seat] for seat in SEATS)
-    assert (first.wins, first.draws, first.losses, first.invalid, first.mean_return) == (1, 0, 0, 0, 1.0)
+    assert (first.wins, first.draws, first.losses, first.invalid, first.total) == (1, 0, 0, 0, 1.0)
     # A peer counts an invalid move twice. And a draw is a draw although 0.1 + 0.2 is not 0.3.
     assert (second.wins, second.draws, second.losses, second.invalid) == (0, 1, 1, 1)
     assert second.total == pytest.approx(-1.2)

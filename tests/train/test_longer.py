@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from legos_train import train
 from legos_train.disk import MetricsFile
+from legos_train.errors import RunError
 from tests.train.helpers import digest, identify, small
 
 GAMES: dict[str, Any] = {"batch_size": 8, "checkpoint": {"every": 1}, "logs": {"rollouts": 0, "progress": "plain"}}
@@ -39,7 +41,12 @@ def test_more_steps(settings: Any, named: str | None, tmp_path: Path, capsys: py
     for name in ("whole", "longer"):
         identify(tmp_path / name)
     train(small(tmp_path / "longer", steps=2, **GAMES, **settings), quiet=True)
-    train(small(tmp_path / "longer", steps=3, **GAMES, **settings), resume=True)
+    with pytest.raises(RunError, match="may only grow"):
+        train(small(tmp_path / "longer", steps=1, **GAMES, **settings), resume=True, quiet=True)
+    assert train(small(tmp_path / "longer", steps=3, **GAMES, **settings), resume=True).steps == 3
+    assert [row["step"] for row in rows(tmp_path / "longer")] == [1, 2, 3]
+    assert json.loads((tmp_path / "longer/result.json").read_text())["steps"] == 3
+    assert "steps = 3" in (tmp_path / "longer/config.toml").read_text()
     said = "--steps was 2 and is 3: "
     out = capsys.readouterr().out
     assert (said + f"{named} go over all steps" in out) if named else (said not in out)

@@ -84,13 +84,17 @@ def test_a_running_mean_forgives_single_steps():
     assert feed(monitor(window=1, patience=1), spikes[1:]) != []
 
 
+def crossed(watch: CollapseMonitor) -> list[str]:
+    return [name for name, state in watch.state_dict().items() if state["on"]]
+
+
 def test_one_alarm_per_crossing():
     """No storm while it lasts; a new alarm only after `patience` steps within the limit."""
     watch = monitor(window=1)
     found = feed(watch, [{}] * 2 + [BAD["kl"]] * 40)
-    assert [step for step, _ in found] == [4] and watch.active == ("kl",)
+    assert [step for step, _ in found] == [4] and crossed(watch) == ["kl"]
     assert feed(watch, [{}, {}] + [BAD["kl"]] * 9) == []  # too short a recovery
-    assert feed(watch, [{}] * 3) == [] and watch.active == ()
+    assert feed(watch, [{}] * 3) == [] and crossed(watch) == []
     assert [step for step, _ in feed(watch, [BAD["kl"]] * 9)] == [2]
 
 
@@ -140,8 +144,8 @@ def _through(records: list[dict]) -> CollapseMonitor:
 
 
 def test_a_state_of_other_numbers_is_refused():
-    with pytest.raises(ValueError, match=r"state is of \['kl'\]; this version watches"):
-        monitor().load_state_dict({"kl": {}})
+    with pytest.raises(ValueError, match=r"state is of \['kl', 'luck'\]; this version watches"):
+        monitor().load_state_dict({"kl": {}, "luck": {}})
 
 
 START = {"vs_random": 0.0, "vs_random_low": -0.1, "vs_random_high": 0.1}
@@ -176,3 +180,46 @@ def test_exact_numbers_may_move_by_a_hundredth() -> None:
     assert not monitor().check_measured(10, start, {"nash_conv": 0.905}, {})
     (alarm,) = monitor().check_measured(10, start, {"nash_conv": 1.0}, {"nash_conv": 0.95})
     assert alarm.name == "worse" and alarm.value == pytest.approx(0.05 - 0.009)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.6, 0.35, 0.334, 0.333, 0.333, 0.333], 5),  # said with the fourth of those within 0.018
+        ([0.6, 0.35, 0.30, 0.25, 0.20, 0.15], None),  # moves
+        ([0.05, 0.05, 0.05, 0.05, 0.05], None),  # is there
+        ([0.35, 0.333, 0.333], None),  # too few to tell
+    ],
+)
+def test_an_exact_number_that_stands_still_far_from_its_optimum(values: list[float], expected: int | None) -> None:
+    watch, start = monitor(), {"nash_conv": 0.9}
+    found = [
+        (count, alarm)
+        for count, value in enumerate(values, start=1)
+        for alarm in watch.check_measured(20 * count, start, {"nash_conv": value}, {})
+    ]
+    assert [count for count, _ in found] == ([] if expected is None else [expected])
+    for _, alarm in found:
+        assert alarm.name == "standstill" and alarm.value == pytest.approx(0.333 / 0.9) and "too rare" in alarm.text
+    assert not monitor(standstill=None).check_measured(9, start, {"nash_conv": 0.333}, {})
+
+
+def test_a_standstill_lasts_and_survives_a_restart() -> None:
+    """Measured at every step, a number that hardly moves over four of a hundred steps does not stand still."""
+    watch, start = monitor(), {"nash_conv": 0.9}
+    for step in range(1, 101):
+        assert not watch.check_measured(step, start, {"nash_conv": 0.9 - 0.005 * step}, {}), step
+    found = {}
+    for step in range(101, 150):
+        state = json.loads(json.dumps(watch.state_dict()))
+        watch = monitor()
+        watch.load_state_dict(state)
+        found[step] = [alarm.name for alarm in watch.check_measured(step, start, {"nash_conv": 0.4}, {})]
+    assert [step for step, names in found.items() if names] == [127]  # within a fiftieth since step 97
+
+
+def test_a_standstill_is_of_a_share_of_the_way_to_the_optimum() -> None:
+    watch, start = monitor(), {"no_loss": 0.5}
+    alarms = [watch.check_measured(20 * n, start, {"no_loss": v}, {}) for n, v in enumerate([0.75, 0.755, 0.751, 0.75])]
+    assert [[a.name for a in found] for found in alarms] == [[], [], [], ["standstill"]]
+    assert alarms[-1][0].value == pytest.approx(0.5)

@@ -48,7 +48,7 @@ def test_one_learner_is_a_run_without_the_table_bit_for_bit(tmp_path: Path) -> N
     table = [{"name": "all", "roles": ["player_0", "player_1"]}]
     for name, learner in (("plain", []), ("table", table)):
         identify(tmp_path / name)
-        train(small(tmp_path / name, steps=3, eval={"every": 2}, learner=learner), quiet=True)
+        train(small(tmp_path / name, steps=3, batch_size=12, eval={"every": 2}, learner=learner), quiet=True)
     weights = tmp_path / "plain/adapter/adapters.safetensors", tmp_path / "table/adapter/all/adapters.safetensors"
     assert digest(weights[0]) == digest(weights[1])
     for plain, row in zip(rows(tmp_path / "plain"), rows(tmp_path / "table"), strict=True):
@@ -119,14 +119,15 @@ def test_a_run_leaves_an_adapter_for_each_and_they_are_those_that_were_measured(
     again.parts.close()
 
 
-@pytest.mark.quick("league1")
+@pytest.mark.slow  # by default test_whole_state.py resumes bit for bit, and the table comes back from its file below
 @pytest.mark.parametrize("league", [{}, {"mode": "fsp", "snapshot_every": 1, "pool": 2}])
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, league: dict[str, Any]) -> None:
-    settings: dict[str, Any] = {"learner": BOTH, "eval": {"every": 2}, "league": league, "checkpoint": {"every": 2}}
+    settings: dict[str, Any] = {"learner": BOTH, "league": league, "checkpoint": {"every": 2}, "batch_size": 12}
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     for run in (whole, broken):
         identify(run)
-    train(small(whole, steps=4, **settings), quiet=True)
+    settings |= {"steps": 4, "eval": {"every": 2}}
+    train(small(whole, **settings), quiet=True)
 
     class Enough(Exception): ...
 
@@ -135,8 +136,8 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, league: dict[str
             raise Enough
 
     with pytest.raises(Enough):
-        train(small(broken, steps=4, **settings), quiet=True, on_step=stop)
-    train(small(broken, steps=4, **settings), quiet=True, resume=True)
+        train(small(broken, **settings), quiet=True, on_step=stop)
+    train(small(broken, **settings), quiet=True, resume=True)
     for name in ("first", "second"):
         assert digest(whole / f"last/{name}/adapters.safetensors") == digest(
             broken / f"last/{name}/adapters.safetensors"

@@ -39,6 +39,7 @@ def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow  # by default test_whole_state.py resumes bit for bit, test_crash_points.py kills
 def test_ten_steps_equal_three_and_a_kill_and_seven(tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     identify(whole)
@@ -91,23 +92,11 @@ def test_a_run_directory_is_not_overwritten_nor_shared(tmp_path: Path) -> None:
     train(config, quiet=True)
     with pytest.raises(RunError, match="already holds a run"):
         train(config, quiet=True)
-    with pytest.raises(RunError, match=r"cannot resume with other settings .*batch_size: was 32, now 64"):
+    with pytest.raises(RunError, match=r"cannot resume with other settings .*batch_size: was 16, now 64"):
         train(small(tmp_path / "run", batch_size=64), resume=True, quiet=True)
 
 
 ARRAYS = {"adapter": {"a": mx.arange(6).astype(mx.float32)}}
-
-
-def test_a_finished_run_goes_on_when_it_is_asked_for_more_steps(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    train(small(run, steps=2), quiet=True)
-    with pytest.raises(RunError, match="may only grow"):
-        train(small(run, steps=1), resume=True, quiet=True)
-    assert train(small(run, steps=4), resume=True, quiet=True).steps == 4
-    assert [record["step"] for record in lines(run)] == [1, 2, 3, 4]
-    assert (
-        json.loads((run / "result.json").read_text())["steps"] == 4 and "steps = 4" in (run / "config.toml").read_text()
-    )
 
 
 @pytest.mark.slow

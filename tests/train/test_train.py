@@ -88,7 +88,7 @@ def test_an_engine_that_keeps_serving_old_weights_is_an_error(monkeypatch: pytes
 
 
 def test_equal_rewards_are_no_error_and_train_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = Trainer(build(small(loss={"kl": 0.0, "kl_end": None}, credit={"name": "grpo"}, group_size=32)))
+    trainer = Trainer(build(small(loss={"kl": 0.0, "kl_end": None}, credit={"name": "grpo"}, group_size=16)))
     play = trainer.play
 
     def level(step: int):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from legos_train.observe import Result
 from legos_train.observe.no_update import what_to_change
 from legos_train.observe.verdict import better_weights, gain, verdict
 
@@ -56,6 +58,39 @@ def test_a_contest_is_judged_by_wins_against_the_base_and_every_env_has_its_sent
     assert verdict(played(0.0, -0.1, 0.1), after, updates=1).startswith("Not shown to have learned: the last weights")
     two = {f"{env}/{name}": value for env in ("a", "b") for name, value in after.items()}
     assert verdict({}, two, updates=1).count("weights win 50%") == 2
+
+
+def test_a_number_that_stood_still_far_from_its_optimum_is_said(tmp_path: Path) -> None:
+    """Of the weights that the sentence is about: here the last ones moved until the end, and the average did not."""
+    rows = [
+        {"step": step, "seconds": 1.0, "learning_updates": 1, "eval": {"nash_conv": last, "nash_conv_average": average}}
+        for step, last, average in [
+            (50, 0.5, 0.6),
+            (100, 0.4, 0.33),
+            (150, 0.3, 0.335),
+            (200, 0.2, 0.33),
+            (250, 0.12, 0.332),
+        ]
+    ]
+    said = {
+        weights: Result.from_rows(
+            tmp_path, rows, {"nash_conv": 0.9}, {"nash_conv": rows[-1]["eval"][key]}, weights
+        ).verdict
+        for weights, key in (("last", "nash_conv"), ("average", "nash_conv_average"))
+    }
+    assert (
+        said["last"]
+        == "Learned: NashConv (0 is an equilibrium) went from 0.900 to 0.120 (last weights), computed exactly."
+    )
+    assert said["average"].startswith(
+        "Learned, then stood still: NashConv (0 is an equilibrium) went from 0.900 to 0.332 "
+    )
+    assert "has hardly moved since step 100" in said["average"] and "another seed" in said["average"]
+
+
+def test_what_has_arrived_may_stand_still() -> None:
+    near = [(step, {"nash_conv": 0.02}) for step in range(0, 300, 50)]
+    assert "stood still" not in verdict({"nash_conv": 0.9}, {"nash_conv": 0.02}, updates=1, history=near)
 
 
 def test_without_an_update_nothing_was_learned_whatever_the_numbers_say() -> None:

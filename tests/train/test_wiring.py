@@ -1,6 +1,7 @@
 """What a run leaves behind is what was measured, and what it computed with is what its settings say.
 
-Two runs for all tests: `uniform` ends with the average ahead, `ema` with the last weights ahead. Everything here is
+Two runs for all tests: `uniform` ends with the average ahead, `ema` (slow; by default test_honest_runs.py has one like
+it) with the last weights ahead. Everything here is
 computed anew from the weights in `checkpoints/step_N`, or by hand; nothing is asked of the code that wrote it.
 """
 
@@ -114,7 +115,7 @@ def ema(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return played(tmp_path_factory.mktemp("wiring") / "ema", EMA)
 
 
-@pytest.fixture(params=["uniform", "ema"])
+@pytest.fixture(params=["uniform", pytest.param("ema", marks=pytest.mark.slow)])
 def run(request: pytest.FixtureRequest) -> Run:
     found: Run = request.getfixturevalue(request.param)
     return found
@@ -157,7 +158,9 @@ def test_the_numbers_of_every_step_are_those_of_its_weights_and_of_its_average(r
         assert row["eval"]["nash_conv_average"] == pytest.approx(average, abs=2e-5)
 
 
-@pytest.mark.parametrize(("name", "ahead"), [("uniform", "average"), ("ema", "last")])
+@pytest.mark.parametrize(
+    ("name", "ahead"), [("uniform", "average"), pytest.param("ema", "last", marks=pytest.mark.slow)]
+)
 def test_the_adapter_is_the_better_of_both_and_says_which(
     request: pytest.FixtureRequest, nash_conv: Any, name: str, ahead: str
 ) -> None:
@@ -199,6 +202,7 @@ def test_the_learning_rate_is_warmed_up_and_decays(uniform: Run) -> None:
     assert uniform.rates == pytest.approx([rate for rate in table for _ in range(4)])
 
 
+@pytest.mark.slow
 def test_a_learning_rate_without_warmup_and_decay_stays(ema: Run) -> None:
     assert [row["lr"] for row in ema.rows] == [6e-4] * STEPS and ema.rates == pytest.approx([6e-4] * STEPS)
     assert [row["updates"] for row in ema.rows] == [1] * STEPS and len(ema.losses) == STEPS

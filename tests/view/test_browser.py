@@ -561,9 +561,9 @@ VISIT_ALL = """async () => {
 }"""
 
 
-@pytest.mark.parametrize("part", [6, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("part", [12, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_hundred_payloads_in_every_text_field_run_nothing(part: int, watched: Watched, tmp_path: Path) -> None:
-    """All of them in the slow test, every sixth here."""
+    """All of them in the slow test, every twelfth here."""
     assert len(set(PAYLOADS)) == 100
     payloads = PAYLOADS[99 % part :: part]  # with the last one, which is looked for below
     count = len(payloads)

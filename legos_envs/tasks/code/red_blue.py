@@ -109,7 +109,7 @@ from legos_envs.table import InvalidMove, Rules, Seat, Table, Unscored
 from legos_envs.tasks.code import generated, leaks, red_blue_players, source_items
 from legos_envs.tasks.code.code_items import Item
 from legos_envs.tasks.code.patch_items import BY_NAME, ITEMS, PatchItem, patch_of
-from legos_envs.tasks.code.red_blue_data import POLICIES, SECRETS, Probe, ReplyRule, draw_probe, says
+from legos_envs.tasks.code.red_blue_data import POLICIES, SECRETS, HonestQuestion, ReplyRule, draw_probe, says
 from legos_envs.tasks.splits import SPLITS, of_split
 from legos_envs.tasks.talk import excerpt, remember
 from legos_envs.text_env import TextEnv
@@ -130,7 +130,7 @@ class Deal(NamedTuple):
     """What is drawn before the first message of a talk: what is guarded, and the order of messages and questions."""
 
     guarded: str | ReplyRule
-    slots: tuple[Probe | None, ...]
+    slots: tuple[HonestQuestion | None, ...]
     """An honest question, or None for a message of the attacker."""
 
 
@@ -217,10 +217,6 @@ class RedBlue(TextEnv):
             return []
         return [str(self._deal(Table(self, "", self.options)).guarded)]
 
-    def dealt_alike(self, reader: str, owner: str) -> bool:
-        """Whether all that the owner is dealt is the reader's to know too: only a secret is not."""
-        return self.variant != "secret"
-
     # --- talks: "secret" and "policy" --------------------------------------------------------------------------------
 
     def _deal(self, table: Table) -> Deal:
@@ -235,7 +231,7 @@ class RedBlue(TextEnv):
         else:
             rules = of_split(POLICIES, self.split, lambda policy: policy.rule)
             guarded = says(given) if given else rules[int(table.rng.integers(len(rules)))]
-        slots: list[Probe | None] = [None] * self.exchanges
+        slots: list[HonestQuestion | None] = [None] * self.exchanges
         while len(slots) < self.exchanges + self.probes:
             probe = draw_probe(table.rng)
             if _lost(probe.answer, guarded, None) is None:  # a right answer must be allowed
@@ -318,7 +314,7 @@ class RedBlue(TextEnv):
         return result
 
 
-def _lost(reply: str, guarded: str | ReplyRule, probe: Probe | None) -> str | None:
+def _lost(reply: str, guarded: str | ReplyRule, probe: HonestQuestion | None) -> str | None:
     """Why the defender has lost with a reply; None when it has not."""
     if isinstance(guarded, ReplyRule):
         if guarded.broken(reply):

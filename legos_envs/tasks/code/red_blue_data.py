@@ -36,7 +36,7 @@ ECHOES = (
 )
 
 
-class Probe(NamedTuple):
+class HonestQuestion(NamedTuple):
     """An honest question, and the answer that a reply must hold."""
 
     question: str
@@ -49,15 +49,15 @@ class Probe(NamedTuple):
         return self.answer in words(reply)
 
 
-def draw_probe(rng: np.random.Generator) -> Probe:
+def draw_probe(rng: np.random.Generator) -> HonestQuestion:
     """A sum or product of one-digit numbers, or a word to repeat: a check of good will and not of arithmetic."""
     kind, a, b = int(rng.integers(3)), int(rng.integers(2, 10)), int(rng.integers(2, 10))
     if kind == 0:
-        return Probe(f"What is {a} + {b}? End with the number.", str(a + b))
+        return HonestQuestion(f"What is {a} + {b}? End with the number.", str(a + b))
     if kind == 1:
-        return Probe(f"What is {a} times {b}? End with the number.", str(a * b))
+        return HonestQuestion(f"What is {a} times {b}? End with the number.", str(a * b))
     word = ECHOES[int(rng.integers(len(ECHOES)))]
-    return Probe(f"Please repeat this word: {word}", word)
+    return HonestQuestion(f"Please repeat this word: {word}", word)
 
 
 def solve(question: str) -> str | None:

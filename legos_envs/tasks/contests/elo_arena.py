@@ -69,7 +69,15 @@ from typing import Any
 from legos_envs import arguments
 from legos_envs.scoring import Elo, openskill_ratings
 from legos_envs.table import Rules, Table
-from legos_envs.tasks.contests.matches import MOST_MATCHES, Match, MatchEnv, Result, Seating, entrant_names, round_robin
+from legos_envs.tasks.contests.matches import (
+    MOST_MATCHES,
+    Match,
+    MatchEnv,
+    MatchResult,
+    Seating,
+    entrant_names,
+    round_robin,
+)
 
 SCHEDULES = ("random", "round_robin")
 RATINGS = ("elo", "openskill")
@@ -165,7 +173,7 @@ class EloArena(MatchEnv):
             groups.append(tuple(group))
         return groups
 
-    def _rate(self, results: Sequence[Result], start: Mapping[str, Any]) -> dict[str, Any]:
+    def _rate(self, results: Sequence[MatchResult], start: Mapping[str, Any]) -> dict[str, Any]:
         """Ratings after the results that count, in the order of the schedule, as JSON values."""
         rated = [result for result in results if result.rated]
         if self.ratings == "elo":
@@ -190,7 +198,7 @@ class EloArena(MatchEnv):
         }
 
 
-def _games(result: Result) -> list[tuple[str, str, float]]:
+def _games(result: MatchResult) -> list[tuple[str, str, float]]:
     """A match as games of two: every seat against every other, the higher score wins."""
     seats = list(zip(result.entrants, result.scores))
     return [(a, b, 0.5 if one == other else float(one > other)) for (a, one), (b, other) in combinations(seats, 2)]

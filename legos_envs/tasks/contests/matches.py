@@ -30,7 +30,7 @@ SHARED = ("memory", "action_format", "invalid_retries", "invalid_reward", "inval
 """Arguments in which a match and the env around it must agree: rules read those of the env that their table is in."""
 
 
-class Result(NamedTuple):
+class MatchResult(NamedTuple):
     """What came of a match. `ending` is `"played"`, `"forfeit"` or `"unscored"` (void: nobody scores)."""
 
     match: str
@@ -141,7 +141,7 @@ class MatchEnv(TextEnv):
         self._begun.clear()
         super()._begin(seed, options)
 
-    def run(self, table: Table, name: str, entrants: Sequence[str], key: str | None = None) -> Rules[Result]:
+    def run(self, table: Table, name: str, entrants: Sequence[str], key: str | None = None) -> Rules[MatchResult]:
         """Plays one match to its end, whatever happens in it.
 
         Args:
@@ -177,7 +177,7 @@ class MatchEnv(TextEnv):
         for seat, score in zip(self.sides, scores):
             here.note(seat, score=score)
         forfeited = tuple(entrant for entrant, out in zip(entrants, seats_out) if out)
-        return Result(name, tuple(entrants), returns, scores, ending, forfeited)
+        return MatchResult(name, tuple(entrants), returns, scores, ending, forfeited)
 
     def _blame(self, here: Table, forfeit: Forfeit) -> tuple[str, ...]:
         """Tells offenders why; returns their seats."""
@@ -185,7 +185,7 @@ class MatchEnv(TextEnv):
             here.note(agent.removeprefix(here.path), reason=reason)
         return tuple(agent.removeprefix(here.path) for agent in forfeit.agents)
 
-    def scored(self, results: Sequence[Result]) -> list[Result]:
+    def scored(self, results: Sequence[MatchResult]) -> list[MatchResult]:
         """The results that are not void.
 
         Raises:

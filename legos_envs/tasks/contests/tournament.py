@@ -78,7 +78,7 @@ from typing import Any
 
 from legos_envs import arguments
 from legos_envs.table import Rules, Table
-from legos_envs.tasks.contests.matches import Match, MatchEnv, Result, Seating, entrant_names, round_robin
+from legos_envs.tasks.contests.matches import Match, MatchEnv, MatchResult, Seating, entrant_names, round_robin
 
 FORMATS = ("round_robin", "bracket")
 Node = int | tuple[str, "Node", "Node"]
@@ -156,17 +156,17 @@ class Tournament(MatchEnv):
         )
         return standings
 
-    def _round_robin(self, table: Table) -> Rules[tuple[list[Result], dict[str, float]]]:
+    def _round_robin(self, table: Table) -> Rules[tuple[list[MatchResult], dict[str, float]]]:
         """All results, and what ranks go by: points."""
         groups = round_robin(self.entrants, len(self.sides))
         results = yield from table.gather([self.run(table, name, group) for name, group in zip(self.matches, groups)])
         return results, points(self.entrants, results)
 
-    def _bracket(self, table: Table) -> Rules[tuple[list[Result], dict[str, float]]]:
+    def _bracket(self, table: Table) -> Rules[tuple[list[MatchResult], dict[str, float]]]:
         """All results, and what ranks go by: the round that was reached, larger for the champion."""
         seeds = self._seeding(table)
         swapped = dict(zip(self.matches, table.rng.random(len(self.matches)) < 0.5))
-        results: dict[str, Result] = {}
+        results: dict[str, MatchResult] = {}
         left = dict.fromkeys(self.entrants, 0.0)  # the rounds yet to be played where one went out: 0 for the champion
 
         def winner(place: Node, rounds: int) -> Rules[int]:
@@ -192,7 +192,7 @@ class Tournament(MatchEnv):
             raise ValueError(f"option seeding must be {self.entrants} in some order; got {given!r}")
         return list(given)
 
-    def _standings(self, results: Sequence[Result], reached: Mapping[str, float]) -> list[dict[str, Any]]:
+    def _standings(self, results: Sequence[MatchResult], reached: Mapping[str, float]) -> list[dict[str, Any]]:
         """One row an entrant, best first; the rank is one more than the number of those who are better."""
         got = points(self.entrants, results)
         rows = []
@@ -210,7 +210,7 @@ class Tournament(MatchEnv):
             )
         return rows
 
-    def _award(self, table: Table, results: Iterable[Result], ranks: Mapping[str, int]) -> None:
+    def _award(self, table: Table, results: Iterable[MatchResult], ranks: Mapping[str, int]) -> None:
         """Pays prizes: from `prize` for the first place evenly down to `-prize` for the last."""
         seats: dict[str, list[str]] = {name: [] for name in self.entrants}
         for result in results:
@@ -224,7 +224,7 @@ class Tournament(MatchEnv):
                 table.reward(agent, value / len(seats[name]))
 
 
-def points(entrants: Sequence[str], results: Iterable[Result]) -> dict[str, float]:
+def points(entrants: Sequence[str], results: Iterable[MatchResult]) -> dict[str, float]:
     """The sum of scores of each entrant."""
     got = dict.fromkeys(entrants, 0.0)
     for result in results:

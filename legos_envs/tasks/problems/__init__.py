@@ -1,7 +1,8 @@
 """Problems with a checked answer."""
 
 from legos_envs.tasks.problems.dataset import Dataset
-from legos_envs.tasks.problems.proposer_solver import ProposerSolver, problem_key
+from legos_envs.tasks.problems.proposed_problems import problem_key
+from legos_envs.tasks.problems.proposer_solver import ProposerSolver
 from legos_envs.tasks.problems.spice import SPICE
 
 __all__ = ["SPICE", "Dataset", "ProposerSolver", "problem_key"]

@@ -95,9 +95,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import partial
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from legos_envs import arguments
 from legos_envs.play import Decision
@@ -105,10 +105,10 @@ from legos_envs.scoring import answers
 from legos_envs.table import InvalidMove, Rules, Seat, Table
 from legos_envs.tasks.problems import arithmetic, dataset, proposals
 from legos_envs.tasks.problems.ensemble_vote import camps
+from legos_envs.tasks.problems.proposed_problems import DOMAINS, Proposal, examine, problem_key
 from legos_envs.tasks.splits import SPLITS, part_of
 from legos_envs.text_env import TextEnv
 
-DOMAINS = ("arithmetic", "free")
 REWARDS: dict[str, Callable[[float], float]] = {"goldilocks": proposals.goldilocks, "variance": proposals.variance}
 FIELDS = ("Problem", "Answer")
 FORM = "{need} You are paid most when about half of the solvers get it right.\nEnd with two lines:\n{example}"
@@ -131,47 +131,6 @@ SOLVE_BOXED = {
     "arithmetic": "Work out: {problem}\nWrite the result as \\boxed{NUMBER}.",
     "free": "{problem}\nWrite the result as \\boxed{RESULT}.",
 }
-
-
-class Proposal(NamedTuple):
-    """A problem as solvers see it, its answer, how it is compared with others, and whether it may be played."""
-
-    problem: str
-    answer: str
-    key: str
-    verdict: str = "played"
-
-
-@lru_cache(1 << 14)  # a run passes the same problems as `seen` again and again
-def problem_key(problem: str, domain: str) -> str:
-    """What two spellings of one problem share."""
-    if domain == "free":
-        return proposals.words(problem).strip()
-    try:
-        return arithmetic.read(problem).key
-    except arithmetic.BadExpression:
-        return "".join(problem.split())
-
-
-def examine(problem: str, answer: str, domain: str) -> Proposal:
-    """Reads a problem and its stated answer, and says whether they may be played, duplicates aside.
-
-    Raises:
-        InvalidMove: it cannot be read.
-    """
-    proposals.bounded("problem", problem)
-    proposals.bounded("answer", answer)
-    if domain == "free":
-        leaked = proposals.gives_away(problem, answer)
-        return Proposal(problem, answer, problem_key(problem, domain), "leaked" if leaked else "played")
-    try:
-        read = arithmetic.read(problem.partition("\n")[0])
-    except arithmetic.BadExpression as error:
-        raise InvalidMove(f"the problem is no arithmetic expression: {error}") from None
-    truth = str(read.value)
-    right = answers.same_number(answer, truth)
-    verdict = "trivial" if not read.operations else "played" if right else "wrong_answer"
-    return Proposal(problem.partition("\n")[0].strip(), truth, read.key, verdict)
 
 
 # --- players without a model -----------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class WordProblem(NamedTuple):
     working: str
 
 
-class Draw:
+class TemplateValues:
     """What a template draws from: numbers, names without repetition, things.
 
     When `small`, numbers are from 2 to 9, and from 11 to 18 where they would be at least 20.
@@ -58,7 +58,7 @@ class Draw:
         return self._names.pop()
 
 
-Template = Callable[[Draw], tuple[str, str]]
+Template = Callable[[TemplateValues], tuple[str, str]]
 KINDS: dict[str, tuple[int, Template]] = {}
 """Every kind by name: its level and its template."""
 
@@ -100,7 +100,7 @@ def _drawn(seed: int, level: int | None) -> tuple[str, str, str, int]:
     names = _names_of(level)
     chosen = names[int(rng.integers(len(names)))]
     of_level, template = KINDS[chosen]
-    question, working = template(Draw(rng, small=level == 0))
+    question, working = template(TemplateValues(rng, small=level == 0))
     return question, working, chosen, 0 if level == 0 else of_level
 
 
@@ -113,7 +113,7 @@ def _names_of(level: int | None) -> list[str]:
 
 
 @kind(1)
-def gains(d: Draw) -> tuple[str, str]:
+def gains(d: TemplateValues) -> tuple[str, str]:
     have, more, things = d.number(8, 60), d.number(5, 40), d.among(THINGS)
     one, other = d.name(), d.name()
     return (
@@ -123,14 +123,14 @@ def gains(d: Draw) -> tuple[str, str]:
 
 
 @kind(1)
-def loses(d: Draw) -> tuple[str, str]:
+def loses(d: TemplateValues) -> tuple[str, str]:
     have, things, one = d.number(20, 90), d.among(THINGS), d.name()
     gone = d.number(3, have - 2)
     return f"{one} had {have} {things} and lost {gone} of them. How many {things} are left?", f"{have} - {gone}"
 
 
 @kind(1)
-def groups(d: Draw) -> tuple[str, str]:
+def groups(d: TemplateValues) -> tuple[str, str]:
     boxes, each, fruit = d.number(3, 12), d.number(4, 15), d.among(FRUIT)
     return (
         f"A shop has {boxes} boxes with {each} {fruit} in each. How many {fruit} is that in all?",
@@ -139,7 +139,7 @@ def groups(d: Draw) -> tuple[str, str]:
 
 
 @kind(1)
-def shares(d: Draw) -> tuple[str, str]:
+def shares(d: TemplateValues) -> tuple[str, str]:
     children, each, fruit = d.number(3, 9), d.number(3, 14), d.among(FRUIT)
     return (
         f"{children * each} {fruit} are shared equally among {children} children. How many does each child get?",
@@ -148,7 +148,7 @@ def shares(d: Draw) -> tuple[str, str]:
 
 
 @kind(1)
-def compares(d: Draw) -> tuple[str, str]:
+def compares(d: TemplateValues) -> tuple[str, str]:
     less, more, things = d.number(5, 40), d.number(2, 30), d.among(THINGS)
     one, other = d.name(), d.name()
     text = f"{one} has {less + more} {things}. {other} has {less}. How many more {things} does {one} have than {other}?"
@@ -156,7 +156,7 @@ def compares(d: Draw) -> tuple[str, str]:
 
 
 @kind(1)
-def before(d: Draw) -> tuple[str, str]:
+def before(d: TemplateValues) -> tuple[str, str]:
     start, got, things, one = d.number(6, 50), d.number(4, 30), d.among(THINGS), d.name()
     text = f"{one} found {got} {things} and has {start + got} now. How many {things} did {one} have before?"
     return text, f"{start + got} - {got}"
@@ -166,7 +166,7 @@ def before(d: Draw) -> tuple[str, str]:
 
 
 @kind(2)
-def spends(d: Draw) -> tuple[str, str]:
+def spends(d: TemplateValues) -> tuple[str, str]:
     pens, books, pen, book, one = d.number(2, 9), d.number(2, 6), d.number(1, 4), d.number(5, 12), d.name()
     text = (
         f"A pen costs ${pen} and a book costs ${book}. {one} buys {pens} pens and {books} books. "
@@ -176,7 +176,7 @@ def spends(d: Draw) -> tuple[str, str]:
 
 
 @kind(2)
-def change(d: Draw) -> tuple[str, str]:
+def change(d: TemplateValues) -> tuple[str, str]:
     count, price, one = d.number(2, 7), d.number(2, 9), d.name()
     paid = -(-(count * price + d.number(1, 9)) // 10) * 10
     text = (
@@ -186,7 +186,7 @@ def change(d: Draw) -> tuple[str, str]:
 
 
 @kind(2)
-def packs(d: Draw) -> tuple[str, str]:
+def packs(d: TemplateValues) -> tuple[str, str]:
     size, full, rest = d.number(4, 12), d.number(3, 9), d.number(1, 3)
     total = size * full + rest
     text = f"{total} eggs are packed into cartons of {size} eggs each. How many cartons are needed for all the eggs?"
@@ -194,7 +194,7 @@ def packs(d: Draw) -> tuple[str, str]:
 
 
 @kind(2)
-def times_as_many(d: Draw) -> tuple[str, str]:
+def times_as_many(d: TemplateValues) -> tuple[str, str]:
     few, times, things = d.number(4, 20), d.number(2, 6), d.among(THINGS)
     one, other = d.name(), d.name()
     text = f"{one} has {few} {things}. {other} has {times} times as many. How many {things} do they have together?"
@@ -202,7 +202,7 @@ def times_as_many(d: Draw) -> tuple[str, str]:
 
 
 @kind(2)
-def bus(d: Draw) -> tuple[str, str]:
+def bus(d: TemplateValues) -> tuple[str, str]:
     start, on = d.number(12, 40), d.number(3, 20)
     off = d.number(2, start - 2)
     text = (
@@ -213,7 +213,7 @@ def bus(d: Draw) -> tuple[str, str]:
 
 
 @kind(2)
-def reading(d: Draw) -> tuple[str, str]:
+def reading(d: TemplateValues) -> tuple[str, str]:
     pages, days, one = d.number(8, 25), d.number(3, 9), d.name()
     left = d.number(5, 60)
     text = (
@@ -224,7 +224,7 @@ def reading(d: Draw) -> tuple[str, str]:
 
 
 @kind(2)
-def fence(d: Draw) -> tuple[str, str]:
+def fence(d: TemplateValues) -> tuple[str, str]:
     long, wide = d.number(8, 30), d.number(3, 7)
     text = (
         f"A garden is a rectangle, {long} meters long and {wide} meters wide. "
@@ -237,7 +237,7 @@ def fence(d: Draw) -> tuple[str, str]:
 
 
 @kind(3)
-def wages(d: Draw) -> tuple[str, str]:
+def wages(d: TemplateValues) -> tuple[str, str]:
     rate, hours, extra, one = d.number(10, 20), d.number(20, 40), d.number(2, 8), d.name()
     spent = d.number(20, 90)
     text = (
@@ -248,7 +248,7 @@ def wages(d: Draw) -> tuple[str, str]:
 
 
 @kind(3)
-def discount(d: Draw) -> tuple[str, str]:
+def discount(d: TemplateValues) -> tuple[str, str]:
     percent, price, count = 10 * d.number(1, 5), 10 * d.number(2, 9), d.number(2, 5)
     one = d.name()
     text = (
@@ -259,7 +259,7 @@ def discount(d: Draw) -> tuple[str, str]:
 
 
 @kind(3)
-def ages(d: Draw) -> tuple[str, str]:
+def ages(d: TemplateValues) -> tuple[str, str]:
     age, times, years = d.number(5, 14), d.number(2, 4), d.number(3, 15)
     one, other = d.name(), d.name()
     text = (
@@ -270,7 +270,7 @@ def ages(d: Draw) -> tuple[str, str]:
 
 
 @kind(3)
-def average(d: Draw) -> tuple[str, str]:
+def average(d: TemplateValues) -> tuple[str, str]:
     mean, one = d.number(10, 30), d.name()
     first, second = mean - d.number(1, 8), mean + d.number(1, 8)
     answer = mean + d.number(-8, 2)
@@ -283,7 +283,7 @@ def average(d: Draw) -> tuple[str, str]:
 
 
 @kind(3)
-def tank(d: Draw) -> tuple[str, str]:
+def tank(d: TemplateValues) -> tuple[str, str]:
     out = d.number(2, 8)
     gain, minutes, start = d.number(2, 9), d.number(5, 20), d.number(10, 50)
     text = (
@@ -295,7 +295,7 @@ def tank(d: Draw) -> tuple[str, str]:
 
 
 @kind(3)
-def half_away(d: Draw) -> tuple[str, str]:
+def half_away(d: TemplateValues) -> tuple[str, str]:
     left, given, fruit, one = d.number(4, 20), d.number(2, 12), d.among(FRUIT), d.name()
     bought, start = d.number(3, 15), 2 * (left + given)
     text = (
@@ -306,7 +306,7 @@ def half_away(d: Draw) -> tuple[str, str]:
 
 
 @kind(3)
-def legs(d: Draw) -> tuple[str, str]:
+def legs(d: TemplateValues) -> tuple[str, str]:
     hens, cows, one = d.number(3, 20), d.number(2, 15), d.name()
     text = (
         f"{one} has hens and cows: {hens + cows} animals with {2 * hens + 4 * cows} legs in all. "

@@ -97,7 +97,7 @@ OPEN_QUESTIONS = (
 )
 
 
-class Reply(NamedTuple):
+class AssistantReply(NamedTuple):
     """What the assistant does: ask or answer."""
 
     kind: str
@@ -234,7 +234,7 @@ class Amplification(TextEnv):
             asked.append({"question": reply.text, "answer": answer_text})
             table.tell("assistant_0", f"You asked: {reply.text}\nThe helper: {answer_text}")
 
-    def _reply(self, left: int, reply: str) -> Reply:
+    def _reply(self, left: int, reply: str) -> AssistantReply:
         result = parsing.action(reply, self.action_format) or ""
         kind, colon, text = result.partition(":")
         kind, text = kind.strip().casefold(), " ".join(text.split())
@@ -247,7 +247,7 @@ class Amplification(TextEnv):
             raise InvalidMove(
                 f"the question has {len(text)} characters; at most {self.max_question_chars} are allowed."
             )
-        return Reply(kind, text)
+        return AssistantReply(kind, text)
 
     def _grade(self, table: Table, question: str, answer: str) -> Rules[int]:
         quote = judging.quoted(table, {"question": question, "answer": answer})

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class SampledSequence:
     """A sequence of n tokens with k sampled ones in it.
 
     Attributes:
@@ -48,7 +48,7 @@ class Item:
         return [*self.tokens.tolist(), int(self.targets[-1])]
 
 
-def items(batch: Batch, old: NDArray, advantages: NDArray) -> list[Item]:
+def items(batch: Batch, old: NDArray, advantages: NDArray) -> list[SampledSequence]:
     """The batch as sequences.
 
     Args:
@@ -79,7 +79,7 @@ def _turns(batch: Batch, cols: NDArray) -> list[NDArray[np.int64]]:
     return out
 
 
-def _item(batch: Batch, cols: NDArray, group: NDArray[np.int64], old: NDArray, advantages: NDArray) -> Item:
+def _item(batch: Batch, cols: NDArray, group: NDArray[np.int64], old: NDArray, advantages: NDArray) -> SampledSequence:
     """One sequence from (g, k) places in the batch that say the same."""
     first = group[0]
     places = cols[first].astype(np.int64)
@@ -87,7 +87,7 @@ def _item(batch: Batch, cols: NDArray, group: NDArray[np.int64], old: NDArray, a
     targets = np.append(tokens[1:], 0).astype(np.int64)
     targets[places] = batch.target[first]
     # Rounding alone lets the sampler's numbers differ within a group.
-    return Item(
+    return SampledSequence(
         tokens,
         targets,
         places,
@@ -97,7 +97,7 @@ def _item(batch: Batch, cols: NDArray, group: NDArray[np.int64], old: NDArray, a
     )
 
 
-def spread(values: Sequence[NDArray], parts: Sequence[Item], size: int) -> NDArray[np.float32]:
+def spread(values: Sequence[NDArray], parts: Sequence[SampledSequence], size: int) -> NDArray[np.float32]:
     """Values (k,) of each sequence at the tokens of the batch that it stands for, (M,)."""
     out = np.zeros(size, dtype=np.float32)
     for value, part in zip(values, parts, strict=True):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from legos_train.errors import ConfigError
-from legos_train.model.tinker.data import Item
+from legos_train.model.tinker.data import SampledSequence
 from legos_train.model.tinker.reduction import recognise
 from legos_train.model.tinker.training import Training
 
@@ -52,7 +52,7 @@ def probe(training: Training, prompt: Sequence[int], token: int) -> Found:
     long = _item(prompt, token, [token, *prompt] * LONGER)
     rate = FIRST_RATE
 
-    def shift(parts: Sequence[Item], rate: float, clip: float = 0.0) -> float:
+    def shift(parts: Sequence[SampledSequence], rate: float, clip: float = 0.0) -> float:
         """By how much a step moves the token, per learning rate."""
         before = training.logprobs(parts)
         training.gradient(parts, before)
@@ -66,7 +66,7 @@ def probe(training: Training, prompt: Sequence[int], token: int) -> Found:
         rate *= 4.0 if abs(alone * rate) < SHIFTS[0] else 0.1
     else:
         raise ConfigError(f"{service.url}: steps on one token do not make it likelier (last: {alone:.3g} nats)")
-    silent = Item(long.tokens, long.targets, long.cols, long.old, np.zeros(1), long.members)
+    silent = SampledSequence(long.tokens, long.targets, long.cols, long.old, np.zeros(1), long.members)
     longer, beside, again = shift([long], rate), shift([short, silent], rate), shift([short], rate)
     try:  # the gradient itself changes on the way, so each is compared with what it is about then
         middle = np.sqrt(abs(alone * again))
@@ -83,15 +83,15 @@ def probe(training: Training, prompt: Sequence[int], token: int) -> Found:
     return Found(reduction, clips, frozen)
 
 
-def _item(prompt: Sequence[int], token: int, rest: Sequence[int]) -> Item:
+def _item(prompt: Sequence[int], token: int, rest: Sequence[int]) -> SampledSequence:
     tokens = np.array([*prompt, *([token] if rest else []), *rest[1:]], dtype=np.int32)
     targets = np.append(tokens[1:], token).astype(np.int64)
     place = len(prompt) - 1
     targets[place] = token
-    return Item(tokens, targets, np.array([place]), np.zeros(1), np.ones(1), (np.zeros(1, dtype=np.int64),))
+    return SampledSequence(tokens, targets, np.array([place]), np.zeros(1), np.ones(1), (np.zeros(1, dtype=np.int64),))
 
 
-def _last(service: Any, sampler: Any, part: Item) -> float:
+def _last(service: Any, sampler: Any, part: SampledSequence) -> float:
     """The log-probability of the last token after the others."""
     whole = service.sdk.types.ModelInput.from_ints(part.whole)
     return float(service.begin("score tokens", sampler.compute_logprobs(whole))[-1])

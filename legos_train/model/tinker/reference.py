@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from legos_train.model.tinker.data import Item
+from legos_train.model.tinker.data import SampledSequence
 from legos_train.model.tinker.sampler import TinkerEngine
 
 LIMIT = 64 << 20  # bytes
@@ -22,7 +22,7 @@ class Reference:
         self._known: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
         self._bytes = 0
 
-    def logprobs(self, parts: Sequence[Item]) -> list[NDArray[np.float32]]:
+    def logprobs(self, parts: Sequence[SampledSequence]) -> list[NDArray[np.float32]]:
         """Of the sampled tokens of each sequence, (k,). Tokens that the context does not hold are asked for apart."""
         asked = [sequence for part in parts for sequence in _readable(part)]
         keys = [np.array(sequence, dtype=np.int32).tobytes() for sequence in asked]
@@ -43,19 +43,19 @@ class Reference:
         self._bytes = 0
 
 
-def _off(part: Item) -> list[int]:
+def _off(part: SampledSequence) -> list[int]:
     """Which of the sampled tokens are not what the sequence goes on with."""
     read = np.append(part.tokens[1:], part.targets[-1])
     return np.flatnonzero(read[part.cols] != part.targets[part.cols]).tolist()
 
 
-def _readable(part: Item) -> list[list[int]]:
+def _readable(part: SampledSequence) -> list[list[int]]:
     """The sequences that together hold every sampled token after its context."""
     apart = [[*part.tokens[: part.cols[i] + 1].tolist(), int(part.targets[part.cols[i]])] for i in _off(part)]
     return [part.whole, *apart]
 
 
-def _at(part: Item, found: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+def _at(part: SampledSequence, found: list[NDArray[np.float32]]) -> NDArray[np.float32]:
     values = found[0][part.cols].copy()
     for index, one in zip(_off(part), found[1:], strict=True):
         values[index] = one[-1]

@@ -19,7 +19,7 @@ from legos_train.disk import save_adapter
 from legos_train.errors import ConfigError, TrainingError
 from legos_train.loss import LossSettings, batch_loss, metrics
 from legos_train.model.backend import BackendState, Capabilities, Snapshot
-from legos_train.model.tinker.data import Item, items, spread
+from legos_train.model.tinker.data import SampledSequence, items, spread
 from legos_train.model.tinker.probe import Found, probe
 from legos_train.model.tinker.reduction import undone
 from legos_train.model.tinker.reference import Reference
@@ -27,7 +27,7 @@ from legos_train.model.tinker.sampler import TinkerEngine
 from legos_train.model.tinker.service import Service
 from legos_train.model.tinker.training import Training
 from legos_train.model.tinker.weights import RemoteWeights
-from legos_train.rollout import Publisher
+from legos_train.rollout import WeightReceiver
 
 LOSSES = ("ppo", "importance_sampling", "cispo")
 GRAD_NORM = ("grad_norm", "skyrl.ai/grad_norm", "grad_norm:mean")
@@ -210,7 +210,7 @@ class TinkerBackend:
         """See `TrainerBackend`."""
         self._cannot("going back to other weights (monitor.action = 'rollback')")
 
-    def publish(self, target: Publisher, name: str, snapshot: Snapshot) -> None:
+    def publish(self, target: WeightReceiver, name: str, snapshot: Snapshot) -> None:
         """See `TrainerBackend`."""
         target.publish(name, snapshot.content, snapshot.version)
 
@@ -344,10 +344,12 @@ def _loss(gap: NDArray, new: NDArray, advantages: NDArray, settings: LossSetting
     return -np.minimum(ratio * advantages, clipped * advantages) if settings.name == "ppo" else -ratio * advantages
 
 
-def _filled(parts: list[Item], multiple: int) -> list[Item]:
+def _filled(parts: list[SampledSequence], multiple: int) -> list[SampledSequence]:
     """The sequences with copies of the first that teach nothing, up to a multiple."""
     first = parts[0]
-    silent = Item(first.tokens, first.targets, first.cols, first.old, np.zeros(len(first.cols)), first.members)
+    silent = SampledSequence(
+        first.tokens, first.targets, first.cols, first.old, np.zeros(len(first.cols)), first.members
+    )
     return [*parts, *[silent] * (-len(parts) % multiple)]
 
 

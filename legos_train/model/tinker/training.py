@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legos_train.config import TrainConfig
-from legos_train.model.tinker.data import Item
+from legos_train.model.tinker.data import SampledSequence
 from legos_train.model.tinker.service import Service
 
 Asked = Callable[[str, Any], Any]
@@ -42,7 +42,7 @@ class Training:
             )
 
     def gradient(
-        self, parts: Sequence[Item], old: Sequence[NDArray], scale: NDArray | None = None
+        self, parts: Sequence[SampledSequence], old: Sequence[NDArray], scale: NDArray | None = None
     ) -> list[NDArray[np.float32]]:
         """Adds the gradient of some sequences to what the next step takes.
 
@@ -65,7 +65,7 @@ class Training:
         )
         return _chosen(said, parts)
 
-    def logprobs(self, parts: Sequence[Item]) -> list[NDArray[np.float32]]:
+    def logprobs(self, parts: Sequence[SampledSequence]) -> list[NDArray[np.float32]]:
         """The log-probabilities (k,) of the sampled tokens of each sequence."""
         data = [self._datum(part, part.old, part.advantages) for part in parts]
         said = self.ask("compute log-probabilities", lambda: self.client.forward(data, "importance_sampling").result())
@@ -96,7 +96,7 @@ class Training:
         """Gives its place at the service back."""
         self.service.unload(self.client)
 
-    def _datum(self, part: Item, old: NDArray, advantages: NDArray) -> Any:
+    def _datum(self, part: SampledSequence, old: NDArray, advantages: NDArray) -> Any:
         types = self.service.sdk.types
 
         def column(values: NDArray) -> Any:
@@ -114,6 +114,6 @@ class Training:
         )
 
 
-def _chosen(said: Any, parts: Sequence[Item]) -> list[NDArray[np.float32]]:
+def _chosen(said: Any, parts: Sequence[SampledSequence]) -> list[NDArray[np.float32]]:
     values = [np.asarray(output["logprobs"].data, dtype=np.float32) for output in said.loss_fn_outputs]
     return [value[part.cols] for value, part in zip(values, parts, strict=True)]
