@@ -27,6 +27,10 @@ training saw. The model is one that comes with Legos: `tiny` in games with exact
     python -m benchmarks.learning_tasks --seeds 0 1 2
     python -m benchmarks.learning_page
 
+The first column has the arguments that are not the defaults and the role that code plays, in training as in measuring:
+with `proposer=scripted:optimal` only solvers learn. ConnectFour, PigDice and the negotiations are trained against the
+base (`league.mode = "fixed"`), all other games of two sides in self-play.
+
 *Before* is the base, *after* the trained policy, both by the number in the second column: an exact number, or the mean
 return in the same games, against the base or with all seats taken by the policy itself. *Gain* has its 95 % interval
 over seeds. *Illegal* is the share of seats that lost their game by an illegal move; for exact numbers the probability
@@ -47,12 +51,12 @@ def cells(folder: Path) -> list[dict[str, Any]]:
 
 
 def roles(run: Path, task: Task) -> dict[str, list[float]]:
-    """The mean rewards of each role over the first and the last steps; empty where one's gain is another's loss."""
+    """The mean rewards of trained roles over the first and the last steps; empty where one gains what another loses."""
     if task.exact or task.opponent != "self":
         return {}
     steps = [json.loads(line)["reward"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     ends = steps[:ENDS], steps[-ENDS:]
-    names = sorted({name for step in steps for name in step})
+    names = sorted({name for step in steps for name in step} - {(task.seat or "").partition("=")[0]})
     found = {name: [[step[name] for step in end if name in step] for end in ends] for name in names}
     return {name: [sum(end) / len(end) for end in both] for name, both in found.items() if all(both)}
 
@@ -80,7 +84,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         shown = ", ".join(f"{name} {first:.2f} to {last:.2f}" for name, (first, last) in row["roles"].items())
         illegal = "" if row["illegal"] is None else f"{row['illegal']:.1%}"
         lines.append(
-            f"| {' '.join((row['id'], *TASKS[row['id']].args))} | {number(row)} | {row['seed']} | "
+            f"| {' '.join((row['id'], *TASKS[row['id']].fixed))} | {number(row)} | {row['seed']} | "
             f"{row['before']:.3f} | "
             f"{row['after']:.3f} | {gain} | {row['best']:.3f} | {shown} | "
             f"{'held out' if TASKS[row['id']].items else ''} | "
@@ -135,7 +139,7 @@ def write(folder: Path, docs: Path) -> Path:
         if drawn is not None:
             (images / f"{env_id}.svg").write_text(drawn)
             parts.append(f"![{env_id}: what was measured during training](images/learning/{env_id}.svg)")
-    kept = [{key: _rounded(value) for key, value in row.items()} | {"args": TASKS[row["id"]].args} for row in rows]
+    kept = [{key: _rounded(value) for key, value in row.items()} | {"args": TASKS[row["id"]].fixed} for row in rows]
     lines = ",\n".join(json.dumps(row) for row in kept)
     (docs / "learning.json").write_text(f"[\n{lines}\n]\n")
     page = docs / "learning.md"

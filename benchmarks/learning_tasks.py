@@ -46,6 +46,11 @@ class Task(NamedTuple):
     seat: str | None = None
     args: tuple[str, ...] = ()
 
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """What differs from the environment's defaults: its arguments, and who is not trained."""
+        return self.args + ((self.seat,) if self.seat else ())
+
 
 def _steps(steps: int, batch: int, *more: str) -> tuple[str, ...]:
     return ("--steps", str(steps), "--batch-size", str(batch), *more)
@@ -58,6 +63,10 @@ SMALL: tuple[str, ...] = (
 )
 GROUP = ("--credit.name", "grpo", "--group-size", "8")
 RAE = ("--credit.name", "rae")
+BASE = ("--league.mode", "fixed", "--league.opponents", "base")
+FEW = ("--eval.games", "32")  # where games are long
+SLOW = ("--optim.lr", "5e-4")
+LEGAL = ("--credit.gamma", "0.8", "--loss.legality", "1", *SLOW)  # where most losses are illegal moves
 JUDGE = "judge=scripted:on_topic"
 EASY = ("level=0",)
 ROUND = ("one_round=True", "dice=1", "faces=3", "wild=True")
@@ -66,7 +75,7 @@ CONTEST = Task((*_steps(60, 32), *RAE), "on_topic", "base", items=True, seat=JUD
 TASKS: dict[str, Task] = {
     "Amplification-v0": Task((*_steps(60, 64), *GROUP), "decompose", "self", items=True),
     "CodeGen-v0": Task((*_steps(60, 32), *GROUP), "good", "self", items=True),
-    "ConnectFour-v0": Task((*_steps(30, 64), *RAE), "depth_4", "base"),
+    "ConnectFour-v0": Task((*_steps(24, 24), *RAE, *BASE, *FEW, *LEGAL), "depth_4", "base"),
     "Dataset-v0": PROBLEM,
     "Debate-v0": CONTEST,
     "EloArena-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, seat=JUDGE),
@@ -77,17 +86,23 @@ TASKS: dict[str, Task] = {
     "LeducPoker-v0": Task(("--preset", "leduc_expected"), exact="nash_conv"),
     "LiarsDice-v0": Task(("--preset", "liarsdice_expected"), exact="nash_conv", args=ROUND),
     "MatrixGame-v0": Task(("--preset", "biased_rps"), exact="nash_conv"),
-    "Negotiation-v0": Task((*_steps(60, 32), *RAE), "trader", "base"),
+    "Negotiation-v0": Task((*_steps(24, 24), *RAE, *BASE, *FEW, *SLOW), "trader", "base", args=("rounds=2",)),
     "Nim-v0": Task(("--preset", "nim"), exact="optimal_move"),
-    "PigDice-v0": Task((*_steps(30, 64), *RAE), "optimal", "base"),
+    "PigDice-v0": Task((*_steps(24, 48), *RAE, *BASE, *SLOW), "optimal", "base", args=("goal=20",)),
     "PlanExecute-v0": Task((*_steps(40, 64), *GROUP), "good", "self", items=True),
-    "ProofVerification-v0": Task((*_steps(60, 64), *RAE), "good", "self", items=True),
-    "ProposerSolver-v0": Task((*_steps(60, 128), "--credit.name", "hierarchical_grpo"), "optimal", "self", items=True),
+    "ProofVerification-v0": Task((*_steps(30, 32), *RAE), "good", "self", items=True, seat="prover=scripted:faithful"),
+    "ProposerSolver-v0": Task((*_steps(40, 64), *RAE), "optimal", "self", items=True, seat="proposer=scripted:optimal"),
     "RedBlue-v0": Task((*_steps(50, 64), *RAE), "sound", "base", items=True, args=("probes=1",)),
     "RefineLoop-v0": Task((*_steps(60, 64), *GROUP), "good", "self", items=True),
-    "SPICE-v0": Task((*_steps(60, 64), "--credit.name", "hierarchical_grpo"), "cloze", "self", items=True),
-    "SelfDistillation-v0": Task((*_steps(50, 32), *RAE), "oracle", "self", items=True, args=(*EASY, "filter=truth")),
-    "SimpleNegotiation-v0": Task((*_steps(60, 32), *RAE), "shrewd", "base"),
+    "SPICE-v0": Task((*_steps(50, 64), *RAE), "reader", "self", items=True, seat="challenger=scripted:cloze"),
+    "SelfDistillation-v0": Task(
+        (*_steps(36, 32), *RAE),
+        *("oracle", "self"),
+        items=True,
+        seat="verifier=scripted:oracle",
+        args=(*EASY, "filter=truth"),
+    ),
+    "SimpleNegotiation-v0": Task((*_steps(24, 24), *RAE, *BASE, *FEW, *SLOW), "shrewd", "base", args=("turns=4",)),
     "TicTacToe-v0": Task(("--preset", "tictactoe"), exact="no_loss"),
     "Tournament-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, seat=JUDGE),
 }
