@@ -21,10 +21,12 @@ CASES: dict[str, tuple[list[str], str, str]] = {
     "kuhn": ([], "nash_conv", "average"),
     "kuhn_expected": (["--preset", "kuhn_expected"], "nash_conv", "average"),
     "leduc_expected": (["--preset", "leduc_expected"], "nash_conv", "average"),
+    "liarsdice_expected": (["--preset", "liarsdice_expected"], "nash_conv", "average"),
     "nim": (["--preset", "nim"], "optimal_move", "last"),
     "biased_rps": (["--preset", "biased_rps"], "nash_conv", "last"),
     "biased_rps_expected": (["--preset", "biased_rps_expected"], "nash_conv", "last"),
     "tictactoe": (["--preset", "tictactoe"], "no_loss", "last"),
+    "tictactoe_expected": (["--preset", "tictactoe_expected"], "no_loss", "last"),
 }
 """Flags of `legos train`, the number looked at, and of which weights. `legos train` alone is the preset `kuhn`."""
 

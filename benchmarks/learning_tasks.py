@@ -69,6 +69,7 @@ SLOW = ("--optim.lr", "5e-4")
 LEGAL = ("--credit.gamma", "0.8", "--loss.legality", "1", *SLOW)  # where most losses are illegal moves
 JUDGE = "judge=scripted:on_topic"
 EASY = ("level=0",)
+ROUND = ("one_round=True", "dice=1", "faces=3", "wild=True")
 PROBLEM = Task((*_steps(40, 256), *GROUP), "oracle", "self", items=True, args=EASY)
 CONTEST = Task((*_steps(60, 32), *RAE), "on_topic", "base", items=True, seat=JUDGE)
 TASKS: dict[str, Task] = {
@@ -82,8 +83,8 @@ TASKS: dict[str, Task] = {
     "GSM8K-v0": PROBLEM,
     "HeadToHead-v0": CONTEST,
     "KuhnPoker-v0": Task(("--preset", "kuhn"), exact="nash_conv"),
-    "LeducPoker-v0": Task((*_steps(100, 256), "--loss.kl", "1.5", "--loss.kl-end", "0.4"), exact="nash_conv"),
-    "LiarsDice-v0": Task((*_steps(30, 32), *RAE), "careful", "base"),
+    "LeducPoker-v0": Task(("--preset", "leduc_expected"), exact="nash_conv"),
+    "LiarsDice-v0": Task(("--preset", "liarsdice_expected"), exact="nash_conv", args=ROUND),
     "MatrixGame-v0": Task(("--preset", "biased_rps"), exact="nash_conv"),
     "Negotiation-v0": Task((*_steps(24, 24), *RAE, *BASE, *FEW, *SLOW), "trader", "base", args=("rounds=2",)),
     "Nim-v0": Task(("--preset", "nim"), exact="optimal_move"),

@@ -37,6 +37,9 @@ class LossSettings(Section):
     """Leave out actions that were cut by the token limit."""
     skip_forced: float = Field(default=0.0, ge=0, lt=1)
     """Leave out the tokens at the end of an action that the sampler gave a probability above 1 minus this."""
+    explore: float = Field(default=0.0, ge=0, lt=1)
+    """`expected`: a decision point weighs as much as if all players made a uniformly random move this often, so that
+    those that play has come to avoid are still learned. What actions are worth does not change."""
     entropy: float = Field(default=0.0, ge=0)
     """Weight of the entropy bonus."""
     entropy_over: Literal["all", "legal", "top"] = "all"
@@ -69,6 +72,8 @@ class LossSettings(Section):
             raise ValueError(
                 f"magnet = {self.magnet!r} does nothing while magnet_every is 0; give it a number of steps"
             )
+        if self.explore and not LOSSES[self.name].all_actions:
+            raise ValueError(f"explore weighs the decision points of 'expected', which {self.name!r} does not have")
         if LOSSES[self.name].imitates and self.needs_start:
             name = "mask_ratio" if self.truncate_ratio is None else "truncate_ratio"
             raise ValueError(f"{name} corrects for who sampled the tokens, which {self.name!r} does not ask; use none")

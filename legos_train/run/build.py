@@ -98,7 +98,8 @@ def build(
     decisions = None
     if config.loss.token_loss.all_actions:
         members = () if arena.league is None else arena.league.settings.opponents
-        decisions = DecisionTable(measurer, scaled=config.credit.return_scale == "running", opponents=members)
+        scaled = config.credit.return_scale == "running"
+        decisions = DecisionTable(measurer, scaled=scaled, explore=config.loss.explore, opponents=members)
     parts = Parts(
         config=config,
         run_id=run_id,

@@ -58,6 +58,7 @@ class DecisionTable:
     Args:
         measurer: knows the games and seats the policies.
         scaled: divide by the spread of a player's returns at uniform play, where that is above 1.
+        explore: how often, for the weights of decision points, any player makes a uniformly random move.
         opponents: the league's members that are no snapshots.
 
     Raises:
@@ -65,8 +66,8 @@ class DecisionTable:
             likely the actions of an opponent are.
     """
 
-    def __init__(self, measurer: Measurer, *, scaled: bool = True, opponents: Sequence[str] = ()):
-        self.measurer, self.scaled, self.opponents = measurer, scaled, opponents
+    def __init__(self, measurer: Measurer, *, scaled: bool = True, explore: float = 0.0, opponents: Sequence[str] = ()):
+        self.measurer, self.scaled, self.explore, self.opponents = measurer, scaled, explore, opponents
         for name, course in measurer.courses.items():
             if not course.held_out and not course.exactly:
                 raise ConfigError(
@@ -102,7 +103,8 @@ class DecisionTable:
                 if (name, member) not in policies:
                     policies[name, member] = self._policy(course, member)
             mine = [policies[name, member] for member in seating]
-            _add(out, course, mine, trained[name, seating], count / played.total(), version, self.scaled)
+            share = count / played.total()
+            _add(out, course, mine, trained[name, seating], share, version, self.scaled, self.explore)
         return out
 
     def _policy(self, course: Any, member: str | None) -> Mapping[InfoSet, Sequence[ScoredAction]]:
@@ -145,6 +147,7 @@ def _add(
     share: float,
     version: int,
     scaled: bool,
+    explore: float,
 ) -> None:
     """Adds the decision points of a game, seat by seat one of the `policies`; together they weigh `share`."""
     env: Any = course.env
@@ -152,7 +155,11 @@ def _add(
     answers = [policies[info.player][info] for info in graph.infosets]
     masses = [np.array([answer.probability for answer in choices]) for choices in answers]
     table = [(m / m.sum() if m.sum() else np.full(len(m), 1 / len(m))).tolist() for m in masses]
-    values, reached = graph.values(table), graph.reach([table] * env.game.num_players)
+    values, reached = graph.values(table), graph.reach([_mixed(table, explore)] * env.game.num_players)
+    mixing = [reached] * env.game.num_players  # which state of a decision point it is: the others do not explore
+    if explore:
+        seats = range(env.game.num_players)
+        mixing = [graph.reach([None if seat == own else table for seat in seats]) for own in seats]
     worst = np.min([returns for returns in graph.returns if returns], axis=0)
     scales = _spreads(graph) if scaled else [1.0] * env.game.num_players
     visits = [sum(reached[node] for node in nodes) for nodes in graph.members]
@@ -160,10 +167,13 @@ def _add(
     for at, info in enumerate(graph.infosets):
         if info.player not in trained or not visits[at]:
             continue
-        gains = np.zeros(len(info.legal))
+        gains, chances = np.zeros(len(info.legal)), mixing[info.player]
+        met = sum(chances[node] for node in graph.members[at])
+        if not met:  # the others never let it come to this
+            continue
         for node in graph.members[at]:
-            gains += reached[node] * np.array([values[child][info.player] for child in graph.children[node]])
-        gains /= visits[at] * scales[info.player]
+            gains += chances[node] * np.array([values[child][info.player] for child in graph.children[node]])
+        gains /= met * scales[info.player]
         illegal = min(float(env.invalid_reward), float(worst[info.player])) / scales[info.player]
         mean = float(masses[at] @ gains) + max(0.0, 1.0 - float(masses[at].sum())) * illegal
         agent = env.possible_agents[info.player]
@@ -179,6 +189,11 @@ def _add(
         out.values[prompt, ()] = illegal - mean
         for answer, gain in zip(answers[at], gains):
             out.values[prompt, tuple(answer.tokens)] = float(gain - mean)
+
+
+def _mixed(table: list[list[float]], explore: float) -> list[list[float]]:
+    """The table with a uniformly random move every so often."""
+    return [[(1 - explore) * p + explore / len(row) for p in row] for row in table] if explore else table
 
 
 def _spreads(graph: Any) -> list[float]:

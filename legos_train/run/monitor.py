@@ -18,8 +18,6 @@ from legos_train.config import sections
 from legos_train.observe import eval_numbers, verdict
 
 NO_BOUND = math.inf
-STRETCH = "stretch"
-"""The key of the state under which the evaluations between which nothing moved are kept."""
 
 
 class Watched(NamedTuple):
@@ -185,7 +183,7 @@ class CollapseMonitor:
 
     def state_dict(self) -> dict[str, Any]:
         """All that was seen, as JSON values."""
-        watches = {
+        return {
             name: {
                 "recent": list(watch.recent),
                 "beyond": watch.beyond,
@@ -193,21 +191,19 @@ class CollapseMonitor:
                 "on": watch.on,
                 "first_sum": watch.first_sum,
                 "first_count": watch.first_count,
+                **({"stretch": asdict(self._stretch)} if name == "standstill" else {}),
             }
             for name, watch in self._watches.items()
         }
-        return {**watches, STRETCH: asdict(self._stretch)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The opposite of `state_dict`. Raises ValueError when other numbers were watched; new ones begin anew."""
-        watches = {name: kept for name, kept in state.items() if name != STRETCH}
-        if not set(watches) <= set(self._watches):
-            raise ValueError(
-                f"the monitor's state is of {sorted(watches)}; this version watches {sorted(self._watches)}"
-            )
-        self._stretch = verdict.Stretch(**state.get(STRETCH, {}))
-        for name, kept in watches.items():
-            fields = {**kept, "recent": deque(kept["recent"], maxlen=self.settings.window)}
+        if not set(state) <= set(self._watches):
+            raise ValueError(f"the monitor's state is of {sorted(state)}; this version watches {sorted(self._watches)}")
+        self._stretch = verdict.Stretch(**state.get("standstill", {}).get("stretch", {}))
+        for name, kept in state.items():
+            fields = {key: value for key, value in kept.items() if key != "stretch"}
+            fields["recent"] = deque(kept["recent"], maxlen=self.settings.window)
             self._watches[name] = _Watch(**fields)
 
 

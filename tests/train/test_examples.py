@@ -14,7 +14,7 @@ from legos_train.disk import MetricsFile
 from legos_train.run.build import arena_of
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("train_*.py"))
-EXACT = {"kuhn_expected", "leduc_expected", "biased_rps_expected"}
+EXACT = {"kuhn_expected", "leduc_expected", "biased_rps_expected", "tictactoe_expected"}
 GAMES = {"kuhn", "nim", "tictactoe", "biased_rps", *EXACT}
 
 

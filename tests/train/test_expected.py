@@ -72,6 +72,26 @@ def test_weights_are_how_often_an_action_is_played_and_advantages_what_it_gains(
         assert got == pytest.approx(reaches[info] / sum(reaches.values()), abs=0.01)
 
 
+def test_exploring_changes_what_decision_points_weigh_and_not_what_actions_are_worth() -> None:
+    trainer = Trainer(build(small(**EXPECTED | {"optim": {"lr": 0.02}})))
+    try:
+        trainer.step()  # away from even play
+        plain, decisions = learned_from(trainer)[1], trainer.parts.decisions
+        assert decisions is not None
+        decisions.explore = 0.5
+        mixed, table = decisions.of(trainer.last.kept, 1), table_of(trainer)  # type: ignore[union-attr]
+        (course,) = trainer.parts.measurer.courses.values()
+        explored = {i: {m: 0.5 * p + 0.5 / len(i.legal) for m, p in row.items()} for i, row in table.items()}
+        reaches = [one.reach for one in exactly.regrets(course.env.game, explored).values()]  # type: ignore[attr-defined]
+        for before, after in zip(plain.advantages, mixed.advantages, strict=True):
+            assert all(after[agent] == pytest.approx(values, abs=1e-6) for agent, values in before.items())
+        before, after = ([sum(w.sum() for w in one.values()) for one in some.weights] for some in (plain, mixed))
+        assert after == pytest.approx([reach / sum(reaches) for reach in reaches], abs=0.01)
+        assert before != pytest.approx(after, abs=0.02)
+    finally:
+        trainer.parts.close()
+
+
 def test_illegal_mass_is_that_of_the_policy(kuhn: Trainer) -> None:
     """What `legality` costs is what the exact numbers say of the same policy, the brackets and the end counted."""
     loss = kuhn.config.loss.model_copy(update={"legality": 1.0})
@@ -259,3 +279,8 @@ def test_what_cannot_be_solved_is_refused(settings: dict[str, Any], message: str
 def test_what_needs_sampled_actions_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="learns from no sampled action"):
         TrainConfig(loss={"name": "expected"}, **settings)  # type: ignore[arg-type]
+
+
+def test_exploring_is_refused_where_actions_are_sampled() -> None:
+    with pytest.raises(ValueError, match="explore weighs the decision points of 'expected'"):
+        TrainConfig(loss={"explore": 0.1})  # type: ignore[arg-type]
