@@ -62,7 +62,9 @@ def learning(env_id: str) -> str:
     rows = [row for row in cells if row["id"] == env_id]
     if not rows:
         return ""
-    number = " ".join((rows[0]["metric"].replace("_", " "), *rows[0]["args"]))
+    number = rows[0]["metric"].replace("_", " ")
+    if rows[0]["args"]:
+        number += f" with `{' '.join(rows[0]['args'])}`"
     shown = []
     for row in rows:
         roles = ", ".join(f"{name} {first:.2f} to {last:.2f}" for name, (first, last) in row["roles"].items())
