@@ -276,6 +276,7 @@ def test_playing_ahead_versions_are_exact(patch: pytest.MonkeyPatch, tmp_path: P
     rows: list[Any] = []
     result = train(settings, quiet=True, on_step=rows.append)
     assert result.steps == 4 and any(row["staleness_max"] > 0 for row in rows)
+    assert max(row["staleness_max"] for row in rows) <= settings.asynchronous.max_off_policy_steps
     assert all(row.get("mismatch_max", 0) < 1e-4 for row in rows)
 
 
