@@ -82,7 +82,8 @@ def commands_of(texts: Iterable[str]) -> list[str]:
     lines = [
         re.sub(r"(^|\s)#.*", "", line).strip() for text in texts for line in text.replace("\\\n", " ").splitlines()
     ]
-    found = [line.rpartition("uv run ")[2] for line in lines]
+    found = [line.rpartition("uv run ")[2].removesuffix(" &") for line in lines]
+    found = [re.sub(r"^mlx\.launch .* -- python -m legos_train", "legos train", line) for line in found]
     return [line for line in found if line.startswith("legos ")]
 
 
@@ -213,12 +214,16 @@ def test_commands_run(command: str, short_run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [*sorted(set(commands_of(text for _, text in blocks("text")))), *commands(of_readme=False)]
+    "command",
+    [
+        *sorted(set(commands_of(text for kind in ("text", "sh") for _, text in blocks(kind)))),
+        *commands(of_readme=False),
+    ],
 )
 def test_commands_that_need_more_than_this_machine_are_understood(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks marked `text` name hub models, servers or long runs: their options are read, and nothing is done.
+    """Blocks marked `text` or `sh` name hub models, servers or long runs: their options are read, and nothing is done.
 
     So it is with commands that `test_commands_run` only runs when slow tests are run.
     """

@@ -1,8 +1,9 @@
-"""`--backend tinker` against SkyRL's server on this machine. How to start it: skyrl_server.py. Then
+"""`--backend tinker` against SkyRL's server on this machine: installed, started, tested and ended by
 
-    uv run --extra tinker pytest -m slow tests/interop/test_skyrl.py
+    uv run --extra tinker python -m tests.interop.skyrl
 
-with LEGOS_TINKER_URL=http://127.0.0.1:8795; without it these tests are skipped. Ran with skyrl 0.4.0, tinker 0.25.0,
+LEGOS_TINKER_URL names a server that runs already (skyrl_server.py); without it these tests are skipped. Ran with
+skyrl 0.4.0, tinker 0.25.0,
 jax 0.12.0.1 and flax 0.12.12 on Python 3.12.
 """
 

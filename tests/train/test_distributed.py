@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -186,3 +188,16 @@ def test_asynchronous_generation_is_refused_on_several_ranks() -> None:
 
     with pytest.raises(ConfigError, match=r"asynchronous\.enabled must be off"):
         Trainer(build(small(asynchronous={"enabled": True}), world=Ranks()))  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_the_documented_command_runs(tmp_path: Path) -> None:
+    """With fewer steps, and in another folder."""
+    [line] = re.findall(r"^mlx\.launch .*$", (ROOT / "docs/training.md").read_text(), re.MULTILINE)
+    words = shlex.split(line.replace("runs/two", str(tmp_path / "run")))
+    words[0] = str(Path(sys.executable).with_name(words[0]))
+    words[words.index("python")] = sys.executable
+    short = ["--steps", "2", "--batch-size", "16", "--eval.every", "0", "--threads", "1"]
+    done = subprocess.run([*words, *short], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert (tmp_path / "run/result.json").exists(), done.stdout + done.stderr
+    assert [row["step"] for row in MetricsFile.read(tmp_path / "run/metrics.jsonl")] == [1, 2]

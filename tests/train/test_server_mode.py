@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from inference.adapters import linear_shapes
 from inference.client.packing import pack
 from inference.loading import load
 from legos_train import ConfigError, TrainConfig, Trainer, train
+from legos_train.cli import main as cli
 from legos_train.disk import MetricsFile
 from legos_train.players import remote
 from legos_train.run import build
@@ -69,6 +72,25 @@ def test_servers_take_adapters_from_a_folder_by_name(alone: list[dict[str, Any]]
     with serving("tiny", adapter_root=tmp_path, max_adapters=2) as server:
         same(alone, steps(server={"urls": (server.url,), "adapters": tmp_path}))
     assert not list(tmp_path.iterdir()), "the run has taken its adapters away"
+
+
+PAGE = Path(__file__).parents[2] / "docs/training.md"
+COMMANDS = re.findall(r"^legos train (--(?:server|generate) \"?http.*?)\s*(?:#.*)?$", PAGE.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_documented_commands_run(servers: list[LiveServer], command: str, tmp_path: Path) -> None:
+    """With other addresses and fewer games."""
+    addresses = iter(server.url for server in servers)
+    words = shlex.split(re.sub(r"http://[\w.-]+:8000", lambda _: next(addresses), command))
+    short = ["--steps", "1", "--batch-size", "8", "--eval.every", "0", "--eval.games", "4"]
+    assert cli.main(["train", *words, *short, "--run-dir", str(tmp_path / "run")]) in (0, 3)
+    [row] = MetricsFile.read(tmp_path / "run/metrics.jsonl")
+    assert row["mismatch_max"] < 1e-4
+
+
+def test_the_commands_are_found() -> None:
+    assert [command.partition(" ")[0] for command in COMMANDS] == ["--server", "--generate"]
 
 
 def info(engine: Any, endpoint: Any) -> dict[str, Any]:

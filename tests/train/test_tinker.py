@@ -21,6 +21,8 @@ from legos_train.run import build
 from tests.train.helpers import small
 from tests.train.tinker_stub import BASE, URL, Server, install
 
+NO_KL = {"kl": 0.0, "kl_end": None}
+
 
 def config(run_dir: Path | None = None, **changes: Any) -> TrainConfig:
     own = {"backend": "tinker", "tinker": {"url": URL, "base": BASE}, "average": {"kind": "none"}}
@@ -45,7 +47,14 @@ def cosine(trainer: Trainer, at_server: Any) -> tuple[float, float]:
     policy = LoRAPolicy(load("tiny")[0], parts.config.lora)
     policy.load(weights)
     settings = parts.learner.settings(1)
+    if settings.needs_start:  # samples that are stale, equal ones alike
+        stale = batch.old_logprobs + np.where(batch.target % 2 == 0, 0.05, -0.05).astype(np.float32)
+        batch = backend.prepare(replace(batch, old_logprobs=stale), settings)
+        plain = settings.model_copy(update={"truncate_ratio": None, "mask_ratio": None})
+        _, without, _ = loss_and_grad(policy, batch, plain)
     _, wanted, _ = loss_and_grad(policy, batch, settings)
+    if settings.needs_start:
+        assert any(not np.allclose(np.array(wanted[n]), np.array(without[n]), rtol=1e-3) for n in wanted)
     backend.forward_backward(batch, settings, parts.learner.step)
     got, scale = at_server.grads, at_server.policy.lora.scale / parts.config.lora.scale
     at_server.grads = None
@@ -55,22 +64,31 @@ def cosine(trainer: Trainer, at_server: Any) -> tuple[float, float]:
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)), float(np.linalg.norm(a) / np.linalg.norm(b))
 
 
-@pytest.mark.quick("ppo-mean over sequences of the mean*")
+@pytest.mark.quick("ppo-mean over sequences of the mean*", "importance_sampling*")
 @pytest.mark.parametrize(
-    ("name", "reduction", "aggregation", "memory"),
+    ("name", "reduction", "aggregation", "memory", "corrections"),
     [
-        ("ppo", "mean over sequences of the mean", "sequence", "state"),
-        ("importance_sampling", "sum", "token", "state"),
-        ("cispo", "mean over tokens", "constant", "chat"),
-        ("ppo", "mean over sequences of the sum", "token", "chat"),
+        ("ppo", "mean over sequences of the mean", "sequence", "state", {}),
+        ("importance_sampling", "sum", "token", "state", {"truncate_ratio": 1.02}),
+        ("cispo", "mean over tokens", "constant", "chat", {}),
+        (
+            "ppo",
+            "mean over sequences of the sum",
+            "token",
+            "chat",
+            {"mask_ratio": (0.98, 1.02), "kl": 0.0, "kl_end": None},
+        ),
     ],
 )
 def test_gradients_are_those_of_mlx(
-    patch: pytest.MonkeyPatch, name: str, reduction: str, aggregation: str, memory: str
+    patch: pytest.MonkeyPatch, name: str, reduction: str, aggregation: str, memory: str, corrections: dict[str, Any]
 ) -> None:
-    """Whatever the server divides by, with turns of unequal length and the KL in the advantages."""
+    """Whatever the server divides by, with turns of unequal length, the KL in the advantages, and stale samples.
+
+    Masked ones without the KL: the loss's ratio, which is 1 again where truncation corrects it, acts on it there.
+    """
     install(patch, Server(reduction))
-    loss = {"name": name, "aggregation": aggregation, "constant": 3.0, "kl_estimator": "k3"}
+    loss = {"name": name, "aggregation": aggregation, "constant": 3.0, "kl_estimator": "k3", **corrections}
     game = {"env": "LeducPoker-v0", "env_args": {"memory": memory}, "batch_size": 4}
     trainer = trainer_of(config(**game, loss=loss, optim={"lr": 2e-3}))
     trainer.step()  # so that the policy is not the base any more, and the KL pulls
@@ -178,6 +196,12 @@ def test_equal_prompts_are_one_call(patch: pytest.MonkeyPatch) -> None:
         ({"average": {"kind": "ema"}, "loss": {"kl_estimator": "exact"}}, "'k3'.*average.kind = 'ema'"),
         ({"loss": {"name": "gspo"}}, "it has ppo, importance_sampling, cispo"),
         ({"monitor": {"action": "rollback"}}, "use 'stop'"),
+        ({"loss": {"entropy": 0.1}}, r"loss\.entropy needs whole distributions"),
+        ({"init_adapter": "runs/x/adapter"}, "init_adapter, .* need own weights"),
+        ({"league": {"mode": "fsp", "pool_from": "runs/x"}}, r"league\.pool_from .* own weights"),
+        ({"loss": {"magnet_every": 3}}, r"loss\.magnet_every need own weights"),
+        ({"asynchronous": {"enabled": True, "in_flight": "keep"}}, "use 'pin'"),
+        ({"sampling": {"thinking_tokens": 4}}, "closes thoughts"),
         ({"tinker": {"url": URL, "base": "other/model"}}, "does not serve 'other/model'; it serves stub/tiny"),
         ({"loss": {"name": "cispo"}}, "cannot compute the gradient of the loss 'cispo': ValueError: unknown loss"),
     ],
@@ -252,6 +276,7 @@ def test_playing_ahead_versions_are_exact(patch: pytest.MonkeyPatch, tmp_path: P
     rows: list[Any] = []
     result = train(settings, quiet=True, on_step=rows.append)
     assert result.steps == 4 and any(row["staleness_max"] > 0 for row in rows)
+    assert max(row["staleness_max"] for row in rows) <= settings.asynchronous.max_off_policy_steps
     assert all(row.get("mismatch_max", 0) < 1e-4 for row in rows)
 
 
