@@ -14,7 +14,8 @@ that of the undisturbed run, but for the times in it (asynchronous: every step o
 * outlived: processes of a run that went on after one of it was killed, or ended without saying why.
 
 With --stops, SIGINT and SIGTERM in turn instead: how long until the process has ended (bar: 5 s), how it ended, whether
-its checkpoints are whole, and whether the resumed run ends like the undisturbed one. Exit code 1 if anything is wrong.
+its checkpoints are whole, and whether the resumed run ends like the undisturbed one: where it stopped between two
+checkpoints of the schedule, with the same games and nearly the same numbers. Exit code 1 if anything is wrong.
 """
 
 from __future__ import annotations
