@@ -55,14 +55,18 @@ def main(arguments: list[str]) -> int:
     url, here = f"http://127.0.0.1:{port}", Path(__file__)
     with tempfile.TemporaryDirectory(prefix="legos-skyrl-") as folder:
         log = Path(folder) / "log"
-        command = [str(python), str(here.with_name("skyrl_server.py")), MODEL, "--port", str(port), "--folder", folder]
+        script = str(here.with_name("skyrl_server.py"))
+        # -P: this file, in the script's folder, is not the package skyrl.
+        command = [str(python), "-P", script, MODEL, "--port", str(port), "--folder", folder]
         with log.open("wb") as out:
             server = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, start_new_session=True)
         try:
             wait(url, server, log)
             tests = [str(here.with_name("test_skyrl.py")), *arguments]
             known = {"LEGOS_TINKER_URL": url, "LEGOS_TINKER_BASE": MODEL}
-            pytest = [sys.executable, "-m", "pytest", "-n", "0", "-m", "slow", *tests]
+            # The SDK leaves a connection open, which is found when pytest has ended.
+            quiet = ["-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning"]
+            pytest = [sys.executable, "-m", "pytest", "-n", "0", "-m", "slow", *quiet, *tests]
             return subprocess.call(pytest, cwd=ROOT, env={**os.environ, **known})
         finally:
             end(server)
