@@ -124,10 +124,13 @@ def write(folder: Path, docs: Path) -> Path:
     for row in rows:
         by_id.setdefault(row["id"], []).append(row)
     shown = sum(all(map(learned, found)) for found in by_id.values())
-    missing = ", ".join(env_id for env_id in TASKS if env_id not in by_id) or "none"
+    failed = ", ".join(env_id for env_id, found in by_id.items() if not all(map(learned, found)))
+    missing = ", ".join(env_id for env_id in TASKS if env_id not in by_id)
+    counted = f"{shown} of {len(by_id)} ids learn on every seed that was run"
+    counted += (f"; not yet: {failed}." if failed else ".") + (f" No result yet: {missing}." if missing else "")
     parts = [
         HEAD,
-        textwrap.fill(f"{shown} of {len(by_id)} ids learn on every seed that was run. No result yet: {missing}.", 120),
+        textwrap.fill(counted, 120),
         "",
         table(rows),
         "",

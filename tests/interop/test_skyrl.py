@@ -118,7 +118,7 @@ def test_gradients_and_samples_are_those_of_mlx() -> None:
 def config(run_dir: Path, **changes: Any) -> TrainConfig:
     settings = {
         "batch_size": 128,
-        "steps": 30,
+        "steps": 60,
         "optim": {"lr": 1.5e-3},
         "eval": {"every": 5},
         "checkpoint": {"every": 5},
@@ -141,7 +141,7 @@ def test_kuhn_is_learned_and_a_killed_run_goes_on(tmp_path: Path) -> None:
         process.wait()
     result = train(config(run), resume=True, quiet=True)
     rows = MetricsFile.read(run / "metrics.jsonl")
-    assert [row["step"] for row in rows] == list(range(1, 31))
+    assert [row["step"] for row in rows] == list(range(1, 61))
     assert max(row["mismatch_max"] for row in rows) < 1e-5
     print(result.start, result.last)
     assert result.last["nash_conv"] <= 0.25
