@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import json
 import threading
 import time
 from collections import Counter
@@ -130,8 +131,9 @@ def _probe(port: int, seconds: float) -> tuple[list[float], list[str]]:
             connection.request("GET", "/health")
             answer = connection.getresponse()
             said = answer.read()
-            bad += [] if said == b'{"status":"ok"}' and answer.status == 200 else [f"{answer.status} {said!r}"]
-        except (OSError, http.client.HTTPException) as error:
+            well = answer.status == 200 and json.loads(said)["status"] == "ok"
+            bad += [] if well else [f"{answer.status} {said!r}"]
+        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
             bad.append(f"{type(error).__name__}: {error}")
             connection.close()
         spent.append(time.perf_counter() - start)
