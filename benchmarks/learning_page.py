@@ -29,7 +29,8 @@ training saw. The model is one that comes with Legos: `tiny` in games with exact
 
 The first column has the arguments that are not the defaults and the role that code plays, in training as in measuring:
 with `proposer=scripted:optimal` only solvers learn. ConnectFour, PigDice and the negotiations are trained against the
-base (`league.mode = "fixed"`), all other games of two sides in self-play.
+base (`league.mode = "fixed"`), all other games of two sides in self-play; LeducPoker and LiarsDice without
+sampling, every action valued by the game's tree.
 
 *Before* is the base, *after* the trained policy, both by the number in the second column: an exact number, or the mean
 return in the same games, against the base or with all seats taken by the policy itself. *Gain* has its 95 % interval

@@ -137,10 +137,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--every", type=int, nargs="+", default=[10, 25, 50, 100], help="steps between references")
     parser.add_argument("--kl-end", type=float, nargs="+", default=[0.2, 0.4], help="KL weight at the end, from 0.2")
+    parser.add_argument("--games", type=int, default=512, help="games a step")
     args = parser.parse_args()
     print("every  kl_end  shared           rate   average: median, 95 %, largest   last: 95 %   stuck (above 0.15)")
     for every, kl_end, (shared, rate) in itertools.product(args.every, args.kl_end, MODELS):
-        last, average = run(Schedule(every, kl_end=kl_end), kernel(*shared), rate, args.seeds)
+        last, average = run(Schedule(every, kl_end=kl_end, batch=args.games), kernel(*shared), rate, args.seeds)
         numbers = f"{np.median(average):.3f}   {np.quantile(average, 0.95):.3f}   {average.max():.3f}"
         print(
             f"{every:5}  {kl_end:6}  {shared!s:15}  {rate:4}   {numbers:30}  {np.quantile(last, 0.95):.3f}"

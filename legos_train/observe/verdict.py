@@ -13,9 +13,9 @@ MOVED = 0.01
 """An exact number has moved when it changed by more than this share of the larger of both."""
 
 STILL, FAR, LONG, LASTING, STEPS = 0.02, 0.1, 4, 0.2, 30
-"""An exact number stands still when it moved by at most the first share of the way from where it began to its optimum,
-with more than the second share of that way still to go, over so many evaluations, and so large a share of all steps but
-at least so many of them."""
+"""An exact number stands still when it moved by at most the first share of the way from where it began to its optimum
+over so many evaluations, and so large a share of all steps but at least so many of them. A verdict says so where more
+than the second share of that way is still to go; `monitor.standstill` is its own limit."""
 
 STUCK = (
     "an action may have become too rare to be tried again, or the KL holds the policy where it is; lower the learning "
@@ -69,14 +69,14 @@ class Stretch:
     high: float = 0.0
 
     def stands_still(self, step: int, share: float) -> bool:
-        """Whether the share has stopped moving far from the optimum; takes in the next evaluation."""
+        """Whether the share has stopped moving; takes in the next evaluation."""
         low, high = (min(self.low, share), max(self.high, share)) if self.count else (share, share)
         if high - low > STILL:
             self.since, self.count, low, high = step, 0, share, share
         elif not self.count:
             self.since = step
         self.count, self.low, self.high = self.count + 1, low, high
-        return share > FAR and self.count >= LONG and step - self.since >= max(LASTING * step, STEPS)
+        return self.count >= LONG and step - self.since >= max(LASTING * step, STEPS)
 
 
 def verdict(
@@ -126,7 +126,7 @@ def _told(before: Numbers, after: Numbers, name: str, weights: str, history: Seq
         stretch, still = Stretch(), False
         for step, table in history:
             if (share := to_go(before, table, name)) is not None:
-                still = stretch.stands_still(step, share)
+                still = stretch.stands_still(step, share) and share > FAR
         if not still:
             return f"{how}: {moved}, computed exactly."
         return (

@@ -191,7 +191,7 @@ MUTANTS = [
             'if high > 0:\n        return "Learned"',
             "chance is called learning",
         ),
-        ("standstill-anywhere", "share > FAR and", "", "a run at the optimum is said to stand still"),
+        ("standstill-anywhere", " and share > FAR", "", "a run at the optimum is said to stand still"),
         ("standstill-never", "self.count >= LONG and", "False and", "it is never said"),
         (
             "standstill-at-once",

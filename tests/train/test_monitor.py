@@ -204,6 +204,13 @@ def test_an_exact_number_that_stands_still_far_from_its_optimum(values: list[flo
     assert not monitor(standstill=None).check_measured(9, start, {"nash_conv": 0.333}, {})
 
 
+@pytest.mark.parametrize(("limit", "said"), [(0.04, True), (0.06, False)])
+def test_how_far_from_its_optimum_a_number_may_stand_still_is_a_setting(limit: float, said: bool) -> None:
+    watch, start = monitor(standstill=limit), {"nash_conv": 1.0}
+    found = [watch.check_measured(20 * n, start, {"nash_conv": 0.05}, {}) for n in range(1, 6)]
+    assert any(found) == said
+
+
 def test_a_standstill_lasts_and_survives_a_restart() -> None:
     """Measured at every step, a number that hardly moves over four of a hundred steps does not stand still."""
     watch, start = monitor(), {"nash_conv": 0.9}
