@@ -35,6 +35,9 @@ DTYPES: dict[str, type[np.generic]] = {
 }
 """numpy's type for each type of the format; bfloat16, which numpy does not have, is read as integers."""
 
+PIECE = 2 << 20
+"""Bytes that are copied at once."""
+
 
 class Tensor(NamedTuple):
     """An array as it stands in a file: the format's name of its type, and its values as `DTYPES` has them."""
@@ -160,7 +163,18 @@ def from_bytes(data: bytes) -> dict[str, mx.array]:
 
     arrays = {}
     for name, (kind, values) in parse(data).tensors.items():
-        array = mx.array(values)
+        array = _in_pieces(values)
         arrays[name] = array.view(mx.bfloat16) if kind == "BF16" else array
     mx.eval(arrays)
     return arrays
+
+
+def _in_pieces(values: NDArray[Any]) -> mx.array:
+    """An MLX array. MLX copies with the interpreter held: a long array is copied bit by bit, so that others run."""
+    import mlx.core as mx
+
+    if values.nbytes <= PIECE:
+        return mx.array(values)
+    flat, step = values.reshape(-1), PIECE // values.itemsize
+    pieces = [mx.array(flat[start : start + step]) for start in range(0, flat.size, step)]
+    return mx.concatenate(pieces).reshape(values.shape)

@@ -36,6 +36,7 @@ class Checks:
         self.vocab, self.context, self._thoughts = vocab, context, thoughts
         self._eos_ids, self._has_tokenizer = eos_ids, has_tokenizer
         self._checked: Remembered[CheckedParams] = Remembered(4096, 8 << 20)
+        self._last_allowed: tuple[Any, tuple[tuple[int, ...], ...]] = ((), ())
 
     def prompt(self, prompt: Sequence[int], what: str = "prompt") -> tuple[int, ...]:
         """The ids as a tuple. ValueError when they are not token ids, ContextOverflow when they leave no room."""
@@ -151,17 +152,30 @@ class Checks:
     def _allowed(self, allowed: Any, limit: int) -> tuple[tuple[int, ...], ...] | None:
         if allowed is None:
             return None
-        sequences = tuple(sorted({self.prompt(ids, "allowed sequence") for ids in allowed}))
+        if allowed is self._last_allowed[0]:  # the n choices of a request share them
+            sequences = self._last_allowed[1]
+        else:
+            sequences = self._sequences(allowed)
+            if isinstance(allowed, tuple) and all(isinstance(ids, tuple) for ids in allowed):
+                self._last_allowed = allowed, sequences
+        if (longest := max(map(len, sequences))) > limit:
+            raise ValueError(f"an allowed sequence has {longest} tokens; at most {limit} are generated")
+        return sequences
+
+    def _sequences(self, allowed: Any) -> tuple[tuple[int, ...], ...]:
+        checked = {self.prompt(ids, "allowed sequence") for ids in allowed}
+        sequences = tuple(sorted(checked, key=_as_bytes))
         if not sequences:
             raise ValueError("allowed is empty: nothing could be said; give at least one sequence, or None for any")
         for one, other in itertools.pairwise(sequences):
             if other[: len(one)] == one:
                 raise ValueError(f"allowed sequence {one} is the beginning of {other}; end each with a stop token")
-        if max(map(len, sequences)) > limit:
-            raise ValueError(
-                f"an allowed sequence has {max(map(len, sequences))} tokens; at most {limit} are generated"
-            )
         return sequences
+
+
+def _as_bytes(ids: tuple[int, ...]) -> bytes:
+    """Sorts like the ids, and a hundred times faster where long sequences begin alike: no other thread runs then."""
+    return np.array(ids, ">u4").tobytes()
 
 
 def _number(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -29,8 +28,8 @@ LONG_WORK = 1 << 30
 MAX_VALUES = 1 << 18
 MAX_KEYS = 1024
 MAX_DIGITS = 400
-_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-"""A text, or what begins as one: it never fails and never goes back, so its time is linear in the body."""
+PIECE = 64 << 10
+"""Bytes that are looked at in one go."""
 
 
 class Reader:
@@ -87,7 +86,7 @@ def read(body: bytes, kind: type[M]) -> M:
     values = _values(body)
     if values > MAX_VALUES:
         counted = "a list or a key counts as 4, an object as 32"
-        raise HTTPException(400, f"the body has about {values} values ({counted}); at most {MAX_VALUES} are taken")
+        raise HTTPException(400, f"the body has {values} values or more ({counted}); at most {MAX_VALUES} are taken")
     try:
         value = json.loads(body, object_pairs_hook=_object, parse_int=_number(int), parse_float=_number(float))
         return kind.model_validate(value)
@@ -98,16 +97,20 @@ def read(body: bytes, kind: type[M]) -> M:
 
 
 def _values(body: bytes) -> int:
-    """No fewer values than the JSON has, or enough to know that they are too many."""
-    texts = (body.count(b'"') - body.count(b'\\"')) // 2
-    values = _marks(body)
-    if texts <= MAX_VALUES < values:  # what stands within texts is none
-        values -= sum(_marks(text[0]) for text in _TEXT.finditer(body))
-    return max(texts, values)
-
-
-def _marks(text: bytes) -> int:
-    return text.count(b",") + 4 * (text.count(b":") + text.count(b"[")) + 32 * text.count(b"{")
+    """No fewer values than the JSON has up to where it stops being JSON. What stands within texts is none."""
+    values = quotes = 0
+    rest = b""
+    for start in range(0, len(body), PIECE):
+        piece = rest + body[start : start + PIECE]
+        slashes = len(piece) - len(piece.rstrip(b"\\"))
+        rest = piece[len(piece) - slashes % 2 :]  # an escape that ends in the next piece
+        parts = piece[: len(piece) - slashes % 2].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b"".join(parts[quotes % 2 :: 2])
+        values += outside.count(b",") + 4 * (outside.count(b":") + outside.count(b"[")) + 32 * outside.count(b"{")
+        quotes += len(parts) - 1
+        if max(values, quotes // 2) > MAX_VALUES:
+            break
+    return max(values, quotes // 2)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import pytest
 from asking import change, query
 from test_engine import PROMPTS, close
 
-from inference import Engine, Request
+from inference import Engine, Request, SamplingParams
+from inference.engine.checks import Checks
 from inference.engine.prefix_cache import MIN_PREFIX, PrefixCache
 
 LONG = [5 + (37 * i) % 250 for i in range(60)]
@@ -263,3 +264,20 @@ def test_a_conversation_of_two_versions_is_not_parked(engine: Engine, make_adapt
     [mixed] = finish(engine).values()
     [nxt] = engine.generate([query([*LONG, *mixed.tokens, 4], max_tokens=2, adapter="a", stop_ids=frozenset())])
     assert nxt.cached_tokens == 0
+
+
+def test_allowed_sequences_are_checked_once_for_all_choices_of_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """128 choices of 4,096 sequences held the engine for seconds."""
+    checks = Checks(vocab=300, context=64, eos_ids=frozenset(), has_tokenizer=False)
+    checked = []
+    prompt = Checks.prompt
+    monkeypatch.setattr(Checks, "prompt", lambda self, *args: (checked.append(args[0]), prompt(self, *args))[1])
+    allowed = ((256, 1), (1,), (255, 2), (2, 7), (2, 256))
+    orders = {checks.sampling(SamplingParams(allowed=allowed, seed=seed), 3).allowed for seed in range(4)}
+    assert orders == {tuple(sorted(allowed))} and len(checked) == 5
+    with pytest.raises(ValueError, match="has 2 tokens; at most 1"):
+        checks.sampling(SamplingParams(allowed=allowed, max_tokens=1), 3)
+    growing: Any = [[1], [2]]
+    assert checks.sampling(SamplingParams(allowed=growing), 3).allowed == ((1,), (2,))
+    growing.append([3])
+    assert checks.sampling(SamplingParams(allowed=growing), 3).allowed == ((1,), (2,), (3,))
