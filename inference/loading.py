@@ -167,7 +167,7 @@ def find_model(name_or_path: str | Path) -> Path:
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         why = f"the hub said: {type(error).__name__}: {str(error).rstrip('.')}"
         if offline:
-            why = "it is no directory, it is not in the hub's cache, and the hub cannot be reached (no network?)"
+            why = "it is not a directory, it is not in the hub's cache, and the hub cannot be reached (no network?)"
         raise ModelNotFound(_no_such_model(name, why)) from error
 
 

@@ -269,7 +269,7 @@ def locate(spec: str) -> tuple[str, Path | None]:
     if at and "/" in name and name[0] not in "./" and not path.parent.exists():
         return spec, None  # of the hub, at a revision
     if at:
-        raise PolicyError(f"{spec!r}: {name!r} is no run directory (no config.toml in it)")
+        raise PolicyError(f"{spec!r}: {name!r} is not a run directory (no config.toml in it)")
     if (path / "adapter_config.json").exists():
         config = json.loads((path / "adapter_config.json").read_text())
         found = config.get("legos", {}).get("base_model") or config.get("model")
