@@ -197,8 +197,8 @@ def _hub_is_unknown() -> bool:
 
 
 def _no_such_model(name: str, why: str) -> str:
-    accepted = "'tiny', a directory with config.json, or a hub name 'owner/name' or 'owner/name@revision'"
-    return f"no such model {name!r}: {why}. Accepted: {accepted}"
+    accepted = "a directory with config.json, or a hub name 'owner/name' or 'owner/name@revision'"
+    return f"no such model {name!r}: {why}. Accepted: {', '.join(map(repr, BUNDLED))}, {accepted}"
 
 
 def _safe_config(path: Path) -> dict[str, Any]:

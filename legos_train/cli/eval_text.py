@@ -107,4 +107,7 @@ def count(number: int, what: str) -> str:
 
 
 def interval(ends: tuple[float, float] | list[float]) -> str:
+    """The ends of an interval. One without width, from one seed or from equal results, would promise too much."""
+    if ends[0] == ends[1]:
+        return "(no interval)"
     return f"(95 % interval {ends[0]:+.4f} .. {ends[1]:+.4f})"

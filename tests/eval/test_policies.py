@@ -111,7 +111,7 @@ def test_other_env_arguments_than_in_training_are_told(run_dir: Path, capsys: py
         ("{run}@nothing", "no adapter"),
         ("nowhere@best", "not a run directory"),
         ("http://127.0.0.1:1/v1", "names no model"),
-        ("optimall", "Accepted: random"),
+        ("optimall", r"Did you mean 'optimal'\? Accepted: random"),
         ("scripted:nobody", "Accepted: 'random', 'optimal', 'human', 'scripted:first'"),
         ("localhost:8000#m", "Did you mean http://localhost:8000#m"),
         ("{run}nd", "beside it there are: .*kuhn"),

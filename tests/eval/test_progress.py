@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from legos_train.cli.eval_text import in_short
+from legos_train.cli.eval_text import in_short, interval
 from legos_train.cli.main import main
 from legos_train.observe import progress_line
 from legos_train.observe.progress_line import ProgressLine, duration
@@ -78,3 +78,9 @@ def test_json_on_standard_output_stays_pure(
     assert main(["eval", "KuhnPoker-v0", "-m", "random", "-n", "8", "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["results"][0]["games"] == 8 and "/8 games" in said.err
+
+
+@pytest.mark.parametrize(("ends", "text"), [([0.0, 0.0], "(no interval)"), ([-0.5, 1.0], "(95 % interval -0.5000 ..")])
+def test_an_interval_without_width_is_not_shown(ends: list[float], text: str) -> None:
+    """One seed, said the note, gives no interval; the last line gave +0.0000 .. +0.0000."""
+    assert text in interval(ends)
