@@ -159,12 +159,12 @@ def test_equal_results_give_no_interval_of_ratings(seeds: int) -> None:
 
 
 def test_few_seeds_widen_the_interval_of_a_rating() -> None:
-    few = [Meeting(f"{seed}", "e", "a", "b", seed % 2, seed) for seed in range(8)]
+    few = [Meeting(f"{seed}", "e", "a", "b", seed % 2, seed) for seed in range(6)]
     low, high = ratings(few, 0)["a"]["ci95"]  # type: ignore[misc]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(crossplay, "expanded_levels", lambda n: (0.025, 0.975))
         plain = ratings(few, 0)["a"]["ci95"]
-    assert low < plain[0] and plain[1] < high  # type: ignore[index]
+    assert high - low > np.ptp(plain) + 10
 
 
 def test_a_failing_endpoint_costs_its_games_only(
