@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 import pytest
 
@@ -84,3 +85,13 @@ def test_json_on_standard_output_stays_pure(
 def test_an_interval_without_width_is_not_shown(ends: list[float], text: str) -> None:
     """One seed, said the note, gives no interval; the last line gave +0.0000 .. +0.0000."""
     assert text in interval(ends)
+
+
+@pytest.mark.parametrize("env", ["GSM8K-v0", "CodeGen-v0"])
+def test_without_rivals_seats_succeed_and_nothing_is_drawn_or_lost(
+    env: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wrong answer was "loss 100.0%" alone, and "draw" in a team."""
+    assert main(["eval", env, "-m", "random", "-n", "16", "--seed", "3"]) == 0
+    said = capsys.readouterr().out
+    assert "  outcomes    success" in said and not re.search(r"\b(win|loss|draw|failure)\b", said)
