@@ -9,9 +9,13 @@ the others are given its checkpoint at a resume.
 
 from __future__ import annotations
 
+import faulthandler
 import hashlib
 import json
 import os
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -24,6 +28,9 @@ from legos_train.errors import ConfigError, RankLost, Stopped, TrainingError
 from legos_train.model.rank_watch import Watch, host_of_rank_0
 
 Arrays = dict[str, mx.array]
+
+MEET = 120.0
+"""Seconds in which all ranks have to come."""
 
 
 class World:
@@ -152,7 +159,7 @@ def joined() -> Iterator[World | None]:
     if "MLX_RANK" not in os.environ:
         yield None
         return
-    group = mx.distributed.init()
+    group = _meet()
     if group.size() == 1:
         if os.environ["MLX_RANK"] != "0":
             raise ConfigError(
@@ -167,3 +174,27 @@ def joined() -> Iterator[World | None]:
         world.barrier()
     finally:
         world.close()
+
+
+def _meet() -> mx.distributed.Group:
+    """All ranks. MLX waits for one that never comes without an end, and lets no Python run meanwhile: no signal handler
+    and no other thread. So the process is ended from outside of Python, and what to do is said before.
+    """
+    rank = os.environ["MLX_RANK"]
+    print(
+        f"rank {rank} waits for the other ranks, {MEET:.0f} s at most. Start all ranks again with --resume if it ends "
+        "before they have come",
+        file=sys.stderr,
+        flush=True,
+    )
+    in_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if in_main else ()
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        faulthandler.dump_traceback_later(MEET, exit=True, file=nowhere)
+        try:
+            return mx.distributed.init()
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            for number, handler in before.items():
+                signal.signal(number, handler)

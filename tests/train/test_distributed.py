@@ -7,6 +7,7 @@ import os
 import queue
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -171,6 +172,26 @@ def test_a_watch_notices_the_end_of_its_peer() -> None:
     finally:
         watches[0].close()  # in time: a lost peer would end this process
         watches[1].close()
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_rank_whose_others_never_come_ends(interrupted: bool, tmp_path: Path) -> None:
+    """It waited for ever, deaf to signals, when rank 0 was killed before the ring was there."""
+    hosts = tmp_path / "hosts.json"
+    with socket.create_server(("127.0.0.1", 0)) as a, socket.create_server(("127.0.0.1", 0)) as b:
+        hosts.write_text(json.dumps([[f"127.0.0.1:{s.getsockname()[1]}"] for s in (a, b)]))
+    code = f"from legos_train.model import ranks; ranks.MEET = {60 if interrupted else 1}; ranks.joined().__enter__()"
+    environment = {**os.environ, "MLX_HOSTFILE": str(hosts), "MLX_RANK": "1"}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert "Start all ranks again with --resume" in process.stderr.readline()
+            if interrupted:
+                time.sleep(0.3)
+                process.send_signal(signal.SIGINT)
+            assert process.wait(10) == (-signal.SIGINT if interrupted else 1)
+        finally:
+            process.kill()
 
 
 def test_a_process_on_its_own_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
