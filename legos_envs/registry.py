@@ -46,7 +46,12 @@ def register(
         entry_point: a class or factory, or `"module:attribute"` (imported only when the env is made).
         family: the heading under which `legos envs list` and the docs show it; "others" without one.
         **kwargs: default constructor arguments.
+
+    Raises:
+        TypeError: the entry point is neither callable nor a str.
     """
+    if entry_point is not None and not isinstance(entry_point, str) and not callable(entry_point):
+        raise TypeError(f"register({id!r}, ...) takes a class, a function or 'module:attribute'; got {entry_point!r}")
     pettingzoo.register("aec", _full(id), entry_point, kwargs=kwargs)
     if family is not None:
         _families[_short(_full(id))] = family
@@ -243,11 +248,15 @@ def _why_not(module: str, error: Exception) -> str:
 
 _WRAPPED = re.compile("-(raw|train)$")  # how TextArena names its ids with other wrappers
 _VERSION = re.compile(r"-v\d+$")
+_PETTINGZOO = frozenset(
+    {"atari", "butterfly", "classic", "mpe", "sisl"}
+)  # its own games are no texts: never a suggestion
 
 
 def _nearest(full: str) -> list[str]:
     """The ids that were most likely meant: the same name in another version or namespace, else those spelt alike."""
-    names = {_short(known): _bare(known) for known in pettingzoo.aec_registry}
+    texts = (known for known in pettingzoo.aec_registry if known.partition("/")[0] not in _PETTINGZOO)
+    names = {_short(known): _bare(known) for known in texts}
     wanted = _WRAPPED.sub("", _bare(full))
     asked, _, _ = full.rpartition("/")
     for means in (lambda name: name == wanted, lambda name: _VERSION.sub("", name) == _VERSION.sub("", wanted)):
