@@ -26,6 +26,8 @@ from legos_envs import arguments
 NAMESPACE = "legos"
 _refused: dict[str, str] = {}
 _families: dict[str, str] = {}
+_brought: dict[str, list[str]] = {}
+"""By module or file that an id named, the ids that importing it has registered."""
 
 
 class UnknownEnv(LookupError):
@@ -131,6 +133,9 @@ def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
     except UnknownEnv as error:
         if not module:
             raise
+        if _brought.get(module):
+            own = ", ".join(f"{module}:{known}" for known in _brought[module])
+            raise UnknownEnv(f"{module!r} registers no {name!r}; it has {own}") from error
         raise UnknownEnv(f"{error} {module!r} was imported; does it call `register({name!r}, ...)`?") from error
     try:
         return pettingzoo.make("aec", env_spec, **kwargs)
@@ -210,13 +215,15 @@ def _entry_point(env_spec: EnvSpec) -> Any:
 
 
 def _import(module: str) -> None:
+    before = registered()
     if module.endswith(".py"):
         _import_file(Path(module).resolve())
-        return
-    try:
-        importlib.import_module(module)
-    except Exception as error:
-        raise UnknownEnv(_why_not(module, error)) from error
+    else:
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            raise UnknownEnv(_why_not(module, error)) from error
+    _brought.setdefault(module, []).extend(id for id in registered() if id not in before)
 
 
 def _import_file(path: Path) -> None:
@@ -248,9 +255,7 @@ def _why_not(module: str, error: Exception) -> str:
 
 _WRAPPED = re.compile("-(raw|train)$")  # how TextArena names its ids with other wrappers
 _VERSION = re.compile(r"-v\d+$")
-_PETTINGZOO = frozenset(
-    {"atari", "butterfly", "classic", "mpe", "sisl"}
-)  # its own games are no texts: never a suggestion
+_PETTINGZOO = {"atari", "butterfly", "classic", "mpe", "sisl"}  # namespaces whose games are no texts
 
 
 def _nearest(full: str) -> list[str]:

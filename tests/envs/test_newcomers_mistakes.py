@@ -80,3 +80,11 @@ def test_a_game_that_reads_no_text_is_never_suggested():
     with pytest.raises(legos_envs.UnknownEnv) as caught:
         legos_envs.make("Chess-v0")
     assert "classic/" not in str(caught.value)
+
+
+def test_a_file_without_the_id_names_what_it_has(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("import legos_envs\nlegos_envs.register('Mine-v0', 'tests.envs.small_envs:Nothing')\n")
+    for _ in range(2):  # imported, and imported already
+        with pytest.raises(legos_envs.UnknownEnv, match=r"registers no 'Foo-v0'; it has .*mine.py:Mine-v0"):
+            legos_envs.make(f"{file}:Foo-v0")
