@@ -39,7 +39,8 @@ class TextEnv(AECEnv[str, dict, str]):
         render_mode: `"ansi"` (render returns text), `"human"` (prints it) or None.
         memory: `"state"`: every prompt is self-contained; `"chat"`: prompts extend the dialogue.
         action_format: `"bracket"` (`[bet]`) or `"boxed"` (`\boxed{bet}`).
-        preset: `"spiral"` for that paper's treatment of invalid moves (no retry, -1.5 and +0.5); None for the defaults.
+        preset: `"spiral"` for invalid moves as in SPIRAL (Liu et al., 2025): no retry, -1.5 and +0.5; None for the
+            defaults.
         invalid_retries: how often an agent may try again after an invalid move (default 1).
         invalid_reward: what the offender gets when its retries are used up and the episode ends as `"invalid"`
             (default -1; a game where giving up can cost more says so on its page).

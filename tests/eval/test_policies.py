@@ -302,9 +302,7 @@ def test_what_a_run_was_told_in_training_is_remembered(tmp_path: Path) -> None:
 def test_a_run_that_was_stopped_names_what_can_be_played_and_how_it_goes_on(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('model = "tiny"')
     for word in (str(tmp_path), f"{tmp_path}@best", f"{tmp_path}@step_9"):
-        with pytest.raises(
-            PolicyError, match=r"there are none .*; `legos train --resume .*` finishes the run"
-        ):
+        with pytest.raises(PolicyError, match=r"there are none .*; `legos train --resume .*` finishes the run"):
             locate(word)
     (tmp_path / "checkpoints" / "step_3").mkdir(parents=True)
     (tmp_path / "checkpoints" / "step_3" / "adapter.safetensors").touch()
