@@ -204,11 +204,7 @@ def _env(word: str) -> dict[str, Any]:
 
 
 def parse(arguments: Sequence[str], base: TrainConfig) -> TrainConfig:
-    """Command-line settings over those of `base`; wrong usage exits with 2 and names the nearest flag.
-
-    Raises:
-        ConfigError: a value is out of its range.
-    """
+    """Command-line settings over those of `base`; wrong usage exits with 2 and says what is accepted."""
     import tyro
 
     parsed = tyro.cli(
@@ -219,7 +215,10 @@ def parse(arguments: Sequence[str], base: TrainConfig) -> TrainConfig:
         default=base,
         registry=_unchecked(),
     )
-    return from_dict(parsed.plain(), "command line")
+    try:
+        return from_dict(parsed.plain(), "command line")
+    except ConfigError as error:
+        make_parser().error(str(error))
 
 
 def _unchecked() -> Any:

@@ -34,8 +34,6 @@ NO_FOO = "KuhnPoker-v0: argument 'foo' is unknown"
         (["eval", "missing.py:Mine-v0", "-m", "random"], "No module named 'nowhere_at_all' (line 2)"),
         (["train", "--resume"], "give --run-dir runs/NAME"),
         (["train", "--smoke"], "give --preset NAME too"),
-        (["train", "--optim.lr", "-1"], "optim.lr: must be greater than 0, got -1.0"),
-        (["train", "--batch-size", "0"], "batch_size: must be greater than or equal to 1, got 0"),
         (["train", "--config", "types.toml"], "env: must be a list, got 3; actors: must be a table, got [1]"),
     ],
 )
@@ -158,9 +156,11 @@ def test_an_address_of_vllm_says_so() -> None:
         (["eval", "KuhnPoker-v0", "-m", "random", "--opponnent", "optimal"], "optimal; did you mean --opponent?"),
         (["envs", "check", "KuhnPoker-v0", "--episods=3"], "--episods=3; did you mean --episodes?"),
         (["chat", "--xyz"], "--xyz; accepted: --help, --model, --system"),
+        (["train", "--optim.lr", "-1"], "optim.lr: must be greater than 0, got -1.0"),
+        (["train", "--batch-size", "0"], "batch_size: must be greater than or equal to 1, got 0"),
     ],
 )
-def test_an_unknown_flag_is_answered_with_the_nearest(
+def test_an_unknown_flag_is_answered_with_the_nearest_and_a_wrong_value_with_what_is_accepted(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
