@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 import pytest
 
@@ -96,3 +97,13 @@ def test_equal_results_are_given_no_interval_and_few_of_them_no_winner(capsys: p
     won = {"ci95": (1.0, 1.0), "score_ci95": (1.0, 1.0)}
     assert "a is not shown to differ from b" in in_short({**row, **won, "seeds": 1})
     assert "a beats b" in in_short({**row, **won, "seeds": 6})
+
+
+@pytest.mark.parametrize("env", ["GSM8K-v0", "CodeGen-v0"])
+def test_without_rivals_seats_succeed_and_nothing_is_drawn_or_lost(
+    env: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wrong answer was "loss 100.0%" alone, and "draw" in a team."""
+    assert main(["eval", env, "-m", "random", "-n", "16", "--seed", "3"]) == 0
+    said = capsys.readouterr().out
+    assert "  outcomes    success" in said and not re.search(r"\b(win|loss|draw|failure)\b", said)
