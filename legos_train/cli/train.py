@@ -226,7 +226,8 @@ def _unchecked() -> Any:
     from pydantic import BaseModel
     from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
 
-    registry, asked = ConstructorRegistry(), []
+    registry = ConstructorRegistry()
+    asked: list[StructTypeInfo] = []
 
     @registry.struct_rule
     def fill_in(info: StructTypeInfo) -> StructConstructorSpec | None:
