@@ -138,14 +138,13 @@ def _arguments(env: Any) -> str:
     if not isinstance(env, TextEnv):
         return ""
     defaults = {parameter.name: _default(parameter) for parameter in constructor_arguments(type(env))}
-    common = [parameter.name for parameter in constructor_arguments(TextEnv)]
     parts = []
     if described := described_arguments(type(env)):
-        parts.append("| argument | default | meaning |\n|---|---|---|")
-        for names, text in described.items():
-            shown = ", ".join(f"`{name}`" for name in names.split(", ")) if names != "**kwargs" else "others"
-            parts[-1] += f"\n| {shown} | {defaults.get(names, '')} | {text.rstrip('.')} |"
-    parts.append(f"{', '.join(f'`{name}`' for name in common[:-1])} and `{common[-1]}` are those of every environment.")
+        parts.append(_argument_table("argument", described, defaults))
+    common = described_arguments(TextEnv)
+    values = {name: getattr(env, name, None) for name in common}  # a default of None stands for one of these
+    in_force = {name: f"`{value!r}`".replace("'", '"') for name, value in values.items() if value is not None}
+    parts.append(_argument_table("argument of every environment", common, defaults | in_force))
     if env.reset_options:
         options = {name: text.replace("|", "\\|") for name, text in env.reset_options.items()}
         rows = "".join(f"\n| `{name}` | {text} |" for name, text in options.items())
@@ -153,6 +152,14 @@ def _arguments(env: Any) -> str:
     else:
         parts.append("There are no reset options.")
     return "\n\n".join(parts)
+
+
+def _argument_table(heading: str, described: dict[str, str], defaults: dict[str, str]) -> str:
+    table = f"| {heading} | default | meaning |\n|---|---|---|"
+    for names, text in described.items():
+        shown = ", ".join(f"`{name}`" for name in names.split(", ")) if names != "**kwargs" else "others"
+        table += f"\n| {shown} | {defaults.get(names, '')} | {text.rstrip('.')} |"
+    return table
 
 
 def _default(parameter: inspect.Parameter) -> str:

@@ -26,6 +26,8 @@ from legos_envs import arguments
 NAMESPACE = "legos"
 _refused: dict[str, str] = {}
 _families: dict[str, str] = {}
+_brought: dict[str, list[str]] = {}
+"""By module or file that an id named, the ids that importing it has registered."""
 
 
 class UnknownEnv(LookupError):
@@ -46,7 +48,12 @@ def register(
         entry_point: a class or factory, or `"module:attribute"` (imported only when the env is made).
         family: the heading under which `legos envs list` and the docs show it; "others" without one.
         **kwargs: default constructor arguments.
+
+    Raises:
+        TypeError: the entry point is neither callable nor a str.
     """
+    if entry_point is not None and not isinstance(entry_point, str) and not callable(entry_point):
+        raise TypeError(f"register({id!r}, ...) takes a class, a function or 'module:attribute'; got {entry_point!r}")
     pettingzoo.register("aec", _full(id), entry_point, kwargs=kwargs)
     if family is not None:
         _families[_short(_full(id))] = family
@@ -126,6 +133,9 @@ def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
     except UnknownEnv as error:
         if not module:
             raise
+        if _brought.get(module):
+            own = ", ".join(f"{module}:{known}" for known in _brought[module])
+            raise UnknownEnv(f"{module!r} registers no {name!r}; it has {own}") from error
         raise UnknownEnv(f"{error} {module!r} was imported; does it call `register({name!r}, ...)`?") from error
     try:
         return pettingzoo.make("aec", env_spec, **kwargs)
@@ -205,13 +215,15 @@ def _entry_point(env_spec: EnvSpec) -> Any:
 
 
 def _import(module: str) -> None:
+    before = registered()
     if module.endswith(".py"):
         _import_file(Path(module).resolve())
-        return
-    try:
-        importlib.import_module(module)
-    except Exception as error:
-        raise UnknownEnv(_why_not(module, error)) from error
+    else:
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            raise UnknownEnv(_why_not(module, error)) from error
+    _brought.setdefault(module, []).extend(id for id in registered() if id not in before)
 
 
 def _import_file(path: Path) -> None:
@@ -243,11 +255,13 @@ def _why_not(module: str, error: Exception) -> str:
 
 _WRAPPED = re.compile("-(raw|train)$")  # how TextArena names its ids with other wrappers
 _VERSION = re.compile(r"-v\d+$")
+_PETTINGZOO = {"atari", "butterfly", "classic", "mpe", "sisl"}  # namespaces whose games are no texts
 
 
 def _nearest(full: str) -> list[str]:
     """The ids that were most likely meant: the same name in another version or namespace, else those spelt alike."""
-    names = {_short(known): _bare(known) for known in pettingzoo.aec_registry}
+    texts = (known for known in pettingzoo.aec_registry if known.partition("/")[0] not in _PETTINGZOO)
+    names = {_short(known): _bare(known) for known in texts}
     wanted = _WRAPPED.sub("", _bare(full))
     asked, _, _ = full.rpartition("/")
     for means in (lambda name: name == wanted, lambda name: _VERSION.sub("", name) == _VERSION.sub("", wanted)):

@@ -39,7 +39,8 @@ class TextEnv(AECEnv[str, dict, str]):
         render_mode: `"ansi"` (render returns text), `"human"` (prints it) or None.
         memory: `"state"`: every prompt is self-contained; `"chat"`: prompts extend the dialogue.
         action_format: `"bracket"` (`[bet]`) or `"boxed"` (`\boxed{bet}`).
-        preset: `"spiral"` for that paper's treatment of invalid moves (no retry, -1.5 and +0.5); None for the defaults.
+        preset: `"spiral"` for invalid moves as in SPIRAL (Liu et al., 2025): no retry, -1.5 and +0.5; None for the
+            defaults.
         invalid_retries: how often an agent may try again after an invalid move (default 1).
         invalid_reward: what the offender gets when its retries are used up and the episode ends as `"invalid"`
             (default -1; a game where giving up can cost more says so on its page).
@@ -114,6 +115,9 @@ class TextEnv(AECEnv[str, dict, str]):
         self.invalid_opponent_reward = None if share is None else arguments.real("invalid_opponent_reward", share)
         limit = self.default_max_turns if self.max_asks is None else self.max_asks * (self.invalid_retries + 1)
         self.max_turns = arguments.whole("max_turns", limit if max_turns is None else max_turns, 1)
+        if not isinstance(self.seats, Mapping) or not all(isinstance(seat, Seat) for seat in self.seats.values()):
+            wanted = "a mapping such as {'player_0': Seat('player')}"
+            raise TypeError(f"{type(self).__name__}.seats must be {wanted}; got {self.seats!r}")
         self.possible_agents = list(self.seats)
         self._order = {agent: i for i, agent in enumerate(self.possible_agents)}
         self._alive = dict.fromkeys(self.possible_agents, False)
@@ -143,18 +147,21 @@ class TextEnv(AECEnv[str, dict, str]):
     # --- the AEC interface -------------------------------------------------------------------------------------------
 
     def observation_space(self, agent: str) -> Any:
-        return self.observation_spaces[agent]
+        return self.observation_spaces[self._known(agent)]
 
     def action_space(self, agent: str) -> Any:
-        return self.action_spaces[agent]
+        return self.action_spaces[self._known(agent)]
+
+    def _known(self, agent: str) -> str:
+        if agent not in self._order:
+            raise KeyError(f"{agent!r} is not an agent of {self.name}; these are {self.possible_agents}")
+        return agent
 
     def observe(self, agent: str) -> dict[str, tuple[dict[str, str], ...]]:
         """`{"messages": (...)}`: the agent's conversation so far, user and assistant alternating. Do not mutate."""
         messages = self._observed.get(agent)
         if messages is None:
-            if agent not in self._messages:
-                raise KeyError(f"{agent!r} is not an agent of {self.name}; these are {self.possible_agents}")
-            messages = self._observed[agent] = tuple(self._messages[agent])
+            messages = self._observed[agent] = tuple(self._messages[self._known(agent)])
         return {"messages": messages}
 
     def last(self, observe: bool = True) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -241,7 +248,8 @@ class TextEnv(AECEnv[str, dict, str]):
         """Plays the text of `agent_selection`. A dead agent takes one `None`, as AEC demands."""
         if self.ended:
             if self.seed is None or not self.agents:
-                raise RuntimeError(f"{self.name}: step() before reset(), or after every agent has left the episode")
+                when = "before reset()" if self.seed is None else "after the end: every agent has left the episode"
+                raise RuntimeError(f"{self.name}: step() {when}; call reset() first")
             self._was_dead_step(action)
             return
         agent = self.agent_selection

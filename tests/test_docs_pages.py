@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -85,3 +86,16 @@ def test_the_hand_made_figure_stands_alone() -> None:
     )
     fills = {node.get("fill") for node in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")}
     assert fills == {"#1a1a1a", "#808080"} and "images/concepts.svg" in (ROOT / "docs/concepts.md").read_text()
+
+
+def test_the_readmes_language_tasks_are_rows_of_what_was_measured() -> None:
+    """Its times were once called seconds; docs/learning.md has CPU seconds."""
+    measured = {(row["id"], row["seed"]): row for row in json.loads((ROOT / "docs/learning.json").read_text())}
+    readme = (ROOT / "README.md").read_text()
+    row = r"^\| `([\w-]+)[^|]*\| ([\d.]+) \| ([\d.]+) \| \+([\d.]+) to \+([\d.]+) \| (\d+) CPU-s \|$"
+    found = re.findall(row, readme, re.MULTILINE)
+    assert len(found) == 5
+    for name, *numbers in found:
+        one = measured[name, 0]
+        told = [f"{value:.3f}" for value in (one["before"], one["after"], *one["gain_ci95"])]
+        assert [*told, f"{one['cpu_seconds']:.0f}"] == numbers, name

@@ -72,8 +72,10 @@ class Table:
         With `memory="state"` everything told since the conversation began stands in every prompt; with `"chat"` each
         piece is told once, in the user message before the agent's next action.
         """
+        if not isinstance(text, str):
+            raise TypeError(f"tell() takes a str; got {text!r} for {agents!r}")
         for agent in (agents,) if isinstance(agents, str) else agents:
-            self.env._tell(self.path + agent, text)
+            self.env._tell(self._seat(agent, "told"), text)
 
     def ask(
         self,
@@ -95,6 +97,8 @@ class Table:
         `invalid_retries` times; then the rules get a `Forfeit`, or `Unscored` when the seat is not trainable.
         """
         place, env = self.path + agent, self.env
+        if not isinstance(text, str):
+            raise TypeError(f"ask() takes a str; got {text!r} for {place!r}")
         moves = None if legal is None else tuple(legal)
         if moves is not None and not moves:
             raise ValueError(f"{place!r} is asked to choose among no legal actions")
@@ -137,24 +141,43 @@ class Table:
         All branches are played to their end; then the forfeits among them, if any, are raised as one (`Unscored`, if
         there is one, goes first). So what happens does not depend on which agent answered first.
         """
-        return (yield list(rules))
+        branches = []
+        for branch in rules:
+            if not hasattr(branch, "send"):
+                raise TypeError(
+                    "gather() takes several branches, such as [table.ask(...), table.ask(...)]; for one alone write "
+                    f"`yield from` before it. Got {type(branch).__name__!r}"
+                )
+            branches.append(branch)
+        return (yield branches)
 
     def reward(self, agent: str, value: float) -> None:
         """Adds to an agent's reward of this step.
 
         Raises:
-            ValueError: the value is not finite.
+            KeyError: there is no such agent.
+            ValueError: the value is not a finite number.
         """
-        if not -math.inf < value < math.inf:
-            raise ValueError(f"the reward of {self.path + agent!r} must be a finite number; got {value!r}")
-        self.env._pay(self.path + agent, float(value))
+        place = self._seat(agent, "rewarded")
+        try:
+            finite = -math.inf < value < math.inf
+        except TypeError:
+            finite = False
+        if not finite:
+            raise ValueError(f"the reward of {place!r} must be a finite number; got {value!r}")
+        self.env._pay(place, float(value))
 
     def note(self, agent: str | None = None, **facts: Any) -> None:
         """Puts plain facts (JSON values) into the info of one agent, or of all agents at or below this table."""
-        place = self.path if agent is None else self.path + agent
-        if agent is not None and place not in self.env.seats:
-            raise KeyError(f"a note for {place!r}; seats are {list(self.env.seats)}")
+        place = self.path if agent is None else self._seat(agent, "noted something of")
         self.env._note(place, agent is not None, facts)
+
+    def _seat(self, agent: str, done: str) -> str:
+        """The agent's whole name, if it has a seat; `done` says what the rules did with it."""
+        place = self.path + agent
+        if place not in self.env.seats:
+            raise KeyError(f"the rules {done} {place!r}, which has no seat; seats are {list(self.env.seats)}")
+        return place
 
     def settle(self, forfeit: Forfeit) -> None:
         """Gives the rewards of a forfeit: `invalid_reward` to the offenders, the opponents' share to the others.

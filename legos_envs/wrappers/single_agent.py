@@ -56,15 +56,25 @@ class SingleAgent(gymnasium.Env):
         self.render_mode = getattr(env, "render_mode", None)
         self.observation_space = env.observation_space(agent)
         self.action_space = env.action_space(agent)
+        self._reported = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.env.reset(seed=seed, options=options)
+        self._reported = False
         return self._observation(), dict(self.env.infos[self.agent])
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Plays an action; see `gymnasium.Env.step`.
+
+        Raises:
+            RuntimeError: the end of the episode has been reported already.
+        """
+        if self._reported:
+            raise RuntimeError(f"{self.env}: step() after the end of the episode; call reset() for the next one")
         if not self._over():
             self.env.step(action)
+        self._reported = self._over()
         me = self.agent
         return (
             self._observation(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
 import textwrap
 from collections.abc import Callable
@@ -71,6 +72,25 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Ends with 2; what was typed is repeated without passwords and keys."""
         super().error(hide_secrets(message))
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """As argparse does; of words that nobody knows, flags are named with the nearest one there is."""
+        options, rest = self.parse_known_args(args, namespace)
+        if rest:
+            known = self._flags()
+            flags = [word.partition("=")[0] for word in rest if word.startswith("--")]
+            near = [found for flag in flags for found in difflib.get_close_matches(flag, known, 1, cutoff=0.7)]
+            hint = f"; did you mean {' and '.join(near)}?" if near else f"; accepted: {', '.join(known)}" * bool(flags)
+            self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+        return options
+
+    def _flags(self) -> list[str]:
+        """The long flags of this parser and of its subcommands."""
+        own = [flag for flag in self._option_string_actions if flag.startswith("--")]
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                own += [flag for each in action.choices.values() for flag in each._flags() if flag not in own]
+        return own
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, rest = super().parse_known_args(args, namespace)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from inference import Completion, InferenceError, Request
+from inference import BUNDLED, Completion, InferenceError, Request
 from inference.text import RENDERERS, Conversation
 from inference.thoughts import THINKING
 from legos_envs import Decision
@@ -66,6 +66,8 @@ def run(arguments: Sequence[str]) -> int:
     )
     try:
         player: Any = cast.player(options.model)
+        if isinstance(player, ModelPlayer) and (base := words.locate(options.model)[0]) in BUNDLED:
+            print(f"note: {base!r} has learned to answer Legos's environments, not to converse", file=sys.stderr)
         seed = secrets.randbits(31) if options.seed is None else options.seed
         return ChatSession(player, options.system, seed).run(options.model)
     finally:

@@ -10,6 +10,8 @@ from legos_train.evaluation.outcomes import OUTCOMES, in_words
 
 SHOWN_REGRETS = 3
 SAMPLES, MOST_SENTENCES = 2, 6
+SURE = 6
+"""So many seeds with equal results say who is better: a coin gives six sides alike in 1 of 32 cases (sign test)."""
 
 
 def row_text(row: Mapping[str, Any], exact: bool = True) -> Iterator[str]:
@@ -30,8 +32,8 @@ def row_text(row: Mapping[str, Any], exact: bool = True) -> Iterator[str]:
     yield f"  outcomes    {'  '.join(outcome_text(row)) or 'none'}"
     for name, value in row.get("accuracy", {}).items():
         if name != "pass@1" and f"{name}_ci95" in row["accuracy"]:  # which is mean@K again
-            low, high = (100 * end for end in row["accuracy"][f"{name}_ci95"])
-            yield f"  {name:<11} {value:.1%}  (95 % interval {low:.1f} .. {high:.1f})"
+            ends = [100 * end for end in row["accuracy"][f"{name}_ci95"]]
+            yield f"  {name:<11} {value:.1%}  {interval(ends, '.1f')}"
     if row["turns"] is not None:
         yield f"  length      {row['turns']:.1f} turns a game"
     for policy, used in row["usage"].items():
@@ -68,6 +70,8 @@ def in_short(row: Mapping[str, Any]) -> str:
     if row["alone"] or not row["competitive"] or row["policy"] == row["opponent"]:
         return f"In short: {row['policy']}: {played}."
     low, high = row.get("score_ci95") or (0.5, 0.5)
+    if low == high and row["seeds"] < SURE:
+        low = high = 0.5
     how = "beats" if low > 0.5 else "loses to" if high < 0.5 else "is not shown to differ from"
     return f"In short: {row['policy']} {how} {row['opponent']}: {played}."
 
@@ -107,8 +111,8 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}" + "s" * (number != 1)
 
 
-def interval(ends: tuple[float, float] | list[float]) -> str:
+def interval(ends: tuple[float, float] | list[float], form: str = "+.4f") -> str:
     """The ends of an interval. One without width, from one seed or from equal results, would promise too much."""
     if ends[0] == ends[1]:
         return "(no interval)"
-    return f"(95 % interval {ends[0]:+.4f} .. {ends[1]:+.4f})"
+    return f"(95 % interval {ends[0]:{form}} .. {ends[1]:{form}})"

@@ -204,7 +204,7 @@ def _env(word: str) -> dict[str, Any]:
 
 
 def parse(arguments: Sequence[str], base: TrainConfig) -> TrainConfig:
-    """Command-line settings over those of `base`; wrong usage exits with 2 and names the nearest flag."""
+    """Command-line settings over those of `base`; wrong usage exits with 2 and says what is accepted."""
     import tyro
 
     parsed = tyro.cli(
@@ -213,5 +213,33 @@ def parse(arguments: Sequence[str], base: TrainConfig) -> TrainConfig:
         description=help_text(),
         args=list(arguments),
         default=base,
+        registry=_unchecked(),
     )
-    return from_dict(parsed.plain(), "command line")
+    try:
+        return from_dict(parsed.plain(), "command line")
+    except ConfigError as error:
+        make_parser().error(str(error))
+
+
+def _unchecked() -> Any:
+    """Makes tyro fill settings in unchecked: `from_dict` checks them, and says what was got, which tyro does not."""
+    from pydantic import BaseModel
+    from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
+
+    registry = ConstructorRegistry()
+    asked: list[StructTypeInfo] = []
+
+    @registry.struct_rule
+    def fill_in(info: StructTypeInfo) -> StructConstructorSpec | None:
+        if asked or not (isinstance(info.type, type) and issubclass(info.type, BaseModel)):
+            return None
+        asked.append(info)
+        try:
+            usual = ConstructorRegistry.get_struct_spec(info)
+        finally:
+            asked.clear()
+        if not isinstance(usual, StructConstructorSpec):
+            return None
+        return StructConstructorSpec(info.type.model_construct, usual.fields)
+
+    return registry

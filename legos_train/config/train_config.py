@@ -345,7 +345,8 @@ def from_dict(data: dict[str, Any], where: str = "config") -> TrainConfig:
 def _explain(error: Any) -> str:
     path = ".".join(str(part) for part in error["loc"])
     if error["type"] != "extra_forbidden":
-        message = error["msg"].removeprefix("Value error, ")
+        message = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a table")
         told = not path or isinstance(error.get("ctx", {}).get("error"), SecretError)
         return f"{path}: " * bool(path) + message + ("" if told else f", got {hide_secrets(repr(error['input']))}")
     section: Any = TrainConfig

@@ -269,7 +269,7 @@ class Session:
         problems = getattr(self.env(pairing.title).unwrapped, "problems", ())
         seeds = seeds_for(self.options.games, len(pairing.sides), self.samples)
         if len(pairing.sides) == 1 and seeds < len(problems):
-            remarks.append(f"{seeds} of {len(problems)} problems.")
+            remarks.append(f"these games take {seeds} of {len(problems)} problems.")
         if {pairing.policy, pairing.opponent} & {"human"}:
             remarks.append("a person's games are few and not repeatable.")
         return remarks

@@ -234,6 +234,8 @@ class EndpointPlayer:
             said = f"it redirects to {there}, which is not followed; give the address of the API itself"
         if status in (401, 403) and self._key is None:
             said += f"; no key was sent: set {key_name(self.url)}"
+        elif status == 401:
+            said += f"; the key in {key_name(self.url)} was sent and is not accepted there"
         self._fail(RequestRefused(status, f"{self!r}: {said}"))
 
     def _clean(self, text: object) -> str:

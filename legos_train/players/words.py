@@ -27,6 +27,7 @@ from legos_train.players.actors import TOKENS, default_tokens
 from legos_train.players.chat_api import checked_word, is_endpoint
 from legos_train.players.player import ModelPlayer
 
+PUBLISHED = ("last", "average", "best")
 CODE_POLICIES = ("random", "optimal", "human", "scripted")
 ACCEPTED = (
     f"random, optimal, human, scripted:NAME, {', '.join(BUNDLED)}, a model directory or hub name (with +ADAPTER if "
@@ -266,7 +267,7 @@ def locate(spec: str) -> tuple[str, Path | None]:
     path = Path(name)
     if (path / "config.toml").exists() and not (path / "adapter_config.json").exists():
         model = str(run_settings(path).get("model", "tiny"))
-        return model, _checkpoint(path, which) if which.startswith("step_") else _adapter(path / (which or "adapter"))
+        return model, _of_run(path, which)
     if at and "/" in name and name[0] not in "./" and not path.parent.exists():
         return spec, None  # of the hub, at a revision
     if at:
@@ -338,21 +339,28 @@ def _adapter(path: Path) -> Path:
                 f"{str(path)!r} has the adapters of several learners, {', '.join(several)}: name one, such as "
                 f"{path / several[0]}, and give each seat its own (--seat ROLE=POLICY)"
             )
-        raise PolicyError(f"no adapter in {str(path)!r}: adapter_config.json is missing (has the run finished?)")
+        raise PolicyError(f"no adapter in {str(path)!r}: adapter_config.json is missing")
     return path
 
 
-def _checkpoint(run: Path, which: str) -> Path:
-    path = run / "checkpoints" / which
-    if several := sorted(path.glob("adapter.*.safetensors")):
-        name = several[0].name.split(".")[1]
-        raise PolicyError(
-            f"{run}@{which} holds several learners; those of the end, and the best, are policies: {run}/last/{name}"
-        )
-    if not (path / "adapter.safetensors").exists():
-        kept = sorted(
-            (run / "checkpoints").glob("step_*/adapter.safetensors"), key=lambda file: file.parent.stat().st_mtime
-        )
-        names = ", ".join(f"{run}@{file.parent.name}" for file in kept) or "none (see checkpoint.keep)"
-        raise PolicyError(f"{run}@{which}: that checkpoint is not kept; there are {names}, and {run}@last, {run}@best")
-    return path
+def _of_run(run: Path, which: str) -> Path:
+    """Where a run keeps the weights called `which`: the published ones (""), `last`, `step_40`, ..."""
+    path = run / (which or "adapter")
+    if which.startswith("step_"):
+        path = run / "checkpoints" / which
+        if several := sorted(path.glob("adapter.*.safetensors")):
+            name = several[0].name.split(".")[1]
+            raise PolicyError(
+                f"{run}@{which} holds several learners; those of the end, and the best, are policies: {run}/last/{name}"
+            )
+        if (path / "adapter.safetensors").exists():
+            return path
+    elif path.exists():
+        return _adapter(path)
+    steps = (run / "checkpoints").glob("step_*/adapter.safetensors")
+    kept = [file.parent.name for file in sorted(steps, key=lambda file: file.stat().st_mtime)]
+    there = [name for name in PUBLISHED if (run / name / "adapter_config.json").exists()] + kept
+    missing = "that checkpoint is not kept" if which.startswith("step_") else f"there are no weights {path.name!r}"
+    have = ", ".join(f"{run}@{name}" for name in there) or "none (see checkpoint.keep)"
+    go_on = "" if (run / "adapter").exists() else f"; `legos train --resume --run-dir {run}` finishes the run"
+    raise PolicyError(f"{run}{'@' * bool(which)}{which}: {missing}; there are {have}{go_on}")

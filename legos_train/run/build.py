@@ -236,7 +236,10 @@ def _check_learners(config: TrainConfig, arena: Arena) -> None:
         raise ConfigError(f"two learners name {sorted(twice)[0]!r}: a seat is played by one of them")
     live = [(slot, agent) for slot, agent in seats if agent in arena.live(slot, arena.trained_roles(slot))]
     if left := sorted({slot.seats[agent][0] for slot, agent in live if arena.learner_of(slot, agent) is None}):
-        raise ConfigError(f"no learner plays {', '.join(left)}: name every role that is trained in a table [[learner]]")
+        raise ConfigError(
+            f"no learner plays {', '.join(left)}: name every role that is trained "
+            "(--learner NAME=ROLE, or a table [[learner]])"
+        )
     for learner in arena.learners:
         if all(arena.learner_of(slot, agent) != learner for slot, agent in live):
             raise ConfigError(f"learner {learner!r} has nothing to learn: none of its seats is trained by the policy")

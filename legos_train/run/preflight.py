@@ -74,6 +74,8 @@ class Forecast:
         first, now = (step.turns / step.size for step in (self.measured[0], last))
         how = "" if last.size == whole.size else f", continued from {last.size}"
         moving = f" ({first:.1f} at first: how it goes on, this cannot say)" if abs(now - first) > CHANGED * now else ""
+        seconds = whole.seconds * self.steps
+        long = f"{max(seconds, 1):.0f} s" if seconds < 60 else f"{seconds / 60:.1f} minutes"
         return "\n".join(
             [
                 f"base model      {_mib(self.base)}",
@@ -83,8 +85,7 @@ class Forecast:
                 f"an episode      {now:.1f} turns{moving}, prompts of {last.tokens:.0f} tokens",
                 f"a step          {whole.play:.2f} s of play and {whole.learn:.2f} s of learning for {whole.size} "
                 f"episodes{how}",
-                f"{self.steps} steps       {whole.seconds * self.steps / 60:.1f} minutes while episodes stay as long, "
-                "measurements not counted",
+                f"{f'{self.steps} steps':<15} {long} while episodes stay as long, measurements not counted",
             ]
         )
 

@@ -63,5 +63,6 @@ def test_a_model_answers_with_the_same_words_for_the_same_seed() -> None:
 def test_on_the_command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("hello\n"))
     assert main(["chat", "-m", "tiny", "--max-tokens", "4"]) == 0
-    assert capsys.readouterr().out.strip()
+    said = capsys.readouterr()
+    assert said.out.strip() and "note: 'tiny' has learned to answer Legos's environments" in said.err
     assert main(["chat", "-m", "random"]) == 1 and "is code and does not chat" in capsys.readouterr().err

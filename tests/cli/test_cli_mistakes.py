@@ -34,6 +34,7 @@ NO_FOO = "KuhnPoker-v0: argument 'foo' is unknown"
         (["eval", "missing.py:Mine-v0", "-m", "random"], "No module named 'nowhere_at_all' (line 2)"),
         (["train", "--resume"], "give --run-dir runs/NAME"),
         (["train", "--smoke"], "give --preset NAME too"),
+        (["train", "--config", "types.toml"], "env: must be a list, got 3; actors: must be a table, got [1]"),
     ],
 )
 def test_a_mistake_is_explained_and_leaves_nothing_behind(
@@ -41,6 +42,7 @@ def test_a_mistake_is_explained_and_leaves_nothing_behind(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     files = {"broken.py": "def (\n", "missing.py": "x = 1\nimport nowhere_at_all\n", "mine.py": "x = 1\n"}
+    files["types.toml"] = "env = 3\nactors = [1]\n"
     for name, text in files.items():
         Path(name).write_text(text)
     assert cli.main(arguments) == 1
@@ -146,3 +148,21 @@ def test_addresses_of_servers_are_joined_by_commas_or_spaces(words: list[str]) -
 def test_an_address_of_vllm_says_so() -> None:
     config = train.parse(list(train.split_urls(["--server.urls", "vllm://a:1,http://b:2/"])), TrainConfig())
     assert config.server.urls == ("vllm://a:1", "http://b:2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["eval", "KuhnPoker-v0", "-m", "random", "--opponnent", "optimal"], "optimal; did you mean --opponent?"),
+        (["envs", "check", "KuhnPoker-v0", "--episods=3"], "--episods=3; did you mean --episodes?"),
+        (["chat", "--xyz"], "--xyz; accepted: --help, --model, --system"),
+        (["train", "--optim.lr", "-1"], "optim.lr: must be greater than 0, got -1.0"),
+        (["train", "--batch-size", "0"], "batch_size: must be greater than or equal to 1, got 0"),
+    ],
+)
+def test_an_unknown_flag_is_answered_with_the_nearest_and_a_wrong_value_with_what_is_accepted(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2 and said in capsys.readouterr().err

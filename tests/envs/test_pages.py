@@ -36,6 +36,17 @@ def test_the_page_names_every_argument_and_option(id):
     assert names - {"**kwargs"} <= {parameter.name for parameter in constructor_arguments(type(env))}
 
 
+def test_the_page_says_what_the_arguments_of_every_environment_mean_and_are_here():
+    """The error about an unknown argument sends people here; the page used to name them and no more."""
+    arguments = page("KuhnPoker-v0").sections["Arguments"]
+    for line in (
+        '| `memory` | `"state"` | ',
+        "| `invalid_retries` | `1` | how often ",
+        "| `max_turns` | `6` | the limit ",
+    ):
+        assert line in arguments
+
+
 def test_a_module_that_says_little_gets_a_page_all_the_same(tmp_path):
     (tmp_path / "plain.py").write_text(
         "from legos_envs import Seat, TextEnv, register\n\n\n"

@@ -135,7 +135,8 @@ def test_single_agent_gets_its_return(seed):
         observation, reward, terminated, truncated, info = env.step(f"con_0 {turn}")
         total, over, turn = total + reward, terminated or truncated, turn + 1
     assert (total, turn) == (whole.returns["con_0"], 2) and not truncated
-    assert env.step("late") == (observation, reward, terminated, truncated, info)
+    with pytest.raises(RuntimeError, match="after the end"):  # it used to pay the last reward again
+        env.step("late")
 
 
 def test_single_agent_truncates():

@@ -212,6 +212,7 @@ def test_keys_go_to_their_own_host_only_and_into_no_message(monkeypatch: pytest.
         (said,), (request,) = asked_of(f"{url}#m", error(401, f"secret-of-{name} is wrong"))
         assert request.headers["authorization"] == f"Bearer secret-of-{name}"
         assert "secret" not in str(said) and "*** is wrong" in str(said)
+        assert f"the key in {name} was sent and is not accepted there" in str(said)
         assert (json.loads(request.content).get("usage") == {"include": True}) == ("openrouter" in url)
     with pytest.raises(ValueError, match="https"):
         key_for("http://api.openai.com/v1")

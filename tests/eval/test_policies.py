@@ -108,7 +108,7 @@ def test_other_env_arguments_than_in_training_are_told(run_dir: Path, capsys: py
     ("word", "said"),
     [
         ("{run}@step_9", "@step_2"),
-        ("{run}@nothing", "no adapter"),
+        ("{run}@nothing", "there are no weights 'nothing'; there are .*@last"),
         ("nowhere@best", "not a run directory"),
         ("http://127.0.0.1:1/v1", "names no model"),
         ("optimall", r"Did you mean 'optimal'\? Accepted: random"),
@@ -297,3 +297,17 @@ def test_what_a_run_was_told_in_training_is_remembered(tmp_path: Path) -> None:
     assert prompted_roles(f"{tmp_path}@best") == ["pro"] and prompted_roles("random") == []
     assert trained_args(str(tmp_path), "Debate-v0") == {"rounds": 1}
     assert trained_args(str(tmp_path), "KuhnPoker-v0") is None is trained_args("tiny", "KuhnPoker-v0")
+
+
+def test_a_run_that_was_stopped_names_what_can_be_played_and_how_it_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('model = "tiny"')
+    for word in (str(tmp_path), f"{tmp_path}@best", f"{tmp_path}@step_9"):
+        with pytest.raises(PolicyError, match=r"there are none .*; `legos train --resume .*` finishes the run"):
+            locate(word)
+    (tmp_path / "checkpoints" / "step_3").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "step_3" / "adapter.safetensors").touch()
+    for word in (str(tmp_path), f"{tmp_path}@best", f"{tmp_path}@step_9"):
+        with pytest.raises(PolicyError, match=r"there are .*@step_3; `legos train --resume") as caught:
+            locate(word)
+        assert f"{tmp_path}@last" not in str(caught.value), "names what is not there"
+    assert locate(f"{tmp_path}@step_3") == ("tiny", tmp_path / "checkpoints" / "step_3")

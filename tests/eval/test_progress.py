@@ -66,6 +66,7 @@ def test_it_ends_with_two_games_and_what_they_say_in_short(capsys: pytest.Captur
         "opponent": "b",
         "env": "E",
         "games": 4,
+        "seeds": 4,
         "mean": 0.1,
     }
     for ends, how in (((0.6, 0.7), "beats"), ((0.2, 0.4), "loses to"), ((0.4, 0.6), "is not shown to differ from")):
@@ -85,6 +86,17 @@ def test_json_on_standard_output_stays_pure(
 def test_an_interval_without_width_is_not_shown(ends: list[float], text: str) -> None:
     """One seed, said the note, gives no interval; the last line gave +0.0000 .. +0.0000."""
     assert text in interval(ends)
+
+
+def test_equal_results_are_given_no_interval_and_few_of_them_no_winner(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["eval", "easy=Dataset-v0", "--arg", "size=20", "--arg", "level=1", "-m", "scripted:oracle", "-n", "8"]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "mean@1      100.0%  (no interval)" in said and "on all 8 seeds: there is no interval" in said
+    row = {"alone": False, "competitive": True, "policy": "a", "opponent": "b", "env": "E", "games": 4, "mean": 1.0}
+    won = {"ci95": (1.0, 1.0), "score_ci95": (1.0, 1.0)}
+    assert "a is not shown to differ from b" in in_short({**row, **won, "seeds": 1})
+    assert "a beats b" in in_short({**row, **won, "seeds": 6})
 
 
 @pytest.mark.parametrize("env", ["GSM8K-v0", "CodeGen-v0"])
