@@ -134,9 +134,7 @@ class CompletionHandler:
     def text_choices(self, body: CompletionRequest, adapter: str | None) -> list[Choice]:
         """n choices of every prompt."""
         self.check_texts(body.texts())
-        prompt: Any = body.prompt
-        several = isinstance(prompt, list) and not isinstance(prompt[0], int)
-        prompts = [self._ids(one) for one in (prompt if several else [prompt])]
+        prompts = [self._ids(prompt) for prompt in body.prompts]
         return self._choices(body, adapter, prompts, body.max_tokens, body.logprobs or 0, None, self.conversations)
 
     def _ids(self, prompt: str | list[int]) -> tuple[int, ...]:
