@@ -13,6 +13,7 @@ from legos_envs.records import Episode
 from legos_train.evaluation.exactly import solvable
 from legos_train.evaluation.games import Pairing, PlannedGame, keep_endings, record
 from legos_train.evaluation.journal import Journal, line_of
+from legos_train.evaluation.outcomes import in_words
 from legos_train.observe import ProgressLine
 from legos_train.players import actors, words
 from legos_train.rollout import Job, Rollouts
@@ -189,8 +190,10 @@ def transcript(
         seated: who played, by agent.
         outcomes: how it ended, by agent.
     """
+    rivals = game.pairing.competitive and len(game.pairing.sides) > 1
+    words = {agent: in_words(outcome, rivals) for agent, outcome in outcomes.items()}
     ends = ", ".join(
-        f"{agent} ({seated[agent]}) {trajectory.total:+g}" + (f" {outcomes[agent]}" if agent in outcomes else "")
+        f"{agent} ({seated[agent]}) {trajectory.total:+g} {words.get(agent) or ''}".rstrip()
         for agent, trajectory in episode.trajectories.items()
     )
     said = [
