@@ -194,7 +194,7 @@ class CompletionHandler:
             return await self.engine.submit([choice.request for choice in choices])
 
     async def finish(self, ids: list[int], choices: list[Choice]) -> None:
-        """Wait for all choices. Cancelled, it aborts those that still run."""
+        """Wait for all choices; if cancelled, abort those still running."""
         start = time.perf_counter()
         try:
             for request_id, choice in zip(ids, choices):

@@ -37,7 +37,7 @@ class PeerCredit(RemembersBaselines):
         return (episode.env_id, group_of(episode, "credit 'rae'"), trajectory.role)
 
     def targets(self, trajectory: Trajectory) -> list[float]:
-        """What is compared: the return, for all turns alike; or a number for each turn, compared by turn number."""
+        """The values to compare: the return, for all turns alike; or a number for each turn, by turn number."""
         return [trajectory.total]
 
     def relative(self, total: float, every: Sequence[float], own: Sequence[float]) -> float | None:

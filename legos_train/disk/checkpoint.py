@@ -232,7 +232,7 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
     if manifest["schema"] != SCHEMA and (sealed or manifest["schema"] == 1):
         raise RunError(
             f"checkpoint {str(directory)!r} has format {manifest['schema']}, this version of legos reads {SCHEMA}; "
-            "go on with the version that wrote it, or start a new --run-dir (--init-adapter RUN keeps what was learned)"
+            "use the version that wrote it, or start a new --run-dir (--init-adapter RUN keeps what was learned)"
         )
     if not sealed:
         raise Damaged(f"{MANIFEST} is changed")

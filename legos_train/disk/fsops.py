@@ -285,4 +285,4 @@ def explain_os_error(error: OSError, doing: str) -> str:
     remedy = _REMEDIES.get(error.errno or 0)
     if remedy is None:
         return f"{error.strerror or error} while {doing} ({error.filename})"
-    return f"{remedy}, then go on with --resume: nothing written before is lost (while {doing}: {error.filename})"
+    return f"{remedy}, then continue with --resume: nothing written before is lost (while {doing}: {error.filename})"

@@ -178,7 +178,7 @@ def regrets(game: Game, policy: PolicyTable) -> dict[InfoSet, Regret]:
 
 
 def solvable(env: AECEnv) -> bool:
-    """Whether exact numbers can be had: a `GameEnv` whose prompts are information sets, played for one round."""
+    """Whether exact numbers can be computed: a `GameEnv` whose prompts are information sets, played for one round."""
     return (
         isinstance(env, GameEnv)
         and getattr(env.game, "solvable", True)

@@ -1,4 +1,4 @@
-"""What is played: every policy in every seat on the same seeds; and what a finished game leaves behind."""
+"""The schedule of games, every policy in every seat on the same seeds, and the record of a finished game."""
 
 from __future__ import annotations
 

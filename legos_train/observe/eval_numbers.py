@@ -99,7 +99,7 @@ def _kind(name: str) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value of a file is a finite number."""
+    """Whether a value read from a file is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

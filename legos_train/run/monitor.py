@@ -51,7 +51,7 @@ WATCHED = {
 }
 MEASURED = {
     "worse": "both last weights and average are worse than before the first step; lower the learning rate, raise the "
-    "KL weight, or go on from `best`",
+    "KL weight, or continue from `best`",
     "average_lag": "the weight average lags behind the last weights; lower `average.decay`, or train longer",
     "standstill": verdict.STUCK,
 }
@@ -197,7 +197,7 @@ class CollapseMonitor:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The opposite of `state_dict`. Raises ValueError when other numbers were watched; new ones begin anew."""
+        """The inverse of `state_dict`. Raises ValueError when other numbers were watched; new ones begin anew."""
         if not set(state) <= set(self._watches):
             raise ValueError(f"the monitor's state is of {sorted(state)}; this version watches {sorted(self._watches)}")
         self._stretch = verdict.Stretch(**state.get("standstill", {}).get("stretch", {}))

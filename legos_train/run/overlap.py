@@ -173,7 +173,7 @@ class ProcessGenerator:
             return None
         if played is None:
             code = self._process.wait()
-            raise TrainingError(f"the generating process has ended with code {code}; --resume goes on")
+            raise TrainingError(f"the generating process has ended with code {code}; --resume continues")
         return played
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:

@@ -141,7 +141,7 @@ class Steps:
             self._held.write(self.run.path / "checkpoints", self.trainer.config.checkpoint.keep)
             self._kept = self._held.step
         there = f"the checkpoint of step {self._kept}" if self._kept else "the beginning"
-        self.progress.note(f"stopped; --resume --run-dir {self.run.path} goes on from {there}")
+        self.progress.note(f"stopped; --resume --run-dir {self.run.path} continues from {there}")
 
     def _sync(self) -> None:
         self._rows.sync()

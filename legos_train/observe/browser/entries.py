@@ -19,7 +19,7 @@ SHARES = ("win", "draw", "loss", "invalid", "opponent_invalid", "truncated", "un
 
 
 class RunEntry:
-    """A run directory; its metrics are read on from where they were, so that a look at a long run is cheap."""
+    """A run directory; its metrics are read incrementally, so that refreshing a long run is cheap."""
 
     def __init__(self, path: Path):
         self.path = path
