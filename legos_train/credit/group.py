@@ -52,7 +52,7 @@ class PeerCredit(RemembersBaselines):
         every: dict[Hashable, list[float]] = defaultdict(list)
         own: dict[tuple[int, Hashable], list[float]] = defaultdict(list)
         seen: dict[Key, list[float]] = defaultdict(list)
-        rows: list[list[tuple[Trajectory, list[float], Hashable]]] = []
+        rows: list[list[tuple[Trajectory, list[float], tuple[Hashable, ...]]]] = []
         for index, episode in enumerate(episodes):
             rows.append([])
             for trajectory in trained(episode):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 AVERAGE = "_average"
 BASE_WINS = "wins_vs_base"
@@ -98,7 +98,7 @@ def _kind(name: str) -> str:
     return name.rpartition("/")[2].removesuffix(AVERAGE)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Whether a value read from a file is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
