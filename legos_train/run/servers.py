@@ -32,7 +32,6 @@ from legos_train.config import TrainConfig
 from legos_train.errors import ConfigError
 from legos_train.model import TrainerBackend, World
 from legos_train.players import RemoteEngine
-from legos_train.rollout import WeightReceiver
 
 logger = logging.getLogger(__name__)
 PROBE = "probe"
@@ -222,14 +221,20 @@ def _probe_adapter(backend: TrainerBackend) -> dict[str, mx.array]:
     return probe
 
 
-class _Shapes(WeightReceiver):
-    """Keeps what a backend publishes."""
+class _Shapes:
+    """Takes what a backend publishes."""
 
     def __init__(self) -> None:
         self.weights: dict[str, mx.array] = {}
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
         self.weights = dict(weights)
+
+    def unpublish(self, name: str) -> None: ...
+
+    def drop_caches(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 def _ask(
