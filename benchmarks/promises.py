@@ -153,7 +153,11 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
     "Server": (
         Promise(
             "A completion is made by one adapter or says which made each token; bad adapters leave the old one live",
-            ("tests/server/test_adapters_http.py", "tests/server/test_adapter_versions.py"),
+            (
+                "tests/server/test_adapters_http.py",
+                "tests/server/test_bad_adapters.py",
+                "tests/server/test_adapter_versions.py",
+            ),
             ("swaps",),
         ),
         Promise(
@@ -177,7 +181,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
         ),
         Promise(
             "Clients that vanish leave nothing behind",
-            ("tests/server/test_hostile.py", "tests/server/test_storm.py"),
+            ("tests/server/test_hostile.py", "tests/server/test_pausing.py", "tests/server/test_storm.py"),
             ("drops",),
         ),
         Promise("It starts, serves and ends with exit code 0", ("tests/server/test_running.py",), ("cycles",)),

@@ -114,7 +114,7 @@ def _stamp(name: str, directory: int) -> tuple[int, int, int]:
 
 
 def adapter_file(body: bytes) -> tensors.TensorFile:
-    """A safetensors file given as bytes. AdapterError when it is damaged or says more than an adapter has to say."""
+    """A safetensors file given as bytes. AdapterError when it is damaged or its header is too long."""
     size = int.from_bytes(body[:8], "little")
     if size > len(body):
         raise AdapterError("the bytes are not a safetensors file of an adapter: its header is cut off")

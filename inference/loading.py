@@ -89,7 +89,7 @@ def load(
 
 
 def load_tokenizer(name_or_path: str | Path) -> Any:
-    """The tokenizer of a model alone, whose weights need not be here; see `load`.
+    """Load only the tokenizer of a model; its weights need not be downloaded. See `load`.
 
     Raises:
         ModelNotFound: nothing of that name.
@@ -184,7 +184,7 @@ def is_here(name_or_path: str | Path) -> bool:
 
 
 def _hub_is_unknown() -> bool:
-    """Whether the hub cannot be looked up: without a network its client would only give up after 20 seconds."""
+    """Whether the hub's name does not resolve: without a network its client gives up only after 20 seconds."""
     from huggingface_hub import constants
 
     if urllib.request.getproxies():  # they know names that this machine does not

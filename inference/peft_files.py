@@ -32,7 +32,7 @@ def peft_name(name: str) -> str:
 
 
 def own_name(name: str) -> str | None:
-    """The opposite of `peft_name`; None for what is no LoRA matrix of a linear layer."""
+    """The inverse of `peft_name`; None for what is no LoRA matrix of a linear layer."""
     found = _NAME.fullmatch(name)
     return None if found is None else f"{found[1]}.lora_{found[2].lower()}"
 

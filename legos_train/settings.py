@@ -41,3 +41,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
     return str(value) if isinstance(value, Path) else value
+
+
+def as_entries(value: Any) -> Any:
+    """A list of tables, of which a lone one needs no list and one that is only an id may be that text."""
+    many = [value] if isinstance(value, str | dict | Section) else value
+    if not isinstance(many, list | tuple):
+        return value
+    return tuple({"id": entry} if isinstance(entry, str) else entry for entry in many)

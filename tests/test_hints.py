@@ -122,7 +122,7 @@ MISTAKES = {
     ),
     "a run that is there already": Mistake(
         "train --run-dir runs/mine SHORT",
-        "'runs/mine' already holds a run; (--resume) goes on",
+        "'runs/mine' already holds a run; (--resume) continues",
         r"train --run-dir runs/mine SHORT --steps 3 \1",
     ),
     "a run by another name": Mistake("report runs/main", r"", "report runs/mine"),

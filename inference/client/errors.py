@@ -39,4 +39,4 @@ class BadAnswer(InferenceError):
 
 
 class Incompatible(InferenceError):
-    """Two sides that must work on the same model do not; the message names what differs."""
+    """Client and server do not have the same model; the message names what differs."""

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from inference.client import completions
-from inference.client.choice import choose
-from inference.client.endpoint import MISSES, Endpoint, Publication
+from inference.client.endpoint import MISSES, Endpoint, Publication, choose
 from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
 from inference.client.http import HttpClient
 from inference.client.packing import pack

@@ -160,11 +160,6 @@ def check_compatible(
         )
 
 
-def differences(one: ServerInfo, other: ServerInfo) -> list[str]:
-    """What two servers, meant to serve the same, do not have in common: "the tokenizer (1a2b... and 3c4d...)"."""
-    return [f"the {what} ({a} and {b})" for what, a, b in _unequal(one, other)]
-
-
 def _unequal(one: ServerInfo, other: ServerInfo) -> list[tuple[str, str, str]]:
     """What must agree and does not, with both values."""
     names = {

@@ -110,7 +110,7 @@ def _float(name: str, value: Any) -> float:
 
 
 def read_completion(answer: Any, request: Request, number: int) -> Completion:
-    """The completion in an answer of /v1/completions; `number` becomes its id. BadAnswer when it is none."""
+    """The completion in an answer of /v1/completions; `number` becomes its id. BadAnswer when it is malformed."""
     choice, usage = _parts(answer)
     return Completion(
         request_id=number,
@@ -122,7 +122,7 @@ def read_completion(answer: Any, request: Request, number: int) -> Completion:
 
 
 def read_chat(answer: Any, params: SamplingParams, adapter: str | None) -> ChatReply:
-    """The reply in an answer of /v1/chat/completions. BadAnswer when it is none."""
+    """The reply in an answer of /v1/chat/completions. BadAnswer when it is malformed."""
     choice, usage = _parts(answer)
     facts = _tokens(choice, adapter, bool(params.top_logprobs))
     tokens = facts.pop("tokens")
@@ -137,7 +137,7 @@ def read_chat(answer: Any, params: SamplingParams, adapter: str | None) -> ChatR
 
 
 def read_info(answer: Any) -> ServerInfo:
-    """The answer of /v1/legos/info. BadAnswer when it is none."""
+    """The answer of /v1/legos/info. BadAnswer when it is malformed."""
     adapters = {
         name: AdapterInfo(
             name,

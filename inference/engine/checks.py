@@ -166,7 +166,7 @@ class Checks:
         checked = {self.prompt(ids, "allowed sequence") for ids in allowed}
         sequences = tuple(sorted(checked, key=_as_bytes))
         if not sequences:
-            raise ValueError("allowed is empty: nothing could be said; give at least one sequence, or None for any")
+            raise ValueError("allowed is empty: no answer is possible; give at least one sequence, or None for any")
         for one, other in itertools.pairwise(sequences):
             if other[: len(one)] == one:
                 raise ValueError(f"allowed sequence {one} is the beginning of {other}; end each with a stop token")

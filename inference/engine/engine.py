@@ -221,7 +221,7 @@ class Engine(ExactEvaluation):
 
     @property
     def drafts(self) -> Drafts:
-        """What requests with `speculate` may be fed ahead, and how much of that counted."""
+        """Draft tokens for requests with `speculate`, and how many of them were accepted."""
         return self._delivery.drafts
 
     @property

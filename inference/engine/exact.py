@@ -1,4 +1,4 @@
-"""What the model thinks of given tokens: the part of the engine that samples nothing."""
+"""Scores of given tokens: the part of the engine that samples nothing."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Submission:
         self._sources: dict[int, int] = {}
 
     def take(self, members: Iterable[InFlightRow]) -> None:
-        """From now on these slots are fed what is said here."""
+        """Set which slots are fed a token that is still on the device, and which one."""
         self._sources = {member.slot: member.source for member in members if member.source >= 0}
 
     def __call__(
@@ -122,7 +122,7 @@ class Flight:
 
     @property
     def places(self) -> dict[Row, int]:
-        """Where in `drawn` the draws of the rows in it are."""
+        """The index in `drawn` of each row in flight."""
         order = (member for members, _, _ in self._batches for member in members)
         return {member.row: i for i, member in enumerate(order) if member.row is not None}
 

@@ -1,4 +1,4 @@
-"""One engine step after another: rows for who waits, a forward pass, draws, delivery of what ended.
+"""The engine's steps: rows for waiting requests, a forward pass, sampling, delivery of what has finished.
 
 A step is: apply aborts, give rows to branches and to waiting prompts, feed every row its next tokens, draw for every
 request, deliver what ended. With lookahead the feeding of a step comes before the drawing of the last (`flight`).

@@ -214,7 +214,7 @@ class SlotKVCache:
         for slot, offset in enumerate(offsets, start=low):
             seen = self._seen.pop(slot, None)
             if offset and seen != offset:
-                raise RuntimeError(f"slot {slot} has seen {seen} tokens, not the {offset} it should go on from")
+                raise RuntimeError(f"slot {slot} has seen {seen} tokens, not the {offset} it should continue from")
 
 
 def _parts(layer: Any) -> Iterator[Any]:

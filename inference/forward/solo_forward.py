@@ -40,7 +40,7 @@ class SoloCaches:
         if entries == 0:
             self.caches[slot] = self._make()
         elif stored != entries:
-            raise RuntimeError(f"slot {slot} has seen {stored} tokens, not the {entries} it should go on from")
+            raise RuntimeError(f"slot {slot} has seen {stored} tokens, not the {entries} it should continue from")
         return self.caches[slot]
 
     def mark(self, slot: int, entries: int) -> None:

@@ -47,6 +47,6 @@ def _by_chunk(x: mx.array, count: int, chunk: int, fill: int) -> mx.array:
 
 
 def _by_position(y: mx.array) -> mx.array:
-    """The opposite of `_by_chunk`."""
+    """The inverse of `_by_chunk`."""
     y = y.transpose(0, 3, 4, 1, 2, 5)
     return y.reshape(y.shape[0], -1, *y.shape[3:])

@@ -28,10 +28,10 @@ def envelope(kind: str, model: str) -> dict[str, Any]:
 def whole(generator: CompletionHandler, body: SamplingRequest, choices: Sequence[Choice], model: str) -> bytes:
     """The answer to a request that does not stream."""
     chat = isinstance(body, ChatRequest)
-    answer = _json(envelope("chat.completion" if chat else "text_completion", model) | {"choices": [], "usage": 0})
-    parts = [_json(_choice(generator, body, choice, chat)) for choice in choices]  # one by one: other threads may run
+    answer = as_json(envelope("chat.completion" if chat else "text_completion", model) | {"choices": [], "usage": 0})
+    parts = [as_json(_choice(generator, body, choice, chat)) for choice in choices]  # one by one: other threads may run
     before, _, _ = answer.rpartition('],"usage":0}')
-    return f'{before}{",".join(parts)}],"usage":{_json(usage(choices))}}}'.encode()
+    return f'{before}{",".join(parts)}],"usage":{as_json(usage(choices))}}}'.encode()
 
 
 def tokenized(generator: CompletionHandler, body: TokenizeRequest) -> bytes:
@@ -44,11 +44,12 @@ def tokenized(generator: CompletionHandler, body: TokenizeRequest) -> bytes:
             ids = list(generator.conversations.prompt(dialogue(body.messages or ())))
         except ValueError as error:
             raise ServerError(400, f"the chat template refuses these messages: {error}"[:300]) from error
-    parts = [_json(ids[start : start + 8192])[1:-1] for start in range(0, len(ids), 8192)]
+    parts = [as_json(ids[start : start + 8192])[1:-1] for start in range(0, len(ids), 8192)]
     return f'{{"tokens":[{",".join(parts)}],"count":{len(ids)},"max_model_len":{generator.context}}}'.encode()
 
 
-def _json(value: Any) -> str:
+def as_json(value: Any) -> str:
+    """As an answer writes it."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -60,8 +61,7 @@ def _choice(generator: CompletionHandler, body: SamplingRequest, choice: Choice,
             answer["message"] |= {"content": choice.said or None, "tool_calls": choice.made_calls()}
     else:
         answer["text"] = choice.prompt_text + choice.text.text
-    with_logprobs = body.logprobs if isinstance(body, ChatRequest) else getattr(body, "logprobs", None) is not None
-    answer["logprobs"] = generator.report.logprobs(choice, 0, chat=chat) if with_logprobs else None
+    answer["logprobs"] = generator.report.logprobs(choice, 0, chat=chat) if body.wants_logprobs else None
     return answer | _provenance(body, choice)
 
 
@@ -91,7 +91,7 @@ async def events(
     """Server-sent events of a request that streams; ends with [DONE]. Closed early, it aborts what still runs."""
     chat = isinstance(body, ChatRequest)
     head = envelope("chat.completion.chunk" if chat else "text_completion", model)
-    with_logprobs = body.logprobs if isinstance(body, ChatRequest) else getattr(body, "logprobs", None) is not None
+    with_logprobs = body.wants_logprobs
     with_usage = body.stream_options is not None and body.stream_options.include_usage
     inbox: asyncio.Queue[tuple[Choice, Delta | Completion | Exception]] = asyncio.Queue()
     start = time.perf_counter()
@@ -162,4 +162,4 @@ def _chunk(head: dict[str, Any], parts: list[dict[str, Any]], usage: bool) -> by
 
 
 def _data(value: dict[str, Any]) -> bytes:
-    return f"data: {_json(value)}\n\n".encode()
+    return f"data: {as_json(value)}\n\n".encode()

@@ -39,7 +39,7 @@ class Reader:
         self._thread = ThreadPoolExecutor(1, "reader")
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
-        """The result of some work on `size` bytes: here when it is short, else in the thread."""
+        """The result of work on `size` bytes: done here when it is short, else in the thread."""
         if size <= SHORT:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -78,9 +78,9 @@ def add(app: FastAPI, server: Server) -> None:
     @app.post("/v1/completions")
     async def complete(body: CompletionRequest, request: Request) -> Response:
         generator = server.open()
-        several = isinstance(body.prompt, list) and not isinstance(body.prompt[0], int)
-        count = body.n * (len(body.prompt) if several else 1)
-        return await answer(request, body, count, lambda adapter, _: generator.text_choices(body, adapter))
+        return await answer(
+            request, body, body.n * len(body.prompts), lambda adapter, _: generator.text_choices(body, adapter)
+        )
 
     @app.post("/tokenize")
     async def tokenize(body: TokenizeRequest, request: Request) -> Response:

@@ -17,10 +17,9 @@ async def echo(engine: AsyncEngine, report: TokenReport, body: CompletionRequest
     ServerError 400 for a prompt that the engine refuses, 404 where the adapter is gone, 500 where the model fails.
     """
     read: dict[tuple[int, ...], list[PromptPart]] = {}
-    several = isinstance(body.prompt, list) and not isinstance(body.prompt[0], int)
     for choice in choices:
         prompt = tuple(choice.request.prompt)
-        given = body.prompt[choice.index // body.n] if several else body.prompt
+        given = body.prompts[choice.index // body.n]
         choice.prompt_text = given if isinstance(given, str) else report.text(prompt)
         if body.logprobs is not None:
             if prompt not in read:

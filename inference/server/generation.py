@@ -134,9 +134,7 @@ class CompletionHandler:
     def text_choices(self, body: CompletionRequest, adapter: str | None) -> list[Choice]:
         """n choices of every prompt."""
         self.check_texts(body.texts())
-        prompt: Any = body.prompt
-        several = isinstance(prompt, list) and not isinstance(prompt[0], int)
-        prompts = [self._ids(one) for one in (prompt if several else [prompt])]
+        prompts = [self._ids(prompt) for prompt in body.prompts]
         return self._choices(body, adapter, prompts, body.max_tokens, body.logprobs or 0, None, self.conversations)
 
     def _ids(self, prompt: str | list[int]) -> tuple[int, ...]:
@@ -196,7 +194,7 @@ class CompletionHandler:
             return await self.engine.submit([choice.request for choice in choices])
 
     async def finish(self, ids: list[int], choices: list[Choice]) -> None:
-        """Wait for all choices. Cancelled, it aborts those that still run."""
+        """Wait for all choices; if cancelled, abort those still running."""
         start = time.perf_counter()
         try:
             for request_id, choice in zip(ids, choices):

@@ -85,6 +85,12 @@ class SamplingRequest(_Numbers):
         """What has to be tokenised."""
         return list(self.guided_choice or ())
 
+    @property
+    def wants_logprobs(self) -> bool:
+        """Whether log-probabilities of the tokens are part of the answer."""
+        wanted: bool | int | None = getattr(self, "logprobs", None)
+        return wanted if isinstance(wanted, bool) else wanted is not None
+
     def seeds_of(self, prompts: int) -> list[int | None]:
         """The seed of each prompt; None where one is to be drawn."""
         return [self.seed] * prompts
@@ -211,9 +217,15 @@ class CompletionRequest(SamplingRequest):
             raise ValueError("max_tokens of 0 needs echo to be true; else give at least 1")
         return self
 
+    @property
+    def prompts(self) -> Sequence[str | list[int]]:
+        """The prompts, one or several."""
+        several = isinstance(self.prompt, list) and not isinstance(self.prompt[0], int)
+        return self.prompt if several else [self.prompt]  # type: ignore[return-value, list-item]
+
     @model_validator(mode="after")
     def _one_seed_each(self) -> CompletionRequest:
-        prompts = len(self.prompt) if isinstance(self.prompt, list) and not isinstance(self.prompt[0], int) else 1
+        prompts = len(self.prompts)
         if self.seeds is not None and self.seed is not None:
             raise ValueError("give either seed or seeds")
         if self.seeds is not None and len(self.seeds) != prompts:
@@ -224,8 +236,7 @@ class CompletionRequest(SamplingRequest):
         return super().seeds_of(prompts) if self.seeds is None else [*self.seeds]
 
     def texts(self) -> list[str]:
-        prompts = [self.prompt] if isinstance(self.prompt, str) else self.prompt
-        return [*(prompt for prompt in prompts if isinstance(prompt, str)), *super().texts()]
+        return [*(prompt for prompt in self.prompts if isinstance(prompt, str)), *super().texts()]
 
 
 class TokenizeRequest(Strict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import time
@@ -11,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from inference.server.answers import as_json
 from inference.server.choices import Choice, usage
 from inference.server.formats import JsonFormat, JsonSchema, TextFormat
 from inference.server.generation import CompletionHandler
@@ -134,7 +134,7 @@ class GrowingResponse:
 
     def whole(self, choice: Choice) -> bytes:
         """The answer to a request that does not stream."""
-        return _json(self._response(choice)).encode()
+        return as_json(self._response(choice)).encode()
 
     async def events(
         self, generator: CompletionHandler, request_id: int, choice: Choice
@@ -170,7 +170,7 @@ class GrowingResponse:
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         self._number += 1
-        return f"event: {kind}\ndata: {_json({'type': kind, 'sequence_number': self._number, **fields})}\n\n".encode()
+        return f"event: {kind}\ndata: {as_json({'type': kind, 'sequence_number': self._number, **fields})}\n\n".encode()
 
     def _message(self, text: str, status: str) -> dict[str, Any]:
         content = [_part(text)] if status != "in_progress" else []
@@ -227,7 +227,3 @@ class GrowingResponse:
 
 def _part(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -126,7 +126,7 @@ ToolChoice = Literal["none", "auto", "required"] | Chosen
 
 
 def check_tools(tools: list[Tool], choice: ToolChoice | None) -> None:
-    """ValueError for tools that are too many bytes or share a name, and for a choice among others than these."""
+    """Raise ValueError for tools that are too large or share a name, and for a choice that is not among them."""
     names = [tool.function.name for tool in tools]
     if len(set(names)) < len(names):
         raise ValueError("two tools have the same name")
@@ -137,6 +137,6 @@ def check_tools(tools: list[Tool], choice: ToolChoice | None) -> None:
     if size > MAX_TOOL_BYTES:
         raise ValueError(f"tools have {size} bytes; at most {MAX_TOOL_BYTES} are taken")
     if isinstance(choice, Chosen) and choice.function.name not in names:
-        raise ValueError(f"tool_choice names {choice.function.name!r}, which is none of the tools")
+        raise ValueError(f"tool_choice names {choice.function.name!r}, which is not among the tools")
     if choice == "required" and not tools:
         raise ValueError("tool_choice 'required' needs tools")

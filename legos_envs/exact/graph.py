@@ -131,6 +131,20 @@ class GameGraph:
                 )
         return values
 
+    def move_values(self, at: int, weights: Sequence[float], values: Sequence[tuple[float, ...]]) -> list[float]:
+        """What each move of an information set is worth to its player: a sum over its nodes, which weigh so much.
+
+        Args:
+            at: the information set, by its place.
+            weights: of its nodes, in the order of `members`.
+            values: per node, as `values` gives them.
+        """
+        player, members = self.infosets[at].player, self.members[at]
+        return [
+            sum(w * values[self.children[node][move]][player] for w, node in zip(weights, members))
+            for move in range(len(self.infosets[at].legal))
+        ]
+
     def decision_order(self, player: int) -> list[int]:
         """The information sets of a player, later ones before those that lead to them.
 

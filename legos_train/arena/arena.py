@@ -264,7 +264,7 @@ class Arena:
         return out
 
     def learner_of(self, slot: EnvSlot, agent: str) -> str | None:
-        """Which of several learners plays a seat of the policy: what is said for its env alone comes first."""
+        """Which of several learners plays a seat of the policy; a setting for its env alone comes first."""
         role = slot.seats[agent][0]
         for name in (f"{slot.name}/{agent}", f"{slot.name}/{role}", agent, role):
             for learner, roles in self.learners.items():

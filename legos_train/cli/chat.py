@@ -56,14 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     options = make_parser().parse_args(arguments)
     if words.is_code(options.model):
         raise PolicyError(f"{options.model} is code and does not chat; give -m a model, a run or an endpoint")
-    cast = words.Cast(
-        temperature=options.temperature,
-        max_tokens=options.max_tokens,
-        renderer=options.renderer,
-        system=options.system,
-        thinking=options.thinking,
-        dequantize=options.dequantize,
-    )
+    cast = words.Cast.from_options(options, system=options.system)
     try:
         player: Any = cast.player(options.model)
         if isinstance(player, ModelPlayer) and (base := words.locate(options.model)[0]) in BUNDLED:

@@ -262,7 +262,7 @@ def _size(folder: Path) -> dict[str, Any]:
 
 
 def sandbox() -> dict[str, Any]:
-    """What can run code that a model wrote."""
+    """The sandboxes available for code that a model wrote."""
     from legos_envs.scoring import sandbox as code_sandbox
 
     monty = version("pydantic-monty")

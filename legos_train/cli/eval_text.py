@@ -50,7 +50,7 @@ def row_text(row: Mapping[str, Any], exact: bool = True) -> Iterator[str]:
 
 
 def ending(results: Mapping[str, Any], samples: Sequence[Sequence[str]], out: Path | None) -> Iterator[str]:
-    """What stands last: two sample games, where the others are, and a sentence for each pairing."""
+    """The closing lines: two sample games, where to find the others, and a sentence for each pairing."""
     for lines in samples[:SAMPLES]:
         yield ""
         yield from lines

@@ -79,13 +79,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(env: Any, who: dict[str, str], options: Any) -> int:
-    cast = words.Cast(
-        env,
-        thinking=options.thinking,
-        dequantize=options.dequantize,
-        thinking_tokens=options.thinking_tokens,
-        ask=replies.read_reply(options.reply).ask,
-    )
+    cast = words.Cast.from_options(options, env)
     try:
         players = {agent: None if policy == "human" else cast.player(policy) for agent, policy in who.items()}
         seed = secrets.randbits(31) if options.seed is None else options.seed

@@ -138,7 +138,7 @@ def _threads(text: str) -> Threads:
 
 
 def _check_port(host: str, port: int) -> None:
-    """Before a model is loaded for nothing. Who takes the port between now and then is told by the server itself."""
+    """Checked before the model is loaded. If the port is taken in the meantime, the server reports it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -68,7 +68,7 @@ def make_parser() -> Parser:
     p.repeated(
         "--learner",
         metavar="NAME=ROLE,ROLE",
-        help="a policy of its own for these roles, instead of one policy for all; name all roles that are trained",
+        help="train a separate policy for these roles, instead of one for all; every trained role must be named",
     )
     p.repeated("--preset", metavar="NAME", help="settings for a task, see the list of presets")
     p.add_argument("--smoke", action="store_true", help="with --preset: a small run of a bundled model")
@@ -104,7 +104,7 @@ def make_parser() -> Parser:
 
 
 def help_text() -> str:
-    """What stands above the settings in `legos train --help`."""
+    """The part of `legos train --help` above the settings."""
     presets = textwrap.fill(f"presets: {', '.join(preset_names())}", 100, subsequent_indent="  ")
     return f"{make_parser().format_help().strip()}\n\n{presets}\n\n{SETTINGS}"
 

@@ -32,7 +32,7 @@ def make_parser() -> Parser:
     p.add_argument("--no-open", action="store_true", help="do not open a browser")
     p.number("--last", help="show the newest N episodes of each; 0: all", default=5000)
     p.add_argument(
-        "--watch", action="store_true", help="serve the page on this machine while a run goes on; new episodes appear"
+        "--watch", action="store_true", help="serve the page on this machine during a run; new episodes appear"
     )
     p.number("--port", help="serve on this port, as --watch does (default: a free one)", most=65535, metavar="P")
     p.add_argument("--terminal", action="store_true", help="replay one episode turn by turn in the terminal")

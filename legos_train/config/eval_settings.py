@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from tyro.conf import Suppress
 
 from legos_train.players.actors import checked_word
-from legos_train.settings import Section
+from legos_train.settings import Section, as_entries
 
 
 class HeldOutEntry(Section):
@@ -72,14 +72,7 @@ class EvaluationSettings(Section):
     env: Annotated[tuple[HeldOutEntry, ...], Suppress] = ()
     """Held-out environments: tables `[[eval.env]]`."""
 
-    @field_validator("env", mode="before")
-    @classmethod
-    def _entries(cls, value: Any) -> Any:
-        if isinstance(value, str | dict | HeldOutEntry):
-            value = [value]
-        if isinstance(value, list | tuple):
-            return tuple({"id": entry} if isinstance(entry, str) else entry for entry in value)
-        return value
+    _entries = field_validator("env", mode="before")(as_entries)
 
     def plain(self) -> dict[str, Any]:
         """See `Section.plain`; a held-out environment has only the settings that say something."""

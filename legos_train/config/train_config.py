@@ -45,7 +45,7 @@ from legos_train.errors import ConfigError
 from legos_train.league import LeagueSettings
 from legos_train.loss import LossSettings
 from legos_train.players import actors, replies
-from legos_train.settings import Section
+from legos_train.settings import Section, as_entries
 
 if TYPE_CHECKING:
     from inference.text import Renderer
@@ -128,14 +128,7 @@ class TrainConfig(Section):
         """A method by its name alone: `credit="rae"`."""
         return {"name": value} if isinstance(value, str) else value
 
-    @field_validator("env", mode="before")
-    @classmethod
-    def _entries(cls, value: Any) -> Any:
-        if isinstance(value, str | dict | EnvEntry):
-            value = [value]
-        if isinstance(value, list | tuple):
-            return tuple({"id": entry} if isinstance(entry, str) else entry for entry in value)
-        return value
+    _entries = field_validator("env", mode="before")(as_entries)
 
     @model_validator(mode="after")
     def _without_secrets(self) -> TrainConfig:
@@ -231,10 +224,10 @@ class TrainConfig(Section):
             "league.pool_from": self.league.pool_from is not None,
         }
         if self.learner and (wrong := [what for what, is_set in unfit.items() if is_set]):
-            raise ValueError(f"several learners do not go with {wrong[0]}; leave one of the two out")
+            raise ValueError(f"several learners cannot be combined with {wrong[0]}; remove one of the two")
 
     def _check_all_actions(self) -> None:
-        """Every action is valued by the policy as it is: nothing sampled earlier or by others fits beside it."""
+        """A loss over all actions learns from the current policy: it refuses to reuse or filter samples."""
         wrong = {
             "asynchronous.enabled": self.asynchronous.enabled,
             "replay.reuse": self.replay.reuse > 1,

@@ -56,7 +56,7 @@ class AgentTurnCredit(MeanCredit):
         super().__init__(std=std, singleton=singleton, decay=decay)
         self.gamma = check_unit("gamma", gamma)
 
-    def peers(self, index: int, episode: Episode, trajectory: Trajectory) -> Hashable:
+    def peers(self, index: int, episode: Episode, trajectory: Trajectory) -> tuple[Hashable, ...]:
         return (episode.env_id, group_of(episode, "credit 'turn_level'"), trajectory.role)
 
     def targets(self, trajectory: Trajectory) -> list[float]:

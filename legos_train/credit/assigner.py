@@ -44,7 +44,7 @@ class CreditAssigner(Protocol):
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The opposite of `state_dict`. Raises ValueError for the state of another method."""
+        """The inverse of `state_dict`. Raises ValueError for the state of another method."""
         ...
 
 

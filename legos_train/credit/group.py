@@ -12,16 +12,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 import numpy as np
 
 from legos_envs.records import Episode, Trajectory
-from legos_train.credit.assigner import Advantages, check_choice, check_method, group_of, mean, method, moments, trained
-from legos_train.credit.rae import Baselines, Key
+from legos_train.credit.assigner import Advantages, check_choice, group_of, mean, method, moments, trained
+from legos_train.credit.rae import Baselines, Key, RemembersBaselines
 
 
-class PeerCredit:
+class PeerCredit(RemembersBaselines):
     """Advantages from comparison with peers: one for each trajectory or, with `targets` overridden, for each turn."""
 
     name: str
@@ -30,12 +29,15 @@ class PeerCredit:
         self.singleton = check_choice("singleton", singleton, ("zero", "rae"))
         self.baselines = Baselines(decay)
 
-    def peers(self, index: int, episode: Episode, trajectory: Trajectory) -> Hashable:
-        """Trajectories with equal keys are peers. `index` is the place of the episode in the batch."""
-        raise NotImplementedError
+    def peers(self, index: int, episode: Episode, trajectory: Trajectory) -> tuple[Hashable, ...]:
+        """Trajectories with equal keys are peers: by default of one role in the episodes of a group.
+
+        `index` is the place of the episode in the batch.
+        """
+        return (episode.env_id, group_of(episode, "credit 'rae'"), trajectory.role)
 
     def targets(self, trajectory: Trajectory) -> list[float]:
-        """What is compared: the return, for all turns alike; or a number for each turn, compared by turn number."""
+        """The values to compare: the return, for all turns alike; or a number for each turn, by turn number."""
         return [trajectory.total]
 
     def relative(self, total: float, every: Sequence[float], own: Sequence[float]) -> float | None:
@@ -50,7 +52,7 @@ class PeerCredit:
         every: dict[Hashable, list[float]] = defaultdict(list)
         own: dict[tuple[int, Hashable], list[float]] = defaultdict(list)
         seen: dict[Key, list[float]] = defaultdict(list)
-        rows: list[list[tuple[Trajectory, list[float], Hashable]]] = []
+        rows: list[list[tuple[Trajectory, list[float], tuple[Hashable, ...]]]] = []
         for index, episode in enumerate(episodes):
             rows.append([])
             for trajectory in trained(episode):
@@ -74,13 +76,6 @@ class PeerCredit:
         if self.singleton == "rae":
             self.baselines.fold(seen)
         return out
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"method": self.name, "baselines": self.baselines.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        check_method(state, self.name)
-        self.baselines.load_state_dict(state["baselines"])
 
 
 class MeanCredit(PeerCredit):
@@ -140,9 +135,9 @@ class GRPOCredit(MeanCredit):
         super().__init__(std=std, singleton=singleton, decay=decay)
         self.per_role = per_role
 
-    def peers(self, index: int, episode: Episode, trajectory: Trajectory) -> Hashable:
-        group = group_of(episode, "credit 'rae'")
-        return (episode.env_id, group, trajectory.role if self.per_role else None)
+    def peers(self, index: int, episode: Episode, trajectory: Trajectory) -> tuple[Hashable, ...]:
+        env_id, group, role = super().peers(index, episode, trajectory)
+        return (env_id, group, role if self.per_role else None)
 
 
 @method
@@ -192,7 +187,7 @@ class HierarchicalGRPOCredit(MeanCredit):
         self.root_peers = check_choice("root_peers", root_peers, ("group", "batch"))
         self.groups = root_peers == "group" and peers == "table"  # else peers are found in the batch or the episode
 
-    def peers(self, index: int, episode: Episode, trajectory: Trajectory) -> Hashable:
+    def peers(self, index: int, episode: Episode, trajectory: Trajectory) -> tuple[Hashable, ...]:
         if trajectory.parent:
             depth = trajectory.agent.count("/")
             table = trajectory.parent.rpartition("/")[0] if self.across else trajectory.parent

@@ -78,8 +78,22 @@ class Baselines:
         self._count = {(env_id, role): int(count) for env_id, role, _, count in state}
 
 
+class RemembersBaselines:
+    """The two state methods for credit whose only memory are its `baselines`."""
+
+    name: str
+    baselines: Baselines
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"method": self.name, "baselines": self.baselines.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        check_method(state, self.name)
+        self.baselines.load_state_dict(state["baselines"])
+
+
 @method
-class RAECredit:
+class RAECredit(RemembersBaselines):
     r"""Return minus a moving average of what the role has earned so far in its environment.
 
     The baseline is a memory, so no episodes have to be compared with each other. A role that is paid more than another
@@ -154,10 +168,3 @@ class RAECredit:
         if fold:
             self.baselines.fold(seen)
         return out
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"method": self.name, "baselines": self.baselines.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        check_method(state, self.name)
-        self.baselines.load_state_dict(state["baselines"])

@@ -9,10 +9,9 @@ Order and cold start as in group.py; a role that no other episode of the group h
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
-from legos_envs.records import Episode, Trajectory
-from legos_train.credit.assigner import group_of, method
+from legos_train.credit.assigner import method
 from legos_train.credit.group import PeerCredit
 
 
@@ -47,9 +46,6 @@ class RLOOCredit(PeerCredit):
 
     def __init__(self, *, singleton: str = "rae", decay: float = 0.95) -> None:
         super().__init__(singleton=singleton, decay=decay)
-
-    def peers(self, index: int, episode: Episode, trajectory: Trajectory) -> Hashable:
-        return (episode.env_id, group_of(episode, "credit 'rae'"), trajectory.role)
 
     def relative(self, total: float, every: Sequence[float], own: Sequence[float]) -> float | None:
         others = len(every) - len(own)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,6 @@ from legos_envs.records import Episode, Trajectory
 from legos_train.credit.assigner import (
     Advantages,
     check_choice,
-    check_method,
     check_unit,
     mean,
     method,
@@ -27,11 +25,11 @@ from legos_train.credit.assigner import (
     trained,
     turn_discounts,
 )
-from legos_train.credit.rae import Baselines, Key
+from legos_train.credit.rae import Baselines, Key, RemembersBaselines
 
 
 @method
-class SamePromptCredit:
+class SamePromptCredit(RemembersBaselines):
     r"""What a turn earned, minus the mean of the same prompt in other episodes of the batch.
 
     Small games ask the same question hundreds of times in one batch. What those turns earned is a far better guess of
@@ -120,10 +118,3 @@ class SamePromptCredit:
         if not others or not weight:
             return prior
         return (total - math.fsum(own) + self.pseudo_count * prior) / weight
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"method": self.name, "baselines": self.baselines.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        check_method(state, self.name)
-        self.baselines.load_state_dict(state["baselines"])

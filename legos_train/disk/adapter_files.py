@@ -80,14 +80,7 @@ def _put(new: Path, folder: Path) -> Path | None:
         crashpoint("adapter.swapped")
         return new
     old = folder.with_name(f".old-{folder.name}-{os.getpid()}")
-    fsops.rename(folder, old)
-    crashpoint("adapter.old_moved")
-    try:
-        fsops.rename(new, folder)
-    except BaseException:
-        with suppress(OSError):
-            fsops.rename(old, folder)
-        raise
+    fsops.put_in_place(new, folder, old, "adapter.old_moved")
     return old
 
 

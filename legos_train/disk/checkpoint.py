@@ -158,15 +158,8 @@ def _commit(root: Path, temporary: Path, final: Path, step: int) -> None:
         set_aside(final, fsops.free(root / f"step_{step}.corrupt"))
         fsops.rename(temporary, final)
         return
-    old = root / f".old-step_{step}-{os.getpid()}"
-    fsops.rename(final, old)  # `sweep` takes it back if it goes no further
-    crashpoint("checkpoint.old_moved")
-    try:
-        fsops.rename(temporary, final)
-    except BaseException:
-        with suppress(OSError):
-            fsops.rename(old, final)
-        raise
+    old = root / f".old-step_{step}-{os.getpid()}"  # which `sweep` takes back if it goes no further
+    fsops.put_in_place(temporary, final, old, "checkpoint.old_moved")
 
 
 def load_newest(root: Path, run: str | None = None) -> LoadedCheckpoint | None:
@@ -239,7 +232,7 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
     if manifest["schema"] != SCHEMA and (sealed or manifest["schema"] == 1):
         raise RunError(
             f"checkpoint {str(directory)!r} has format {manifest['schema']}, this version of legos reads {SCHEMA}; "
-            "go on with the version that wrote it, or start a new --run-dir (--init-adapter RUN keeps what was learned)"
+            "use the version that wrote it, or start a new --run-dir (--init-adapter RUN keeps what was learned)"
         )
     if not sealed:
         raise Damaged(f"{MANIFEST} is changed")

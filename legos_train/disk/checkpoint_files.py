@@ -69,7 +69,7 @@ def prune(root: Path, keep: int, newest: int) -> None:
             _remove_checkpoint(gone, root / f"step_{step}")
             crashpoint("prune.removed")
     except OSError as error:
-        print(f"an old checkpoint could not be removed ({error}); the run goes on", file=sys.stderr)
+        print(f"an old checkpoint could not be removed ({error}); the run continues", file=sys.stderr)
 
 
 def _complete(directory: Path) -> bool:

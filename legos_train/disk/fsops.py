@@ -92,12 +92,8 @@ def sync(descriptor: int) -> None:
 
 def write_file(path: Path, data: bytes, torn: str) -> None:
     """Writes a file and makes its content durable; `torn` is the crash point in the middle of it."""
-    middle = len(data) // 2
     with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
-        view = memoryview(data)
-        write_all(descriptor, view[:middle])
-        crashpoint(torn)
-        write_all(descriptor, view[middle:])
+        append(descriptor, path, data, torn)
         sync(descriptor)
 
 
@@ -115,12 +111,12 @@ def open_append(path: Path) -> int:
 
 
 def append(descriptor: int, path: Path, data: bytes, torn: str) -> None:
-    """Writes at the end of a file opened for appending; `torn` is the crash point in the middle of it."""
-    middle = len(data) // 2
+    """Writes on where an open file ends; `torn` is the crash point in the middle of it."""
+    view, middle = memoryview(data), len(data) // 2
     with _naming(path):
-        write_all(descriptor, data[:middle])
+        write_all(descriptor, view[:middle])
         crashpoint(torn)
-        write_all(descriptor, data[middle:])
+        write_all(descriptor, view[middle:])
 
 
 def truncate(descriptor: int, path: Path, size: int) -> None:
@@ -150,6 +146,21 @@ def sync_directory(path: Path) -> None:
 def rename(old: Path, new: Path) -> None:
     """Renames in one step; a file at `new` is replaced."""
     _call(os.rename, str(old), str(new))
+
+
+def put_in_place(new: Path, final: Path, old: Path, moved: str) -> None:
+    """Renames a directory over another, which is then `old`; put back where the second rename fails.
+
+    `moved` is the crash point between the two.
+    """
+    rename(final, old)
+    crashpoint(moved)
+    try:
+        rename(new, final)
+    except BaseException:
+        with suppress(OSError):
+            rename(old, final)
+        raise
 
 
 def make_directory(path: Path) -> None:
@@ -274,4 +285,4 @@ def explain_os_error(error: OSError, doing: str) -> str:
     remedy = _REMEDIES.get(error.errno or 0)
     if remedy is None:
         return f"{error.strerror or error} while {doing} ({error.filename})"
-    return f"{remedy}, then go on with --resume: nothing written before is lost (while {doing}: {error.filename})"
+    return f"{remedy}, then continue with --resume: nothing written before is lost (while {doing}: {error.filename})"

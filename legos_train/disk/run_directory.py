@@ -21,7 +21,7 @@ _LEFT_BEHIND = re.compile(r"\.tmp-\d+-.+")
 _OF_A_RUN = ("checkpoints", "metrics.jsonl", "rollouts.jsonl", START, "result.json")
 _REMEDIES = {
     IDENTITY: "The manifests of the run's checkpoints and the rows of its metrics.jsonl have the id as `run`",
-    START: "Remove it: --resume goes on without what was measured before the first step",
+    START: "Remove it: --resume continues without what was measured before the first step",
     "result.json": "Remove it: --resume then writes it again from the last checkpoint",
 }
 _ID = re.compile(r"[0-9a-f]{12}")

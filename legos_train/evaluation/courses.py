@@ -198,5 +198,5 @@ def _opened(slot: EnvSlot, *, played: bool = False) -> tuple[Any, Sequence[InfoS
 
 
 def _cheap(info_sets: Sequence[InfoSet] | None) -> bool:
-    """Whether measuring costs so little that it is done every few steps."""
+    """Whether measuring is cheap enough to be done every few steps."""
     return info_sets is None or len(info_sets) <= MANY_POSITIONS

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class NothingScored(ValueError):
-    """No seed was scored in every seat, as when a judge was never understood. `row`: what there is, without a mean."""
+    """No seed was scored in every seat, as when no verdict could be parsed. `row`: the results without a mean."""
 
     def __init__(self, message: str, row: Row):
         super().__init__(message)

@@ -169,11 +169,7 @@ def regrets(game: Game, policy: PolicyTable) -> dict[InfoSet, Regret]:
     ]
     result: dict[InfoSet, Regret] = {}
     for at, info in enumerate(graph.infosets):
-        weights = [without[info.player][node] for node in graph.members[at]]
-        moves = [
-            sum(w * values[graph.children[node][move]][info.player] for w, node in zip(weights, graph.members[at]))
-            for move in range(len(info.legal))
-        ]
+        moves = graph.move_values(at, [without[info.player][node] for node in graph.members[at]], values)
         best = max(range(len(moves)), key=moves.__getitem__)
         gain = moves[best] - sum(p * value for p, value in zip(table[at], moves))
         reach = sum(everybody[node] for node in graph.members[at])
@@ -182,7 +178,7 @@ def regrets(game: Game, policy: PolicyTable) -> dict[InfoSet, Regret]:
 
 
 def solvable(env: AECEnv) -> bool:
-    """Whether exact numbers can be had: a `GameEnv` whose prompts are information sets, played for one round."""
+    """Whether exact numbers can be computed: a `GameEnv` whose prompts are information sets, played for one round."""
     return (
         isinstance(env, GameEnv)
         and getattr(env.game, "solvable", True)

@@ -1,4 +1,4 @@
-"""What is played: every policy in every seat on the same seeds; and what a finished game leaves behind."""
+"""The schedule of games, every policy in every seat on the same seeds, and the record of a finished game."""
 
 from __future__ import annotations
 
@@ -50,8 +50,7 @@ class Pairing:
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", self.title or self.env)
         facts = [self.env, self.policy, self.opponent, self.sides, self.args, self.fixed, self.identity]
-        text = json.dumps(jsonable(facts), sort_keys=True)
-        object.__setattr__(self, "key", hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
+        object.__setattr__(self, "key", key_of(facts))
 
     def outcomes(self, episode: Episode, agents: Sequence[str] | None = None) -> dict[str, str]:
         """How an episode ended for agents, by default for all seats: against the others, or each by itself."""
@@ -64,6 +63,11 @@ class Pairing:
             for sample in range(samples):
                 for side in range(len(self.sides)):
                     yield PlannedGame(self, number, side, sample)
+
+
+def key_of(facts: Sequence[Any]) -> str:
+    """A name for facts, equal where they are."""
+    return hashlib.blake2b(json.dumps(jsonable(facts), sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def seeds_for(count: int, sides: int, samples: int = 1) -> int:
@@ -147,6 +151,14 @@ def _score(
         return float(outcome != "invalid")
     margins = [tables[agent].total - tables[a].total for a in rivals]
     return sum(0.5 if abs(m) <= TIE else float(m > 0) for m in margins) / len(margins)
+
+
+def keep_endings(episode: Episode) -> None:
+    """Notes at the turns that endpoints have answered how their answers ended."""
+    for trajectory in episode.trajectories.values():
+        for turn in trajectory.turns:
+            if turn.finish_reason is None:
+                turn.finish_reason = getattr(turn.action, "finish_reason", None)
 
 
 def usage_of(tables: Mapping[str, Trajectory], seated: Mapping[str, str]) -> dict[str, dict[str, float]]:

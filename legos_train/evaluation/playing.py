@@ -11,9 +11,9 @@ import legos_envs
 from inference import InferenceError
 from legos_envs.records import Episode
 from legos_train.evaluation.exactly import solvable
-from legos_train.evaluation.games import Pairing, PlannedGame, record
+from legos_train.evaluation.games import Pairing, PlannedGame, keep_endings, record
 from legos_train.evaluation.journal import Journal, line_of
-from legos_train.evaluation.transcripts import transcript
+from legos_train.evaluation.outcomes import in_words
 from legos_train.observe import ProgressLine
 from legos_train.players import actors, words
 from legos_train.rollout import Job, Rollouts
@@ -106,10 +106,7 @@ class Stage:
             agent: actors.lookup(game.players, agent, t.role, declared.get(agent, True))
             for agent, t in episode.trajectories.items()
         }
-        for trajectory in episode.trajectories.values():
-            for turn in trajectory.turns:
-                if turn.finish_reason is None:
-                    turn.finish_reason = getattr(turn.action, "finish_reason", None)
+        keep_endings(episode)
         data = record(game, episode, who)
         ended = " ".join(sorted(set(data["outcomes"].values())))
         if ended not in self.samples:
@@ -177,3 +174,39 @@ class Stage:
 
 def _text(tokenizer: Any, token: int) -> str:
     return str(tokenizer.decode([token]))
+
+
+TURNS, CHARACTERS = 12, 160
+
+
+def transcript(
+    game: PlannedGame, episode: Episode, seated: Mapping[str, str], outcomes: Mapping[str, str]
+) -> list[str]:
+    """Who won and what was said, by seat; long games and long answers are cut.
+
+    Args:
+        game: what was scheduled.
+        episode: how it was played.
+        seated: who played, by agent.
+        outcomes: how it ended, by agent.
+    """
+    rivals = game.pairing.competitive and len(game.pairing.sides) > 1
+    words = {agent: in_words(outcome, rivals) for agent, outcome in outcomes.items()}
+    ends = ", ".join(
+        f"{agent} ({seated[agent]}) {trajectory.total:+g} {words.get(agent) or ''}".rstrip()
+        for agent, trajectory in episode.trajectories.items()
+    )
+    said = [
+        (number, agent, _line(turn.action))
+        for agent, trajectory in episode.trajectories.items()
+        for number, turn in enumerate(trajectory.turns)
+    ]
+    said.sort(key=lambda one: one[0])
+    lines = [f"  {agent}: {text}" for _, agent, text in said[:TURNS]]
+    more = [f"  and {len(said) - TURNS} more turns"] if len(said) > TURNS else []
+    return [f"{game.pairing.title}, seed {game.seed}: {ends}", *lines, *more]
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= CHARACTERS else f"{line[:CHARACTERS]} …"

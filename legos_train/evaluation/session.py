@@ -50,19 +50,8 @@ class Session:
         self.fixed = {key: str(value) for key, value in parse_assignments(options.seat, "--seat").items()}
         self._made: dict[str, Any] = {}
         self.system, self.systems = self._systems(options.system)
-        self.cast = words.Cast(
-            temperature=options.temperature,
-            max_tokens=options.max_tokens,
-            renderer=options.renderer,
-            system=self.system,
-            thinking=options.thinking,
-            thinking_tokens=options.thinking_tokens,
-            dequantize=options.dequantize,
-            ask=replies.read_reply(options.reply).ask,
-            timeout=options.timeout,
-            connections=options.connections,
-            body=parse_assignments(options.body, "--body"),
-        )
+        body = parse_assignments(options.body, "--body")
+        self.cast = words.Cast.from_options(options, system=self.system, body=body)
         self.samples_played: list[list[str]] = []
         self.samples: int = getattr(options, "samples", 1)
         self._identities: dict[tuple[str, bool], dict[str, Any]] = {}

@@ -14,7 +14,7 @@ from legos_train.evaluation.outcomes import OUTCOMES
 
 Row = dict[str, Any]
 MANY_SHORT = 0.02
-"""Share of answers that were cut off from which on it is told."""
+"""Share of truncated answers from which on a note says so."""
 
 
 def row(

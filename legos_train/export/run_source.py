@@ -80,7 +80,7 @@ def open_run(spec: str, scratch: Path | None = None) -> Source:
             result = RunDirectory(path).read_json("result.json")
     except FileNotFoundError:
         raise ExportError(
-            f"{name!r} has no result.json: the run has not finished; go on with --resume, or export RUN@step_N"
+            f"{name!r} has no result.json: the run has not finished; continue with --resume, or export RUN@step_N"
         ) from None
     except (ExportError, PolicyError):
         raise

@@ -253,7 +253,7 @@ class League:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], weights: Mapping[str, Any] | None = None) -> None:
-        """The opposite of `state_dict`; `weights` by name become those of the pool.
+        """The inverse of `state_dict`; `weights` by name become those of the pool.
 
         Raises:
             ValueError: weights are given, but not those of every snapshot.

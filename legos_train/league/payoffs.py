@@ -1,4 +1,4 @@
-"""What is known of who beats whom: the learner against each member, and members against each other."""
+"""Payoff estimates: of the learner against each member, and of members against each other."""
 
 from __future__ import annotations
 

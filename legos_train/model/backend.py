@@ -158,5 +158,5 @@ class TrainerBackend(Protocol):
         ...
 
     def unpack(self, tensors: Any, version: int) -> Snapshot:
-        """The opposite of `pack`."""
+        """The inverse of `pack`."""
         ...

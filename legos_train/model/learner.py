@@ -112,7 +112,7 @@ class Learner:
         return numbers
 
     def _check_mismatch(self, step: int, mismatch: float) -> None:
-        """Whether the tokens that are said to be of these weights are, before anything is learned from them."""
+        """Checks that tokens labelled as sampled from these weights were, before anything is learned from them."""
         if self.config.asynchronous.enabled and self.config.asynchronous.in_flight == "keep":
             return  # keys and values of the weights before are still in use
         most = self.config.sampling.max_mismatch or self.backend.capabilities.rounding
@@ -122,7 +122,7 @@ class Learner:
                 f"weights (at most {most:g} are accepted). The episodes were played by other weights or by another "
                 "model: see who else publishes where they are generated (server.urls), and which version of Legos it "
                 "is. If the model rounds that much (half precision, quantised), raise sampling.max_mismatch. Nothing "
-                "was learned from this step; --resume goes on from the last checkpoint"
+                "was learned from this step; --resume continues from the last checkpoint"
             )
 
     def finish(self, step: int) -> None:

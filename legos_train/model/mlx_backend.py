@@ -204,7 +204,7 @@ def _flat(state: Mapping[str, Any]) -> Weights:
 
 
 def _nested(flat: Mapping[str, mx.array]) -> dict[str, Any]:
-    """The opposite of `_flat`. MLX's own `tree_unflatten` would split the weights' names at their dots."""
+    """The inverse of `_flat`. MLX's own `tree_unflatten` would split the weights' names at their dots."""
     state: dict[str, Any] = {}
     for key, array in flat.items():
         name, slash, part = key.partition("/")

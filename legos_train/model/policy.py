@@ -284,7 +284,7 @@ def _probe_batch() -> Batch:
 
 
 def _distance(a: mx.array, b: mx.array) -> float:
-    """Largest difference in units of what rounding may do in the type the model computes in."""
+    """Largest difference, in units of the rounding error of the dtype that the model computes in."""
     tolerance = 1e-4 if b.dtype == mx.float32 else 5e-2
     a, b = a.astype(mx.float32), b.astype(mx.float32)
     return float(np.array(mx.max(mx.abs(a - b)) / (tolerance * (1.0 + mx.max(mx.abs(b))))))

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from legos_train.batch import Batch
 from legos_train.errors import ConfigError
-from legos_train.loss import LossSettings
-from legos_train.model.backend import BackendState, Snapshot, TrainerBackend
+from legos_train.model.backend import Snapshot, TrainerBackend
 from legos_train.players import actors
 from legos_train.rollout import WeightReceiver
 
@@ -30,17 +28,11 @@ class PopulationBackend:
     def _each(self, make: Callable[[TrainerBackend], Snapshot], version: int) -> Snapshot:
         return Snapshot(version, {name: make(one) for name, one in self.members.items()})
 
-    def prepare(self, batch: Batch, settings: LossSettings) -> Batch:
-        """Not for several learners at once."""
-        raise NotImplementedError("each learner has a backend of its own: see Learners.update")
+    def _not_together(self, *arguments: Any, **options: Any) -> NoReturn:
+        """What each learner does by itself, see `Learners`."""
+        raise NotImplementedError("each learner has a backend of its own: see Learners")
 
-    def forward_backward(self, batch: Batch, settings: LossSettings, version: int) -> dict[str, Any]:
-        """Not for several learners at once."""
-        raise NotImplementedError("each learner has a backend of its own: see Learners.update")
-
-    def optim_step(self, lr: float) -> None:
-        """Not for several learners at once."""
-        raise NotImplementedError("each learner has a backend of its own: see Learners.update")
+    prepare = forward_backward = optim_step = save_state = load_state = _not_together
 
     def anchor(self, reference: Snapshot | None) -> None:
         """See `TrainerBackend`."""
@@ -105,14 +97,6 @@ class PopulationBackend:
         """See `TrainerBackend`; `folder/LEARNER` for each."""
         for name, one in self.members.items():
             one.write(snapshot.content[name], folder / name, {**facts, "learner": name})
-
-    def save_state(self) -> BackendState:
-        """Each learner keeps its own; see `Learners.state`."""
-        raise NotImplementedError("each learner keeps its own state: see Learners.state")
-
-    def load_state(self, state: BackendState) -> None:
-        """Each learner keeps its own; see `Learners.restore`."""
-        raise NotImplementedError("each learner keeps its own state: see Learners.restore")
 
     def pack(self, snapshot: Snapshot) -> dict[str, Any]:
         """See `TrainerBackend`."""

@@ -75,7 +75,7 @@ class World:
             named = ", ".join(map(str, others))
             raise TrainingError(
                 f"{what} of rank {named} is not that of rank 0: all ranks need the same settings, "
-                "model and version of Legos, on machines that compute alike; --resume goes on from the last checkpoint"
+                "model and version of Legos, on machines that compute alike; --resume continues from the checkpoint"
             )
 
     def barrier(self) -> None:
@@ -135,7 +135,7 @@ class World:
         return result
 
     def stop_or(self, error: RankLost) -> BaseException:
-        """What to raise where the state of the run is whole: that this rank was asked to stop, if it was."""
+        """The error to raise where the run can be resumed: `Stopped` if this rank was asked to stop, else `error`."""
         try:
             self._stop()
         except Stopped as stopped:

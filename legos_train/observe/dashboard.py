@@ -163,7 +163,6 @@ class Progress:
         """The dashboard after a step, as something that rich can print. Terminals of 40 columns and more hold it."""
         from rich.console import Group
         from rich.panel import Panel
-        from rich.table import Table
         from rich.text import Text
 
         width = self.live.console.width if self.live is not None else getattr(self._console, "width", 100)
@@ -177,10 +176,7 @@ class Progress:
         most = self._room(len(roles), len(measured), facts.row_count + alarm_lines)
         if most[1] < len(measured):  # of what there is no room for, the weight average first
             measured.sort(key=lambda item: item[0].endswith("_average"))
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-        table.add_column("role", overflow="ellipsis", no_wrap=True, max_width=30 if wide else 16)
-        table.add_column("reward", justify="right")
-        table.add_column("wins", justify="right")
+        table = _grid("role", "reward", "wins", wide)
         if wide:
             table.add_column("over the steps", no_wrap=True)
         for role, value in roles[: most[0]]:
@@ -190,10 +186,7 @@ class Progress:
             table.add_row(Text(f"and {len(roles) - most[0]} more", style="dim"))
         parts.append(table)
         if measured:
-            grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-            grid.add_column("measured", overflow="ellipsis", no_wrap=True, max_width=30 if wide else 16)
-            grid.add_column("first", justify="right")
-            grid.add_column("now", justify="right")
+            grid = _grid("measured", "first", "now", wide)
             if wide:
                 grid.add_column("", no_wrap=True, style="cyan")
             for name, values in measured[: most[1]]:
@@ -267,3 +260,14 @@ class Progress:
             cells = [cell for name, value in shown_here for cell in (Text(name, style="dim"), Text(value))]
             grid.add_row(*cells)
         return grid
+
+
+def _grid(name: str, left: str, right: str, wide: bool) -> Any:
+    """A table of names with two numbers."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column(name, overflow="ellipsis", no_wrap=True, max_width=30 if wide else 16)
+    table.add_column(left, justify="right")
+    table.add_column(right, justify="right")
+    return table

@@ -35,7 +35,7 @@ def clock(seconds: float) -> str:
 
 
 def memory() -> str:
-    """Resident memory of this process now or, where the system does not say, at most so far."""
+    """Resident memory of this process: now, or its peak where the system reports no more."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         size = int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

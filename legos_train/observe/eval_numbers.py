@@ -6,7 +6,9 @@ A result `NAME` may have `NAME_low` and `NAME_high` beside it; those of the weig
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import Any, TypeGuard
 
 AVERAGE = "_average"
 BASE_WINS = "wins_vs_base"
@@ -94,6 +96,11 @@ def _is_end(name: str, every: Mapping[str, object]) -> bool:
 
 def _kind(name: str) -> str:
     return name.rpartition("/")[2].removesuffix(AVERAGE)
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether a value read from a file is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def is_worth(kind: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a seat was told, for people in a terminal: no repetitions, boards in rows, nothing that controls it."""
+"""Observations for people in a terminal: no repetitions, boards in rows, no control sequences."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Result:
     def so_far(
         cls, path: Path, records: Sequence[Record], start: Mapping[str, float], steps: int, stopped: str
     ) -> Result:
-        """What a run of so many `steps` that has not finished has shown until now: its last evaluation."""
+        """The result so far of an unfinished run of `steps` steps: that of its last evaluation."""
         evaluation: Mapping[str, float] = next(
             (record["eval"] for record in reversed(records) if record.get("eval")), {}
         )
@@ -92,7 +92,7 @@ class Result:
 
     @classmethod
     def from_kept(cls, path: Path, kept: Mapping[str, Any]) -> Result:
-        """The opposite of `kept`.
+        """The inverse of `kept`.
 
         Raises:
             TypeError: it is something else.

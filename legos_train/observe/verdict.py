@@ -69,7 +69,7 @@ class Stretch:
     high: float = 0.0
 
     def stands_still(self, step: int, share: float) -> bool:
-        """Whether the share has stopped moving; takes in the next evaluation."""
+        """Adds an evaluation and returns whether the share has stopped moving."""
         low, high = (min(self.low, share), max(self.high, share)) if self.count else (share, share)
         if high - low > STILL:
             self.since, self.count, low, high = step, 0, share, share

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -56,16 +57,11 @@ class Background:
     def ready(self, timeout: float) -> list[tuple[Any, Any]]:
         """(label, result or exception) of everything that has ended; waits up to `timeout` seconds for the first."""
         found: list[tuple[Any, Any]] = []
-        try:
-            entry = self._out.get(timeout=timeout) if timeout else self._out.get_nowait()
-            while True:
-                self.pending -= 1
-                label, done = entry
-                if not done.cancelled():
-                    found.append((label, done.exception() or done.result()))
-                entry = self._out.get_nowait()
-        except queue.Empty:
-            return found
+        for label, done in self.drained(self._out, timeout):
+            self.pending -= 1
+            if not done.cancelled():
+                found.append((label, done.exception() or done.result()))
+        return found
 
     def close(self) -> None:
         """Cancels what still runs and ends the thread."""
@@ -81,6 +77,14 @@ class Background:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+
+    @staticmethod
+    def drained(entries: queue.SimpleQueue[T], timeout: float) -> Iterator[T]:
+        """What a queue holds; waits up to `timeout` seconds for the first entry."""
+        with suppress(queue.Empty):
+            yield entries.get(timeout=timeout) if timeout else entries.get_nowait()
+            while True:
+                yield entries.get_nowait()
 
     @staticmethod
     def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:

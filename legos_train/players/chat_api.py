@@ -42,7 +42,7 @@ class Reply(str):
 
 
 def split(spec: str) -> tuple[str, str]:
-    """URL without a last slash, and model. SecretError when the spec is none."""
+    """URL without a last slash, and model. SecretError when it is malformed."""
     url, mark, model = spec.partition("#")
     example = "http://127.0.0.1:8000/v1#MODEL"
     if has_secret(f"#{model}"):
@@ -104,7 +104,7 @@ def key_for(url: str) -> str | None:
 
 
 def read_reply(answer: Any) -> Reply:
-    """The reply in an answer of /chat/completions. BadAnswer when it is none.
+    """The reply in an answer of /chat/completions. BadAnswer when it is malformed.
 
     A refusal, a filtered text, or a thought without an answer are the model's own doing: an empty text.
     """

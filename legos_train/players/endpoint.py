@@ -92,7 +92,7 @@ class EndpointPlayer:
         return f"Endpoint({self.url}#{self.model})"
 
     async def __call__(self, decision: Decision) -> Reply:
-        """Raises ServerUnavailable, RequestRefused or BadAnswer when it cannot be had."""
+        """Raises ServerUnavailable, RequestRefused or BadAnswer when there is no reply."""
         return await asyncio.wrap_future(self._background.start(self._ask(decision)))
 
     def revive(self) -> None:
@@ -129,7 +129,7 @@ class EndpointPlayer:
             return reply
 
     async def _repeat(self, messages: list[dict[str, str]], seed: int) -> Reply:
-        """As `Retry.run`, but a stall and an answer that is none are tried again, too: actions are small.
+        """As `Retry.run`, but a stall and a malformed answer are retried, too: actions are small.
 
         A prompt that the model has no room for is answered by nothing, as by a model in this process.
         """
@@ -225,7 +225,7 @@ class EndpointPlayer:
         if status >= 500 or status in LATER:
             wait = retry.retry_after(headers.get("Retry-After"))
             if wait is not None and wait > self.retry.budget:
-                said += f"; it asks to wait {wait:.0f} s, which is not done"
+                said += f"; it asks for a wait of {wait:.0f} s, longer than retries may take"
             elif status == 429:
                 said += "; fewer --connections may help"
             self._fail(ServerUnavailable(f"{self!r}: {said} ({status})", status=status, retry_after=wait))

@@ -109,16 +109,12 @@ class RemoteEngine:
         """
         self._send()
         out: list[Completion] = []
-        with suppress(queue.Empty):
-            entry = self._answers.get(timeout=WAIT)
-            while True:
-                number, answer = entry
-                if number in self._adapters:  # else it was aborted meanwhile
-                    self._adapters.pop(number)
-                    if isinstance(answer, InferenceError):
-                        raise answer
-                    out.append(replace(answer, request_id=number))
-                entry = self._answers.get_nowait()
+        for number, answer in Background.drained(self._answers, WAIT):
+            if number in self._adapters:  # else it was aborted meanwhile
+                self._adapters.pop(number)
+                if isinstance(answer, InferenceError):
+                    raise answer
+                out.append(replace(answer, request_id=number))
         return out
 
     def abort(self, request_id: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import hashlib
 import json
@@ -26,8 +27,13 @@ from legos_train.players import strategies as strategies  # noqa: PLC0414  other
 from legos_train.players.actors import TOKENS, default_tokens
 from legos_train.players.chat_api import checked_word, is_endpoint
 from legos_train.players.player import ModelPlayer
+from legos_train.players.replies import read_reply
 
 PUBLISHED = ("last", "average", "best")
+OPTIONS = {
+    "temperature", "max_tokens", "renderer", "thinking", "thinking_tokens", "dequantize", "timeout", "connections",
+}  # fmt: skip
+"""Arguments of `Cast` that are options of the command line by the same name."""
 CODE_POLICIES = ("random", "optimal", "human", "scripted")
 ACCEPTED = (
     f"random, optimal, human, scripted:NAME, {', '.join(BUNDLED)}, a model directory or hub name (with +ADAPTER if "
@@ -88,6 +94,13 @@ class Cast:
         self._engines: dict[str, tuple[Any, Any]] = {}
         self._endpoints: dict[tuple[str, float, str | None], EndpointPlayer] = {}
         self._models: dict[str, ModelPlayer] = {}
+
+    @classmethod
+    def from_options(cls, options: argparse.Namespace, env: AECEnv | None = None, **others: Any) -> Cast:
+        """As a command line says: every argument that is among its options, `--reply` as `ask`, and `others`."""
+        named = {name: value for name, value in vars(options).items() if name in OPTIONS}
+        ask = {"ask": read_reply(options.reply).ask} if hasattr(options, "reply") else {}
+        return cls(env, **(named | ask | others))
 
     def player(
         self, spec: str, env: AECEnv | None = None, *, temperature: float | None = None, system: str | None = None

@@ -1,4 +1,4 @@
-"""Which episodes are played again, and what of them is trained on. Pure functions of finished episodes.
+"""Filters: which episodes are played again, and which are trained on. Pure functions of finished episodes.
 
 A draw is told by returns, never by advantages: once a baseline has moved away from 0, a drawn game has an advantage.
 """

@@ -27,7 +27,7 @@ MakeEnv = Callable[..., AECEnv]
 
 
 class WeightReceiver(Protocol):
-    """Whatever plays, here or elsewhere: it takes new weights."""
+    """Receives new weights: whatever plays, here or elsewhere."""
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
         """New weights under an adapter's name, for every request from now on."""

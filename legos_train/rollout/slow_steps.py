@@ -17,6 +17,8 @@ from typing import Any
 
 from pettingzoo import AECEnv
 
+from legos_train.players import Background
+
 PATIENCE = 0.25
 """Seconds that a step is waited for, unless another one has taken longer and still goes on."""
 
@@ -66,15 +68,9 @@ class SlowSteps:
 
     def ended(self, timeout: float) -> list[tuple[Any, BaseException | None]]:
         """The episodes whose steps have ended since, each with the error of one that failed; waits for the first."""
-        found = []
-        try:
-            entry = self._out.get(timeout=timeout) if timeout else self._out.get_nowait()
-            while True:
-                self.running -= 1
-                found.append(entry)
-                entry = self._out.get_nowait()
-        except queue.Empty:
-            return found
+        found = list(Background.drained(self._out, timeout))
+        self.running -= len(found)
+        return found
 
     def close(self) -> None:
         """Waits for what is running."""

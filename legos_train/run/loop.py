@@ -83,7 +83,7 @@ def train(
         arena, config = None, arena
     config = config or TrainConfig()
     if resume and config.run_dir is None:
-        raise ConfigError("resume needs the run that it goes on with: give --run-dir runs/NAME (in Python run_dir)")
+        raise ConfigError("resume needs the run to continue: give --run-dir runs/NAME (in Python run_dir)")
     if arena is not None and arena.envs:
         if config.env != TrainConfig().env or config.env_args:
             raise ConfigError("envs are given in the arena and in the config; give them in one of the two")
@@ -101,7 +101,7 @@ def _begin(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Res
         directory.check_resumable()
     with directory as run:
         if run.started and not options.resume:
-            raise RunError(f"{str(path)!r} already holds a run; --resume goes on with it, or give another --run-dir")
+            raise RunError(f"{str(path)!r} already holds a run; --resume continues it, or give another --run-dir")
         if not run.started and run.left:
             raise RunError(
                 f"{str(path)!r} has {' and '.join(run.left)} of a run whose config.toml is gone: give another "

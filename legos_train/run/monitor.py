@@ -51,7 +51,7 @@ WATCHED = {
 }
 MEASURED = {
     "worse": "both last weights and average are worse than before the first step; lower the learning rate, raise the "
-    "KL weight, or go on from `best`",
+    "KL weight, or continue from `best`",
     "average_lag": "the weight average lags behind the last weights; lower `average.decay`, or train longer",
     "standstill": verdict.STUCK,
 }
@@ -197,7 +197,7 @@ class CollapseMonitor:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The opposite of `state_dict`. Raises ValueError when other numbers were watched; new ones begin anew."""
+        """The inverse of `state_dict`. Raises ValueError when other numbers were watched; new ones begin anew."""
         if not set(state) <= set(self._watches):
             raise ValueError(f"the monitor's state is of {sorted(state)}; this version watches {sorted(self._watches)}")
         self._stretch = verdict.Stretch(**state.get("standstill", {}).get("stretch", {}))
@@ -211,16 +211,15 @@ def _value(name: str, record: Mapping[str, Any]) -> float | None:
     value = record.get(WATCHED[name].key)
     if name == "idle":
         return None if value is None else float(not value)
-    return _gap(value or {}) if name == "role_gap" else _finite(value)
+    return _gap(value or {}) if name == "role_gap" else float(value) if eval_numbers.is_number(value) else None
 
 
 def _gap(rewards: Mapping[str, Any]) -> float | None:
     """The largest difference between the mean returns of two roles of one env."""
     by_env: dict[str, list[float]] = {}  # with several envs, roles are called ENV/ROLE
     for role, mean in rewards.items():
-        value = _finite(mean)
-        if value is not None:
-            by_env.setdefault(role.rpartition("/")[0], []).append(value)
+        if eval_numbers.is_number(mean):
+            by_env.setdefault(role.rpartition("/")[0], []).append(float(mean))
     gaps = [max(means) - min(means) for means in by_env.values() if len(means) > 1]
     return max(gaps, default=None)
 
@@ -238,7 +237,3 @@ def _measured(start: Mapping[str, float], last: Mapping[str, float], average: Ma
             lead, low, _ = verdict.gain(average, last, name)
             lag.append(lead / gained if gained > 0 and low > 0 else 0.0)
     return {name: max(values) for name, values in (("worse", worse), ("average_lag", lag)) if values}
-
-
-def _finite(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

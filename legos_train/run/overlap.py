@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import mlx.core as mx
 
@@ -37,26 +37,6 @@ from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import Trainer
 
 START_SECONDS = 120.0
-
-
-class BatchGenerator(Protocol):
-    """Plays batches elsewhere, in the order they were submitted."""
-
-    def submit(self, number: int, jobs: Sequence[Job]) -> None: ...
-
-    def collect(self, timeout: float) -> serving_jobs.BatchResult | None:
-        """The next finished batch; None when none has finished within `timeout` seconds.
-
-        Raises:
-            TrainingError: the other side has ended.
-        """
-        ...
-
-    def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None: ...
-
-    def unpublish(self, name: str) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class ThreadGenerator:
@@ -193,7 +173,7 @@ class ProcessGenerator:
             return None
         if played is None:
             code = self._process.wait()
-            raise TrainingError(f"the generating process has ended with code {code}; --resume goes on")
+            raise TrainingError(f"the generating process has ended with code {code}; --resume continues")
         return played
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:

@@ -61,7 +61,7 @@ def _table(measurer: Measurer, league: League, course: Any, name: str) -> exactl
 
 
 def check_payoffs(measurer: Measurer, league: League) -> None:
-    """Whether exact payoffs can be had, where they are asked for.
+    """Checks that exact payoffs can be computed, where they are configured.
 
     Raises:
         ConfigError: a game cannot be solved, has not two seats, or nobody knows how likely an opponent's moves are.

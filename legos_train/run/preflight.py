@@ -73,7 +73,9 @@ class Forecast:
         whole, last = self.whole, self.measured[-1]
         first, now = (step.turns / step.size for step in (self.measured[0], last))
         how = "" if last.size == whole.size else f", continued from {last.size}"
-        moving = f" ({first:.1f} at first: how it goes on, this cannot say)" if abs(now - first) > CHANGED * now else ""
+        moving = (
+            f" ({first:.1f} at first: this cannot say how it continues)" if abs(now - first) > CHANGED * now else ""
+        )
         seconds = whole.seconds * self.steps
         long = f"{max(seconds, 1):.0f} s" if seconds < 60 else f"{seconds / 60:.1f} minutes"
         return "\n".join(
@@ -178,7 +180,7 @@ def filled(steps: Sequence[Measured], resident: float, largest: int) -> float:
 
 
 def process_peak() -> int:
-    """The most memory that this process has had, in bytes."""
+    """Peak resident memory of this process, in bytes."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024
 

@@ -26,7 +26,7 @@ def respond(parts: Parts, alarm: Alarm) -> dict[str, Any]:
         done = _inject(parts)
     elif alarm.action == "rollback":
         if parts.best is None:
-            done = "nothing measured yet to go back to"
+            done = "nothing has been measured yet to go back to"
         else:
             parts.backend.load(parts.best.weights)
             parts.drop_caches()

@@ -27,7 +27,7 @@ class SharedGenerator:
         self.inner, self.world = inner, world
 
     def run(self, jobs: Sequence[Job]) -> list[Episode]:
-        """See `Generator.run`. Episodes have been through JSON on every rank, so that all work on the same."""
+        """See `Generator.run`. Episodes pass through JSON on every rank, so that all ranks see identical ones."""
         world = self.world
         own = [episode_to_json(episode) for episode in self.inner.run(jobs[world.rank :: world.size])]
         try:

@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from http.server import ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from legos_train.disk import MetricsFile, RunDirectory, crashpoint
 from legos_train.errors import Stopped
-from legos_train.observe import Progress, trackers
+from legos_train.observe import Progress, trackers, viewer
 from legos_train.run import state
 from legos_train.run.evaluate import evaluate
 from legos_train.run.finish import past_steps
-from legos_train.run.live_viewer import LiveViewer
 from legos_train.run.respond import alarms_of
 from legos_train.run.rollout_log import RolloutLog
 from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import Trainer
 
 OnStep = Callable[[dict[str, Any]], None]
+
+
+class LiveViewer:
+    """Serves a run's episodes on a thread, from the first ones in its log on."""
+
+    def __init__(self, path: Path, port: int | None):
+        self.path, self.port = path, port
+        self._server: ThreadingHTTPServer | None = None
+
+    def begin(self, say: Callable[[str], None]) -> None:
+        """Starts serving if that was asked for and has not begun; `say` is told the address."""
+        if self.port is None or self._server is not None or not (self.path / "rollouts.jsonl").exists():
+            return
+        try:
+            self._server = viewer.serve([self.path], self.port)
+        except OSError as error:  # a run does not end because nobody can watch it
+            say(f"cannot be watched on port {self.port}: {error.strerror}; `legos view {self.path} --watch` can")
+            self.port = None
+            return
+        threading.Thread(target=self._server.serve_forever, name="legos-watch", daemon=True).start()
+        say(f"watch it at http://127.0.0.1:{self._server.server_port}/")
+
+    def __enter__(self) -> LiveViewer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
 
 
 class Steps:
@@ -110,7 +141,7 @@ class Steps:
             self._held.write(self.run.path / "checkpoints", self.trainer.config.checkpoint.keep)
             self._kept = self._held.step
         there = f"the checkpoint of step {self._kept}" if self._kept else "the beginning"
-        self.progress.note(f"stopped; --resume --run-dir {self.run.path} goes on from {there}")
+        self.progress.note(f"stopped; --resume --run-dir {self.run.path} continues from {there}")
 
     def _sync(self) -> None:
         self._rows.sync()

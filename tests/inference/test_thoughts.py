@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from asking import query
-from test_render import FAMILIES, renderer_for, text_of, tokenizer_for, user
+from families import FAMILIES, renderer_for, text_of, tokenizer_for, user
 
 from inference import Engine, Request, SamplingParams
 from inference.text import RENDERERS, Conversation, Renderer

@@ -90,7 +90,7 @@ MUTANTS = [
         ),
         (
             "grpo-mixes-roles",
-            "trajectory.role if self.per_role else None",
+            "role if self.per_role else None",
             "None",
             "roles of a group are compared with one another",
         ),

@@ -126,7 +126,7 @@ MUTANTS = [
     ),
     *mutants(
         "legos_train/model/gradients.py",
-        f"{POLICY}::test_clip_grads",
+        "tests/train/test_policy_gradients.py::test_clip_grads",
         ("clip-never", "norm <= max_norm:", "True:", "optim.grad_clip does nothing"),
         (
             "clip-to-norm-squared",

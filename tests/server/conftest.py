@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,23 @@ def put(live: Live) -> Iterator[Callable[..., Any]]:
     for name in names:
         live.ask("DELETE", f"/v1/adapters/{name}")
     live.run(live.core.engine.call(lambda engine: setattr(engine._publisher, "ledger", VersionLedger())))
+
+
+@pytest.fixture
+def serve(random_model_dir: Path) -> Iterator[Callable[..., Live]]:
+    """serve(**settings) -> a server of its own, stopped after the test."""
+    made: list[Live] = []
+
+    def start(wait: bool = True, **settings: Any) -> Live:
+        made.append(Live(Settings(model=str(random_model_dir), **settings), wait=wait))
+        return made[-1]
+
+    yield start
+    for live in made:
+        live.stop()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(16) as made:
+        yield made

@@ -116,7 +116,7 @@ def test_old_formats_are_refused_and_stay(tmp_path: Path) -> None:
     manifest = json.loads((directory / "manifest.json").read_text())
     old = {"schema": 1, "step": 5, "files": manifest["files"]}
     (directory / "manifest.json").write_text(json.dumps(old, indent=1))
-    with pytest.raises(RunError, match=r"has format 1, this version of legos reads 2; go on with the version"):
+    with pytest.raises(RunError, match=r"has format 1, this version of legos reads 2; use the version"):
         checkpoint.load_newest(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["step_5"], "an old checkpoint is not a broken one"
 

@@ -68,7 +68,7 @@ def test_a_run_ends_within_five_seconds_wherever_it_is(
     found = checkpoint.load_newest(run / "checkpoints")
     assert found is not None and found.state["learner"]["step"] == kept
     said = capsys.readouterr().out
-    assert f"goes on from the checkpoint of step {kept}" in said or kept == 4
+    assert f"continues from the checkpoint of step {kept}" in said or kept == 4
     assert "not finished (interrupted)" in said and "So far: " in said and "NashConv" in said
 
 

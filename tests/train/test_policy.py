@@ -1,99 +1,24 @@
-"""The policy: shared arrays, every forward path against the model's own, gradients, the reference, files."""
+"""The policy: shared arrays, every forward path against the model's own, the reference, files."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-from mlx.utils import tree_flatten, tree_map
-from mlx_lm.models import gemma2, llama, qwen3
+from mlx.utils import tree_flatten
 from mlx_lm.tuner.utils import linear_to_lora_layers, load_adapters
 
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import pack
 from legos_train.config.sections import LoRASettings
-from legos_train.loss import objective
 from legos_train.model import policy as policy_module
-from legos_train.model.gradients import clip_grads, grad_norm, loss_and_grad, prepare
+from legos_train.model.gradients import grad_norm, loss_and_grad
 from legos_train.model.policy import LoRAPolicy
 from tests.train.helpers import plain_loss
-
-VOCABULARY = 64
-PREFIX = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
-
-
-def make_model(kind="qwen3", seed=0, **options):
-    """A tiny random model whose distributions are neither flat nor one-hot."""
-    shape = {
-        "model_type": kind,
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "intermediate_size": 64,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "rms_norm_eps": 1e-6,
-        "vocab_size": VOCABULARY,
-        "max_position_embeddings": 256,
-        "head_dim": 8,
-        "tie_word_embeddings": True,
-        "rope_theta": 1e4,
-        **options,
-    }
-    module = {"qwen3": qwen3, "llama": llama, "gemma2": gemma2}[kind]
-    model = module.Model(module.ModelArgs.from_dict(shape))
-    keys = iter(mx.random.split(mx.random.key(seed), 100))
-    weights = [
-        (name, mx.random.normal(w.shape, key=next(keys)) * (0.4 if "embed" in name else 1.2 * w.shape[-1] ** -0.5))
-        if w.ndim == 2
-        else (name, w)
-        for name, w in tree_flatten(model.parameters())
-    ]
-    model.load_weights(weights)
-    mx.eval(model.parameters())
-    return model
-
-
-def make_policy(model=None, seed=0, **options):
-    """A policy whose LoRA weights have moved off their start, so that every gradient is non-zero."""
-    policy = LoRAPolicy(
-        model if model is not None else make_model(), LoRASettings(rank=3, scale=2.0, **options), seed=seed
-    )
-    rng = np.random.default_rng(seed + 1)
-    policy.load(
-        {n: w + mx.array(0.05 * rng.normal(size=w.shape).astype(np.float32)) for n, w in policy.trainable().items()}
-    )
-    return policy
-
-
-def make_batch(turns=20, prefix=PREFIX, seed=0):
-    """Two-turn dialogues with few distinct prompts and actions, so that rows and contexts repeat."""
-    rng = np.random.default_rng(seed)
-    episodes, advantages = [], []
-    for i in range(turns):
-        prompt = [*prefix, 20 + int(rng.integers(3)), 30]
-        first = [40, 41 + int(rng.integers(3)), 2][: int(rng.integers(1, 4))]
-        second = [40, 41 + int(rng.integers(2)), 2]
-        made = [Turn((), "", 0.0, None, prompt, first, rng.normal(-2, 0.3, len(first)).tolist(), 0)]
-        after = [*prompt, *first, 21] if i % 3 else [*prefix, 22, *range(int(rng.integers(1, 9)))]
-        made.append(Turn((), "", 0.0, None, after, second, rng.normal(-2, 0.3, 3).tolist(), 0))
-        episodes.append(Episode("G", i, {}, {"a": Trajectory("a", "r", True, made)}))
-        advantages.append({"a": rng.normal(size=2)})
-    return pack(episodes, advantages)
-
-
-def naive_logits(model, batch):
-    """The definition: for every sampled token the last logits of the model run on what came before it, alone."""
-    return mx.stack([model(mx.array([batch.context(int(p))]))[0, -1] for p in batch.position])
-
-
-def close(a, b, tolerance=1e-5):
-    """Equal relative to the largest entry."""
-    a, b = np.array(a, dtype=np.float64), np.array(b, dtype=np.float64)
-    return bool(np.abs(a - b).max() <= tolerance * max(np.abs(b).max(), 1e-12))
+from tests.train.policies import PREFIX, VOCABULARY, close, make_batch, make_model, make_policy, naive_logits
 
 
 def test_the_base_is_shared_and_untouched():
@@ -203,75 +128,6 @@ def test_adapters_somebody_else_put_on_are_peeled_off():
     assert mx.array_equal(LoRAPolicy(adapted).forward(batch), LoRAPolicy(plain).forward(batch))
 
 
-SETTINGS = {
-    "ppo": plain_loss(),
-    "by turn, exact kl, entropy": plain_loss(aggregation="sequence", kl=0.3, entropy=0.1),
-    "k3": plain_loss(aggregation="constant", constant=3.0, kl=0.3, kl_estimator="k3"),
-    "gspo": plain_loss(name="gspo", aggregation="sequence"),
-    "cispo": plain_loss(name="cispo"),
-}
-
-
-def doubled(policy):
-    """The policy with all weights in float64."""
-    weights = policy.model.parameters()
-    policy.model.update(tree_map(lambda w: w.astype(mx.float64) if w.dtype == mx.float32 else w, weights))
-    return policy
-
-
-PATHS = [("sites", None), ("sites", 60), ("sites", 1), ("prefix", None), ("prefix", 60), ("plain", None)]
-SINGLE = 2e-5
-"""How far a float32 gradient may be from that in float64. In 48 batches it was up to 1.1e-5, by path and by BLAS (an
-earlier test may have changed MLX's); two of them, which round in their own ways, may well be 1e-5 apart."""
-
-
-@pytest.fixture
-def on_the_cpu():
-    """Where float64 is."""
-    before = mx.default_device()
-    mx.set_default_device(mx.cpu)
-    yield
-    mx.set_default_device(before)
-
-
-@pytest.mark.quick("ppo", "by turn*")
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_gradients_do_not_depend_on_how_they_are_computed(settings, on_the_cpu):
-    """One row per sampled token, one site per sampled token, on the plain model: the definition of the loss.
-
-    In float64, where what is left of rounding is that of MLX's exponentials and of the loss, which are float32's.
-    """
-    policy, batch = doubled(make_policy()), make_batch(turns=7)
-    apart = replace(
-        batch,
-        rows=np.arange(len(batch), dtype=np.int32),
-        cols=batch.cols[batch.position],
-        position=np.arange(len(batch), dtype=np.int32),
-    )
-    reference = None
-    if settings.kl:
-        logits = naive_logits(doubled(LoRAPolicy(make_model())).model, batch)
-        reference = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
-
-    def definition():
-        return objective(naive_logits(policy.model, batch), apart, settings, reference)[0]
-
-    loss, tree = nn.value_and_grad(policy.model, definition)()
-    expected = dict(tree_flatten(tree))
-    assert min(mx.abs(g).max().item() for g in expected.values()) > 1e-4
-    for single, path, budget in [*((False, *way) for way in PATHS), (True, "sites", None)]:
-        tried = make_policy() if single else policy
-        tried.path = path
-        tried.clear()
-        got, grads, numbers = loss_and_grad(tried, batch, settings, max_tokens=budget)
-        assert got == pytest.approx(loss.item(), rel=1e-5, abs=1e-6) and numbers["finite"] == 1.0
-        assert grads.keys() == expected.keys()
-        assert {g.dtype for g in grads.values()} == {mx.float32 if single else mx.float64}
-        tolerance = SINGLE if single else 5e-6
-        assert all(close(g, expected[name], tolerance) for name, g in grads.items()), (path, budget)
-        assert numbers["grad_norm"] == pytest.approx(grad_norm(expected), rel=1e-5)
-
-
 def test_numbers_do_not_depend_on_the_parts():
     policy, batch = make_policy(), make_batch()
     settings = plain_loss(kl=0.2)
@@ -367,76 +223,12 @@ def test_anchor_weights_are_state_that_comes_back():
     assert all(mx.array_equal(g, results[2][1][name]) for name, g in results[0][1].items())
 
 
-@pytest.mark.parametrize("prefix", [PREFIX, [5]], ids=["shared prefix", "short prefix"])
-def test_recomputed_blocks_give_the_same_gradient(prefix, monkeypatch):
-    monkeypatch.setattr(LoRAPolicy, "_eager", lambda *_: True)  # as blocks are computed, so that all bits are equal
-    policy, batch = make_policy(make_model(num_hidden_layers=3)), make_batch(prefix=prefix)
-    settings = plain_loss(kl=0.3, entropy=0.1)
-    loss, grads, numbers = loss_and_grad(policy, batch, settings, max_tokens=80)
-    policy.checkpoint_layers = True
-    again, recomputed, same = loss_and_grad(policy, batch, settings, max_tokens=80)
-    assert again == loss and same == numbers and list(recomputed) == list(grads)
-    assert all(close(g, grads[name], 1e-6) for name, g in recomputed.items())
-    assert min(mx.abs(g).max().item() for g in recomputed.values()) > 0
-
-
-def test_recomputing_keeps_less_and_says_where_it_cannot():
-    model, batch = make_model(num_hidden_layers=8), make_batch()
-    peaks = []
-    for policy in (LoRAPolicy(model), LoRAPolicy(model, checkpoint_layers=True)):
-        assert not policy.notes
-        mx.reset_peak_memory()
-        before = mx.get_active_memory()
-        loss_and_grad(policy, batch, plain_loss())
-        peaks.append(mx.get_peak_memory() - before)
-    assert peaks[1] < 0.6 * peaks[0]
-    windowed = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
-    policy = LoRAPolicy(make_model("llama", **windowed), checkpoint_layers=True)
-    assert policy.path == "plain" and "checkpoint_layers has no effect" in policy.notes[-1]
-    assert loss_and_grad(policy, batch, plain_loss())[2]["finite"]
-
-
-def test_a_large_gradient_is_one_graph_with_the_same_numbers_in_less_memory(monkeypatch):
-    policy, batch = make_policy(make_model(num_hidden_layers=6)), make_batch()
-    results, peaks = [], []
-    for most in (policy_module.EAGER_STATES, 0):
-        monkeypatch.setattr(policy_module, "EAGER_STATES", most)
-        mx.reset_peak_memory()
-        before = mx.get_active_memory()
-        results.append(loss_and_grad(policy, batch, plain_loss()))
-        peaks.append(mx.get_peak_memory() - before)
-    (loss, grads, _), (again, same, _) = results
-    assert again == pytest.approx(loss, rel=1e-5) and all(close(same[n], g, 1e-4) for n, g in grads.items())
-    assert peaks[1] < 0.7 * peaks[0]
-
-
 def test_logprobs_are_those_of_the_definition():
     policy, batch = make_policy(), make_batch()
     logits = naive_logits(policy.model, batch)
     expected = (logits - mx.logsumexp(logits, axis=-1, keepdims=True))[mx.arange(len(batch)), mx.array(batch.target)]
     for budget in (None, 40):
         assert close(policy.logprobs(batch, max_tokens=budget), expected)
-
-
-@pytest.mark.parametrize("settings", [{"truncate_ratio": 1.5}, {"mask_ratio": (0.8, 1.2)}], ids=str)
-def test_prepared_or_not_the_first_update_is_the_same_and_later_ones_remember(settings):
-    policy, batch, settings = make_policy(), make_batch(), plain_loss(name="importance_sampling", **settings)
-    noise = np.random.default_rng(0).normal(0, 0.5, len(batch))
-    batch.old_logprobs[:] = policy.logprobs(batch) + noise
-    ready = prepare(policy, batch, settings, max_tokens=40)
-    assert prepare(policy, batch, plain_loss()) is batch and prepare(policy, ready, settings) is ready
-    loss, grads, numbers = loss_and_grad(policy, batch, settings)
-    prepared, same, _ = loss_and_grad(policy, ready, settings, max_tokens=40)
-    assert prepared == pytest.approx(loss, rel=1e-4) and all(close(g, grads[n], 1e-4) for n, g in same.items())
-    assert 0 < numbers.get("masked_share", 0.5) < 1 and 0 < numbers.get("truncated_share", 0.5) < 1
-    policy.load({name: w + 0.05 for name, w in policy.trainable().items()})
-    later = loss_and_grad(policy, ready, settings)[2]
-    for name in ("masked_share", "truncated_share"):  # decided at the start
-        assert later.get(name) == numbers.get(name)
-    start = {turn: ready.start_logprobs[ready.sequence == turn].tolist() for turn in ready.sequence.tolist()}
-    for part in ready.minibatches(3, seed=0):
-        for turn in part.sequence.tolist():
-            assert part.start_logprobs[part.sequence == turn].tolist() == start[turn]
 
 
 def test_load_refuses_what_does_not_fit():
@@ -465,25 +257,6 @@ def test_saved_adapters_load_in_mlx_lm(tmp_path):
     theirs = load_adapters(make_model(), str(tmp_path / "adapter"))
     theirs.eval()
     assert close(naive_logits(theirs, batch), policy.forward(batch)[mx.array(batch.position)])
-
-
-def test_what_is_not_finite_is_reported():
-    policy, batch = make_policy(), make_batch()
-    batch.old_logprobs[0] = -500.0  # exp overflows float32
-    batch.advantages[0] = -1.0
-    loss, grads, numbers = loss_and_grad(policy, batch, plain_loss())
-    assert not np.isfinite(loss) and numbers["finite"] == 0.0
-    same, norm = clip_grads(grads, 1.0)
-    assert not np.isfinite(norm) and same.keys() == grads.keys()
-
-
-def test_clip_grads():
-    grads = {"a": mx.array([3.0]), "b": mx.array([[0.0, 4.0]])}
-    clipped, norm = clip_grads(grads, 1.0)
-    assert norm == pytest.approx(5.0) and clipped["b"].tolist() == [[0.0, pytest.approx(0.8)]]
-    assert clip_grads(grads, 6.0)[0]["a"].item() == 3.0
-    with pytest.raises(ValueError, match="positive"):
-        clip_grads(grads, 0.0)
 
 
 def test_an_empty_batch_is_an_error():

@@ -116,7 +116,7 @@ def test_the_report_can_be_written_again_from_the_files(runs: tuple[Path, Path],
     assert report_again(copy) == copy / "report.html" and (copy / "report.html").read_text() == before
     (copy / "result.json").unlink()  # as while a run goes on
     report_again(copy)
-    assert "This run has not finished: it goes on" in (copy / "report.html").read_text()
+    assert "This run has not finished: it is under way" in (copy / "report.html").read_text()
     with pytest.raises(RunError, match="not a run directory"):
         report_again(tmp_path)
 

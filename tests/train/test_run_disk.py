@@ -120,7 +120,9 @@ def test_a_directory_that_becomes_read_only_ends_the_run_with_a_message(
     flags += ["--run-dir", str(tmp_path / "run"), "--steps", "2"]
     assert main(["train", *flags]) == 1
     err = capsys.readouterr().err
-    assert "error: the file system is read-only" in err and "go on with --resume: nothing written before is lost" in err
+    assert (
+        "error: the file system is read-only" in err and "continue with --resume: nothing written before is lost" in err
+    )
     monkeypatch.undo()
     assert main(["train", *flags, "--resume"]) == 0
     assert [row["step"] for row in MetricsFile.read(tmp_path / "run" / "metrics.jsonl")] == [1, 2]

@@ -74,7 +74,7 @@ def test_checkpoints_and_rows_of_another_run_are_refused(runs: Path, one: Path) 
 
 def test_a_start_over_what_another_run_left_is_refused(one: Path) -> None:
     seen = sorted(one.rglob("*"))
-    with pytest.raises(RunError, match="already holds a run; --resume goes on with it, or give another --run-dir"):
+    with pytest.raises(RunError, match="already holds a run; --resume continues it, or give another --run-dir"):
         train(small(one, **GAMES), quiet=True)
     (one / "config.toml").unlink()
     for resume in (False, True):

@@ -224,7 +224,7 @@ def test_a_service_lost_in_a_run_is_told(patch: pytest.MonkeyPatch) -> None:
     server = install(patch, Server())
     trainer = trainer_of(config(batch_size=4))
     server.failing = ConnectionError("gone")
-    with pytest.raises(TrainingError, match=r"did not sample: ConnectionError: gone. --resume goes on"):
+    with pytest.raises(TrainingError, match=r"did not sample: ConnectionError: gone. --resume continues"):
         trainer.step()
     trainer.parts.close()
 

@@ -10,8 +10,7 @@ import pytest
 
 from legos_train import train
 from legos_train.errors import RunError
-from legos_train.observe.tracker_media import COLUMNS, episode_rows
-from legos_train.observe.trackers import flatten
+from legos_train.observe.trackers import COLUMNS, episode_rows, flatten
 from tests.train.helpers import small
 
 HAVE = {name: importlib.util.find_spec(name) is not None for name in ("wandb", "tensorboardX", "trackio")}

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from legos_train.observe.viewer import LogLine, write_page
+from legos_train.observe.viewer.compact import compact
+from tests.view.made import some_lines, write_log
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
@@ -75,3 +79,21 @@ def watched(tab: Watched) -> Iterator[Watched]:
     yield tab
     tab.leave()
     assert tab.incidents == []
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[dict[str, Any]]:
+    return some_lines(60)
+
+
+@pytest.fixture(scope="module")
+def rows(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [compact(LogLine(n, line))[0] for n, line in enumerate(lines, 1)]
+
+
+@pytest.fixture(scope="module")
+def url(lines: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = write_log(tmp_path_factory.mktemp("view") / "kuhn", lines)
+    (folder / "config.toml").write_text("steps = 50\n")
+    (folder / "metrics.jsonl").write_text('{"step": 10, "loss": 0.125}\n')
+    return write_page([folder])[0].as_uri()

@@ -19,7 +19,7 @@ from legos_train.cli.main import main
 from legos_train.observe.local_server import LocalServer
 from legos_train.observe.viewer import LOG, serve
 from legos_train.observe.viewer.log import LogError
-from legos_train.run.live_viewer import LiveViewer
+from legos_train.run.steps import LiveViewer
 from tests.view.made import append, serving, some_lines, write_log
 
 

@@ -1,4 +1,4 @@
-"""An engine over a local copy of the base that plays weights of a service: they are fetched when they are measured."""
+"""An engine over a local copy of the base for weights that a service holds: they are fetched when measured."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from inference import Completion, Request, UnknownAdapter
 from legos_train.model.tinker.service import Service
 from legos_train.model.tinker.weights import RemoteWeights
-from legos_train.players import actors
+from legos_train.players import Background, actors
 
 WAIT = 0.05  # seconds that a step waits for the first answer
 SEEDS = 1 << 31
@@ -85,13 +85,9 @@ class TinkerEngine:
         while self._waiting and (not self._flying or self._flying + len(self._waiting[0].numbers) <= self.in_flight):
             self._send(self._waiting.popleft())
         out: list[Completion] = []
-        try:
-            answer = self._answers.get(timeout=WAIT) if self._flying else self._answers.get_nowait()
-            while True:
-                out += self._completions(*answer)
-                answer = self._answers.get_nowait()
-        except queue.Empty:
-            return out
+        for answer in Background.drained(self._answers, WAIT if self._flying else 0.0):
+            out += self._completions(*answer)
+        return out
 
     def _group(self) -> None:
         """Makes calls of the requests that are new."""

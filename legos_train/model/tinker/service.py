@@ -1,4 +1,4 @@
-"""The connection to a Tinker API: found usable before the first step, and every failure told in one message."""
+"""The connection to a Tinker API: checked before the first step, with one error message for each failure."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Service:
             return future() if callable(future) else future.result()
         except Exception as error:
             raise TrainingError(
-                f"{self.url} did not {what}: {reason(error)}. --resume goes on from the last checkpoint"
+                f"{self.url} did not {what}: {reason(error)}. --resume continues from the last checkpoint"
             ) from error
 
     def archive(self, path: str) -> bytes:
@@ -114,7 +114,7 @@ class Service:
             self.client.create_rest_client().delete_checkpoint_from_tinker_path(path).result(timeout=PATIENCE)
 
     def unload(self, trainer: Any) -> None:
-        """Frees the place of a training client; where that is not possible it is free when the session has ended."""
+        """Unloads a training client's model; where the server cannot, it does so when the session ends."""
         with suppress(Exception):
             holder, types = trainer.holder, self.sdk.types
 

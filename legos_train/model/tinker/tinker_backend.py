@@ -89,13 +89,13 @@ class TinkerBackend:
             training.close()
         if not found.frozen and not self.mirrored:
             raise ConfigError(
-                f"{self.service.url} changes what was saved for sampling when training goes on (seen by trying it), so "
+                f"{self.service.url} changes what was saved for sampling as training continues (tried here), so "
                 "older weights are measured from a copy: give --tinker.mirror, and the base as --model"
             )
         if not found.frozen and self.config.asynchronous.enabled:
             raise ConfigError(
-                f"{self.service.url} changes what was saved for sampling when training goes on (seen by trying it), so "
-                "what plays meanwhile would not be the version it is said to be: asynchronous.enabled must be off"
+                f"{self.service.url} changes what was saved for sampling as training continues (tried here), so "
+                "samples taken meanwhile would carry the wrong version: asynchronous.enabled must be off"
             )
         return found
 
@@ -128,7 +128,7 @@ class TinkerBackend:
         if not np.isfinite(new).all():
             raise TrainingError(
                 f"{self.service.url} gives log-probabilities that are not finite, and a gradient there cannot be taken "
-                "back. --resume goes on from the last checkpoint; try a smaller learning rate"
+                "back. --resume continues from the last checkpoint; try a smaller learning rate"
             )
         self._seen = {
             "loss": float(np.sum(weights * _loss(new - old, new, advantages, settings))),

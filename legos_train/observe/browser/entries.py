@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from legos_train.observe.eval_numbers import by_weights, interval, results
+from legos_train.observe.eval_numbers import by_weights, interval, is_number, results
 from legos_train.observe.report.changed_settings import flat
 from legos_train.observe.verdict import measures
 
@@ -20,7 +19,7 @@ SHARES = ("win", "draw", "loss", "invalid", "opponent_invalid", "truncated", "un
 
 
 class RunEntry:
-    """A run directory; its metrics are read on from where they were, so that a look at a long run is cheap."""
+    """A run directory; its metrics are read incrementally, so that refreshing a long run is cheap."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -45,7 +44,7 @@ class RunEntry:
         last, _ = by_weights(self._evaluation)
         published = result.get("average" if result.get("published") == "average" else "last") or last
         numbers = {**published, **(result.get("against") or {})}
-        named = [name for name in results(numbers) if _finite(numbers[name])]
+        named = [name for name in results(numbers) if is_number(numbers[name])]
         stopped = result.get("stopped")
         curve = next((self._curves[name] for name in measures(numbers) if len(self._curves.get(name, ())) > 1), [])
         return {
@@ -56,8 +55,8 @@ class RunEntry:
             "state": "unfinished" if not result else f"stopped: {stopped}" if stopped else "finished",
             "verdict": str(result.get("verdict", "")),
             "numbers": {**{name: numbers[name] for name in named}, **{k: v for k, v in self._totals.items() if v}},
-            "before": {name: start[name] for name in named if _finite(start.get(name))},
-            "ends": {name: ends for name in named if (ends := interval(numbers, name)) and all(map(_finite, ends))},
+            "before": {name: start[name] for name in named if is_number(start.get(name))},
+            "ends": {name: ends for name in named if (ends := interval(numbers, name)) and all(map(is_number, ends))},
             "settings": flat(settings),
             "curve": [round(value, 6) for value in curve],
             "note": "; ".join(notes),
@@ -85,13 +84,13 @@ class RunEntry:
     def _add(self, row: Mapping[str, Any]) -> None:
         self._totals["steps"] = max(self._totals["steps"], row["step"] if isinstance(row.get("step"), int) else 0)
         for name, key in (("episodes", "episodes"), ("tokens", "action_tokens"), ("seconds", "seconds")):
-            self._totals[name] += row[key] if _finite(row.get(key)) else 0
+            self._totals[name] += row[key] if is_number(row.get(key)) else 0
         evaluation = row.get("eval")
         if not isinstance(evaluation, Mapping) or not evaluation:
             return
         self._evaluation = dict(evaluation)
         for name in measures(by_weights(self._evaluation)[0]):
-            if _finite(evaluation[name]):
+            if is_number(evaluation[name]):
                 curve = self._curves.setdefault(name, [])
                 curve.append(float(evaluation[name]))
                 if len(curve) >= 2 * POINTS:
@@ -134,7 +133,7 @@ def _line(
     kind: str, env: str, policy: str, opponent: str, numbers: Mapping[str, Any], row: Mapping[str, Any], mean: str
 ) -> Json:
     ends = row.get("ci95")
-    has_ends = isinstance(ends, list) and len(ends) == 2 and all(map(_finite, ends)) and _finite(numbers.get(mean))
+    has_ends = isinstance(ends, list) and len(ends) == 2 and all(map(is_number, ends)) and is_number(numbers.get(mean))
     return {
         "kind": kind,
         "env": env,
@@ -142,7 +141,7 @@ def _line(
         "opponent": "" if row.get("alone") else opponent,
         "state": "finished",
         "verdict": "",
-        "numbers": {name: value for name, value in numbers.items() if _finite(value)},
+        "numbers": {name: value for name, value in numbers.items() if is_number(value)},
         "before": {},
         "ends": {mean: ends} if has_ends else {},
         "settings": {},
@@ -154,10 +153,6 @@ def _line(
 def _envs(value: Any) -> str:
     entries = value if isinstance(value, list) else [value]
     return ", ".join(str(one.get("id", "?")) if isinstance(one, Mapping) else str(one or "") for one in entries)
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _json(file: Path, notes: list[str]) -> Json:

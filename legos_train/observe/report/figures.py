@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from legos_train.observe.eval_numbers import AVERAGE, ENDINGS, EXACT, interval, metric_name, results, unit_of
+from legos_train.observe.eval_numbers import AVERAGE, ENDINGS, EXACT, interval, is_number, metric_name, results, unit_of
 from legos_train.observe.report.scales import Z95, Point, running_mean, window_of
 from legos_train.observe.report.svg import Figure, Line
 
@@ -50,7 +49,7 @@ def column(records: Sequence[Record], *path: str) -> list[Point]:
         value: Any = record
         for key in path:
             value = value.get(key) if isinstance(value, Mapping) else None
-        if _is_number(value):
+        if is_number(value):
             points.append((float(record["step"]), float(value)))
     return points
 
@@ -116,7 +115,7 @@ def _measured(
             title = metric_name(key)
             title = title[0].upper() + title[1:]
             others = {**({"equilibrium": 0.0} if kind == "nash_conv" else {}), **references.get(key, {})}
-            levels = tuple((value, name) for name, value in others.items() if _is_number(value))
+            levels = tuple((value, name) for name, value in others.items() if is_number(value))
             figure = Figure(_stem(key), title, unit_of(kind), drawn, "What it is worth", note, bounds, levels=levels)
             out.append(figure)
     for env in dict.fromkeys(key.rpartition("/")[0] for key in keys):
@@ -135,14 +134,10 @@ def _measured(
 def _evaluated(name: str, key: str, records: Sequence[Record], start: Mapping[str, float], colour: int) -> Line:
     """A result of the evaluations over the steps, with its interval where it has one."""
     rows = [(0.0, start), *((float(record["step"]), record.get("eval") or {}) for record in records)]
-    points = [(step, float(row[key])) for step, row in rows if _is_number(row.get(key))]
-    ends = [(step, interval(row, key)) for step, row in rows if _is_number(row.get(key))]
-    band = [(step, *pair) for step, pair in ends if pair is not None and all(map(_is_number, pair))]
+    points = [(step, float(row[key])) for step, row in rows if is_number(row.get(key))]
+    ends = [(step, interval(row, key)) for step, row in rows if is_number(row.get(key))]
+    band = [(step, *pair) for step, pair in ends if pair is not None and all(map(is_number, pair))]
     return Line(name, points, band, colour=colour)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _by_role(records: Sequence[Record], window: int) -> list[Figure]:

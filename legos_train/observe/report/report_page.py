@@ -79,7 +79,7 @@ def page(title: str, lead: Sequence[str], sections: Iterable[tuple[str, str]]) -
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: bool = False) -> str:
-    """A table of plain text; with `numeric` all columns but the first stand at the right."""
+    """A table of plain text; with `numeric`, all columns but the first are right-aligned."""
     if not rows:
         return ""
 

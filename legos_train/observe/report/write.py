@@ -111,7 +111,7 @@ def _lead(result: Result, records: Sequence[Mapping[str, Any]]) -> list[str]:
         _published(result),
     ]
     if result.stopped == UNFINISHED:
-        return [*lead, f"This run has {UNFINISHED}: it goes on, or was stopped and can be resumed."]
+        return [*lead, f"This run has {UNFINISHED}: it is under way, or was stopped and can be resumed."]
     return lead + ([f"Stopped early: {result.stopped}"] if result.stopped else [])
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from legos_train.observe.eval_numbers import is_number
 from legos_train.observe.viewer.lines import TOLERANCE
 from legos_train.observe.viewer.log import LogLine
 
@@ -120,14 +121,14 @@ def worst_turn(turns: Sequence[Json]) -> Json | None:
     drops = [
         (t["exact"][1] - t["exact"][0], n)
         for n, t in enumerate(turns)
-        if "exact" in t and all(map(_finite, t["exact"]))
+        if "exact" in t and all(map(is_number, t["exact"]))
     ]
     if drops and min(drops)[0] < -TOLERANCE:
         value, number = min(drops)
         return {"turn": number, "by": "exact", "value": value}
     if turns and len(drops) == len(turns):  # what was lost was lost to cards, or to somebody who could not be beaten
         return {"turn": len(turns) - 1, "by": "luck", "value": None}
-    advantages = [(t["advantage"], n) for n, t in enumerate(turns) if _finite(t.get("advantage"))]
+    advantages = [(t["advantage"], n) for n, t in enumerate(turns) if is_number(t.get("advantage"))]
     if advantages and min(advantages)[0] < 0:
         value, number = min(advantages)
         return {"turn": number, "by": "advantage", "value": value}
@@ -152,10 +153,6 @@ def turn_order(trajectories: Sequence[Json], order: Any) -> list[list[int]]:
 
 def _of(data: Json, name: str, agent: str) -> Any:
     return (data.get(name) or {}).get(agent)
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _number(value: Any) -> float:

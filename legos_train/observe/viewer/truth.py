@@ -66,10 +66,7 @@ def solve(game: Any) -> Values:
             if not any(weights):
                 weights = [1.0] * len(members)
             total = sum(weights)
-            moves = [
-                sum(w * at_node[graph.children[node][k]][player] for w, node in zip(weights, members)) / total
-                for k in range(len(infoset.legal))
-            ]
+            moves = [worth / total for worth in graph.move_values(index, weights, at_node)]
             value = round(sum(p * q for p, q in zip(table[index], moves)), 9)
             # what is within the solver's accuracy is not a mistake
             rounded = [value if abs(q - value) <= 2 * exact.TOLERANCE else round(q, 9) for q in moves]

@@ -1,0 +1,104 @@
+"""Pausing a server, and clients that leave one that is paused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from test_running import BODY, Hold, ask, ids, started
+
+from benchmarks.wire import Connection, Live, post
+
+
+def test_pausing_keeps_ends_or_awaits_what_runs(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
+    live = serve()
+    alone = ids(ask(live, 400))
+
+    running = started(live, pool, tokens=400)
+    assert live.ask("POST", "/pause?mode=keep").json() == {"paused": True, "mode": "keep"}
+    steps = live.core.engine.worker.steps
+    time.sleep(0.1)
+    assert live.core.engine.worker.steps == steps and not running.done()
+    assert live.ask("GET", "/is_paused").json() == {"is_paused": True} and live.ask("GET", "/health").status == 200
+    assert live.ask("POST", "/resume").json() == {"paused": False}
+    assert ids(running.result(20)) == alone
+
+    for _ in range(3):  # it used to depend on who came first
+        running = started(live, pool, tokens=400)
+        assert live.ask("POST", "/pause").json() == {"paused": True, "mode": "abort"}
+        ended = running.result(5)
+        assert ended.json()["choices"][0]["finish_reason"] == "abort" and ids(ended) == alone[: len(ids(ended))]
+        later = pool.submit(ask, live, 400)
+        live.until(lambda: live.core.engine.running == 1)
+        time.sleep(0.05)
+        assert not later.done()
+        live.ask("POST", "/resume")
+        assert ids(later.result(20)) == alone
+
+    running = started(live, pool, tokens=400)
+    assert live.ask("POST", "/pause?mode=wait").status == 200
+    assert ids(running.result(1)) == alone
+    assert live.ask("POST", "/pause?mode=wait").status == 200  # twice is once
+    live.ask("POST", "/resume")
+
+
+def test_requests_that_keep_coming_do_not_put_off_a_pause(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
+    live = serve()
+    running = started(live, pool)
+    with Hold(live):
+        pausing = pool.submit(live.ask, "POST", "/pause?mode=wait")
+        live.until(lambda: not live.core.gate.is_set())
+        later = [pool.submit(ask, live, 30, seed=seed) for seed in range(3)]
+        time.sleep(0.2)
+        assert live.core.engine.running == 1  # they wait at the gate
+    assert pausing.result(10).status == 200 and len(ids(running.result(1))) == 150
+    live.until(lambda: live.core.engine.running == 3)
+    assert live.holds()["rows"] == 0 and not any(one.done() for one in later)
+    live.ask("POST", "/resume")
+    assert [len(ids(one.result(20))) for one in later] == [30] * 3
+
+
+def test_a_pause_admits_no_more_than_the_queue_holds(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
+    live = serve(max_queue=4)
+    running = started(live, pool)
+    with Hold(live):
+        pausing = pool.submit(live.ask, "POST", "/pause?mode=wait")
+        live.until(lambda: not live.core.gate.is_set())
+        waiting = [pool.submit(ask, live, 3, prompt=text) for text in ("a", "b", "bet " * 1100)]
+        live.until(lambda: live.core._coming == 3)
+        refused = ask(live, 3)
+        assert refused.status == 429 and int(refused.headers["retry-after"]) > 0
+        gone = Connection(live.port).send(post("/v1/completions", BODY | {"max_tokens": 3}))
+        assert gone.status() == 429
+    assert pausing.result(10).status == 200 and len(ids(running.result(5))) == 150
+    live.ask("POST", "/resume")
+    assert sorted(one.result(20).status for one in waiting) == [200, 200, 400]  # the last is longer than the context
+    assert live.core._coming == 0 and ask(live, 3, n=4).status == 200
+
+
+def test_clients_that_leave_at_the_gate_make_room(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
+    live = serve(max_queue=3)
+    running = started(live, pool)
+    with Hold(live):
+        pausing = pool.submit(live.ask, "POST", "/pause?mode=wait")
+        live.until(lambda: not live.core.gate.is_set())
+        gone = [Connection(live.port).send(post("/v1/completions", BODY | {"max_tokens": 3})) for _ in range(2)]
+        live.until(lambda: live.core._coming == 2)
+        for connection in gone:
+            connection.reset()
+        live.until(lambda: live.core._coming == 0)
+    assert pausing.result(10).status == 200 and len(ids(running.result(5))) == 150
+
+
+def test_clients_that_leave_a_paused_server_free_what_they_held(serve: Callable[..., Live]) -> None:
+    live = serve()
+    gone = [
+        Connection(live.port).send(post("/v1/completions", BODY | {"max_tokens": 300, "stream": stream}))
+        for stream in (True, False)
+    ]
+    live.until(lambda: live.holds()["rows"] >= 1)
+    live.ask("POST", "/pause?mode=keep")
+    for connection in gone:
+        connection.reset()
+    live.until(lambda: not any(live.holds()[name] for name in ("rows", "requests", "listeners")), 5.0)
