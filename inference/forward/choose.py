@@ -12,13 +12,15 @@ Each is compared with the slower one after it before it is relied on:
 
 A model that none of them can run is refused with UnsupportedModel. docs/engine.md has a table by architecture.
 
-A comparison costs a dozen passes over the weights. Where all blocks are built alike and keep plain keys and values it
-is made on two of them and the first tokens of the vocabulary.
+The comparisons cost a dozen passes over the weights. Where all blocks are built alike and keep plain keys and values
+they are made on two of them and the first tokens of the vocabulary. For large models verdicts.py keeps what they found.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, cast
 
 import mlx.core as mx
@@ -30,6 +32,7 @@ from inference.adapters import AdaptedLinear, AdapterBank, AdapterVersion
 from inference.forward import host_forward, narrow
 from inference.forward.mlx_forward import Forward, Logits, MlxForward, alike, rounding, shallow, trial
 from inference.forward.solo_forward import SoloForward
+from inference.forward.verdicts import Verdicts, built
 from inference.types import UnsupportedModel
 
 logger = logging.getLogger(__name__)
@@ -61,7 +64,7 @@ def _two_blocks(model: nn.Module) -> nn.Module | None:
     if not (isinstance(layers, list) and len(layers) >= 3 and id(getattr(model, "layers", None)) == id(layers)):
         return None
     plain = all(type(cache) is KVCache for cache in make_prompt_cache(model))
-    if not plain or len({_built(block) for block in layers}) > 1:
+    if not plain or len({built(block) for block in layers}) > 1:
         return None
     short: Any = shallow(model)
     body: Any = shallow(inner)
@@ -106,51 +109,66 @@ def _vocabulary(model: Any, bank: AdapterBank) -> int:
     return int(model(mx.zeros((1, 1), mx.int32)).shape[-1])
 
 
-def _built(block: nn.Module) -> str:
-    """What a block is made of: classes, plain attributes, names and shapes of parameters."""
-    parts = []
-    for name, module in block.named_modules():
-        plain = {
-            key: value for key, value in vars(module).items() if isinstance(value, bool | int | float | str | tuple)
-        }
-        arrays = {key: (value.shape, value.dtype) for key, value in module.items() if isinstance(value, mx.array)}
-        parts.append((name, type(module), sorted(plain.items()), sorted(arrays.items(), key=lambda item: item[0])))
-    return repr(parts)
-
-
 def _choose(model: nn.Module, bank: AdapterBank) -> Forward:
+    verdicts = Verdicts(model)
     try:
         solo = SoloForward(model, bank)
     except _MISFITS as error:
         raise UnsupportedModel(
             f"the engine cannot run {type(model).__module__}: {type(error).__name__}: {error}"
         ) from error
-    batched = _batched(model, bank, solo)
+    chosen = _cheapest(model, bank, solo, verdicts)
+    if verdicts.relied and not _still_agrees(chosen, solo, model):
+        verdicts.forget()
+        chosen = _cheapest(model, bank, solo, verdicts)
+    verdicts.keep()
+    return chosen
+
+
+def _cheapest(model: nn.Module, bank: AdapterBank, solo: SoloForward, verdicts: Verdicts) -> Forward:
+    batched = _batched(model, bank, solo, verdicts)
     if isinstance(batched, str):
         logger.warning("%s runs row by row, without batches and kept beginnings: %s", type(model).__module__, batched)
         return solo
     own, found = batched
     if own.own_decoder and host_forward.fits(model):
         host = host_forward.HostForward(model, own.vocab)
-        if alike(trial(host, bank.base), found) and _same_head(host, own, bank.base):
+        if verdicts.agrees(
+            "numpy", lambda: alike(trial(host, bank.base), found()) and _same_head(host, own, bank.base)
+        ):
             return host
     return own
 
 
-def _batched(model: nn.Module, bank: AdapterBank, solo: SoloForward) -> tuple[MlxForward, list[Logits]] | str:
-    """The model's own call over slots, and its trial; or why there is none that gives the same numbers."""
+def _still_agrees(chosen: Forward, solo: SoloForward, model: nn.Module) -> bool:
+    """Two tokens, for comparisons that were made in another process."""
+    try:
+        found = chosen(chosen.new_kv(), 0, [0], np.zeros((1, 2), np.int32), [solo.bank.base])
+    except _MISFITS:
+        return False
+    return alike([found], [solo.first], rounding(model))
+
+
+def _batched(
+    model: nn.Module, bank: AdapterBank, solo: SoloForward, verdicts: Verdicts
+) -> tuple[MlxForward, Callable[[], list[Logits]]] | str:
+    """The model's own call over slots, and what makes its trial; or why there is none that gives the same numbers."""
     reason = "rows of different lengths get other numbers in a batch than alone"
     for mask_axes in (1, 2):  # some designs keep the heads of a group on an axis of their own
         try:
-            own = MlxForward(model, bank, mask_axes=mask_axes)
-            found = trial(own, bank.base, pads=own.pads)
-            short = narrow.trials(own, solo)
+            own = MlxForward(model, bank, mask_axes=mask_axes, agrees=verdicts.agrees)
+            found = cache(partial(trial, own, bank.base, pads=own.pads))
+            if verdicts.agrees(f"slots, {mask_axes}", partial(_slots_agree, own, solo, found)):
+                return own, found
         except _MISFITS as error:  # no slots, or code that does not take rows of different lengths
             reason = f"{type(error).__name__}: {error}"
-            continue
-        if alike(*(short or (found, trial(solo, bank.base, pads=own.pads))), rounding(model)):
-            return own, found
     return reason
+
+
+def _slots_agree(own: MlxForward, solo: SoloForward, found: Callable[[], list[Logits]]) -> bool:
+    ours = found()
+    narrowed = narrow.trials(own, solo)
+    return alike(*(narrowed or (ours, trial(solo, solo.bank.base, pads=own.pads))), rounding(own.model))
 
 
 def _same_head(host: host_forward.HostForward, own: MlxForward, base: AdapterVersion) -> bool:
