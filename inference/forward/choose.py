@@ -12,8 +12,9 @@ Each is compared with the slower one after it before it is relied on:
 
 A model that none of them can run is refused with UnsupportedModel. docs/engine.md has a table by architecture.
 
-The comparisons cost a dozen passes over the weights. Where all blocks are built alike and keep plain keys and values
-they are made on two of them and the first tokens of the vocabulary. For large models verdicts.py keeps what they found.
+The comparisons cost a dozen passes over the weights. They are made on the first blocks, two at least and one of each
+kind, and the first tokens of the vocabulary; where kinds of caches differ, two tokens are compared over all blocks,
+too. For large models verdicts.py keeps what was found.
 """
 
 from __future__ import annotations
@@ -46,39 +47,91 @@ _TABLES = (nn.Embedding, nn.QuantizedEmbedding, nn.Linear, nn.QuantizedLinear)
 
 def choose_forward(model: nn.Module, bank: AdapterBank) -> Forward:
     """The cheapest forward pass that gives the model's own numbers. UnsupportedModel when there is none."""
-    short = _two_blocks(model)
+    short = _few_blocks(model)
     if short is None:
         return _choose(model, bank)
     few = _few_tokens(short, bank)
-    chosen = _choose(few or short, bank)
+    try:
+        chosen = _choose(few or short, bank)
+    except UnsupportedModel:  # with so few blocks
+        return _choose(model, bank)
     vocab = _vocabulary(model, bank) if few else chosen.vocab
     if isinstance(chosen, host_forward.HostForward):
         return host_forward.HostForward(model, vocab)
-    return chosen.over(model, vocab) if isinstance(chosen, MlxForward) else SoloForward(model, bank)
+    whole = chosen.over(model, vocab) if isinstance(chosen, MlxForward) else SoloForward(model, bank)
+    if _plain(make_prompt_cache(model)):
+        return whole
+    return whole if isinstance(whole, MlxForward) and _weighed(whole) else _choose(model, bank)
 
 
-def _two_blocks(model: nn.Module) -> nn.Module | None:
-    """The model with two of its blocks, over the same modules; None where they differ or are not where Llama's are."""
-    inner: Any = model.get("model")
-    layers: Any = getattr(inner, "layers", None)
-    if not (isinstance(layers, list) and len(layers) >= 3 and id(getattr(model, "layers", None)) == id(layers)):
+def _few_blocks(model: nn.Module) -> nn.Module | None:
+    """The model with its first blocks, at least two and one of each kind, over the same modules.
+
+    None where that is all of them, where they keep plain keys and values and differ all the same, and where they are
+    not where Llama's and Qwen's are.
+    """
+    chain = _chain(model)
+    layers: Any = getattr(chain[-1], "layers", None) if chain else None
+    shown: Any = getattr(model, "layers", None)
+    if not (isinstance(layers, list) and isinstance(shown, list) and [*map(id, shown)] == [*map(id, layers)]):
         return None
-    plain = all(type(cache) is KVCache for cache in make_prompt_cache(model))
-    if not plain or len({built(block) for block in layers}) > 1:
+    templates = make_prompt_cache(model)
+    caches = [_kind(cache) for cache in templates]
+    if len(caches) != len(layers):
         return None
-    short: Any = shallow(model)
-    body: Any = shallow(inner)
-    dict.__setitem__(body, "layers", layers[:2])
-    dict.__setitem__(short, "model", body)
-    return short
+    kinds = [(built(block), cache) for block, cache in zip(layers, caches, strict=True)]
+    count = max(2, 1 + max(kinds.index(kind) for kind in set(kinds)))
+    if count >= len(layers) or (_plain(templates) and len(set(kinds)) > 1):
+        return None
+    copies: list[Any] = _copied(chain)
+    dict.__setitem__(copies[-1], "layers", layers[:count])
+    # Some count their caches by their arguments, not by their blocks.
+    object.__setattr__(copies[0], "make_cache", lambda: make_prompt_cache(model)[:count])
+    return cast(nn.Module, copies[0])
+
+
+def _chain(model: nn.Module) -> list[nn.Module]:
+    """The model, the text model within it if it has one, and the body that turns tokens into hidden states."""
+    chain = [model]
+    while "model" not in chain[-1] and isinstance(chain[-1].get("language_model"), nn.Module):
+        chain.append(chain[-1]["language_model"])
+    return [*chain, chain[-1]["model"]] if isinstance(chain[-1].get("model"), nn.Module) else []
+
+
+def _copied(chain: list[nn.Module]) -> list[nn.Module]:
+    copies = [shallow(module) for module in chain]
+    for outer, inner, original in zip(copies, copies[1:], chain[1:], strict=False):
+        name = next(name for name, part in outer.items() if part is original)
+        dict.__setitem__(outer, name, inner)
+    return copies
+
+
+def _plain(caches: list[Any]) -> bool:
+    return all(type(cache) is KVCache for cache in caches)
+
+
+def _kind(cache: Any) -> tuple[Any, ...]:
+    """What tells a cache from others before it is used."""
+    parts = getattr(cache, "caches", ())
+    sizes = [getattr(cache, name, None) for name in ("max_size", "keep", "chunk_size")]
+    return (type(cache), *sizes, len(getattr(cache, "cache", ())), *(_kind(part) for part in parts))
+
+
+def _weighed(whole: MlxForward) -> bool:
+    """Takes the bytes of all blocks, whose caches differ, and compares two tokens."""
+    solo, kv = SoloForward(whole.model, whole.bank), whole.new_kv()
+    try:
+        found = whole(kv, 0, [0], np.zeros((1, 2), np.int32), [whole.bank.base])
+    except _MISFITS:
+        return False
+    whole.bytes_per_entry, whole.bytes_per_row = max(kv.bytes_per_entry, 1), kv.bytes_per_row
+    return alike([found], [solo.first], rounding(whole.model))
 
 
 def _few_tokens(short: Any, bank: AdapterBank) -> nn.Module | None:
     """The model with the first tokens of its vocabulary; None where that saves little or is not where Llama's is."""
-    body: Any = shallow(short["model"])
-    few: Any = shallow(short)
-    dict.__setitem__(few, "model", body)
-    for parent, name in ((body, "embed_tokens"), (few, "lm_head")):
+    few: list[Any] = _copied(_chain(short))
+    for parent, name in ((few[-1], "embed_tokens"), (few[-2], "lm_head")):
         table = parent.get(name)
         if not isinstance(table, nn.Module) and name == "lm_head":
             continue
@@ -87,7 +140,7 @@ def _few_tokens(short: Any, bank: AdapterBank) -> nn.Module | None:
             return None
         dict.__setitem__(parent, name, _first_rows(table))
     try:
-        return few if _vocabulary(few, bank) == _FEW_TOKENS else None
+        return few[0] if _vocabulary(few[0], bank) == _FEW_TOKENS else None
     except _MISFITS:
         return None
 
