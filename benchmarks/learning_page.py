@@ -71,7 +71,7 @@ def learned(row: Mapping[str, Any]) -> bool:
 
 
 def number(row: Mapping[str, Any]) -> str:
-    """What was measured, and by how many games where it is no exact number."""
+    """What was measured, and by how many games where it is not an exact number."""
     return row["metric"].replace("_", " ") + (f", {row['games']} games" if "games" in row else "")
 
 

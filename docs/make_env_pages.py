@@ -92,7 +92,7 @@ def table() -> str:
 
 
 def seats(env_id: str) -> str:
-    """How many seats an environment has by default, and in which roles where these are no players' own."""
+    """How many seats an environment has by default, and in which roles where these are not players' own."""
     env: Any = legos_envs.make(env_id)
     roles = Counter(seat.role for seat in env.seats.values())
     if set(roles) == set(env.seats):

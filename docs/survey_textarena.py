@@ -56,7 +56,7 @@ ALIKE = (
     "Checkers-v0",
     "UltimateTexasHoldem-v0",
 )
-"""Games in which random play always, or nearly, gets the same, which is no fault of theirs."""
+"""Games in which random play always, or nearly, gets the same, which is not the fault of theirs."""
 
 
 def base_ids() -> list[str]:

@@ -23,7 +23,7 @@ def main(steps: int = 200, run_dir: Path | None = None, model: str = "small") ->
         steps=steps,
         batch_size=4 if small else 64,
         run_dir=run_dir,
-        credit={"name": "rae"},  # zero-sum: the mean over both sides would be no baseline
+        credit={"name": "rae"},  # zero-sum: the mean over both sides would be not a baseline
         sampling={"max_tokens": words},
         eval={"games": 4},
     )

@@ -117,7 +117,7 @@ def adapter_file(body: bytes) -> tensors.TensorFile:
     """A safetensors file given as bytes. AdapterError when it is damaged or says more than an adapter has to say."""
     size = int.from_bytes(body[:8], "little")
     if size > len(body):
-        raise AdapterError("the bytes are no safetensors file of an adapter: its header is cut off")
+        raise AdapterError("the bytes are not a safetensors file of an adapter: its header is cut off")
     if size > MAX_ADAPTER_HEADER:
         raise AdapterError(
             f"the header of the file has {size} bytes; at most {MAX_ADAPTER_HEADER}, some 4,000 tensors, are read"
@@ -125,7 +125,7 @@ def adapter_file(body: bytes) -> tensors.TensorFile:
     try:
         return tensors.parse(body)
     except ValueError as error:
-        raise AdapterError(f"the bytes are no safetensors file of an adapter: {error}") from error
+        raise AdapterError(f"the bytes are not a safetensors file of an adapter: {error}") from error
 
 
 def adapter_tensors(body: bytes) -> dict[str, mx.array]:

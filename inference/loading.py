@@ -169,7 +169,7 @@ def find_model(name_or_path: str | Path) -> Path:
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         why = f"the hub said: {type(error).__name__}: {str(error).rstrip('.')}"
         if offline:
-            why = "it is no directory, it is not in the hub's cache, and the hub cannot be reached (no network?)"
+            why = "it is not a directory, it is not in the hub's cache, and the hub cannot be reached (no network?)"
         raise ModelNotFound(_no_such_model(name, why)) from error
 
 
@@ -199,8 +199,8 @@ def _hub_is_unknown() -> bool:
 
 
 def _no_such_model(name: str, why: str) -> str:
-    accepted = "'tiny', a directory with config.json, or a hub name 'owner/name' or 'owner/name@revision'"
-    return f"no such model {name!r}: {why}. Accepted: {accepted}"
+    accepted = "a directory with config.json, or a hub name 'owner/name' or 'owner/name@revision'"
+    return f"no such model {name!r}: {why}. Accepted: {', '.join(map(repr, BUNDLED))}, {accepted}"
 
 
 def _safe_config(path: Path) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def from_peft(body: bytes, config: Mapping[str, Any]) -> tuple[dict[str, tensors
     """The matrices of a PEFT folder under their names here, their scale and rank.
 
     Raises:
-        AdapterError: it is no plain LoRA of one rank.
+        AdapterError: it is not a plain LoRA of one rank.
     """
     if config.get("peft_type") != "LORA" or config.get("use_dora") or config.get("bias", "none") != "none":
         raise AdapterError(f"plain LoRA without biases is accepted, got peft_type {config.get('peft_type')!r}")

@@ -66,6 +66,6 @@ def _markers(backend: Any) -> ThoughtMarkers | None:
 
 
 def markers_of(tokenizer: Any) -> ThoughtMarkers | None:
-    """The markers of a tokenizer; None where they are no tokens of their own, so that any player could type them."""
+    """The markers of a tokenizer; None where they are not tokens of their own, so that any player could type them."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     return None if backend is None else _markers(backend)

@@ -87,7 +87,7 @@ def grammar(tools: Mapping[str, Any], markers: Mapping[str, int]) -> str:
 
 
 class CallReader:
-    """Splits a reply into its text and its calls, as it comes. What is no call of a known tool stays text.
+    """Splits a reply into its text and its calls, as it comes. What is not a call of a known tool stays text.
 
     Args:
         names: of the tools.

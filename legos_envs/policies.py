@@ -94,7 +94,7 @@ class TabularPolicy:
         entry = None if seat is None else self._table.get((seat, prompt))
         if entry is None:
             raise LookupError(
-                f"{decision.agent!r} is asked something that is no information set of {self.name}: {prompt!r}. "
+                f"{decision.agent!r} is asked something that is not an information set of {self.name}: {prompt!r}. "
                 f"A tabular policy plays the env it was made for (same constructor arguments), one game an episode."
             )
         moves, played = entry

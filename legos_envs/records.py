@@ -195,7 +195,7 @@ def episode_from_json(data: Mapping[str, Any]) -> Episode:
 
 
 def jsonable(value: Any) -> Any:
-    """Numpy numbers, tuples, sets and keys that are no text, as JSON has them.
+    """Numpy numbers, tuples, sets and keys that are not text, as JSON has them.
 
     Raises:
         TypeError: there is no such form.

@@ -152,6 +152,8 @@ class TextEnv(AECEnv[str, dict, str]):
         """`{"messages": (...)}`: the agent's conversation so far, user and assistant alternating. Do not mutate."""
         messages = self._observed.get(agent)
         if messages is None:
+            if agent not in self._messages:
+                raise KeyError(f"{agent!r} is not an agent of {self.name}; these are {self.possible_agents}")
             messages = self._observed[agent] = tuple(self._messages[agent])
         return {"messages": messages}
 

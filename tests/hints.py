@@ -1,7 +1,7 @@
 """Every hint in the messages of the three packages: `python -m tests.hints` prints the table.
 
 A hint is a command, a flag, an extra or a page of the docs that a text names. Texts are all strings of the source that
-are no docstrings, so a new message is in the table by itself.
+are not docstrings, so a new message is in the table by itself.
 """
 
 from __future__ import annotations

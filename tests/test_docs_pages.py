@@ -70,7 +70,7 @@ def test_no_line_of_a_page_is_longer_than_130_characters() -> None:
 
 
 def test_flags_and_settings_named_for_those_who_come_from_elsewhere_exist() -> None:
-    """Every `--a.b-c` of the page is a setting; `--resume` and the like are no settings."""
+    """Every `--a.b-c` of the page is a setting; `--resume` and the like are not settings."""
     for flag in sorted(set(re.findall(r"--([a-z]+(?:[.-][a-z]+)+)", RESUME))):
         section: object = TrainConfig()
         for part in flag.split("."):

@@ -167,7 +167,7 @@ class Fleet:
             version: what completions say they are of.
 
         Raises:
-            RequestRefused: 400 for what is no adapter.
+            RequestRefused: 400 for what is not an adapter.
             OSError: the shelf cannot be written.
         """
         packed = pack(weights, scale)

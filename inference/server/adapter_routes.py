@@ -15,15 +15,24 @@ def add(app: FastAPI, server: Server) -> None:
     """Add the routes to the application."""
     adapters = server.adapters
 
+    def served() -> dict[str, dict[str, Any]]:
+        base = {"id": server.settings.model, "object": "model", "owned_by": "legos", "created": 0}
+        return {server.settings.model: base} | {
+            name: {**base, "id": name, "parent": server.settings.model, "policy_version": version}
+            for name, version in sorted(adapters.versions.items())
+        }
+
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
         server.open()
-        base = {"id": server.settings.model, "object": "model", "owned_by": "legos", "created": 0}
-        rest = [
-            {**base, "id": name, "parent": server.settings.model, "policy_version": version}
-            for name, version in sorted(adapters.versions.items())
-        ]
-        return {"object": "list", "data": [base, *rest]}
+        return {"object": "list", "data": list(served().values())}
+
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        server.open()
+        if name not in served():
+            raise ServerError(404, f"no model {name!r:.80} is served; see /v1/models", "not_found_error")
+        return served()[name]
 
     @app.post("/v1/load_lora_adapter")
     async def load(body: LoadAdapter) -> dict[str, Any]:

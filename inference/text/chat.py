@@ -101,7 +101,7 @@ class TextStream:
     Args:
         tokenizer: of the model.
         stop: texts that end the text.
-        hidden: ids that are no text (end tokens).
+        hidden: ids that are not text (end tokens).
     """
 
     def __init__(self, tokenizer: Any, stop: Sequence[str], hidden: frozenset[int]) -> None:

@@ -36,7 +36,7 @@ class Layout(NamedTuple):
 
 
 class TemplateRefused(ValueError):
-    """The template does not render a conversation of these roles; that it was too slow once is no refusal."""
+    """The template does not render a conversation of these roles; that it was too slow once is not a refusal."""
 
 
 class ChatTemplate:

@@ -78,7 +78,7 @@ class ConnectFour(GameEnv):
             before a player could win or the board be full, `2 * connect - 2` on boards that are not tiny.
 
     Raises:
-        ValueError: an argument is out of its range; at `reset`, the option `moves` is no opening.
+        ValueError: an argument is out of its range; at `reset`, the option `moves` is not an opening.
     """
 
     name = "ConnectFour-v0"

@@ -126,7 +126,7 @@ class TicTacToe(GameEnv):
             positions that its own play would never reach (exploring starts).
 
     Raises:
-        ValueError: `random_opening` is out of its range; at `reset`, the option `moves` is no opening.
+        ValueError: `random_opening` is out of its range; at `reset`, the option `moves` is not an opening.
     """
 
     name = "TicTacToe-v0"

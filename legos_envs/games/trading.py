@@ -123,7 +123,7 @@ def read_action(text: str, kinds: Sequence[str], players: Sequence[str] = ()) ->
     if verb == "offer":
         return Action(verb, _read_offer(words[1:], kinds, players))
     raise InvalidMove(
-        f"{text[:40]!r} is no action; the last thing written like an action must be one, "
+        f"{text[:40]!r} is not an action; the last thing written like an action must be one, "
         f"such as 'Offer: 1 {kinds[0]} -> 1 {kinds[-1]}'."
     )
 
@@ -149,7 +149,7 @@ def _player(words: list[str], players: Sequence[str]) -> str | None:
     for player in players:
         if player.casefold() == name and len(words) <= 4:
             return player
-    raise InvalidMove(f"{name[:40]!r} is no player you can name here; players: {', '.join(players) or 'none'}.")
+    raise InvalidMove(f"{name[:40]!r} is not a player you can name here; players: {', '.join(players) or 'none'}.")
 
 
 def read_goods(words: list[str], kinds: Sequence[str]) -> Counts:
@@ -164,7 +164,7 @@ def read_goods(words: list[str], kinds: Sequence[str]) -> Counts:
         if at is None:
             raise InvalidMove(f"{name[:40]!r} is nothing that is traded here; goods: {', '.join(kinds)}.")
         if not (number.isascii() and number.isdigit() and len(number) <= 9 and 0 < int(number) <= MOST):
-            raise InvalidMove(f"{number[:40]!r} is no quantity; give a whole number from 1 to {MOST}.")
+            raise InvalidMove(f"{number[:40]!r} is not a quantity; give a whole number from 1 to {MOST}.")
         counts[at] += int(number)
     return tuple(counts)
 

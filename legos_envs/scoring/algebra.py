@@ -29,7 +29,7 @@ GREEK = frozenset(f"{_GREEK} varepsilon vartheta varphi Gamma Delta Theta Lambda
 CONSTANTS = frozenset(("e", "i", "I", "E", "\\pi"))
 """Symbols with a value of their own: formulas that differ here may still be equal, as `i^2` and `-1`."""
 FUNCTION_NAMES = frozenset("fgh")
-"""`f(x)` is no product."""
+"""`f(x)` is not a product."""
 
 
 class Value(NamedTuple):
@@ -47,7 +47,7 @@ class _Unread(Exception):
 
 @lru_cache(1 << 12)
 def value(text: str) -> Value | None:
-    """The value of a formula in plain or LaTeX notation; None where it is no polynomial or fraction of such.
+    """The value of a formula in plain or LaTeX notation; None where it is not a polynomial or a fraction of two.
 
     Linear time. Never raises.
     """

@@ -4,7 +4,7 @@ r"""Finds the answer that a text states, and compares it with the true one.
     same_answer("$1,234.00", "1234")                # True
 
 Numbers and words are compared here, exactly; formulas in `legos_envs.scoring.formulas`, in bounded time. Formulas that
-are no polynomials or fractions of such need math-verify (extra `tasks`); without it they are compared as text.
+are not polynomials or fractions of such need math-verify (extra `tasks`); without it they are compared as text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FUNCTIONS = "sin cos tan cot sec csc log exp sqrt min max mod gcd lcm det inf p
 FUNCTIONS = frozenset(_FUNCTIONS.split())
 _MULTIPLES = "pi hundred thousand million billion trillion dozen half halves third thirds quarter tens"
 MULTIPLES = frozenset(_MULTIPLES.split())
-"""Words after a number that are no unit but change its value."""
+"""Words after a number that are not units but change its value."""
 DROPPED = (
     "\\left",
     "\\right",
@@ -124,7 +124,7 @@ def _boxed(text: str) -> str | None:
 def same_number(given: str, truth: str) -> bool:
     """Whether both texts are numbers and equal: `$1,234.0` and `1234`, `3/4` and `0.75`, `50%` and `50` or `0.5`.
 
-    A sum that is not worked out, such as `2 + 3`, is no number.
+    A sum that is not worked out, such as `2 + 3`, is not a number.
     """
     one, other = _number(_plain(given)), _number(_plain(truth))
     return one is not None and other is not None and _equal(one, other)

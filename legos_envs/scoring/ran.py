@@ -46,7 +46,7 @@ def plain(value: Any, most: int = MAX_VALUE) -> Any:
     """A value as JSON has it, tuples turned into lists.
 
     Raises:
-        ValueError: it is no JSON value, or larger than `most` characters and items; the message says which.
+        ValueError: it is not JSON value, or larger than `most` characters and items; the message says which.
     """
     left = most
 

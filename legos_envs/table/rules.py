@@ -25,7 +25,7 @@ class Seat(NamedTuple):
 
 
 class InvalidMove(ValueError):
-    """Raised by a `parse` function of `table.ask`: the text is no legal action. Only the mover learns why."""
+    """Raised by a `parse` function of `table.ask`: the text is not a legal action. Only the mover learns why."""
 
 
 class Forfeit(Exception):

@@ -23,7 +23,7 @@ people piece plan present response says sentences should some story tell than th
 this three used very want were what when where which while will with without words works write your
 """
 COMMON = frozenset(_COMMON.split())
-"""Words that are no keywords."""
+"""Words that are not keywords."""
 
 
 def long_words(text: str) -> list[str]:

@@ -103,8 +103,10 @@ def text_field(row: Mapping[str, Any], name: str, place: str) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not value.strip():
-        has = f"got {value!r}" if name in row else f"the row has {', '.join(map(repr, row)) or 'no fields'}"
-        raise ValueError(f"{place}: field {name!r} must be text or a number; {has}")
+        if name not in row:
+            has = ", ".join(map(repr, row)) or "no fields"
+            raise ValueError(f"{place}: field {name!r} is missing; the row has {has}")
+        raise ValueError(f"{place}: field {name!r} must be text or a number; got {value!r}")
     return value
 
 
@@ -153,7 +155,7 @@ def _parse(data: bytes, place: str) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{place}: this is no JSON: {error}") from None
+        raise ValueError(f"{place}: this is not JSON: {error}") from None
 
 
 class _Parquet:

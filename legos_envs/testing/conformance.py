@@ -79,7 +79,7 @@ def check_env(
 
     Raises:
         AssertionError: with `raise_on_failure`, when a check fails; the message lists all failures.
-        ValueError: a name in `only` or `skip` is no check.
+        ValueError: a name in `only` or `skip` is not a check.
     """
     unknown = ({*only} | {*skip}) - set(CHECKS)
     if unknown:

@@ -153,7 +153,7 @@ def _step(env: AECEnv, agent: str, text: str, report: FuzzReport) -> None:
 
 
 def hostile(env: AECEnv, agent: str, legal: str, rng: Random) -> str:
-    """A text that may be no legal action, made from one that is."""
+    """A text that may be not a legal action, made from one that is."""
     (kind,) = rng.choices(KINDS, WEIGHTS)
     listed = env.infos[agent].get("legal_actions") or ()
     if kind == "mutated":

@@ -76,7 +76,7 @@ def _taint(s: Subject, seed: int, style: str) -> None:
 
 @check("think.unclosed")
 def think_unclosed(s: Subject) -> None:
-    """An action inside a thought, closed or not, is no action."""
+    """An action inside a thought, closed or not, is not an action."""
     tried = 0
     for agent in s.one_seat_a_role:
         for text in ("<think>{}", "<think>{}</think>", "{}</think>"):
@@ -162,7 +162,7 @@ def hidden(s: Subject) -> None:
 
 
 def _never(reader: str, owner: str) -> bool:
-    """For envs that do not say (with `strangers`) which agents play apart, so that equal deals are no leak."""
+    """For envs that do not say (with `strangers`) which agents play apart, so that equal deals are not a leak."""
     return False
 
 

@@ -29,7 +29,7 @@ count as in every environment here (`invalid_retries`, `invalid_reward`), not by
 ## Rewards
 
 TextArena's, at the end: +1, 0 or -1 in most games, a share of what was reached in many puzzles, points in a few (range:
-any finite number). A reward that is no number, or an error in the game, ends the episode as `"unscored"`.
+any finite number). A reward that is not a number, or an error in the game, ends the episode as `"unscored"`.
 
 ## End
 

@@ -35,7 +35,7 @@ class ActionRefused(Exception):
 
 
 class Broken(Exception):
-    """The game raised an exception, or gave a reward that is no number."""
+    """The game raised an exception, or gave a reward that is not a number."""
 
 
 class Guest:
@@ -76,7 +76,7 @@ class Guest:
         def set_invalid_move(*args: Any, **kwargs: Any) -> Any:
             # Four games pass reward and reason in the wrong order, so the text is looked for.
             reasons = [value for value in (kwargs.get("reason"), *args, *kwargs.values()) if isinstance(value, str)]
-            reason = _line(reasons[0]) if reasons else "that is no legal move."
+            reason = _line(reasons[0]) if reasons else "that is not a legal move."
             if any(part in reason for part in self._mistakes):
                 return own(*args, **kwargs)
             self._refusal = self._refusal or reason

@@ -40,7 +40,7 @@ class FillSeats(BaseWrapper):
         known = {*role_of, *role_of.values()}
         for name in policies:
             if name not in known:
-                raise ValueError(f"{name!r} is no agent or role of {env}; these are {sorted(known)}")
+                raise ValueError(f"{name!r} is not an agent or role of {env}; these are {sorted(known)}")
         self.policies = {
             name: make_policy(policy, env) if isinstance(policy, str) else policy for name, policy in policies.items()
         }

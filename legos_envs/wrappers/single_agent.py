@@ -39,12 +39,12 @@ class SingleAgent(gymnasium.Env):
         if agent is None:
             agent = next((a for a in env.possible_agents if a not in seats or seats[a].trainable), "")
         if agent not in env.possible_agents:
-            raise ValueError(f"{agent!r} is no agent of {env}; these are {env.possible_agents}")
+            raise ValueError(f"{agent!r} is not an agent of {env}; these are {env.possible_agents}")
         given = opponents if isinstance(opponents, Mapping) else {EVERYBODY: opponents}
         role_of = {a: seats[a].role if a in seats else a for a in env.possible_agents}
         known = {EVERYBODY, *role_of, *role_of.values()}
         if unknown := [name for name in given if name not in known]:
-            raise ValueError(f"opponents: {unknown} are no agents or roles of {env}; these are {sorted(known)}")
+            raise ValueError(f"opponents: {unknown} are not agents or roles of {env}; these are {sorted(known)}")
         del role_of[agent]
         players = {a: given.get(a) or given.get(role) or given.get(EVERYBODY) for a, role in role_of.items()}
         policies = {a: player for a, player in players.items() if player is not None}

@@ -39,7 +39,7 @@ class Database:
         except BaseException as error:
             self._db.close()
             if isinstance(error, sqlite3.DatabaseError):
-                raise ValueError(f"{path!r} is no artifact store: {error}; name another file") from None
+                raise ValueError(f"{path!r} is not an artifact store: {error}; name another file") from None
             raise
 
     def _open(self) -> None:

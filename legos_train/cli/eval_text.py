@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from legos_train.evaluation.outcomes import OUTCOMES
+from legos_train.evaluation.outcomes import OUTCOMES, in_words
 
 SHOWN_REGRETS = 3
 SAMPLES, MOST_SENTENCES = 2, 6
@@ -25,7 +25,7 @@ def row_text(row: Mapping[str, Any], exact: bool = True) -> Iterator[str]:
         if len(row["roles"]) > 1 and set(row["roles"]) != set(row["seats"]):
             for role, numbers_of_role in row["roles"].items():
                 yield f"  as {role:<8} {numbers_of_role['mean']:+.4f}  {interval(numbers_of_role['ci95'])}"
-    if "margin" in row:
+    if "margin" in row and row["competitive"]:
         yield f"  win - loss  {row['margin']:+.4f}  {interval(row['margin_ci95'])}"
     yield f"  outcomes    {'  '.join(outcome_text(row)) or 'none'}"
     for name, value in row.get("accuracy", {}).items():
@@ -73,13 +73,14 @@ def in_short(row: Mapping[str, Any]) -> str:
 
 
 def outcome_text(row: Mapping[str, Any]) -> Iterator[str]:
-    """`win 52.5% (47.1 .. 58.0)` for each outcome that occurred."""
-    names = {} if row["alone"] or row["competitive"] else {"win": "success", "loss": "failure"}
+    """`win 52.5% (47.1 .. 58.0)` for each outcome that occurred; successes also where there were none."""
+    rivals = row["competitive"]
     for kind in OUTCOMES:
-        if row[kind]:
-            low, high = (100 * end for end in row["outcomes_ci95"][kind])
+        name = in_words(kind, rivals)
+        if name is not None and (row[kind] or (name == "success" and row["mean"] is not None)):
+            low, high = (100 * end for end in row["outcomes_ci95"].get(kind, (0, 0)))
             ends = f" ({low:.1f} .. {high:.1f})" if low < high else ""  # one seed, or always the same: it says nothing
-            yield f"{names.get(kind, kind).replace('_', ' ')} {row[kind]:.1%}{ends}"
+            yield f"{name.replace('_', ' ')} {row[kind]:.1%}{ends}"
 
 
 def exact_text(exact: Mapping[str, Any]) -> Iterator[str]:
@@ -107,4 +108,7 @@ def count(number: int, what: str) -> str:
 
 
 def interval(ends: tuple[float, float] | list[float]) -> str:
+    """The ends of an interval. One without width, from one seed or from equal results, would promise too much."""
+    if ends[0] == ends[1]:
+        return "(no interval)"
     return f"(95 % interval {ends[0]:+.4f} .. {ends[1]:+.4f})"

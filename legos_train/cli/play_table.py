@@ -167,7 +167,7 @@ class PlaySession:
         return text
 
     def _command(self, text: str, decision: Decision) -> bool:
-        """Does what a line asks for, if it is no action; see `HELP`."""
+        """Does what a line asks for, if it is not an action; see `HELP`."""
         word, legal = text.strip().casefold(), decision.legal_actions
         if legal and written(text.strip(), decision) in legal:
             return False

@@ -73,10 +73,11 @@ def lines(results: dict[str, Any]) -> Iterator[str]:
     yield f"{'':3}{'policy':<{width}}    Elo   95 % interval    score  games  meta-Nash  OpenSkill"
     for place, (name, one) in enumerate(results["ratings"].items(), 1):
         low, high = one["ci95"]
+        ends = f"{low:5.0f} .. {high:<5.0f}" if high - low >= 0.5 else f"{'none':^14}"
         skill = f"{skills[name]['mu']:5.1f} ± {skills[name]['sigma']:.1f}" if name in skills else ""
         share_ = f"{mixture[name]:9.2f}" if name in mixture else " " * 9
         yield (
-            f"{place:<3}{name:<{width}} {one['elo']:6.0f}   {low:5.0f} .. {high:<5.0f}   {one['score']:6.1%} "
+            f"{place:<3}{name:<{width}} {one['elo']:6.0f}   {ends}   {one['score']:6.1%} "
             f"{one['games']:6}  {share_}  {skill}"
         )
     names, matrix = results["payoffs"]["names"], results["payoffs"]["matrix"]

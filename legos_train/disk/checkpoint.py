@@ -180,7 +180,7 @@ def load_newest(root: Path, run: str | None = None) -> LoadedCheckpoint | None:
 
     Raises:
         RunError: the newest one is of another run, or was written by a version with another format.
-        OSError: the disk could not be read for a reason that is no damage (permissions, too many open files).
+        OSError: the disk could not be read for a reason that is not damage (permissions, too many open files).
     """
     if not root.is_dir():
         return None
@@ -211,7 +211,7 @@ def read(directory: Path) -> LoadedCheckpoint:
     Raises:
         Damaged: a file is missing or is not what the manifest says.
         RunError: it has another format.
-        OSError: it could not be read for a reason that is no damage.
+        OSError: it could not be read for a reason that is not damage.
     """
     try:
         manifest = _read_manifest(directory)

@@ -52,7 +52,7 @@ def arm(spec: str | None) -> None:
     """Sets where to end: `NAME` or `NAME:N` for the N-th pass from now; None or empty: nowhere.
 
     Raises:
-        ValueError: no point has that name, or N is no positive number.
+        ValueError: no point has that name, or N is not a positive number.
     """
     global _name, _left
     if not spec:

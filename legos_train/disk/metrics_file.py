@@ -62,7 +62,7 @@ class MetricsFile:
         if unreadable:
             aside = fsops.free(self.path.with_name(self.path.name + ".corrupt"))
             write_bytes(aside, data, "cut")
-            print(f"{self.path} has {unreadable} lines that are no rows; kept as {aside.name}", file=sys.stderr)
+            print(f"{self.path} has {unreadable} lines that are not rows; kept as {aside.name}", file=sys.stderr)
         if b"".join(kept) != data:
             write_bytes(self.path, b"".join(kept), "cut")
 

@@ -18,6 +18,7 @@ import numpy as np
 from legos_envs import arguments
 from legos_envs.scoring import bradley_terry, openskill_ratings
 from legos_train.evaluation.games import Pairing, PlannedGame, Record
+from legos_train.evaluation.intervals import expanded_levels
 from legos_train.evaluation.leaderboard import Leaderboard, Meeting
 from legos_train.evaluation.outcomes import TIE
 from legos_train.evaluation.session import Played, Session
@@ -92,8 +93,14 @@ def standings(games: Sequence[Meeting], names: Sequence[str], seed: int) -> dict
     mixture, no_mixture = equilibrium(matrix, present) if present else (None, None)
     skills, no_skills = online(games)
     notes += [note for note in (no_mixture, no_skills) if note]
+    rated = ratings(games, seed)
+    if sure := [name for name, one in rated.items() if np.ptp(one["ci95"]) < 0.5]:
+        notes.append(
+            f"no interval for the ratings of {', '.join(sure)}: they rest on one seed, or all seeds gave the same "
+            "results; play more games (-n)"
+        )
     return {
-        "ratings": ratings(games, seed),
+        "ratings": rated,
         "payoffs": {"names": present, "matrix": [[None if np.isnan(v) else float(v) for v in line] for line in matrix]},
         "meta_nash": mixture,
         "openskill": skills,
@@ -158,7 +165,8 @@ def ratings(
     """Bradley-Terry ratings on Elo's scale around 1500, best first.
 
     Results are weighted so that all envs have as many games in sum. `ci95` are percentiles over fits to resampled
-    seeds, env by env: games on one seed are drawn together.
+    seeds, env by env: games on one seed are drawn together. As in `bootstrap_interval` they are expanded, here
+    as far as the env with the fewest seeds asks.
 
     Args:
         games: all results.
@@ -189,6 +197,7 @@ def ratings(
         again = fit({env: rng.multinomial(len(t), np.full(len(t), 1 / len(t))) for env, t in counts.items()})
         for name, value in again.items():
             resampled[name].append(value)
+    levels = expanded_levels(min(map(len, counts.values())))
     scores = {
         name: [o.score if o.first == name else 1 - o.score for o in games if name in (o.first, o.second)]
         for name in names
@@ -196,7 +205,7 @@ def ratings(
     return {
         name: {
             "elo": best[name],
-            "ci95": [float(end) for end in np.quantile(resampled[name] or [best[name]], [0.025, 0.975])],
+            "ci95": [float(end) for end in np.quantile(resampled[name] or [best[name]], levels)],
             "games": len(scores[name]),
             "score": float(np.mean(scores[name])),
         }

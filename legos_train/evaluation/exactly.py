@@ -85,7 +85,7 @@ def scored_answers(env: GameEnv, player: ModelPlayer, infos: Sequence[InfoSet]) 
 def exact_metrics(
     env: GameEnv, players: Sequence[ModelPlayer], info_sets: Sequence[InfoSet] | None = None
 ) -> dict[str, float]:
-    """`policy_metrics` of models, and `illegal`: the mean probability of an answer that is no legal action."""
+    """`policy_metrics` of models, and `illegal`: the mean probability of an answer that is not a legal action."""
     infos = exact.info_sets(env.game) if info_sets is None else info_sets
     probabilities, leftover = action_probabilities(env, players, infos)
     return {**policy_metrics(env, probabilities), "illegal": float(np.mean(list(leftover.values())))}

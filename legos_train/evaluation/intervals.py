@@ -31,7 +31,7 @@ def bootstrap_interval(values: ArrayLike, seed: int, resamples: int = 2000) -> l
     sample = np.asarray(values, float)
     if sample.ndim != 1 or not len(sample):
         raise ValueError(f"an interval needs at least one value; got an array of shape {sample.shape}")
-    return [float(end) for end in np.quantile(resampled_means(sample, seed, resamples), _levels(len(sample)))]
+    return [float(end) for end in np.quantile(resampled_means(sample, seed, resamples), expanded_levels(len(sample)))]
 
 
 def resampled_means(sample: NDArray[np.float64], seed: int, resamples: int) -> NDArray[np.float64]:
@@ -46,8 +46,8 @@ def resampled_means(sample: NDArray[np.float64], seed: int, resamples: int) -> N
     )
 
 
-def _levels(n: int) -> tuple[float, float]:
-    """The quantiles to read off: of the normal distribution at t times sqrt(n / (n - 1))."""
+def expanded_levels(n: int) -> tuple[float, float]:
+    """The quantiles of resamples of n values that are a 95 % interval: the normal distribution's at t sqrt(n/(n-1))."""
     if n < 2:
         return 0.0, 1.0
     tail = NormalDist().cdf(-student(n - 1) * math.sqrt(n / (n - 1)))

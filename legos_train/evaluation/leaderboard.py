@@ -1,7 +1,7 @@
 """Ratings that persist across tournaments: every game ever counted, in one SQLite file.
 
-A game is counted once, by its key: the same policies on the same seed again are no new evidence. OpenSkill goes on from
-where the last tournament left it; the Bradley-Terry fit is made of all games, whenever it is asked for.
+A game is counted once, by its key: the same policies on the same seed again are not new evidence. OpenSkill goes on
+from where the last tournament left it; the Bradley-Terry fit is made of all games, whenever it is asked for.
 """
 
 from __future__ import annotations

@@ -49,6 +49,11 @@ def outcome_of(episode: Episode, agent: str, seats: Collection[str] | None = Non
     return "draw" if abs(own.total - best) <= TIE else "win" if own.total > best else "loss"
 
 
+def in_words(outcome: str, rivals: bool) -> str | None:
+    """An outcome for people: where a seat has no rivals a win is a success, and nothing is won, drawn or lost."""
+    return outcome if rivals else {"win": "success", "draw": None, "loss": None}.get(outcome, outcome)
+
+
 def competitive(env: AECEnv) -> bool:
     """Whether the returns of an env's seats can be compared: one's gain is another's loss. Elsewhere seats are paid on
     scales of their own (a coder by calls, a tester by faults found), and each one succeeds or fails by itself. An env

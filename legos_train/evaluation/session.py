@@ -282,7 +282,7 @@ def _asked(word: str) -> dict[str, str]:
 
 
 def trained_args(word: str, env: str) -> dict[str, Any] | None:
-    """The env arguments that a run was trained with; None for what is no run, or was not trained on that env."""
+    """The env arguments that a run was trained with; None for what is not a run, or was not trained on that env."""
     settings = _run_of(word)
     envs = settings.get("env", [])
     for entry in [envs] if isinstance(envs, str | dict) else envs:

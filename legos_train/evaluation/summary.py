@@ -82,7 +82,8 @@ def row(
         result["advice"].append(note)
     if rivals and not zero_sum and (margins := [m for g in whole.values() if (m := _margin(g)) is not None]):
         result |= {"margin": float(np.mean(margins)), "margin_ci95": bootstrap_interval(margins, seed)}
-        if note := advice(margins, result["margin_ci95"], per_seed, "wins minus losses"):
+        note = advice(margins, result["margin_ci95"], per_seed, "wins minus losses")
+        if note and pairing.competitive:
             result["advice"].append(note)
     if rivals and (scores := [s for g in whole.values() if (s := _score(g)) is not None]):
         result |= {"score": float(np.mean(scores)), "score_ci95": bootstrap_interval(scores, seed)}

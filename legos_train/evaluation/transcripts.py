@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from legos_envs.records import Episode
 from legos_train.evaluation.games import PlannedGame
+from legos_train.evaluation.outcomes import in_words
 
 TURNS, CHARACTERS = 12, 160
 
@@ -21,8 +22,10 @@ def transcript(
         seated: who played, by agent.
         outcomes: how it ended, by agent.
     """
+    rivals = game.pairing.competitive and len(game.pairing.sides) > 1
+    words = {agent: in_words(outcome, rivals) for agent, outcome in outcomes.items()}
     ends = ", ".join(
-        f"{agent} ({seated[agent]}) {trajectory.total:+g}" + (f" {outcomes[agent]}" if agent in outcomes else "")
+        f"{agent} ({seated[agent]}) {trajectory.total:+g} {words.get(agent) or ''}".rstrip()
         for agent, trajectory in episode.trajectories.items()
     )
     said = [

@@ -149,7 +149,7 @@ def read_config(path: Path) -> tuple[dict[str, Any], str]:
     except FileNotFoundError:
         raise ExportError(f"no adapter in {str(path.parent)!r}: {path.name} is missing") from None
     except ValueError as error:
-        raise ExportError(f"{str(path)!r} is no JSON: {error}") from None
+        raise ExportError(f"{str(path)!r} is not JSON: {error}") from None
     if not isinstance(config, dict):
         raise ExportError(f"{str(path)!r} must hold an object, got {type(config).__name__}")
     return config, text
@@ -190,8 +190,8 @@ def _pairs(matrices: Mapping[str, tensors.Tensor], file: Path, rank: int) -> Lay
             raise ExportError(f"{file.name}: {name} is no LoRA matrix; accepted are names ending in lora_a and lora_b")
         if not _LAYER.fullmatch(path):
             raise ExportError(
-                f"{file.name}: {path!r} is no linear layer of a block (model.layers.N....); adapters on embeddings, on "
-                "the output head or on models built otherwise have no mapping here"
+                f"{file.name}: {path!r} is not a linear layer of a block (model.layers.N....); adapters on embeddings, "
+                "on the output head or on models built otherwise have no mapping here"
             )
         if not matrices[name].finite:
             raise ExportError(f"{file.name}: {name} holds NaN or infinity; nothing was exported")

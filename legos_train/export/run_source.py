@@ -60,13 +60,13 @@ def open_run(spec: str, scratch: Path | None = None) -> Source:
         scratch: a folder for the adapter of a checkpoint. Such a run need not have finished.
 
     Raises:
-        ExportError: it is no run, has not finished, or has no such weights.
+        ExportError: it is not a run, has not finished, or has no such weights.
         PolicyError: the checkpoint is not kept.
     """
     name, _, which = spec.partition("@")
     path = Path(name)
     if not (path / "config.toml").is_file():
-        raise ExportError(f"{name!r} is no run directory (no config.toml in it)")
+        raise ExportError(f"{name!r} is not a run directory (no config.toml in it)")
     data = (path / "config.toml").read_bytes()
     try:
         config = tomllib.loads(data.decode())

@@ -46,7 +46,7 @@ class _Held:
                     reply.set_result(answer)
 
     async def answer(self, messages: Sequence[Message]) -> str:
-        if self._over:  # an empty reply is no move: the environment's rules say what that costs
+        if self._over:  # an empty reply is not a move: the environment's rules say what that costs
             return self._record(messages, "")
         text = None
         if self.known:

@@ -44,7 +44,7 @@ def write_package(
 
     kwargs = {"memory": "chat", **(arguments or {})}
     if ":" in env_id:
-        raise ExportError(f"{env_id!r} is no registered id; a package can only name what its users can install")
+        raise ExportError(f"{env_id!r} is not a registered id; a package can only name what its users can install")
     env: Any = legos_envs.make(env_id, **kwargs)
     env.reset(seed=0)
     roles = {str(i.get("role", a)): bool(i.get("trainable", True)) for a, i in env.infos.items()}

@@ -214,11 +214,11 @@ class League:
         """Takes in games between members: `(return of the first side, return of the second side)` of each.
 
         Raises:
-            ValueError: one of them is no member.
+            ValueError: one of them is not a member.
         """
         for name in (first, second):
             if name not in self.members:
-                raise ValueError(f"{name!r} is no member of the league; members are {self.members}")
+                raise ValueError(f"{name!r} is not a member of the league; members are {self.members}")
         self.standing(env).pairs.add(first, second, returns)
         self.standing(env).changed()
 

@@ -19,7 +19,7 @@ Samples that are stale, or whose engine computes otherwise than the trainer: wit
 
 Penalties added to it, each weighted like the tokens themselves: KL to a reference policy, `"exact"` over the full
 vocabulary at each context or `"k3"` from the sampled token alone (Schulman, "Approximating KL divergence", 2020), the
-negative entropy, and the cost of what is no legal action (`legality`).
+negative entropy, and the cost of what is not a legal action (`legality`).
 """
 
 import lazy_loader

@@ -113,7 +113,7 @@ def entropy_within(logprobs: mx.array, sets: Sequence[Sequence[int]]) -> mx.arra
 
 
 def legality(logprobs: mx.array, sets: Sequence[Sequence[int]]) -> mx.array:
-    r"""A price for answers that are no legal action, at every token of an answer whose legal forms are listed.
+    r"""A price for answers that are not legal actions, at every token of an answer whose legal forms are listed.
 
     $$L \leftarrow L - c \sum_t \log \sum_{v \in S_t} p_t(v)$$
 

@@ -108,9 +108,9 @@ def expected(new: mx.array, old: mx.array, advantages: mx.array) -> mx.array:
 
     I is a decision point of the game, w(I) how often play comes there, and A(I, a) what action a gains there over the
     policy's mean, all computed from the game's tree and the policy's own probabilities. What `importance_sampling`
-    estimates from the actions that were sampled is summed here over all of them. An answer that is no action counts as
-    the worst return of the game, which keeps the policy's mass on legal ones. The played episodes are logged and not
-    trained on, so a small batch does.
+    estimates from the actions that were sampled is summed here over all of them. An answer that is not an action
+    counts as the worst return of the game, which keeps the policy's mass on legal ones. The played episodes are logged
+    and not trained on, so a small batch does.
 
     When: games that can be solved, with each prompt an information set. With a moving magnet (`magnet_every`) under a
     constant `kl` the last policy then comes within a NashConv of 0.001 in Kuhn poker (`--preset kuhn_expected`), and

@@ -30,7 +30,7 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
     """
     run = Path(run)
     if not run.is_dir():
-        raise ValueError(f"league.pool_from: {str(run)!r} is no directory; give the directory of a run, such as runs/x")
+        raise ValueError(f"league.pool_from: {str(run)!r} is not a directory; give that of a run, such as runs/x")
     config = tomllib.loads((run / "config.toml").read_text()) if (run / "config.toml").is_file() else None
     scale = None if config is None else float(config.get("lora", {}).get("scale", 8.0))
     files: dict[str, Path] = {}

@@ -132,6 +132,6 @@ class LocalServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away in the middle is no news; anything else is."""
+        """A browser that goes away in the middle is not news; anything else is."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)

@@ -30,7 +30,7 @@ def read_run(path: Path) -> RunFiles:
         RunError: the directory holds no run, or a file of it cannot be read.
     """
     if not (path / "config.toml").exists():
-        raise RunError(f"{str(path)!r} is no run directory: it has no config.toml; give what `legos train` wrote")
+        raise RunError(f"{str(path)!r} is not a run directory: it has no config.toml; give what `legos train` wrote")
     run = RunDirectory(path)
     result = run.read_json("result.json") if run.finished else {}
     return RunFiles(MetricsFile.read(path / "metrics.jsonl"), run.first_numbers() or {}, result)

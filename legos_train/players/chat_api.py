@@ -114,7 +114,7 @@ def read_reply(answer: Any) -> Reply:
     if isinstance(choice, dict) and (choice.get("error") or choice.get("finish_reason") == "error"):
         raise BadAnswer(f"the answer broke off: {error_text(choice) or 'no reason is given'}")  # OpenRouter's way
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise BadAnswer("the answer is no chat completion" + (f": {said}" if (said := error_text(answer)) else ""))
+        raise BadAnswer("the answer is not a chat completion" + (f": {said}" if (said := error_text(answer)) else ""))
     content = message.get("content")
     if isinstance(content, list):
         content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))

@@ -77,7 +77,7 @@ class RemoteEngine:
         """Waits for the servers, finds out what they are, and takes away what earlier sessions of the run left there.
 
         Raises:
-            InferenceError: one of them does not answer, or is no server that can be used.
+            InferenceError: one of them does not answer, or is not a server that can be used.
         """
         self.background.call(self.fleet.start())
         if not self.follows:

@@ -38,7 +38,7 @@ def read_reply(word: str) -> ReplyTemplate:
     names `\boxed`, else it leaves the env's.
 
     Raises:
-        ConfigError: it is one word that is no row; the message names the nearest.
+        ConfigError: it is one word that is not a row; the message names the nearest.
     """
     if word in REPLIES:
         return REPLIES[word]

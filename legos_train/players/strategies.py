@@ -40,7 +40,7 @@ def read_strategy(folder: str | Path) -> dict[tuple[int, str], dict[str, float]]
     """Probabilities of moves by player and view.
 
     Raises:
-        ValueError: the file is no strategy.
+        ValueError: the file is not a strategy.
     """
     path = Path(folder) / FILE
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import tomllib
@@ -28,14 +29,14 @@ from legos_train.players.player import ModelPlayer
 
 CODE_POLICIES = ("random", "optimal", "human", "scripted")
 ACCEPTED = (
-    "random, optimal, human, scripted:NAME, tiny, a model directory or hub name (with +ADAPTER if wanted), an adapter "
-    "directory, a run directory (with @last, @average, @best or @step_N), a strategy directory of `legos exploit`, an "
-    "endpoint http://HOST:PORT/v1#MODEL"
+    f"random, optimal, human, scripted:NAME, {', '.join(BUNDLED)}, a model directory or hub name (with +ADAPTER if "
+    "wanted), an adapter directory, a run directory (with @last, @average, @best or @step_N), a strategy directory of "
+    "`legos exploit`, an endpoint http://HOST:PORT/v1#MODEL"
 )
 WORDS = """Policies:
   random, optimal, scripted:NAME   code; `legos envs show ENV` has the names
   human                            you, in the terminal
-  tiny, DIRECTORY, ORG/NAME        a model, +ADAPTER with LoRA weights; or an adapter directory alone
+  tiny, small, DIRECTORY, ORG/NAME a model, +ADAPTER with LoRA weights; or an adapter directory alone
   runs/x, runs/x@best              a run's published weights, its best; @last, @average, @step_40
   runs/x/exploiter                 a strategy that `legos exploit` has saved
   http://HOST:PORT/v1#MODEL        a server with OpenAI's API; its key is read from LEGOS_API_KEY
@@ -269,7 +270,7 @@ def locate(spec: str) -> tuple[str, Path | None]:
     if at and "/" in name and name[0] not in "./" and not path.parent.exists():
         return spec, None  # of the hub, at a revision
     if at:
-        raise PolicyError(f"{spec!r}: {name!r} is no run directory (no config.toml in it)")
+        raise PolicyError(f"{spec!r}: {name!r} is not a run directory (no config.toml in it)")
     if (path / "adapter_config.json").exists():
         config = json.loads((path / "adapter_config.json").read_text())
         found = config.get("legos", {}).get("base_model") or config.get("model")
@@ -287,7 +288,8 @@ def locate(spec: str) -> tuple[str, Path | None]:
         or ("/" in spec and not path.exists() and spec[0] not in "./")
     ):
         return spec, None
-    hint = f" Did you mean http://{spec}?" if "#" in spec else ""
+    near = difflib.get_close_matches(spec, (*CODE_POLICIES, *BUNDLED), 1)
+    hint = f" Did you mean http://{spec}?" if "#" in spec else f" Did you mean {near[0]!r}?" if near else ""
     raise PolicyError(f"no policy {spec!r}.{hint} Accepted: {ACCEPTED}")
 
 

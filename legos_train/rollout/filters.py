@@ -39,7 +39,7 @@ def is_learners(trajectory: Trajectory) -> bool:
 
 def is_draw(episode: Episode) -> bool:
     """Whether all who competed got the same return (up to rounding). A single agent cannot draw, and an episode that
-    could not be scored is no draw.
+    could not be scored is not a draw.
     """
     returns = [t.total for t in competing(episode)]
     if len(returns) < 2 or episode.outcome == "unscored":

@@ -89,7 +89,7 @@ def mark(episode: Episode, job: Job, declared: Mapping[str, bool]) -> None:
             reason = TAKEN_BACK
         elif not finite:
             reason = NOT_FINITE
-        elif episode.outcome == "unscored":  # a judge that failed is no reward
+        elif episode.outcome == "unscored":  # a judge that failed is not a reward
             reason = UNSCORED
         elif actor.model != actors.POLICY:
             reason = f"played by {actor.player}"

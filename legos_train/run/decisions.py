@@ -31,7 +31,7 @@ class Decisions(NamedTuple):
         advantages: of the actions.
         weights: how often play comes to the decision point, times the action's probability.
         values: the advantage of an action by its tokens (read, written), and by the tokens read alone (written: `()`)
-            that of an answer that is no legal action.
+            that of an answer that is not a legal action.
     """
 
     episodes: list[Episode]
@@ -59,7 +59,7 @@ class DecisionTable:
         measurer: knows the games and seats the policies.
         scaled: divide by the spread of a player's returns at uniform play, where that is above 1.
         explore: how often, for the weights of decision points, any player makes a uniformly random move.
-        opponents: the league's members that are no snapshots.
+        opponents: the league's members that are not snapshots.
 
     Raises:
         ConfigError: an env of the run cannot be solved, not all of its seats are the policy's, or nobody knows how

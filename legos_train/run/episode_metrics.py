@@ -49,7 +49,7 @@ def episode_metrics(
         for trajectory in episode.trajectories.values():
             if "unscored" in (episode.outcome, trajectory.info.get("ending")):
                 unscored += 1
-            else:  # else its zero is no return
+            else:  # else its zero is not a return
                 role = f"{episode.env_id}/{trajectory.role}" if by_env else trajectory.role
                 rewards.setdefault(role, []).append(trajectory.total)
                 clusters.setdefault(role, []).append(number if episode.group is None else (episode.group,))

@@ -39,7 +39,7 @@ from legos_train.run.trainer import Trainer
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Run options: the arguments of `train` that are no settings."""
+    """Run options: the arguments of `train` that are not settings."""
 
     resume: bool = False
     quiet: bool = False
@@ -255,7 +255,7 @@ def _read_result(path: Path) -> Result:
         return Result.from_kept(path, kept)
     except TypeError as error:
         raise RunError(
-            f"{str(path / 'result.json')!r} is no result of a run ({error}). Remove it: --resume writes it again"
+            f"{str(path / 'result.json')!r} is not a result of a run ({error}). Remove it: --resume writes it again"
         ) from None
 
 

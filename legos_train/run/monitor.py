@@ -35,7 +35,7 @@ WATCHED = {
     ),
     "unscored": Watched("unscored_rate", "the judge is not understood; give it another model (`actors`)"),
     "invalid": Watched("invalid_rate", "the policy loses the format; raise the KL weight or lower the learning rate"),
-    "illegal": Watched("illegal_rate", "the policy answers with what is no legal action; raise the KL weight"),
+    "illegal": Watched("illegal_rate", "the policy answers with what is not a legal action; raise the KL weight"),
     "idle": Watched("learning_updates", "steps pass without an update; see their `dropped`, `left_out` and `outcomes`"),
     "live": Watched("live_share", "almost no token has a gradient; use larger groups, or a curriculum", least=True),
     "entropy": Watched(

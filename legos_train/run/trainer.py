@@ -172,7 +172,7 @@ class Trainer:
     def _spelling(self, loss: LossSettings) -> Encode | None:
         """How legal actions are written, where the loss asks: with the end of the turn, if what follows them counts."""
         renderer = self.parts.renderer
-        if loss.legality and not renderer.reasons:  # a thought is no legal beginning, and not to be pushed away
+        if loss.legality and not renderer.reasons:  # a thought is not a legal beginning, and not to be pushed away
             return lambda action: [*renderer.encode(action), renderer.end_id]
         return renderer.encode if loss.entropy_over == "legal" else None
 

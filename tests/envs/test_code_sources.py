@@ -73,7 +73,7 @@ def test_humaneval():
     (item,) = legos_envs.make("CodeGen-v0", source=HUMANEVAL, fields="humaneval").unwrapped.items
     assert item.signature == "def longest(words: List[str], least: int=0) -> str:"
     assert item.spec.startswith("The longest of the words") and '"""' not in item.spec
-    assert item.calls == ([["a", "bc"]], [["abc", "d"], 2])  # the others are no plain tests
+    assert item.calls == ([["a", "bc"]], [["abc", "d"], 2])  # the others are not plain tests
     assert running.reference_results(item) == ["bc", "abc"]
 
 

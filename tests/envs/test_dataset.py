@@ -44,7 +44,7 @@ def test_a_file_of_lines_is_read_where_it_is_asked_for(tmp_path):
     file.write_text('{"question": "1+1?", "answer": 2}\n\n{"question": "2+2 é?", "answer": "4"}\n{broken\n', "utf-8")
     problems = open_source(file)
     assert len(problems) == 3 and problems[1] == Problem("2+2 é?", "4") and problems[0].answer == "2"
-    with pytest.raises(ValueError, match=r"rows\.jsonl, line 4: this is no JSON"):
+    with pytest.raises(ValueError, match=r"rows\.jsonl, line 4: this is not JSON"):
         problems[2]
     file.write_text('{"question": "A longer one: 3+3?", "answer": 6}\n{"question": "4+4?", "answer": 8}\n')
     newer = open_source(file)  # not what was kept of the older file
@@ -56,13 +56,13 @@ def test_json_and_its_errors(tmp_path):
     file.write_text(json.dumps([{"q": "1+1?", "a": 2.5}, {"q": "2+2?"}]))
     problems = open_source(str(file), question="q", answer="a")
     assert problems[0].answer == "2.5"
-    with pytest.raises(ValueError, match=r"rows\.json, row 1: field 'a' must be text or a number; the row has 'q'"):
+    with pytest.raises(ValueError, match=r"rows\.json, row 1: field 'a' is missing; the row has 'q'"):
         problems[1]
     for text, message in (("{}", "must hold a list of objects; got dict"), ("[1]", "row 0: a row must be an object")):
         file.write_text(text)
         with pytest.raises(ValueError, match=message):
             open_source(file)
-    for text, message in (("[]", "has no rows"), ("[" * 100_000, "this is no JSON")):
+    for text, message in (("[]", "has no rows"), ("[" * 100_000, "this is not JSON")):
         file.write_text(text)
         with pytest.raises(ValueError, match=message):
             open_source(file)
@@ -85,9 +85,7 @@ def test_parquet(tmp_path):
     problems = open_source(file)
     assert [problems[i] for i in range(len(problems))] == [Problem(r["question"], str(r["answer"])) for r in ROWS]
     assert problems.rows.table.column_names == ["question", "answer"]
-    with pytest.raises(
-        ValueError, match=r"rows\.parquet, row 0: field 'q' must be text or a number; the row has 'answer'"
-    ):
+    with pytest.raises(ValueError, match=r"rows\.parquet, row 0: field 'q' is missing; the row has 'answer'"):
         open_source(file, question="q")
     with pytest.raises(ValueError, match="the row has 'question', 'answer', 'more'"):
         open_source(file, question="q", answer="a")
@@ -162,7 +160,7 @@ def test_importing_and_playing_loads_none_of_the_extras():
         (
             {"source": ROWS, "question": "q"},
             ValueError,
-            "source, row 0: field 'q' must be .*; the row has 'question', 'answer'",
+            "source, row 0: field 'q' is missing; the row has 'question', 'answer'",
         ),
         (
             {"source": [{"question": "x", "answer": None}]},

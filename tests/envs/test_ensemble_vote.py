@@ -73,7 +73,7 @@ def test_texts_without_an_answer_are_outliers_and_silence_has_no_vote():
     silent = play(["7", "7", ""], invalid_reward=-2)
     assert returns(silent) == [1, 1, -2] and silent.info["agreement"] == 2 / 3
     assert returns(play(["no idea", "none", "what"])) == [0, 0, 0]
-    assert returns(play(["7", "", ""])) == [0, -1, -1]  # one vote is no majority
+    assert returns(play(["7", "", ""])) == [0, -1, -1]  # one vote is not a majority
     assert returns(play(["7", "8"])) == [0, 0]
 
 

@@ -142,7 +142,7 @@ def test_verdicts_are_remembered_and_bounded(asked, monkeypatch):
     for _ in range(3):
         assert same_answer("\\sqrt{2}+1", "\\sqrt{2}") and not same_answer("\\sqrt{3}", "\\sqrt{2}")
     assert len(asked) == 2
-    for i in range(200):  # one of 16 is late, which is no flood yet
+    for i in range(200):  # one of 16 is late, which is not a flood yet
         same_answer(f"\\sqrt{{{i}}}" if i % 16 else f"\\sqrt{{{i}B}}", "\\sqrt{2}")
     assert len(formulas._memory.verdicts) == len(formulas._memory.strikes) == 10
 

@@ -69,11 +69,11 @@ def test_constructor_arguments_and_the_seat_are_passed_on():
     observation, info = env.reset(seed=3)
     assert info["role"] == "player_1" and "Round 1 of 3" in observation["messages"][-1]["content"]
     assert env.unwrapped.env.unwrapped.num_rounds == 3 and env.spec.id == "legos/KuhnPoker-v0"
-    with pytest.raises(ValueError, match="'nobody' is no agent of KuhnPoker-v0"):
+    with pytest.raises(ValueError, match="'nobody' is not an agent of KuhnPoker-v0"):
         gymnasium.make("legos/KuhnPoker-v0", agent="nobody")
     with pytest.raises(ValueError, match=r"policy 'optimul' is unknown\. Did you mean 'optimal'"):
         gymnasium.make("legos/KuhnPoker-v0", opponents="optimul")
-    with pytest.raises(ValueError, match=r"opponents: \['player_7'\] are no agents or roles of KuhnPoker-v0"):
+    with pytest.raises(ValueError, match=r"opponents: \['player_7'\] are not agents or roles of KuhnPoker-v0"):
         gymnasium.make("legos/KuhnPoker-v0", opponents={"*": "random", "player_7": "random"})
 
 

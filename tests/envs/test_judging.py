@@ -1,4 +1,4 @@
-"""Judges: what contestants write cannot leave its quote, order does not matter, a failed judge is no reward."""
+"""Judges: what contestants write cannot leave its quote, order does not matter, a failed judge is not a reward."""
 
 import asyncio
 import json

@@ -332,7 +332,7 @@ def test_a_match_whose_judge_fails_is_void_and_takes_back_what_it_paid():
 
 
 def test_nothing_is_learned_from_a_void_match():
-    """Its zero is no draw: against a baseline it would be an advantage that a failed judge has made."""
+    """Its zero is not a draw: against a baseline it would be an advantage that a failed judge has made."""
     episode, _ = matches(match_1__judge_0="hm")
     learned = {agent for agent, trajectory in episode.trajectories.items() if trajectory.trainable}
     assert learned == {"match_0/a_0", "match_0/b_0", "match_2/a_0", "match_2/b_0"}

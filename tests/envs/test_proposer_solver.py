@@ -197,7 +197,11 @@ def test_the_options_give_the_problem():
     ("domain", "options", "message"),
     [
         ("arithmetic", {"answer": "3"}, "option answer needs option problem"),
-        ("arithmetic", {"problem": "x"}, "option problem cannot be played: the problem is no arithmetic expression"),
+        (
+            "arithmetic",
+            {"problem": "x"},
+            "option problem cannot be played: the problem is not an arithmetic expression",
+        ),
         (
             "arithmetic",
             {"problem": "1+1", "answer": "3"},

@@ -87,7 +87,7 @@ def test_bad_rows_are_refused_by_number_or_skipped(tmp_path):
     file.write_text('{"topic": "a", "pro": "x"}\n\n{"topic": "", "pro": "x"}\n{broken\n[1]\n{"topic": "b", "pro": 7}\n')
     with pytest.raises(ValueError, match=r"^3 of 5 rows do not fit: .*line 3: field 'topic' must be text") as refused:
         open_rows(file, NAMES)
-    assert "line 4: this is no JSON" in str(refused.value) and "line 5: a row must be an object" in str(refused.value)
+    assert "line 4: this is not JSON" in str(refused.value) and "line 5: a row must be an object" in str(refused.value)
     assert str(refused.value).endswith("leave them out with bad_rows='skip'")
     with pytest.warns(UserWarning, match=r"skipped: 3 of 5 rows do not fit"):
         kept = open_rows(file, NAMES, bad_rows="skip")
@@ -120,7 +120,7 @@ def test_the_split_holds_out_by_the_first_field():
         (
             ROWS,
             {},
-            r"9 of 9 rows do not fit: .*'topic' must be text.*the row has 'text'.* `fields` says what your source",
+            r"9 of 9 rows do not fit: .*'topic' is missing; the row has 'text'.* `fields` says what your source",
         ),
         (ROWS, {"fields": {"topik": "text"}}, r"the task's field 'topik' is unknown. Did you mean 'topic'\?"),
         (ROWS, {"fields": "text"}, r"fields must be a mapping such as \{'topic': 'topic', 'pro': 'pro'\}; got 'text'"),

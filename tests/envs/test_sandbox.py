@@ -87,7 +87,7 @@ REFUSED = {  # the machine is not there
     "format": "'{0.__class__}'.format(1)",
     "compile": "compile('1', '', 'eval')",
 }
-WRONG = {  # ordinary mistakes, and text that is no program
+WRONG = {  # ordinary mistakes, and text that is not a program
     "division": "1 / 0",
     "name": "nothing",
     "assert": "assert 1 == 2, 'no'",
@@ -120,7 +120,7 @@ WRONG = {  # ordinary mistakes, and text that is no program
     "del": "x = 1\ndel x",
     "inheritance": "class A: pass\nclass B(A): pass",
 }
-VALUES = {  # programs that run, with a value that is no JSON or too large
+VALUES = {  # programs that run, with a value that is not JSON or too large
     "set": "{1, 2}",
     "bytes": "b'a'",
     "nan": "float('nan')",

@@ -68,7 +68,7 @@ def test_reasons(text, reason):
 def test_parse_gets_the_public_text_and_its_reason_reaches_the_mover_alone():
     def parse(text):
         if not text.isdecimal():
-            raise InvalidMove(f"{text!r} is no number.")
+            raise InvalidMove(f"{text!r} is not a number.")
         return int(text)
 
     def play(self, table):
@@ -77,7 +77,7 @@ def test_parse_gets_the_public_text_and_its_reason_reaches_the_mover_alone():
 
     env = started(env_of(play))
     env.step("<think>7</think> eight")
-    assert contents(env, "a_0")[-1] == "Invalid move: 'eight' is no number."
+    assert contents(env, "a_0")[-1] == "Invalid move: 'eight' is not a number."
     env.step("<think>8</think> 9")
     assert env.infos["b_0"]["number"] == 9 and contents(env, "b_0") == ["Go on."]
 

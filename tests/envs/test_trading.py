@@ -56,7 +56,7 @@ def test_ways_to_write_one_offer(text):
 )
 def test_actions(text, action):
     if action is None:
-        with pytest.raises(InvalidMove, match="'the' is no player"):
+        with pytest.raises(InvalidMove, match="'the' is not a player"):
             read_action(text, FIVE, PLAYERS)
     else:
         assert read_action(text, FIVE, PLAYERS) == action
@@ -65,9 +65,9 @@ def test_actions(text, action):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "is no action"),
-        ("smiles", "'smiles' is no action"),
-        ("done deal", "is no action"),
+        ("", "is not an action"),
+        ("smiles", "'smiles' is not an action"),
+        ("done deal", "is not an action"),
         ("Offer", "give, one arrow, get"),
         ("Offer: 3 Sheep", "give, one arrow, get"),
         ("Offer: 1 Ore -> 1 Ore -> 1 Ore", "give, one arrow, get"),
@@ -75,13 +75,13 @@ def test_actions(text, action):
         ("Offer: 3 -> 1 Ore", "each side"),
         ("Offer: Ore 3 -> 1 Ore", "'3' is nothing that is traded"),
         ("Offer: 3 Gold -> 1 Ore", "'gold' is nothing that is traded"),
-        ("Offer: 0 Ore -> 1 Wood", "'0' is no quantity"),
-        ("Offer: -1 Ore -> 1 Wood", "'-1' is no quantity"),
-        ("Offer: 1.5 Ore -> 1 Wood", "'1.5' is no quantity"),
-        ("Offer: ٣ Ore -> 1 Wood", "is no quantity"),
-        ("Offer: " + "9" * 5000 + " Ore -> 1 Wood", "'9{40}' is no quantity"),
-        ("Offer player_7: 1 Ore -> 1 Wood", "'player_7' is no player"),
-        ("Offer ore: 1 Ore -> 1 Wood", "'ore' is no player"),
+        ("Offer: 0 Ore -> 1 Wood", "'0' is not a quantity"),
+        ("Offer: -1 Ore -> 1 Wood", "'-1' is not a quantity"),
+        ("Offer: 1.5 Ore -> 1 Wood", "'1.5' is not a quantity"),
+        ("Offer: ٣ Ore -> 1 Wood", "is not a quantity"),
+        ("Offer: " + "9" * 5000 + " Ore -> 1 Wood", "'9{40}' is not a quantity"),
+        ("Offer player_7: 1 Ore -> 1 Wood", "'player_7' is not a player"),
+        ("Offer ore: 1 Ore -> 1 Wood", "'ore' is not a player"),
     ],
 )
 def test_what_is_no_action_says_why(text, reason):

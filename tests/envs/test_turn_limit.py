@@ -102,7 +102,7 @@ def test_a_foreign_env():
     env = TurnLimit(Elimination(), turns=2)
     env.reset(seed=0)
     env.step("[bet]")
-    env.step(None)  # is no turn
+    env.step(None)  # is not a turn
     assert env.truncations == {"player_1": False}
 
 

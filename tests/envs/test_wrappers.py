@@ -73,7 +73,7 @@ def test_wrapped_envs_obey_every_law(make_env):
 
 
 def test_wrong_names_and_too_many_seats():
-    with pytest.raises(ValueError, match=r"'jugde' is no agent or role of Debate-v0; these are \['con', 'con_0'"):
+    with pytest.raises(ValueError, match=r"'jugde' is not an agent or role of Debate-v0; these are \['con', 'con_0'"):
         FillSeats(Debate(), {"jugde": first})
     with pytest.raises(ValueError, match="every seat of Debate-v0 is filled"):
         FillSeats(Debate(), {"pro": first, "con": first, "judge": first})
@@ -154,7 +154,7 @@ def test_an_episode_that_ends_before_the_seat_can_act():
 def test_single_agent_with_nobody_to_play_a_seat():
     with pytest.raises(ValueError, match=r"nobody plays \['judge_0'\]; opponents are given for \['con'\]"):
         SingleAgent(Debate(), "pro_0", {"con": first})
-    with pytest.raises(ValueError, match="'pro' is no agent of Debate-v0"):
+    with pytest.raises(ValueError, match="'pro' is not an agent of Debate-v0"):
         SingleAgent(Debate(), "pro", first)
 
 

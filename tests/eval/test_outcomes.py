@@ -36,7 +36,7 @@ def test_a_forfeit_in_a_match_is_no_loss() -> None:
 
 
 def test_a_void_match_is_unscored_for_both_and_another_match_still_counts() -> None:
-    """The judge of match 0 says nothing; both answers of it got 0, which is no draw."""
+    """The judge of match 0 says nothing; both answers of it got 0, which is not a draw."""
     episode = played("HeadToHead-v0", garbage_at("match_0/judge_0"), games=2)
     assert episode.outcome != "unscored"
     assert {outcome_of(episode, f"match_0/answer_{i}") for i in (0, 1)} == {"unscored"}

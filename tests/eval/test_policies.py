@@ -109,9 +109,9 @@ def test_other_env_arguments_than_in_training_are_told(run_dir: Path, capsys: py
     [
         ("{run}@step_9", "@step_2"),
         ("{run}@nothing", "no adapter"),
-        ("nowhere@best", "no run directory"),
+        ("nowhere@best", "not a run directory"),
         ("http://127.0.0.1:1/v1", "names no model"),
-        ("optimall", "Accepted: random"),
+        ("optimall", r"Did you mean 'optimal'\? Accepted: random"),
         ("scripted:nobody", "Accepted: 'random', 'optimal', 'human', 'scripted:first'"),
         ("localhost:8000#m", "Did you mean http://localhost:8000#m"),
         ("{run}nd", "beside it there are: .*kuhn"),
@@ -142,7 +142,7 @@ def test_the_hub_is_not_waited_for_without_a_network(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("urllib.request.getproxies", dict)
     monkeypatch.setattr("socket.getaddrinfo", unknown)
     began = time.monotonic()
-    with pytest.raises(ModelNotFound, match=r"'nobody/none': it is no directory, .* the hub cannot be reached"):
+    with pytest.raises(ModelNotFound, match=r"'nobody/none': it is not a directory, .* the hub cannot be reached"):
         Cast().player("nobody/none")
     assert time.monotonic() - began < 10, "its client would go on for 20 seconds"
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 import pytest
 
-from legos_train.cli.eval_text import in_short
+from legos_train.cli.eval_text import in_short, interval
 from legos_train.cli.main import main
 from legos_train.observe import progress_line
 from legos_train.observe.progress_line import ProgressLine, duration
@@ -78,3 +79,19 @@ def test_json_on_standard_output_stays_pure(
     assert main(["eval", "KuhnPoker-v0", "-m", "random", "-n", "8", "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["results"][0]["games"] == 8 and "/8 games" in said.err
+
+
+@pytest.mark.parametrize(("ends", "text"), [([0.0, 0.0], "(no interval)"), ([-0.5, 1.0], "(95 % interval -0.5000 ..")])
+def test_an_interval_without_width_is_not_shown(ends: list[float], text: str) -> None:
+    """One seed, said the note, gives no interval; the last line gave +0.0000 .. +0.0000."""
+    assert text in interval(ends)
+
+
+@pytest.mark.parametrize("env", ["GSM8K-v0", "CodeGen-v0"])
+def test_without_rivals_seats_succeed_and_nothing_is_drawn_or_lost(
+    env: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wrong answer was "loss 100.0%" alone, and "draw" in a team."""
+    assert main(["eval", env, "-m", "random", "-n", "16", "--seed", "3"]) == 0
+    said = capsys.readouterr().out
+    assert "  outcomes    success" in said and not re.search(r"\b(win|loss|draw|failure)\b", said)

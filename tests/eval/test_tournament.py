@@ -13,7 +13,8 @@ import pytest
 from legos_envs.scoring.ratings import bradley_terry
 from legos_train.cli.main import main
 from legos_train.cli.tournament import lines
-from legos_train.evaluation.crossplay import online, payoffs, ratings
+from legos_train.evaluation import crossplay
+from legos_train.evaluation.crossplay import online, payoffs, ratings, standings
 from legos_train.evaluation.leaderboard import Leaderboard, LeaderboardError, Meeting, default_path
 from tests.eval.stub import chat, error, legal, serving
 
@@ -143,6 +144,27 @@ def test_intervals_of_ratings_cover_the_truth() -> None:
         low, high = ratings(met, number, resamples=50)["a"]["ci95"]  # type: ignore[misc]
         covered.append(low <= 1550 <= high)
     assert np.mean(covered) > 0.86
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_equal_results_give_no_interval_of_ratings(seeds: int) -> None:
+    """Of a few games, all won, it said: 95 % interval 1624 .. 1624."""
+    met = [Meeting(f"{seed}", "e", "a", "b", 0.75, seed) for seed in range(seeds)]
+    found = standings(met, ["a", "b"], 0)
+    assert "no interval for the ratings of a, b: they rest on one seed" in found["notes"][-1]
+    shown = [line for line in lines(found) if line[0] in "12"][:2]
+    assert all("none" in line and ".." not in line for line in shown), shown
+    met.append(Meeting("other", "e", "a", "b", 0.25, 9))
+    assert not any("interval" in note for note in standings(met, ["a", "b"], 0)["notes"])
+
+
+def test_few_seeds_widen_the_interval_of_a_rating() -> None:
+    few = [Meeting(f"{seed}", "e", "a", "b", seed % 2, seed) for seed in range(6)]
+    low, high = ratings(few, 0)["a"]["ci95"]  # type: ignore[misc]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crossplay, "expanded_levels", lambda n: (0.025, 0.975))
+        plain = ratings(few, 0)["a"]["ci95"]
+    assert high - low > np.ptp(plain) + 10
 
 
 def test_a_failing_endpoint_costs_its_games_only(

@@ -165,7 +165,7 @@ def test_what_is_no_finished_run_is_refused(run_dir: Path, tmp_path: Path, sent:
     shutil.copy(run_dir / "config.toml", unfinished)
     cases = {
         str(unfinished): "has not finished",
-        str(tmp_path): "no run directory",
+        str(tmp_path): "not a run directory",
         f"{run_dir}@first": "RUN@last, RUN@average, RUN@best and RUN@step_N",
     }
     for spec, message in cases.items():

@@ -161,7 +161,7 @@ def test_nested_tables_and_judges(table: ModuleType) -> None:
 
 
 def test_what_cannot_be_a_package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ExportError, match="no registered id"):
+    with pytest.raises(ExportError, match="not a registered id"):
         write_package("some.module:Game-v0", tmp_path / "x")
     assert main(["export", "verifiers", "KuhnPokr-v0", str(tmp_path / "x")]) == 1
     assert "KuhnPoker-v0" in capsys.readouterr().err and not (tmp_path / "x").exists()

@@ -29,7 +29,9 @@ def adapter_dir(tmp_path: Path, make_adapter: Callable[..., dict[str, mx.array]]
 
 @pytest.mark.parametrize("name", ["/no/such/place", "./nowhere", "nothing", "~/nothing-here", "a/b/c"])
 def test_a_missing_model_is_named_with_what_is_accepted(name: str) -> None:
-    with pytest.raises(ModelNotFound, match=r"no such model .*'tiny', a directory with config.json, or a hub name"):
+    with pytest.raises(
+        ModelNotFound, match=r"no such model .*'tiny', 'small', a directory with config.json, or a hub name"
+    ):
         load(name)
 
 

@@ -185,7 +185,7 @@ MUTANTS = [
             "forfeit-pays-nobody",
             "gained = -env.invalid_reward * (offences / among)",
             "gained = 0.0",
-            "a forfeit is no zero-sum end",
+            "a forfeit is not a zero-sum end",
         ),
         (
             "forfeit-is-free",

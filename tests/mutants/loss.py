@@ -65,7 +65,7 @@ MUTANTS = [
             "legality-pays-for-illegal",
             "return distribution(within)[0][:, 0] - within[:, 0]",
             "return within[:, 0] - distribution(within)[0][:, 0]",
-            "mass moves to answers that are no action",
+            "mass moves to answers that are not actions",
             CORRECTIONS,
         ),
         (
@@ -149,7 +149,7 @@ MUTANTS = [
             "zero-gradient-let-through",
             'if open_ and seen["live_share"] > 0:',
             "if False:",
-            "weights that the loss does not reach are no error",
+            "weights that the loss does not reach are not an error",
             f"{TRAIN}::test_weights_that_the_loss_does_not_reach_are_an_error",
         ),
         (

@@ -144,7 +144,7 @@ MUTANTS = [
             "infinite-reward-kept",
             "        if not finite:  # one",
             "        if False:  # one",
-            "a reward that is no number reaches means and stores",
+            "a reward that is not a number reaches means and stores",
             "tests/train/test_traps.py::test_a_reward_that_is_no_number_costs_its_episode_and_is_counted",
         ),
     ),

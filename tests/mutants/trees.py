@@ -107,7 +107,7 @@ class Trees:
 
 
 def fate_of(code: int) -> str:
-    """What an exit code of pytest means: 1 is a test that failed; more is no test that could be run."""
+    """What an exit code of pytest means: 1 is a test that failed; more is not a test that could be run."""
     return {0: SURVIVED, 1: KILLED}.get(code, BROKEN)
 
 

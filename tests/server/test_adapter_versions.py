@@ -149,7 +149,7 @@ def test_an_upload_that_is_cut_off_changes_nothing(live: Live, put: Put, adapter
         connection = Connection(live.port).send(data[:cut])
         connection.reset() if draw.random() < 0.5 else connection.close()
     live.until(lambda: live.holds()["tasks"] <= at_rest["tasks"], 10)
-    assert live.core.metrics.answers.labels("500")._value.get() == faults, "a client that leaves is no fault of ours"
+    assert live.core.metrics.answers.labels("500")._value.get() == faults, "a client that leaves is not our fault"
     now = said(live, "a")
     assert (now["token_ids"], now["adapter_digest"]) == (before["token_ids"], before["adapter_digest"])
     assert adapters(live)["a"]["version"] == 1

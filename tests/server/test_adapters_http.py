@@ -173,7 +173,7 @@ BODIES: dict[str, bytes] = {
     "gguf": b"GGUF\x03\x00\x00\x00" + bytes(64),
     "npy": b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, 'shape': (1,), }",
     "a head longer than the file": struct.pack("<Q", 1 << 62) + b"{}",
-    "a head that is no JSON": headed(b"{"),
+    "a head that is not JSON": headed(b"{"),
     "a head that is a list": headed([]),
     "a deep head": headed(b"[" * 100_000),
     "sizes that overflow": headed({"model.layers.0.mlp.up_proj.lora_a": HUGE}, bytes(4)),

@@ -129,7 +129,7 @@ def test_two_thousand_clients_at_once_cost_a_bounded_amount_of_memory() -> None:
     served = Served("--max-queue", 64, "--max-kv-mib", 8, "--prefix-cache-mib", 8)
     try:
         port = served.ready()
-        _check_flood(asyncio.run(_flood(port, 10, 100)), 10)  # what a first request allocates is no part of it
+        _check_flood(asyncio.run(_flood(port, 10, 100)), 10)  # what a first request allocates is not part of it
         before = _peak_mib(served.process.pid)
         _check_flood(asyncio.run(_flood(port, 2000, 100)), 64)
         assert _peak_mib(served.process.pid) - before <= 8 + 8 + 64

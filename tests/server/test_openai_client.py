@@ -302,6 +302,9 @@ def test_model_names(
         "code": 404,
     }
     assert [one.id for one in client.models.list()] == [model, "player-1"]
+    assert [client.models.retrieve(name).id for name in (model, "player-1")] == [model, "player-1"]
+    with pytest.raises(openai.NotFoundError, match="no model 'gpt-9' is served"):
+        client.models.retrieve("gpt-9")
 
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}

@@ -98,7 +98,7 @@ def killed_at(path: Path, spec: str | None, exchange: bool = True) -> int:
 
 
 def contents(path: Path) -> dict[str, str]:
-    """Digest by file; the note of a resume is no difference, nor what was set aside."""
+    """Digest by file; the note of a resume is not a difference, nor what was set aside."""
     found = {}
     for file in sorted(path.rglob("*")):
         if not file.is_file() or file.name == ".lock" or ".corrupt" in str(file):

@@ -1,7 +1,7 @@
 """One rank of the tests of data-parallel training: `python -m tests.train.ring_driver FOLDER gradients|runs|sleep`.
 
 `gradients` and `runs` leave what they found in `FOLDER/found.json`. With `sleep`, rank 1 dies while rank 0 does
-something long that is no collective.
+something long that is not a collective.
 """
 
 from __future__ import annotations

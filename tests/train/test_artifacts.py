@@ -58,7 +58,7 @@ def test_an_artifact_comes_back_whole(store):
 
 def test_duplicates(store):
     assert store.add({"a": 1, "b": 2}) == 1
-    assert store.add({"b": 2, "a": 1}) is None  # the order of keys is no difference
+    assert store.add({"b": 2, "a": 1}) is None  # the order of keys is not a difference
     assert store.add({"a": 1, "b": 2}, pool="other") == 2
     assert store.add({"a": 1, "b": 2}, key="x") == 3
     assert store.add({"anything": 0}, key="x") is None
@@ -262,7 +262,7 @@ def test_files_of_another_kind_are_refused_and_kept(tmp_path):
     db.commit()
     db.close()
     before = text.read_bytes(), other.read_bytes()
-    with pytest.raises(ValueError, match="is no artifact store"):
+    with pytest.raises(ValueError, match="is not an artifact store"):
         ArtifactStore(text)
     with pytest.raises(ValueError, match=r"of another kind \(version 0, tables \['mine'\]\)"):
         ArtifactStore(other)

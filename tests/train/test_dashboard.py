@@ -77,7 +77,7 @@ def test_it_fits_terminals_of_any_width(width: int) -> None:
     if width >= 40:
         assert "and 4 more" in text and "alarm" in text and "step 1/10" in text
     if width >= 75:
-        assert "[bold]no markup[/bold]" in text, "text of a run is no markup"
+        assert "[bold]no markup[/bold]" in text, "text of a run is not markup"
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (60, 24), (50, 30)])

@@ -67,7 +67,7 @@ def test_members_from_another_run_can_be_kept_and_published(run: Path, tmp_path:
 
 
 def test_what_cannot_fill_a_pool(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is no directory"):
+    with pytest.raises(ValueError, match="is not a directory"):
         snapshots_for(tmp_path / "none", 25)
     with pytest.raises(ValueError, match="no snapshots"):
         snapshots_for(tmp_path, 25)

@@ -117,7 +117,7 @@ def test_the_report_can_be_written_again_from_the_files(runs: tuple[Path, Path],
     (copy / "result.json").unlink()  # as while a run goes on
     report_again(copy)
     assert "This run has not finished: it goes on" in (copy / "report.html").read_text()
-    with pytest.raises(RunError, match="no run directory"):
+    with pytest.raises(RunError, match="not a run directory"):
         report_again(tmp_path)
 
 
@@ -140,7 +140,7 @@ def test_runs_compared(runs: tuple[Path, Path]) -> None:
 def test_by_hand_on_the_command_line(
     runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["report", str(tmp_path)]) == 1 and "is no run directory" in capsys.readouterr().err
+    assert main(["report", str(tmp_path)]) == 1 and "is not a run directory" in capsys.readouterr().err
     assert main(["report", *map(str, runs)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"wrote {runs[0] / 'report.html'}", f"wrote {runs[1] / 'report.html'}", f"wrote {runs[0] / 'compare.html'}"

@@ -110,7 +110,7 @@ def test_small_files_that_are_no_such_files_are_named(one: Path) -> None:
         ("run.json", "[]", r"run\.json' cannot be read: it holds a list"),
         ("result.json", "", r"result\.json' cannot be read"),
         ("result.json", '{"steps": "two", "seconds": 1}', "its steps are 'two'"),
-        ("result.json", '{"stepz": 2}', r"result\.json' is no result of a run"),
+        ("result.json", '{"stepz": 2}', r"result\.json' is not a result of a run"),
         ("start.json", "{", r"start\.json' cannot be read: .*Remove it"),
         ("start.json", '{"nash_conv": "low"}', "must hold numbers, got"),
     ):

@@ -230,7 +230,7 @@ def test_a_service_lost_in_a_run_is_told(patch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_gradient_that_is_not_to_be_used_is_not_left_at_the_service(patch: pytest.MonkeyPatch) -> None:
-    """It adds up what it is sent until the next step: zeros would thin a mean, and what is no number stays."""
+    """It adds up what it is sent until the next step: zeros would thin a mean, and what is not a number stays."""
     install(patch, Server("mean over sequences of the mean"))
     trainer = trainer_of(config(batch_size=4, loss={"kl": 0.0, "kl_end": None}))
     trainer.assign_credit(trainer.play(1), 0)

@@ -143,7 +143,7 @@ def test_the_worst_turn_is_the_largest_drop_else_the_most_negative_advantage_els
         "by": "advantage",
         "value": -2,
     }
-    assert worst_turn([{"exact": [0, 0.5], "advantage": -2}, {"exact": [0.5, 0.5]}]) == {  # a bad card is no mistake
+    assert worst_turn([{"exact": [0, 0.5], "advantage": -2}, {"exact": [0.5, 0.5]}]) == {  # a bad card is not a mistake
         **{"turn": 1, "by": "luck", "value": None}
     }
     assert worst_turn([{"advantage": 0.5}])["by"] == "last"  # type: ignore[index]

@@ -59,7 +59,7 @@ def test_lines_that_cannot_be_used_are_counted_with_their_reason(tmp_path: Path,
     reader = LogReader(tmp_path / LOG)
     assert [one.number for one in reader.read()] == [1, 10]
     assert [number for number, _ in reader.bad] == [2, 3, 4, 5, 6, 7, 8]
-    assert reader.bad[-1][1] == "players is no table by agent"
+    assert reader.bad[-1][1] == "players is not a table by agent"
 
 
 def test_only_the_newest_are_parsed(tmp_path: Path, line: dict[str, Any]) -> None:

@@ -57,7 +57,7 @@ def test_it_waits_between_turns_and_goes_back_and_to_the_worst(lines: list[LogLi
     assert shown("", "", "q") == [1, 2, 3]
     assert shown("", "b", "", "q") == [1, 2, 1, 2]
     assert shown("b", "q") == [1, 1]
-    assert shown("what?", "", "q") == [1, 2], "what is no key does nothing"
+    assert shown("what?", "", "q") == [1, 2], "what is not a key does nothing"
     assert shown("", "a") == list(range(1, len(shown("a")) + 1))
     from legos_train.observe.viewer.compact import compact
 

@@ -42,7 +42,8 @@ Range: -1 to 1.
 
 After the second verdict. `info["outcome"]` is `"pro"`, `"con"` or `"draw"`.
 With a known label, `info["violates"]` is the label and `info["correct"]` whether the verdict fits it; a draw
-is no verdict and has no `correct`. Correctness is a metric, not a reward: the debaters are paid for the verdict alone.
+is not a verdict and has no `correct`. Correctness is a metric, not a reward: the debaters are paid for the verdict
+alone.
 
 ## Scripted players
 

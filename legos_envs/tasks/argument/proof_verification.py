@@ -20,7 +20,7 @@ was told, and prose around the proof does not reach it.
 Prover: lines such as `6. q (2,4 MP)`: number, formula, and in parentheses the lines used and the rule, by its short or
 long name. Signs are `~ & | ->` and parentheses; `¬ ∧ ∨ →` are read too. Numbers count on from the premises, which may
 be repeated. Lines without a number are ignored; a reply without any, or with more than 40, or with one of more than
-200 characters, is an invalid move. A wrong step is no invalid move, only an invalid proof.
+200 characters, is an invalid move. A wrong step is not an invalid move, only an invalid proof.
 
 Verifier: `[valid]` or `[invalid]`.
 

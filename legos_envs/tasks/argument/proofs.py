@@ -28,7 +28,7 @@ _LINE = re.compile(r"\s*(\d{1,3})\s*[.):]\s*(.*)")
 
 
 class BadFormula(ValueError):
-    """The text is no formula; the message says why."""
+    """The text is not a formula; the message says why."""
 
 
 def read(text: str) -> Formula:
@@ -53,7 +53,7 @@ def read(text: str) -> Formula:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise BadFormula(f"{text[at:].strip()[:1]!r} is no letter, ~, &, |, -> or parenthesis")
+            raise BadFormula(f"{text[at:].strip()[:1]!r} is not a letter, ~, &, |, -> or parenthesis")
         sign, at = match.group(1), match.end()
         if value_next:
             if sign.isalpha():
@@ -199,7 +199,7 @@ def _letters(formula: Formula) -> set[str]:
 
 
 def steps(text: str) -> list[str]:
-    """The numbered lines of a text, stripped; all others, prose that is, are no part of a proof."""
+    """The numbered lines of a text, stripped; all others, prose that is, are not part of a proof."""
     return [line.strip() for line in text.splitlines() if _LINE.match(line)]
 
 
@@ -261,7 +261,7 @@ def _why_not(made: Formula, reason: str, known: Sequence[Formula]) -> str:
     name = " ".join(word for word in words if not word.isdigit() and word != "and").casefold()
     rule = RULES.get(_NAMES.get(name, ""))
     if rule is None:
-        return f"{name[:40]!r} is no rule"
+        return f"{name[:40]!r} is not a rule"
     if len(cited) != rule.lines or not all(1 <= number <= len(known) for number in cited):
         return f"the rule takes {rule.lines} earlier line{'s' * (rule.lines > 1)}"
     used = [known[number - 1] for number in cited]

@@ -147,7 +147,7 @@ class RefineLoop(TextEnv):
 
     Raises:
         ValueError: an argument is out of its range, or `check` is given for checked tasks.
-        TypeError: `check` is no function.
+        TypeError: `check` is not a function.
     """
 
     name = "RefineLoop-v0"

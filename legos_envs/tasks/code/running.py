@@ -12,7 +12,7 @@ from legos_envs.scoring import sandbox
 from legos_envs.tasks.code.code_items import Item
 
 FAILED = object()
-"""Stands for a result that is no value: the call raised something, or gave what JSON cannot hold."""
+"""Stands for a result that is not a value: the call raised something, or gave what JSON cannot hold."""
 SECONDS = 0.5
 """How long a program may run over all its calls. Most take less than a millisecond."""
 STARTING = 0.05

@@ -166,7 +166,7 @@ class MatchEnv(TextEnv):
             ending, offenders = "forfeit", self._blame(here, forfeit)
         except Unscored as failed:
             ending = "unscored"
-            here.note(reason=str(failed), trainable=False)  # a zero that nobody has earned is no draw to learn from
+            here.note(reason=str(failed), trainable=False)  # a zero that nobody has earned is not a draw to learn from
             for seat, paid in here.returns.items():
                 if paid:
                     here.reward(seat, -paid)
@@ -236,7 +236,7 @@ def make_match(match: Match, kwargs: Mapping[str, Any]) -> TextEnv:
     """The env of a match, with constructor arguments.
 
     Raises:
-        TypeError: it is no id, class, factory or env, or makes something else than a `TextEnv`.
+        TypeError: it is not an id, class, factory or env, or makes something else than a `TextEnv`.
         UnknownEnv: nothing is registered under the id.
     """
     if isinstance(match, str):

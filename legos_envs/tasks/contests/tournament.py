@@ -46,8 +46,8 @@ the better seed.
 The contest is that of `HeadToHead-v0`. Round robin: everybody meets everybody once; who has the first seat
 alternates. In a match of more seats every group of as many entrants meets once, and seats come evenly.
 Bracket: one match fewer than entrants; seeds are drawn by lot in every episode, the best seeds get the byes when
-entrants are no power of two, seeds 1 and 2 cannot meet before the final, and who of two has the first seat is drawn. A
-match begins as soon as both who play it are known.
+entrants are not a power of two, seeds 1 and 2 cannot meet before the final, and who of two has the first seat is
+drawn. A match begins as soon as both who play it are known.
 
 The reset options of the match hold in every match; so do `memory`, `action_format`, `preset`, `invalid_retries`,
 `invalid_reward` and `invalid_opponent_reward`.

@@ -23,7 +23,7 @@ APPLY: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
 
 
 class BadExpression(ValueError):
-    """The text is no expression that can be worked out; the message says why."""
+    """The text is not an expression that can be worked out; the message says why."""
 
 
 class Expression(NamedTuple):

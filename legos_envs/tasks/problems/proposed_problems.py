@@ -46,7 +46,7 @@ def examine(problem: str, answer: str, domain: str) -> Proposal:
     try:
         read = arithmetic.read(problem.partition("\n")[0])
     except arithmetic.BadExpression as error:
-        raise InvalidMove(f"the problem is no arithmetic expression: {error}") from None
+        raise InvalidMove(f"the problem is not an arithmetic expression: {error}") from None
     truth = str(read.value)
     right = answers.same_number(answer, truth)
     verdict = "trivial" if not read.operations else "played" if right else "wrong_answer"

@@ -32,7 +32,7 @@ The proposer writes two lines; what stands before them is ignored.
 - `"free"`: the problem is everything from `Problem:` to `Answer:`, in words.
 
 A solver writes any text; its answer is read as in `Dataset-v0` (`\boxed{}`, `####`, `Answer:`, the last number). In
-`"arithmetic"` it must be a number: the expression itself is no answer.
+`"arithmetic"` it must be a number: the expression itself is not an answer.
 
 ## Rewards
 

@@ -77,12 +77,12 @@ def word_problem(seed: int, level: int | None = None) -> WordProblem:
     """The word problem of a seed: equal for equal arguments, on every machine.
 
     Raises:
-        ValueError: the seed is no whole number of at least 0, or the level none of 0, 1, 2, 3 or None.
+        ValueError: the seed is not a whole number of at least 0, or the level none of 0, 1, 2, 3 or None.
     """
     question, working, kind, of_level = _drawn(seed, level)
     answer = arithmetic.read(working).value
     if answer.denominator != 1:
-        raise AssertionError(f"{kind} of seed {seed}: {working} is no whole number")
+        raise AssertionError(f"{kind} of seed {seed}: {working} is not a whole number")
     return WordProblem(question, int(answer), kind, of_level, working)
 
 

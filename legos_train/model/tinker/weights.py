@@ -52,7 +52,7 @@ class RemoteWeights(Mapping[str, mx.array]):
         """The matrices.
 
         Raises:
-            TrainingError: they cannot be fetched, or are no plain LoRA.
+            TrainingError: they cannot be fetched, or are not a plain LoRA.
         """
         if self._matrices is None:
             self._matrices = from_peft(self._fetch(self.path), self._scale)

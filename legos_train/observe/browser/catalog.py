@@ -41,7 +41,7 @@ def is_evaluation(folder: Path) -> bool:
 
 
 def holds_several(folder: Path) -> bool:
-    """Whether a folder is no run or evaluation itself, and has some below it."""
+    """Whether a folder is not a run or evaluation itself, and has some below it."""
     return not is_run(folder) and not is_evaluation(folder) and any(True for _ in found_below(folder))
 
 

@@ -24,7 +24,7 @@ def sample_games(path: Path, most: int = GAMES) -> tuple[list[dict[str, Any]], l
     """The first `most` games of the first step and of the last; the second list is empty with one step only. A game
     that repeats another one, deal and actions, is passed over.
 
-    Reads the file once and keeps no more than that. A missing file has no games; a line that is no row is left out.
+    Reads the file once and keeps no more than that. A missing file has no games; a line that is not a row is left out.
     """
     first: list[bytes] = []
     last: list[bytes] = []

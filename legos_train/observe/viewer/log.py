@@ -94,10 +94,10 @@ def _problem(data: Any) -> str | None:
                 return f"a turn of {trajectory['agent']!r} without action"
             messages = turn.get("observation", [])
             if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-                return f"a turn of {trajectory['agent']!r} whose observation is no list of messages"
+                return f"a turn of {trajectory['agent']!r} whose observation is not a list of messages"
     for name in ("advantages", "trained", "why_not", "players", "outcome", "exact"):
         if not isinstance(data.get(name) or {}, dict):
-            return f"{name} is no table by agent"
+            return f"{name} is not a table by agent"
     return None
 
 

@@ -19,7 +19,7 @@ def read_results(folder: Path) -> dict[str, Any] | None:
     """`rows` (one per policy, opponent and env), `ratings` (by name) and `exploit` (what `legos exploit` found, else
     None); None where there is no such file.
 
-    While an evaluation goes on there is none, or that of the last time; a file that is no JSON counts as none.
+    While an evaluation goes on there is none, or that of the last time; a file that is not JSON counts as none.
     """
     path = folder / "results.json"
     if not path.is_file():

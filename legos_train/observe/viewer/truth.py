@@ -21,7 +21,8 @@ def exact_values(env: GameEnv) -> Callable[[Episode], dict[str, list[Step | None
     same of the move. The difference is 0 for a move that an equilibrium plays and negative for a mistake, whatever
     cards the others hold. Where nothing is hidden it is the minimax value.
 
-    None stands for a turn whose prompt is no information set's (a second try, a chat memory) or whose move is illegal.
+    None stands for a turn whose prompt is not an information set's (a second try, a chat memory) or whose
+    move is illegal.
 
     Raises:
         ValueError: no equilibrium can be computed (`legos_envs.exact.nash`), or the game is too large.
@@ -70,7 +71,7 @@ def solve(game: Any) -> Values:
                 for k in range(len(infoset.legal))
             ]
             value = round(sum(p * q for p, q in zip(table[index], moves)), 9)
-            # what is within the solver's accuracy is no mistake
+            # what is within the solver's accuracy is not a mistake
             rounded = [value if abs(q - value) <= 2 * exact.TOLERANCE else round(q, 9) for q in moves]
             result[infoset] = (value, dict(zip(infoset.legal, rounded)))
     return result

@@ -85,7 +85,7 @@ class Feed:
 def serve(
     folders: Path | Sequence[Path], port: int = 0, newest: int | None = 5000, *, every: float = 2.0
 ) -> LocalServer:
-    """A server of the page, bound to 127.0.0.1: what a run plays is no secret on this machine.
+    """A server of the page, bound to 127.0.0.1: what a run plays is not a secret on this machine.
 
     Args:
         folders: runs or evaluations to show.
