@@ -53,7 +53,14 @@ class ModelPlayer:
         budget = NO_LIMIT
         if self.thinking_tokens is not None:
             budget = max(0, self.thinking_tokens - max(0, self.max_tokens - max_tokens))
-        return _drawn(max_tokens, self.temperature, self.top_p, self.renderer.stop_ids, budget).seeded(seed)
+        common = _drawn(
+            max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            stop_ids=self.renderer.stop_ids,
+            budget=budget,
+        )
+        return common.seeded(seed)
 
     def written(self, prompt: Sequence[int], tokens: Sequence[int], sampling: SamplingParams) -> list[int] | None:
         """The places in a reply that the limit on thoughts wrote, not the model; None where there are none."""
