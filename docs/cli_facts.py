@@ -38,6 +38,7 @@ VARIABLES = {
     "OPENAI_API_KEY": "the key that goes to api.openai.com, and nowhere else",
     "OPENROUTER_API_KEY": "the key that goes to openrouter.ai, and nowhere else",
     "LEGOS_BLAS": "matrix library on a Linux CPU: path of a shared library, or `off` for the one that comes with MLX",
+    "LEGOS_CACHE": "where comparisons of forward passes are kept, instead of `~/.cache/legos`; `off` keeps none",
     "LEGOS_DATA": "folder of the leaderboard, instead of `runs`",
     "HF_HOME": "where models and data sets from the hub are cached (`~/.cache/huggingface`)",
     "HF_TOKEN": "the hub's token, for private models and for `--push`",
@@ -47,7 +48,7 @@ VARIABLES = {
     "BROWSER": "the program that opens the page",
 }
 ENDPOINTS = ("LEGOS_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY")
-MODELS = ("HF_HOME", "HF_TOKEN", "LEGOS_BLAS")
+MODELS = ("HF_HOME", "HF_TOKEN", "LEGOS_BLAS", "LEGOS_CACHE")
 TERM = {143: "ended by SIGTERM"}
 
 FACTS = {

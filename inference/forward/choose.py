@@ -12,13 +12,16 @@ Each is compared with the slower one after it before it is relied on:
 
 A model that none of them can run is refused with UnsupportedModel. docs/engine.md has a table by architecture.
 
-A comparison costs a dozen passes over the weights. Where all blocks are built alike and keep plain keys and values it
-is made on two of them and the first tokens of the vocabulary.
+The comparisons cost a dozen passes over the weights. They are made on the first blocks, two at least and one of each
+kind, and the first tokens of the vocabulary; where kinds of caches differ, two tokens are compared over all blocks,
+too. For large models verdicts.py keeps what was found.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, cast
 
 import mlx.core as mx
@@ -30,6 +33,7 @@ from inference.adapters import AdaptedLinear, AdapterBank, AdapterVersion
 from inference.forward import host_forward, narrow
 from inference.forward.mlx_forward import Forward, Logits, MlxForward, alike, rounding, shallow, trial
 from inference.forward.solo_forward import SoloForward
+from inference.forward.verdicts import Verdicts, built
 from inference.types import UnsupportedModel
 
 logger = logging.getLogger(__name__)
@@ -43,39 +47,91 @@ _TABLES = (nn.Embedding, nn.QuantizedEmbedding, nn.Linear, nn.QuantizedLinear)
 
 def choose_forward(model: nn.Module, bank: AdapterBank) -> Forward:
     """The cheapest forward pass that gives the model's own numbers. UnsupportedModel when there is none."""
-    short = _two_blocks(model)
+    short = _few_blocks(model)
     if short is None:
         return _choose(model, bank)
     few = _few_tokens(short, bank)
-    chosen = _choose(few or short, bank)
+    try:
+        chosen = _choose(few or short, bank)
+    except UnsupportedModel:  # with so few blocks
+        return _choose(model, bank)
     vocab = _vocabulary(model, bank) if few else chosen.vocab
     if isinstance(chosen, host_forward.HostForward):
         return host_forward.HostForward(model, vocab)
-    return chosen.over(model, vocab) if isinstance(chosen, MlxForward) else SoloForward(model, bank)
+    whole = chosen.over(model, vocab) if isinstance(chosen, MlxForward) else SoloForward(model, bank)
+    if _plain(make_prompt_cache(model)):
+        return whole
+    return whole if isinstance(whole, MlxForward) and _weighed(whole) else _choose(model, bank)
 
 
-def _two_blocks(model: nn.Module) -> nn.Module | None:
-    """The model with two of its blocks, over the same modules; None where they differ or are not where Llama's are."""
-    inner: Any = model.get("model")
-    layers: Any = getattr(inner, "layers", None)
-    if not (isinstance(layers, list) and len(layers) >= 3 and id(getattr(model, "layers", None)) == id(layers)):
+def _few_blocks(model: nn.Module) -> nn.Module | None:
+    """The model with its first blocks, at least two and one of each kind, over the same modules.
+
+    None where that is all of them, where they keep plain keys and values and differ all the same, and where they are
+    not where Llama's and Qwen's are.
+    """
+    chain = _chain(model)
+    layers: Any = getattr(chain[-1], "layers", None) if chain else None
+    shown: Any = getattr(model, "layers", None)
+    if not (isinstance(layers, list) and isinstance(shown, list) and [*map(id, shown)] == [*map(id, layers)]):
         return None
-    plain = all(type(cache) is KVCache for cache in make_prompt_cache(model))
-    if not plain or len({_built(block) for block in layers}) > 1:
+    templates = make_prompt_cache(model)
+    caches = [_kind(cache) for cache in templates]
+    if len(caches) != len(layers):
         return None
-    short: Any = shallow(model)
-    body: Any = shallow(inner)
-    dict.__setitem__(body, "layers", layers[:2])
-    dict.__setitem__(short, "model", body)
-    return short
+    kinds = [(built(block), cache) for block, cache in zip(layers, caches, strict=True)]
+    count = max(2, 1 + max(kinds.index(kind) for kind in set(kinds)))
+    if count >= len(layers) or (_plain(templates) and len(set(kinds)) > 1):
+        return None
+    copies: list[Any] = _copied(chain)
+    dict.__setitem__(copies[-1], "layers", layers[:count])
+    # Some count their caches by their arguments, not by their blocks.
+    object.__setattr__(copies[0], "make_cache", lambda: make_prompt_cache(model)[:count])
+    return cast(nn.Module, copies[0])
+
+
+def _chain(model: nn.Module) -> list[nn.Module]:
+    """The model, the text model within it if it has one, and the body that turns tokens into hidden states."""
+    chain = [model]
+    while "model" not in chain[-1] and isinstance(chain[-1].get("language_model"), nn.Module):
+        chain.append(chain[-1]["language_model"])
+    return [*chain, chain[-1]["model"]] if isinstance(chain[-1].get("model"), nn.Module) else []
+
+
+def _copied(chain: list[nn.Module]) -> list[nn.Module]:
+    copies = [shallow(module) for module in chain]
+    for outer, inner, original in zip(copies, copies[1:], chain[1:], strict=False):
+        name = next(name for name, part in outer.items() if part is original)
+        dict.__setitem__(outer, name, inner)
+    return copies
+
+
+def _plain(caches: list[Any]) -> bool:
+    return all(type(cache) is KVCache for cache in caches)
+
+
+def _kind(cache: Any) -> tuple[Any, ...]:
+    """What tells a cache from others before it is used."""
+    parts = getattr(cache, "caches", ())
+    sizes = [getattr(cache, name, None) for name in ("max_size", "keep", "chunk_size")]
+    return (type(cache), *sizes, len(getattr(cache, "cache", ())), *(_kind(part) for part in parts))
+
+
+def _weighed(whole: MlxForward) -> bool:
+    """Takes the bytes of all blocks, whose caches differ, and compares two tokens."""
+    solo, kv = SoloForward(whole.model, whole.bank), whole.new_kv()
+    try:
+        found = whole(kv, 0, [0], np.zeros((1, 2), np.int32), [whole.bank.base])
+    except _MISFITS:
+        return False
+    whole.bytes_per_entry, whole.bytes_per_row = max(kv.bytes_per_entry, 1), kv.bytes_per_row
+    return alike([found], [solo.first], rounding(whole.model))
 
 
 def _few_tokens(short: Any, bank: AdapterBank) -> nn.Module | None:
     """The model with the first tokens of its vocabulary; None where that saves little or is not where Llama's is."""
-    body: Any = shallow(short["model"])
-    few: Any = shallow(short)
-    dict.__setitem__(few, "model", body)
-    for parent, name in ((body, "embed_tokens"), (few, "lm_head")):
+    few: list[Any] = _copied(_chain(short))
+    for parent, name in ((few[-1], "embed_tokens"), (few[-2], "lm_head")):
         table = parent.get(name)
         if not isinstance(table, nn.Module) and name == "lm_head":
             continue
@@ -84,7 +140,7 @@ def _few_tokens(short: Any, bank: AdapterBank) -> nn.Module | None:
             return None
         dict.__setitem__(parent, name, _first_rows(table))
     try:
-        return few if _vocabulary(few, bank) == _FEW_TOKENS else None
+        return few[0] if _vocabulary(few[0], bank) == _FEW_TOKENS else None
     except _MISFITS:
         return None
 
@@ -106,51 +162,66 @@ def _vocabulary(model: Any, bank: AdapterBank) -> int:
     return int(model(mx.zeros((1, 1), mx.int32)).shape[-1])
 
 
-def _built(block: nn.Module) -> str:
-    """What a block is made of: classes, plain attributes, names and shapes of parameters."""
-    parts = []
-    for name, module in block.named_modules():
-        plain = {
-            key: value for key, value in vars(module).items() if isinstance(value, bool | int | float | str | tuple)
-        }
-        arrays = {key: (value.shape, value.dtype) for key, value in module.items() if isinstance(value, mx.array)}
-        parts.append((name, type(module), sorted(plain.items()), sorted(arrays.items(), key=lambda item: item[0])))
-    return repr(parts)
-
-
 def _choose(model: nn.Module, bank: AdapterBank) -> Forward:
+    verdicts = Verdicts(model)
     try:
         solo = SoloForward(model, bank)
     except _MISFITS as error:
         raise UnsupportedModel(
             f"the engine cannot run {type(model).__module__}: {type(error).__name__}: {error}"
         ) from error
-    batched = _batched(model, bank, solo)
+    chosen = _cheapest(model, bank, solo, verdicts)
+    if verdicts.relied and not _still_agrees(chosen, solo, model):
+        verdicts.forget()
+        chosen = _cheapest(model, bank, solo, verdicts)
+    verdicts.keep()
+    return chosen
+
+
+def _cheapest(model: nn.Module, bank: AdapterBank, solo: SoloForward, verdicts: Verdicts) -> Forward:
+    batched = _batched(model, bank, solo, verdicts)
     if isinstance(batched, str):
         logger.warning("%s runs row by row, without batches and kept beginnings: %s", type(model).__module__, batched)
         return solo
     own, found = batched
     if own.own_decoder and host_forward.fits(model):
         host = host_forward.HostForward(model, own.vocab)
-        if alike(trial(host, bank.base), found) and _same_head(host, own, bank.base):
+        if verdicts.agrees(
+            "numpy", lambda: alike(trial(host, bank.base), found()) and _same_head(host, own, bank.base)
+        ):
             return host
     return own
 
 
-def _batched(model: nn.Module, bank: AdapterBank, solo: SoloForward) -> tuple[MlxForward, list[Logits]] | str:
-    """The model's own call over slots, and its trial; or why there is none that gives the same numbers."""
+def _still_agrees(chosen: Forward, solo: SoloForward, model: nn.Module) -> bool:
+    """Two tokens, for comparisons that were made in another process."""
+    try:
+        found = chosen(chosen.new_kv(), 0, [0], np.zeros((1, 2), np.int32), [solo.bank.base])
+    except _MISFITS:
+        return False
+    return alike([found], [solo.first], rounding(model))
+
+
+def _batched(
+    model: nn.Module, bank: AdapterBank, solo: SoloForward, verdicts: Verdicts
+) -> tuple[MlxForward, Callable[[], list[Logits]]] | str:
+    """The model's own call over slots, and what makes its trial; or why there is none that gives the same numbers."""
     reason = "rows of different lengths get other numbers in a batch than alone"
     for mask_axes in (1, 2):  # some designs keep the heads of a group on an axis of their own
         try:
-            own = MlxForward(model, bank, mask_axes=mask_axes)
-            found = trial(own, bank.base, pads=own.pads)
-            short = narrow.trials(own, solo)
+            own = MlxForward(model, bank, mask_axes=mask_axes, agrees=verdicts.agrees)
+            found = cache(partial(trial, own, bank.base, pads=own.pads))
+            if verdicts.agrees(f"slots, {mask_axes}", partial(_slots_agree, own, solo, found)):
+                return own, found
         except _MISFITS as error:  # no slots, or code that does not take rows of different lengths
             reason = f"{type(error).__name__}: {error}"
-            continue
-        if alike(*(short or (found, trial(solo, bank.base, pads=own.pads))), rounding(model)):
-            return own, found
     return reason
+
+
+def _slots_agree(own: MlxForward, solo: SoloForward, found: Callable[[], list[Logits]]) -> bool:
+    ours = found()
+    narrowed = narrow.trials(own, solo)
+    return alike(*(narrowed or (ours, trial(solo, solo.bank.base, pads=own.pads))), rounding(own.model))
 
 
 def _same_head(host: host_forward.HostForward, own: MlxForward, base: AdapterVersion) -> bool:

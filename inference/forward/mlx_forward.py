@@ -26,6 +26,7 @@ from inference.forward.kv import SlotKVCache
 
 Logits = npt.NDArray[np.float32]
 Body = Callable[..., mx.array]
+Agrees = Callable[[str, Callable[[], bool]], bool]
 _HALF = 5e-2  # allowed between two ways of computing in float16 or bfloat16, relative to the largest logit
 
 
@@ -85,6 +86,7 @@ class MlxForward:
         model: the model; its linear layers are the bank's.
         bank: its adapters.
         mask_axes: see `SlotKVCache`.
+        agrees: makes a comparison, by its name, or remembers that it agreed.
 
     Raises:
         TypeError: there are no slots for one of its caches.
@@ -93,7 +95,9 @@ class MlxForward:
     name = "mlx"
     batches = True
 
-    def __init__(self, model: nn.Module, bank: AdapterBank, *, mask_axes: int = 1) -> None:
+    def __init__(
+        self, model: nn.Module, bank: AdapterBank, *, mask_axes: int = 1, agrees: Agrees = lambda _, compare: compare()
+    ) -> None:
         self.model, self.bank = model, bank
         self.templates = make_prompt_cache(model)
         self._mask_axes = mask_axes
@@ -102,11 +106,11 @@ class MlxForward:
         self.own_decoder = False
         kv = self.new_kv()
         self.pads, self.plain = not kv.stateful, kv.plain
-        self.vocab, self.bytes_per_entry, self.bytes_per_row = self._probe()
+        self.vocab, self.bytes_per_entry, self.bytes_per_row = self._probe(agrees)
         # Half precision would gain nothing from vectorised exponentials, and another order of operations shows in it.
         whole = rounding(model) < _HALF
         fits = self.plain and self.head is not None and whole and decoder.fits(model)
-        self.own_decoder = fits and self._decoder_agrees()
+        self.own_decoder = fits and agrees(f"decoder, {mask_axes}", self._decoder_agrees)
 
     def over(self, model: nn.Module, vocab: int) -> MlxForward:
         """The same way to run a model with more blocks of the same kind, and logits for `vocab` tokens."""
@@ -190,21 +194,26 @@ class MlxForward:
             out = self.head(out)
         return (out[:, 0] if last is not None else out).astype(mx.float32)
 
-    def _probe(self) -> tuple[int, int, int]:
+    def _probe(self, agrees: Agrees) -> tuple[int, int, int]:
         """Vocabulary size, bytes of an entry and of a row; also finds the seam between body and head, if any."""
-        tokens = np.zeros((1, 2), dtype=np.int32)
         kv = self.new_kv()
-        full = self(kv, 0, [0], tokens, [self.bank.base])
+        full = self._two_tokens(kv)
         seam = _seam(self.model)
         if seam is not None:
             self._body, self.head = seam
-            try:
-                apart: Logits | None = self(self.new_kv(), 0, [0], tokens, [self.bank.base])
-            except (AttributeError, KeyError, TypeError, ValueError):
-                apart = None  # a body that is called in a way of its own
-            if apart is None or apart.shape != full.shape or not alike([apart], [full], rounding(self.model)):
+            if not agrees(f"head, {self._mask_axes}", lambda: self._head_agrees(full)):
                 self._body = self.head = None
         return full.shape[-1], max(kv.bytes_per_entry, 1), kv.bytes_per_row
+
+    def _two_tokens(self, kv: SlotKVCache) -> Logits:
+        return self(kv, 0, [0], np.zeros((1, 2), dtype=np.int32), [self.bank.base])
+
+    def _head_agrees(self, full: Logits) -> bool:
+        try:
+            apart = self._two_tokens(self.new_kv())
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return False  # a body that is called in a way of its own
+        return apart.shape == full.shape and alike([apart], [full], rounding(self.model))
 
     def _decoder_agrees(self) -> bool:
         expected = trial(self, self.bank.base)

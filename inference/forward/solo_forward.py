@@ -94,8 +94,9 @@ class SoloForward:
         self.model, self.bank = model, bank
         self.make_caches: Callable[[], list[Any]] = partial(make_prompt_cache, model)
         kv = self.new_kv()
-        out = self(kv, 0, [0], np.zeros((1, 2), dtype=np.int32), [bank.base])
-        self.vocab = out.shape[-1]
+        self.first = self(kv, 0, [0], np.zeros((1, 2), dtype=np.int32), [bank.base])
+        """Logits of the token 0 twice."""
+        self.vocab = self.first.shape[-1]
         self.bytes_per_entry = max(1, sum(_bytes_per_entry(layer) for layer in kv.caches[0]))
 
     def new_kv(self) -> SoloCaches:

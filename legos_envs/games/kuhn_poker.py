@@ -181,9 +181,7 @@ class KuhnPoker(GameEnv):
         return ((CARDS.index(cards[0]), CARDS.index(cards[1])), ())
 
     def play(self, table: Table) -> Rules[tuple[float, ...]]:
-        if self.num_rounds == 1:
-            return (yield from super().play(table))
-        return (yield from self._match(table))
+        return super().play(table) if self.num_rounds == 1 else self._match(table)
 
     def _match(self, table: Table) -> Rules[tuple[float, ...]]:
         game, agents = self.game, self.possible_agents

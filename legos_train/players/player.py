@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from inference import Completion, Request, SamplingParams
@@ -52,14 +53,14 @@ class ModelPlayer:
         budget = NO_LIMIT
         if self.thinking_tokens is not None:
             budget = max(0, self.thinking_tokens - max(0, self.max_tokens - max_tokens))
-        return SamplingParams(
-            max_tokens=max_tokens,
+        common = _drawn(
+            max_tokens,
             temperature=self.temperature,
             top_p=self.top_p,
-            seed=seed,
             stop_ids=self.renderer.stop_ids,
-            thinking_token_budget=budget,
+            budget=budget,
         )
+        return common.seeded(seed)
 
     def written(self, prompt: Sequence[int], tokens: Sequence[int], sampling: SamplingParams) -> list[int] | None:
         """The places in a reply that the limit on thoughts wrote, not the model; None where there are none."""
@@ -68,6 +69,18 @@ class ModelPlayer:
             return None
         at = ThoughtLimit(markers, markers.opened_by(prompt), budget).closed_at(tokens)
         return None if at is None else [at]
+
+
+@lru_cache(256, typed=True)
+def _drawn(max_tokens: int, temperature: float, top_p: float, stop_ids: frozenset[int], budget: int) -> SamplingParams:
+    """What the turns of a seat have in common."""
+    return SamplingParams(
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        stop_ids=stop_ids,
+        thinking_token_budget=budget,
+    )
 
 
 Player = ModelPlayer | Policy

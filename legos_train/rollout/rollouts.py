@@ -11,6 +11,7 @@ import contextlib
 import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pettingzoo import AECEnv
@@ -33,6 +34,7 @@ class LiveEpisode:
     job: Job
     runner: Runner
     declared: dict[str, bool]
+    slow: bool
     conversations: dict[str, Conversation] = field(default_factory=dict)
 
 
@@ -185,7 +187,7 @@ class Rollouts:
         if job.title is not None:
             runner.episode.env_id = job.title
         declared = {agent: t.trainable for agent, t in runner.episode.trajectories.items()}
-        return LiveEpisode(index, job, runner, declared)
+        return LiveEpisode(index, job, runner, declared, may_take_long(env))
 
     def _advance(self, game: LiveEpisode, engines: dict[int, Engines], flying: dict[tuple[int, int], Flight]) -> None:
         """Answers every scripted seat that can act and submits every model seat, which then is `flying`."""
@@ -238,16 +240,11 @@ class Rollouts:
 
     def _step(self, game: LiveEpisode, decision: Decision, text: str, **tokens: Any) -> bool:
         """Steps a game with an answer; False where that goes on in a thread."""
-
-        def step() -> None:
-            if not game.runner.done:  # an answer before it reached the turn limit
-                game.runner.answer(decision, text, **tokens)
-
-        if not may_take_long(game.runner.env):
-            step()
-            return True
-        self._slow = self._slow or SlowSteps()
-        return self._slow.take(game, step)
+        if game.slow:
+            self._slow = self._slow or SlowSteps()
+            return self._slow.take(game, partial(_settle, game, decision, text, tokens))
+        _settle(game, decision, text, tokens)
+        return True
 
     def _busy(self, game: LiveEpisode) -> bool:
         """Whether a step of a game goes on in a thread."""
@@ -278,6 +275,11 @@ class Rollouts:
             finish_reason=completion.finish_reason,
             written=player.written(prompt, completion.tokens, sampling),
         )
+
+
+def _settle(game: LiveEpisode, decision: Decision, text: str, tokens: dict[str, Any]) -> None:
+    if not game.runner.done:  # an answer before it reached the turn limit
+        game.runner.answer(decision, text, **tokens)
 
 
 def _player(game: LiveEpisode, decision: Decision) -> Player:

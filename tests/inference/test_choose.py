@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -35,10 +37,10 @@ def test_all_blocks_run_and_are_counted(dtype: mx.Dtype) -> None:
 
 
 def test_blocks_that_differ_are_all_tried() -> None:
-    assert choose._two_blocks(deep(5)) is not None and choose._two_blocks(deep(2)) is None
+    assert choose._few_blocks(deep(5)) is not None and choose._few_blocks(deep(2)) is None
     model = deep(5)
     model.model.layers[3].self_attn.scale *= 2
-    assert choose._two_blocks(model) is None
+    assert choose._few_blocks(model) is None
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -71,7 +73,63 @@ def test_a_model_that_needs_its_vocabulary_is_tried_with_all_of_it() -> None:
             return super().__call__(*args, **more).reshape(-1, 4999)
 
     model = deep(3, vocab_size=4999)
-    short = choose._two_blocks(model)
+    short = choose._few_blocks(model)
     assert short is not None and choose._few_tokens(short, AdapterBank(deep(3))) is not None
     short.__class__ = Own
     assert choose._few_tokens(short, AdapterBank(deep(3))) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "tried"),
+    [
+        ("qwen3_5", {}, 2),
+        ("qwen3_next", {}, 2),
+        ("gemma3_text", {}, 6),
+        ("cohere2", {}, 6),
+        ("falcon_h1", {}, 2),
+        ("lfm2", {"full_attn_idxs": [1, 3, 5]}, 5),
+        ("granitemoehybrid", {"layer_types": ["mamba", "attention"] * 3}, 2),
+        ("gpt_oss", {"layer_types": ["sliding_attention", "full_attention"] * 3}, 2),
+    ],
+)
+def test_of_blocks_of_several_kinds_the_first_of_each_are_tried(
+    name: str, more: dict[str, object], tried: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And all of them run, with the bytes that all of them take. Blocks that know their number are all tried."""
+    kind = zoo.kinds()[name]
+    monkeypatch.setitem(zoo.ZOO, name, replace(kind, config={**kind.config, "num_hidden_layers": 6, **more}))
+    model, depths, choosing = zoo.build(name), [], choose._choose
+
+    def seen(model: nn.Module, bank: AdapterBank) -> object:
+        depths.append(len(model.layers))
+        return choosing(model, bank)
+
+    bank = AdapterBank(model, slots=2)
+    whole = choosing(model, bank)
+    monkeypatch.setattr(choose, "_choose", seen)
+    chosen = choose.choose_forward(model, bank)
+    assert depths == [tried] and chosen.name == "mlx" == whole.name
+    assert (chosen.bytes_per_entry, chosen.bytes_per_row) == (whole.bytes_per_entry, whole.bytes_per_row)
+    assert (chosen.vocab, chosen.pads, len(chosen.templates)) == (whole.vocab, whole.pads, 6)
+    ids = np.array([[3, 1, 4, 1, 5]], np.int32)
+    found, expected = (f(f.new_kv(), 0, [0], ids, [bank.base]) for f in (chosen, whole))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    own = np.array(model(mx.array(ids)).astype(mx.float32))
+    np.testing.assert_allclose(found, own, atol=1e-3)
+
+
+def test_blocks_that_only_go_wrong_together_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a model counted its blocks."""
+    model = zoo.build("qwen3_5")
+    layers = model.language_model.model.layers
+    layers += layers[:1]
+    depths, choosing = [], choose._choose
+
+    def seen(model: nn.Module, bank: AdapterBank) -> object:
+        depths.append(len(model.layers))
+        return choosing(model, bank)
+
+    monkeypatch.setattr(choose, "_choose", seen)
+    monkeypatch.setattr(choose, "_weighed", lambda whole: False)
+    choose.choose_forward(model, AdapterBank(model, slots=2))
+    assert depths == [2, 3]
