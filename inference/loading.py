@@ -71,15 +71,13 @@ def load(
         UnsafeModel: the directory wants its own code to be run.
         AdapterError: the adapter does not fit.
     """
+    import mlx_lm
     import mlx_lm.utils
-
-    from inference.text import read_tokenizer
 
     prepare_mlx()
     path = find_model(name_or_path)
     config = _safe_config(path)
-    model, known = mlx_lm.utils.load_model(path, lazy=True)
-    tokenizer = read_tokenizer(path, known.get("eos_token_id"))
+    model, tokenizer = mlx_lm.load(str(path), lazy=True)[:2]
     unpack(model, dequantize)
     if adapter_path is not None:
         read_adapter(adapter_path, model)
@@ -97,10 +95,10 @@ def load_tokenizer(name_or_path: str | Path) -> Any:
         ModelNotFound: nothing of that name.
         UnsafeModel: the directory wants its own code to be run.
     """
-    from inference.text import read_tokenizer
+    import mlx_lm.utils
 
     path = find_model(name_or_path)
-    return read_tokenizer(path, _safe_config(path).get("eos_token_id"))
+    return mlx_lm.utils.load_tokenizer(path, eos_token_ids=_safe_config(path).get("eos_token_id"))
 
 
 def widen(model: nn.Module) -> None:

@@ -13,7 +13,7 @@ from inference.client import wire
 from inference.client.errors import RequestRefused, ServerUnavailable
 from inference.client.interface import ChatReply, Client, Message, ServerInfo, Usage, chat_options
 from inference.client.packing import PackedAdapter, check_name, pack
-from inference.text import PROTOCOL, identity
+from inference.text import PROTOCOL, template_digest, tokenizer_digest
 from inference.types import Completion, InferenceError, PublishMode, Request, UnknownAdapter, VersionConflict
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ class LocalClient(Client):
             PROTOCOL,
             str(self.model),
             self._base,
-            identity.tokenizer_digest(path),
-            identity.template_digest(tokenizer),
+            tokenizer_digest(path),
+            template_digest(tokenizer),
             vocab,
             context,
             adapters,

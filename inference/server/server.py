@@ -21,7 +21,7 @@ from inference.server.guard import LOOPBACK, Limits
 from inference.server.guides import Guides, make_guides
 from inference.server.metrics import Metrics
 from inference.server.protocol import ServerError
-from inference.text import PROTOCOL, Conversations, Renderer, identity
+from inference.text import PROTOCOL, Conversations, Renderer, template_digest, tokenizer_digest
 from inference.types import Dequantize, Threads
 
 logger = logging.getLogger(__name__)
@@ -110,8 +110,8 @@ class Server:
             "protocol": PROTOCOL,
             "model": settings.model,
             "base_digest": info.digest,
-            "tokenizer_digest": identity.tokenizer_digest(info.path),
-            "template_digest": identity.template_digest(tokenizer),
+            "tokenizer_digest": tokenizer_digest(info.path),
+            "template_digest": template_digest(tokenizer),
             "vocab_size": engine.vocab_size,
             "context": engine.context,
             "max_lora_rank": settings.max_lora_rank,

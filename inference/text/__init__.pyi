@@ -1,10 +1,10 @@
-from . import identity as identity
 from .chat import Conversations as Conversations
 from .chat import TextStream as TextStream
 from .chat import TokenBytes as TokenBytes
 from .encoding import TextEncoder as TextEncoder
 from .identity import PROTOCOL as PROTOCOL
+from .identity import template_digest as template_digest
+from .identity import tokenizer_digest as tokenizer_digest
 from .render import Conversation as Conversation
 from .render import Renderer as Renderer
 from .templates import RENDERERS as RENDERERS
-from .tokenizer_files import read_tokenizer as read_tokenizer

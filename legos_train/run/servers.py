@@ -27,7 +27,7 @@ from inference import (
     check_compatible,
 )
 from inference.loading import find_model
-from inference.text import Conversation, Renderer, identity
+from inference.text import Conversation, Renderer, template_digest, tokenizer_digest
 from legos_train.config import TrainConfig
 from legos_train.errors import ConfigError
 from legos_train.model import TrainerBackend, World
@@ -86,8 +86,8 @@ def identity_of(model: str, tokenizer: Any, vocabulary: int) -> dict[str, Any]:
     path = find_model(model)
     return {
         "base_digest": base_digest(path),
-        "tokenizer_digest": identity.tokenizer_digest(path),
-        "template_digest": identity.template_digest(tokenizer),
+        "tokenizer_digest": tokenizer_digest(path),
+        "template_digest": template_digest(tokenizer),
         "vocab": vocabulary,
     }
 
