@@ -141,7 +141,7 @@ class RunDirectory:
         """One of the directory's small files.
 
         Raises:
-            RunError: it is not JSON object.
+            RunError: it is not a JSON object.
         """
         try:
             found = json.loads((self.path / name).read_text(encoding="utf-8"))

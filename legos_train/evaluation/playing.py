@@ -21,6 +21,9 @@ from legos_train.rollout import Job, Rollouts
 TOLERATED = (InferenceError, OSError)
 """What an endpoint does; anything else is a fault of code, and is raised."""
 
+TURNS, CHARACTERS = 12, 160
+"""Of a game as `transcript` shows it: the most turns, and characters of one."""
+
 
 class Stage:
     """Envs and players of an evaluation, shared by all its games.
@@ -174,9 +177,6 @@ class Stage:
 
 def _text(tokenizer: Any, token: int) -> str:
     return str(tokenizer.decode([token]))
-
-
-TURNS, CHARACTERS = 12, 160
 
 
 def transcript(

@@ -177,8 +177,10 @@ def joined() -> Iterator[World | None]:
 
 
 def _meet() -> mx.distributed.Group:
-    """All ranks. MLX waits for one that never comes without an end, and lets no Python run meanwhile: no signal handler
-    and no other thread. So the process is ended from outside of Python, and what to do is said before.
+    """The group of all ranks.
+
+    MLX waits for ever for one that never comes, and no Python runs meanwhile, neither a signal handler nor another
+    thread. So a timer outside of Python ends the process, and the way on is printed beforehand.
     """
     rank = os.environ["MLX_RANK"]
     print(
@@ -197,4 +199,4 @@ def _meet() -> mx.distributed.Group:
         finally:
             faulthandler.cancel_dump_traceback_later()
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, handler or signal.SIG_DFL)  # None: not of Python's making
