@@ -2,8 +2,9 @@
 
     python -m benchmarks.learning_page --runs runs/learning --docs docs
 
-The cells are kept beside the page, in `learning.json`: `docs/make_env_pages.py` writes a line of them onto each env's
-page.
+The cells are kept beside the page, in `learning.json`, with their curves: cells of `--runs` are added, or replace those
+of the same id and seed, so seeds can be run on several machines. `docs/make_env_pages.py` writes a line of them
+onto each env's page.
 """
 
 from __future__ import annotations
@@ -45,10 +46,20 @@ COLUMNS += ("CPU s",)
 ENDS = 5
 
 
-def cells(folder: Path) -> list[dict[str, Any]]:
-    """All finished cells, by id and seed, with what each role earned at both ends of the training."""
-    rows = [json.loads(file.read_text()) for file in sorted(folder.glob("*-v0-*.json"))]
-    return [row | {"roles": roles(folder / f"{row['id']}-{row['seed']}", TASKS[row["id"]])} for row in rows]
+def cells(folder: Path, file: Path) -> list[dict[str, Any]]:
+    """The cells in `file` and all finished ones in a folder, by id and seed.
+
+    Those of the folder get `roles`, what each role earned at both ends of the training, and `curve`, what was measured
+    meanwhile.
+    """
+    rows = json.loads(file.read_text()) if file.exists() else []
+    found = {(row["id"], row["seed"]): row for row in rows}
+    for cell in sorted(folder.glob("*-v0-*.json")):
+        row = json.loads(cell.read_text())
+        run, task = folder / f"{row['id']}-{row['seed']}", TASKS[row["id"]]
+        row |= {"roles": roles(run, task), "args": task.fixed, "curve": curve(run)}
+        found[row["id"], row["seed"]] = row
+    return [found[key] for key in sorted(found)]
 
 
 def roles(run: Path, task: Task) -> dict[str, list[float]]:
@@ -85,7 +96,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         shown = ", ".join(f"{name} {first:.2f} to {last:.2f}" for name, (first, last) in row["roles"].items())
         illegal = "" if row["illegal"] is None else f"{row['illegal']:.1%}"
         lines.append(
-            f"| {' '.join((row['id'], *TASKS[row['id']].fixed))} | {number(row)} | {row['seed']} | "
+            f"| {' '.join((row['id'], *row['args']))} | {number(row)} | {row['seed']} | "
             f"{row['before']:.3f} | "
             f"{row['after']:.3f} | {gain} | {row['best']:.3f} | {shown} | "
             f"{'held out' if TASKS[row['id']].items else ''} | "
@@ -94,31 +105,33 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def curve(env_id: str, rows: Sequence[Mapping[str, Any]], folder: Path) -> str | None:
-    """The learning curves of an id's seeds, from the runs' own metrics, as SVG; None where no run measured anything."""
-    lines, title, unit = [], "", ""
-    for colour, row in enumerate(rows):
-        run = folder / f"{env_id}-{row['seed']}"
-        if not (run / "metrics.jsonl").exists():
-            continue
-        start = json.loads((run / "result.json").read_text())["start"]
-        measured = [(0, start)]
-        for text in (run / "metrics.jsonl").read_text().splitlines():
-            record = json.loads(text)
-            measured += [(record["step"], record["eval"])] if record.get("eval") else []
-        names = verdict.measures(measured[-1][1])
-        if names:
-            points = [(float(step), numbers[names[0]]) for step, numbers in measured if names[0] in numbers]
-            lines.append(Line(f"seed {row['seed']}", points, colour=colour))
-            title, unit = eval_numbers.metric_name(names[0]), eval_numbers.unit_of(names[0].rpartition("/")[2])
-    if not lines:
+def curve(run: Path) -> dict[str, Any] | None:
+    """What a run measured meanwhile: `title`, `unit`, and `points` (step, value); None where it measured nothing."""
+    measured = [(0, json.loads((run / "result.json").read_text())["start"])]
+    for text in (run / "metrics.jsonl").read_text().splitlines():
+        record = json.loads(text)
+        measured += [(record["step"], record["eval"])] if record.get("eval") else []
+    names = verdict.measures(measured[-1][1])
+    if not names:
         return None
+    points = [[step, float(f"{numbers[names[0]]:.4g}")] for step, numbers in measured if names[0] in numbers]
+    title, unit = eval_numbers.metric_name(names[0]), eval_numbers.unit_of(names[0].rpartition("/")[2])
+    return {"title": title, "unit": unit, "points": points}
+
+
+def figure(env_id: str, rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """The curves of an id's seeds as SVG; None where there are none."""
+    drawn = [(row["seed"], row["curve"]) for row in rows if row["curve"]]
+    if not drawn:
+        return None
+    lines = [Line(f"seed {seed}", [(step, y) for step, y in one["points"]], colour=seed) for seed, one in drawn]
+    title, unit = drawn[0][1]["title"], drawn[0][1]["unit"]
     return standalone(line_chart(Figure(env_id, f"{env_id}: {title}", unit, lines)))
 
 
 def write(folder: Path, docs: Path) -> Path:
     """Writes the page and its figures; returns the page."""
-    rows = cells(folder)
+    rows = [_rounded(row) | {"curve": row["curve"]} for row in cells(folder, docs / "learning.json")]
     images = docs / "images" / "learning"
     images.mkdir(parents=True, exist_ok=True)
     by_id: dict[str, list[dict[str, Any]]] = {}
@@ -129,22 +142,13 @@ def write(folder: Path, docs: Path) -> Path:
     missing = ", ".join(env_id for env_id in TASKS if env_id not in by_id)
     counted = f"{shown} of {len(by_id)} ids learn on every seed that was run"
     counted += (f"; not yet: {failed}." if failed else ".") + (f" No result yet: {missing}." if missing else "")
-    parts = [
-        HEAD,
-        textwrap.fill(counted, 120),
-        "",
-        table(rows),
-        "",
-        "## Curves",
-        "",
-    ]
+    parts = [HEAD, textwrap.fill(counted, 120), "", table(rows), "", "## Curves", ""]
     for env_id, found in by_id.items():
-        drawn = curve(env_id, found, folder)
+        drawn = figure(env_id, found)
         if drawn is not None:
             (images / f"{env_id}.svg").write_text(drawn)
             parts.append(f"![{env_id}: what was measured during training](images/learning/{env_id}.svg)")
-    kept = [{key: _rounded(value) for key, value in row.items()} | {"args": TASKS[row["id"]].fixed} for row in rows]
-    lines = ",\n".join(json.dumps(row) for row in kept)
+    lines = ",\n".join(json.dumps(row) for row in rows)
     (docs / "learning.json").write_text(f"[\n{lines}\n]\n")
     page = docs / "learning.md"
     page.write_text("\n".join(parts) + "\n")
@@ -152,7 +156,7 @@ def write(folder: Path, docs: Path) -> Path:
 
 
 def _rounded(value: Any) -> Any:
-    """Four digits behind the point, also in lists and mappings."""
+    """Four decimal places, also in lists and mappings."""
     if isinstance(value, list):
         return [_rounded(one) for one in value]
     if isinstance(value, dict):
