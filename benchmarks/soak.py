@@ -5,15 +5,16 @@
 Clients ask whole and streamed completions and chats, with lists of choices, log-probabilities and several answers, and
 go away in the middle of some; bad requests come between them; an adapter is published every few seconds, under a name
 that stays and under names that come and go, and every fifth publication is damaged. With --train, a training run in
-server mode publishes to the same server all the time. Each minute has a row: memory (RSS) and open descriptors of the
-server's process, and tokens per second of its processor time, which other work on the machine changes little.
+server mode publishes to the same server all the time. Each minute has a row: the most memory (RSS) that the server's
+process had in any second of it, its open descriptors, and tokens per second of its processor time, which other work on
+the machine changes little.
 
-The bars: RSS grows by at most 2 % after the first sixth of the time; descriptors are as many at the end as after the
-first sixth, but for a client's connection more or less; no answer of 5xx; throughput falls by at most 5 %, median of
-the last third against that of the second sixth. Exit code 1 if one is missed. Less than half an hour says nothing about
-growth and drift, and these bars are then not looked at. Before a longer one, as many rows as the engine takes run at
-once, and as many conversations as the server remembers are asked (two minutes): what has a bound is then full, and does
-not count as growth. Linux (reads /proc).
+The bars: the highest RSS of the last third is at most 2 % above the highest of the second sixth, so that the first
+sixth does not count; descriptors are as many at the end as after the first sixth, but for a client's connection more or
+less; no answer of 5xx; throughput falls by at most 5 %, median of the last third against that of the second sixth. Exit
+code 1 if one is missed. Less than half an hour says nothing about growth and drift, and these bars are then not looked
+at. Before a longer one, as many rows as the engine takes run at once, and as many conversations as the server remembers
+are asked (two minutes): what has a bound is then full, and does not count as growth. Linux (reads /proc).
 """
 
 from __future__ import annotations
@@ -138,13 +139,20 @@ class Soak:
             self.published += reply.status == 200
             await asyncio.sleep(draw.uniform(1.0, 4.0))
 
-    def row(self) -> dict[str, float]:
-        """What the server's process holds now, and what it has done so far."""
-        process = Path(f"/proc/{self.served.process.pid}")
-        pages = int((process / "statm").read_text().split()[1])
+    def resident(self) -> float:
+        """MiB that the server's process holds now."""
+        pages = int(Path(f"/proc/{self.served.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    async def row(self, minute: float) -> dict[str, float]:
+        """The most that the server's process held in `minute` seconds from now, and what it has done by then."""
+        process, end, most = Path(f"/proc/{self.served.process.pid}"), time.monotonic() + minute, self.resident()
+        while (left := end - time.monotonic()) > 0.0:
+            await asyncio.sleep(min(1.0, left))
+            most = max(most, self.resident())
         fields = (process / "stat").read_text().rpartition(")")[2].split()
         return {
-            "rss_mib": pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
+            "rss_mib": most,
             "descriptors": len(os.listdir(process / "fd")),
             "cpu_seconds": (int(fields[11]) + int(fields[12])) / TICKS,
             "tokens": float(self.tokens),
@@ -173,10 +181,9 @@ class Soak:
             self.end += time.monotonic() - start
         at_work = [asyncio.ensure_future(self.client(number)) for number in range(clients)]
         at_work.append(asyncio.ensure_future(self.publisher()))
-        rows = [self.row()]
+        rows = [await self.row(0.0)]
         while time.monotonic() < self.end:
-            await asyncio.sleep(minute)
-            rows.append(self.row())
+            rows.append(await self.row(minute))
             shown = "  ".join(f"{name} {value:.0f}" for name, value in rows[-1].items())
             print(f"{len(rows) - 1:3}  {shown}  faults {sum(self.faults.values())}", flush=True)
         await asyncio.gather(*at_work)
@@ -192,8 +199,9 @@ def figures(rows: list[dict[str, float]]) -> dict[str, float]:
         for before, after in itertools.pairwise(rows)
     ]
     first = statistics.median(speeds[warm - 1 : 2 * warm])
+    peaks = [max(row["rss_mib"] for row in part) for part in (rows[warm : 2 * warm], last)]
     return {
-        "rss_growth": max(row["rss_mib"] for row in last) / max(settled[0]["rss_mib"], 1e-9) - 1.0,
+        "rss_growth": peaks[1] / max(peaks[0], 1e-9) - 1.0,
         "descriptors_more": last[-1]["descriptors"] - settled[0]["descriptors"],
         "throughput_drift": statistics.median(speeds[-len(last) :]) / max(first, 1e-9) - 1.0,
     }

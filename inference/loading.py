@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import hashlib
 import importlib.resources
@@ -23,11 +22,10 @@ from mlx.utils import tree_flatten, tree_unflatten
 from inference import recurrence
 from inference.adapter_files import read_adapter
 from inference.adapters import base_layer
-from inference.forward import fastblas
+from inference.forward import fastblas, heap
 from inference.types import BUNDLED, Dequantize, ModelNotFound, UnsafeModel
 from inference.unpacking import unpack
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 _HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w.-]+))?")
 """A repository, and its revision if one is named: a commit, a tag or a branch."""
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken"]
@@ -126,21 +124,9 @@ def prepare_mlx() -> None:
     """
     if sys.platform == "linux" and mx.default_device() == mx.cpu:
         mx.disable_compile()
-        _keep_freed_memory()
+        heap.keep_freed_memory()
     fastblas.enable()
     recurrence.install()
-
-
-@functools.cache
-def _keep_freed_memory() -> None:
-    """Let the allocator reuse what MLX frees, up to 1 GiB, instead of returning it to the kernel after every operation.
-
-    Fetching those pages again, zeroed, is a fifth of the CPU time of a training step. glibc only; elsewhere a no-op.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # the most glibc accepts; larger arrays come from the kernel as before
-        mallopt(_M_TRIM_THRESHOLD, 1 << 30)
 
 
 def find_model(name_or_path: str | Path) -> Path:

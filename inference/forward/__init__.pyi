@@ -1,6 +1,7 @@
 from . import blocks as blocks
 from . import fastblas as fastblas
 from . import fastmath as fastmath
+from . import heap as heap
 from .choose import choose_forward as choose_forward
 from .kv import capacity_for as capacity_for
 from .mlx_forward import Forward as Forward

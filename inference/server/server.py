@@ -13,7 +13,7 @@ from typing import Any
 
 from inference import adapter_files, loading
 from inference.engine import AsyncEngine, Engine
-from inference.forward import use_threads
+from inference.forward import heap, use_threads
 from inference.server.adapter_store import Adapters
 from inference.server.bodies import Reader
 from inference.server.generation import CompletionHandler
@@ -25,6 +25,9 @@ from inference.text import PROTOCOL, Conversations, Renderer, template_digest, t
 from inference.types import Dequantize, Threads
 
 logger = logging.getLogger(__name__)
+
+TRIM_SECONDS = 20.0
+"""Between two returns of unused memory to the machine."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,7 @@ class Server:
             self.adapters.check_name(name)
         self.engine.begin()
         self._loading = asyncio.ensure_future(self._finish_loading())
+        self._trimming = asyncio.ensure_future(self._return_memory())
 
     async def _finish_loading(self) -> None:
         try:
@@ -146,6 +150,11 @@ class Server:
         self.when_ready()
         self.ready = True
 
+    async def _return_memory(self) -> None:
+        while True:
+            await asyncio.sleep(TRIM_SECONDS)
+            await asyncio.to_thread(heap.return_freed_memory)
+
     async def drain(self, seconds: float, hurry: Callable[[], bool]) -> None:
         """Refuse new requests and wait for those that run; after `seconds`, or when `hurry` says so, end them."""
         self.draining = True
@@ -163,6 +172,7 @@ class Server:
     async def stop(self) -> None:
         """End the engine."""
         self.draining = True
+        self._trimming.cancel()
         self.reader.close()
         self.guides.close()
         await asyncio.to_thread(self.adapters.close)
