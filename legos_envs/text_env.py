@@ -223,6 +223,7 @@ class TextEnv(AECEnv[str, dict, str]):
         self._told = self._blank.copy()
         self._news = self._blank.copy()
         self._returns: dict[str, float] = {}
+        self._unasked = 0
         rules = self.play(Table(self, "", self.options))
         if not hasattr(rules, "send"):
             raise TypeError(f"{self.name}: play() asks nobody: it must ask with `yield from table.ask(...)`")
@@ -383,6 +384,8 @@ class TextEnv(AECEnv[str, dict, str]):
                 self._note(agent, True, {"reason": reason})
         elif failure is not None:
             self._note("", False, {"outcome": "unscored", "reason": str(failure)})
+        elif self._unasked:
+            raise TypeError(f"{self.name}: {self._unasked} asks without effect; write `yield from table.ask(...)`")
         self.terminations = dict.fromkeys(self.terminations, True)
         self._close()
 

@@ -104,6 +104,8 @@ class Host(Protocol):
     zero_sum: bool
     max_action_chars: int
     _returns: Mapping[str, float]
+    _unasked: int
+    """Asks that rules have made, but not begun."""
 
     def _tell(self, agent: str, text: str) -> None: ...
 

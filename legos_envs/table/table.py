@@ -94,7 +94,8 @@ class Table:
         With neither, the public text itself is returned; saying nothing is invalid. `fresh` begins a new conversation:
         the agent sees only `text`. `listed=False` leaves the legal actions out of the prompt, for a text that shows
         them anyway, such as a board with the numbers of its free cells. An invalid move is answered with the reason,
-        `invalid_retries` times; then the rules get a `Forfeit`, or `Unscored` when the seat is not trainable.
+        `invalid_retries` times; then the rules get a `Forfeit`, or `Unscored` when the seat is not trainable. Without
+        `yield from` nobody is asked: an error when the rules end.
         """
         place, env = self.path + agent, self.env
         if not isinstance(text, str):
@@ -102,19 +103,25 @@ class Table:
         moves = None if legal is None else tuple(legal)
         if moves is not None and not moves:
             raise ValueError(f"{place!r} is asked to choose among no legal actions")
-        raw = yield Ask(place, text, moves, fresh, None, listed)
+        env._unasked += 1
+        return self._ask(Ask(place, text, moves, fresh, None, listed), parse)
+
+    def _ask(self, ask: Ask, parse: Callable[[str], Any] | None) -> Rules[Any]:
+        env, moves = self.env, ask.legal
+        env._unasked -= 1
+        raw = yield ask
         for _ in range(env.invalid_retries):
             try:
                 return self._read(raw, moves, parse)
             except InvalidMove as error:
-                again = fresh and env.memory == "state"
-                raw = yield Ask(place, text, moves, again, f"Invalid move: {error}", listed)
+                again = ask.fresh and env.memory == "state"
+                raw = yield ask._replace(fresh=again, notice=f"Invalid move: {error}")
         try:
             return self._read(raw, moves, parse)
         except InvalidMove as error:
-            if not env.seats[place].trainable:
-                raise Unscored(f"{place} was not understood: {error}") from None
-            raise Forfeit({place: str(error)}) from None
+            if not env.seats[ask.agent].trainable:
+                raise Unscored(f"{ask.agent} was not understood: {error}") from None
+            raise Forfeit({ask.agent: str(error)}) from None
 
     def _read(self, raw: str, legal: tuple[str, ...] | None, parse: Callable[[str], Any] | None) -> Any:
         if len(raw) > self.env.max_action_chars:

@@ -14,6 +14,7 @@ from inference.address import hide_secrets
 from inference.text import RENDERERS
 from inference.thoughts import THINKING
 from inference.types import Dequantize
+from legos_train.cli import elsewhere
 from legos_train.players import replies
 
 ENV = "an id of `legos envs list`, module:Name-v0 or file.py:Name-v0"
@@ -79,7 +80,9 @@ class Parser(argparse.ArgumentParser):
         if rest:
             known = self._flags()
             flags = [word.partition("=")[0] for word in rest if word.startswith("--")]
+            theirs = [elsewhere.named_here(flag, known) for flag in flags]
             near = [found for flag in flags for found in difflib.get_close_matches(flag, known, 1, cutoff=0.7)]
+            near = [flag for flag in theirs if flag] or near
             hint = f"; did you mean {' and '.join(near)}?" if near else f"; accepted: {', '.join(known)}" * bool(flags)
             self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
         return options

@@ -1,11 +1,9 @@
-"""Flags of other trainers, and what they are called here: a wrong flag of theirs is answered with ours."""
+"""Flags of other projects, and what they are called here: a wrong flag of theirs is answered with ours."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-
-from legos_train.cli.completion import settings
+from collections.abc import Collection, Sequence
 
 FLAGS = {
     "--num-steps": "--steps",
@@ -81,9 +79,33 @@ FLAGS = {
 """Flags of SPIRAL, tinker-cookbook, TRL, verl and verifiers that `legos train` does not have, with ours. What follows
 `--arg` is a constructor argument of the environment, written NAME=VALUE."""
 
+PLAYED = {
+    "--model": "--policy",
+    "--model-name": "--policy",
+    "--model-name-or-path": "--policy",
+    "--num-games": "--games",
+    "--n-games": "--games",
+    "--num-episodes": "--games",
+    "--num-examples": "--games",
+    "--num-samples": "--samples",
+    "--rollouts-per-example": "--samples",
+    "--max-concurrent": "--concurrency",
+    "--max-concurrent-requests": "--connections",
+    "--env-args": "--arg",
+    "--output-dir": "--out",
+}
+"""Likewise of what evaluates and plays."""
 
-def translated(arguments: Sequence[str]) -> str | None:
-    """What to say about the first argument that is a flag of another trainer and none of ours; None without one.
+
+def named_here(flag: str, known: Collection[str]) -> str | None:
+    """What another project's flag is called by a command with the flags `known`; None where it has no such thing."""
+    name = flag.replace("_", "-").casefold()
+    ours = FLAGS.get(name, "").partition(" ")[0]
+    return next((one for one in (PLAYED.get(name), ours, f"--{ours.rpartition('.')[2]}") if one in known), None)
+
+
+def translated(arguments: Sequence[str], known: Collection[str]) -> str | None:
+    """What to say about the first argument that is a flag of another trainer and none of `known`; None without one.
 
     A name of theirs in a section of ours counts too: `--optim.learning-rate`, `--sampling.max-new-tokens`.
     """
@@ -94,7 +116,7 @@ def translated(arguments: Sequence[str]) -> str | None:
         if not name.startswith("--"):
             continue
         ours = FLAGS.get(name)
-        if ours is None and "." in name and name not in settings():
+        if ours is None and "." in name and name not in known:
             ours = FLAGS.get(f"--{name.rpartition('.')[2]}")
         if ours:
             joint = "=" if ours.startswith("--arg ") else " "

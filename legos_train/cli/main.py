@@ -94,7 +94,15 @@ def _for_people() -> None:
     import os
     import warnings
 
-    warnings.formatwarning = lambda message, *rest: f"note: {message}\n"  # type: ignore[assignment]
+    said: set[str] = set()
+
+    def note(message: Warning | str, *rest: object) -> str:
+        """The same text once, from wherever it comes: several parts of a command may each look up an id."""
+        text = f"note: {message}\n" * (str(message) not in said)
+        said.add(str(message))
+        return text
+
+    warnings.formatwarning = note  # type: ignore[assignment]
     os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
 
 

@@ -104,9 +104,12 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
         )
 
     _check_port(options.host, options.port)
+    from inference import loading
     from inference.forward import fastblas
     from inference.server import Settings, create_app, serve
 
+    if loading.is_here(model):  # else it is downloaded while requests are answered 503
+        loading.find_model(model)
     fastblas.enable(1 if options.threads == "auto" else options.threads)
     settings = Settings(
         model=model,

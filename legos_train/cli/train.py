@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from legos_train.cli import elsewhere
+from legos_train.cli import completion, elsewhere
 from legos_train.cli.arguments import Parser
 from legos_train.config import (
     TrainConfig,
@@ -112,7 +112,7 @@ def help_text() -> str:
 def run(arguments: Sequence[str]) -> int:
     p = make_parser()
     options, rest = p.parse_known_args(arguments)
-    if mistake := elsewhere.translated(rest):
+    if mistake := elsewhere.translated(rest, completion.settings()):
         p.error(mistake)
     for name, flag in ALIASES.items():
         if (value := getattr(options, name)) is not None:

@@ -6,7 +6,6 @@ nearest one.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, ValidationError, field_validator, model_validator
 from tyro.conf import Suppress
 
-from inference.address import SECRET_NAME, SecretError, has_secret, hide_secrets
+from inference.address import SECRET_NAME, has_secret
 from inference.text import RENDERERS
 from inference.thoughts import THINKING
 from inference.types import Dequantize
@@ -40,6 +39,7 @@ from legos_train.config.sections import (
     ServerSettings,
     TinkerSettings,
 )
+from legos_train.config.wording import explained
 from legos_train.credit import METHODS, CreditSettings
 from legos_train.errors import ConfigError
 from legos_train.league import LeagueSettings
@@ -121,6 +121,14 @@ class TrainConfig(Section):
     logs: LogSettings = LogSettings()
     server: ServerSettings = ServerSettings()
     tinker: TinkerSettings = TinkerSettings()
+
+    if not TYPE_CHECKING:  # type checkers know the arguments from the fields
+
+        def __init__(self, **values: Any) -> None:
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise ConfigError("; ".join(explained(e, TrainConfig) for e in error.errors())) from None
 
     @field_validator("credit", "loss", mode="before")
     @classmethod
@@ -328,29 +336,11 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def from_dict(data: dict[str, Any], where: str = "config") -> TrainConfig:
-    """Validates plain values; unknown keys are named together with the nearest known one."""
+    """Validates plain values; an error says where they come from."""
     try:
         return TrainConfig(**data)
-    except ValidationError as error:
-        raise ConfigError(f"{where}: " + "; ".join(_explain(e) for e in error.errors())) from None
-
-
-def _explain(error: Any) -> str:
-    path = ".".join(str(part) for part in error["loc"])
-    if error["type"] != "extra_forbidden":
-        message = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-        message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a table")
-        told = not path or isinstance(error.get("ctx", {}).get("error"), SecretError)
-        return f"{path}: " * bool(path) + message + ("" if told else f", got {hide_secrets(repr(error['input']))}")
-    section: Any = TrainConfig
-    for part in error["loc"][:-1]:
-        fields = getattr(section, "model_fields", {})
-        entry = HeldOutEntry if section is EvaluationSettings else EnvEntry
-        section = fields[part].annotation if part in fields else section
-        section = {"env": entry, "actors": ActorEntry}.get(str(part), section)
-    known = list(section.model_fields)
-    near = difflib.get_close_matches(str(error["loc"][-1]), known, 1)
-    return f"unknown key {path!r}" + (f", did you mean {near[0]!r}?" if near else f"; accepted: {', '.join(known)}")
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def to_toml(config: TrainConfig) -> str:

@@ -191,7 +191,7 @@ def test_a_config_file_is_read_and_the_command_line_wins(tmp_path: Path, capsys:
     assert 'env = "Nim-v0"' in out and "steps = 2" in out and "lr = 0.01" in out
     file.write_text("[optim]\nlrr = 0.01\n")
     assert main(["train", "--config", str(file)]) == 1
-    assert "unknown key 'optim.lrr', did you mean 'lr'" in capsys.readouterr().err
+    assert "unknown key 'optim.lrr', did you mean 'optim.lr'" in capsys.readouterr().err
     file.write_text("steps = [")
     assert main(["train", "--config", str(file)]) == 1
     assert "not valid TOML" in capsys.readouterr().err
@@ -229,8 +229,8 @@ def test_a_server_takes_runs_as_adapters_and_the_model_that_they_are_for(
     monkeypatch.setattr("inference.server.serve", lambda *args: 0)
     assert main(["serve", "--adapter", f"kuhn={run_dir}", "--adapter", f"best={run_dir}@best"]) == 0
     assert seen[0].model == "tiny" and seen[0].adapters == {"kuhn": run_dir / "adapter", "best": run_dir / "best"}
-    assert main(["serve", "--model", "other", "--adapter", f"kuhn={run_dir}"]) == 0
-    assert seen[1].model == "other" and "adapters for tiny are served over other" in capsys.readouterr().err
+    assert main(["serve", "--model", "small", "--adapter", f"kuhn={run_dir}"]) == 0
+    assert seen[1].model == "small" and "adapters for tiny are served over small" in capsys.readouterr().err
     monkeypatch.setattr("inference.server.serve", lambda *args: kept.append(read_adapter(seen[-1].adapters["k"])) or 0)
     kept: list[Any] = []
     assert main(["serve", "--adapter", f"k={run_dir}@step_2"]) == 0

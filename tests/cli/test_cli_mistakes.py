@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from inference import ServerUnavailable
 from legos_train.cli import main as cli
 from legos_train.cli import train
 from legos_train.config import TrainConfig
+from legos_train.errors import ConfigError
 
 GIVEN = ["--arg", "foo=1"]
 NO_FOO = "KuhnPoker-v0: argument 'foo' is unknown"
@@ -86,6 +89,47 @@ def test_methods_may_be_given_by_name_and_envs_not_as_arenas() -> None:
     assert TrainConfig(credit="rae", loss="gspo").loss.name == "gspo"  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"TrainConfig\(env=...\)"):
         train("KuhnPoker-v0")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"steps": -3, "foo": 2},
+            "^steps: must be greater than or equal to 1, got -3; unknown key 'foo'; accepted: env",
+        ),
+        ({"optim": {"lrr": 1}}, "^unknown key 'optim.lrr', did you mean 'optim.lr'.$"),
+        ({"credit": "nope"}, "^credit.name: must be 'agent_turn', .*, got 'nope'$"),
+    ],
+)
+def test_a_config_made_in_python_is_answered_in_the_same_words(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        TrainConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("flag", "ours"), [("--num-games", "--games"), ("--max_new_tokens", "--max-tokens"), ("--gamse", "--games")]
+)
+def test_flags_of_other_projects_are_answered_by_every_command(
+    flag: str, ours: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["eval", "Nim-v0", "-m", "random", flag, "3"])
+    assert end.value.code == 2 and f"did you mean {ours}?" in capsys.readouterr().err
+
+
+def test_the_same_note_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several parts of an evaluation look an id up, each with a warning of its own."""
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    cli._for_people()
+    notes = [warnings.formatwarning(UserWarning(text), UserWarning, "file", k) for k, text in enumerate("aba")]
+    assert notes == ["note: a\n", "note: b\n", ""]
+
+
+def test_a_model_that_is_not_there_is_told_before_anything_listens(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["serve", "--model", "nope", "--port", "0"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: no such model 'nope'") and "running" not in said
 
 
 def test_a_server_that_cannot_be_reached_is_no_traceback(

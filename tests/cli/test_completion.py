@@ -59,7 +59,7 @@ def test_their_flag_is_none_of_ours_and_ours_exists(theirs: str) -> None:
 
 
 def test_a_setting_of_ours_is_not_refused_for_its_last_word() -> None:
-    assert elsewhere.translated([f"{flag}=1" for flag in settings()]) is None
+    assert elsewhere.translated([f"{flag}=1" for flag in settings()], settings()) is None
 
 
 @pytest.mark.parametrize(

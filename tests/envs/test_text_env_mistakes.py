@@ -150,6 +150,24 @@ def test_an_env_that_is_not_whole_says_what_is_missing():
         type("Bare", (TextEnv,), {})()
 
 
+def test_an_ask_that_asks_nobody_is_an_error_at_the_end():
+    """Without `yield from`, `table.ask` gives a generator, and rules would go on as if somebody had answered."""
+
+    def play(self, table):
+        yield from table.ask("a_0")
+        table.ask("a_0", "Are you sure?")
+        kept = [table.ask("a_0"), table.ask("a_0", "And now?")]
+        for one in kept:  # made first, asked later: fine
+            yield from one
+
+    env = started(env_of(play))
+    with pytest.raises(TypeError, match=r"1 asks without effect; write `yield from table\.ask") as caught:
+        drive(env, Player(lambda decision: "yes", 0))
+    assert "raised by the rules of" in caught.value.__notes__[0] and [text for _, text in env.log] == ["yes"] * 3
+    env.reset(seed=1)  # starts anew
+    assert env.agents
+
+
 def test_steps_at_the_wrong_time():
     env = Debate()
     with pytest.raises(RuntimeError, match="no state before reset"):
