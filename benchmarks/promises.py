@@ -62,7 +62,8 @@ def _health(found: Any, _: str) -> str:
 def _soak(found: Any, _: str) -> str:
     return (
         f"{found['minutes']:g} min, {found['requests']} requests, {found['published']} publications: RSS "
-        f"{found['rss_growth']:+.1%} (highest {found['rss_peak_growth']:+.1%}), descriptors {found['descriptors_more']:+g}, throughput "
+        f"{found['rss_growth']:+.1%} (highest {found['rss_peak_growth']:+.1%}), "
+        f"descriptors {found['descriptors_more']:+g}, throughput "
         f"{found['throughput_drift']:+.1%}, {sum(found['faults'].values())} faults"
     )
 
