@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -74,6 +75,15 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("few", max_examples=30, deadline=None)
     settings.register_profile("many", max_examples=200, deadline=None)
     settings.load_profile("few" if config.option.markexpr == "not slow" else "many")
+    if "LEGOS_CACHE" not in os.environ:  # workers, and what tests start, share it
+        cache = os.environ["LEGOS_CACHE"] = tempfile.mkdtemp(prefix="legos-cache-")
+        config.add_cleanup(lambda: shutil.rmtree(cache, ignore_errors=True))
+
+
+@pytest.fixture
+def compared_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every engine compares its model's forward passes, whatever was found about the same model before."""
+    monkeypatch.setenv("LEGOS_CACHE", "off")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses

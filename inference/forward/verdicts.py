@@ -29,8 +29,6 @@ from mlx.utils import tree_flatten
 
 from inference.forward import fastblas
 
-_SMALL = 1 << 23
-"""Parameters up to which comparing again is as fast as reading."""
 _FILES = 256
 _MOST_BYTES = 4096
 _CODE = ("forward", "adapters", "recurrence")
@@ -47,7 +45,7 @@ class Verdicts:
         self._file: Path | None = None
         self._key, self._agreed = "", frozenset[str]()
         self.relied = False
-        if sum(array.size for _, array in _arrays(model)) > _SMALL and (folder := _folder()) is not None:
+        if (folder := _folder()) is not None:
             self._key = _identity(model)
             self._file = folder / f"{self._key}.json"
             self._agreed = _read(self._file, self._key)

@@ -15,6 +15,8 @@ from inference import Engine
 from inference.adapters import AdapterBank
 from inference.forward import choose
 
+pytestmark = pytest.mark.usefixtures("compared_anew")
+
 
 def deep(blocks: int, **more: object) -> qwen3.Model:
     config = {**zoo._BASE, "model_type": "qwen3", "num_hidden_layers": blocks, **more}
@@ -79,6 +81,7 @@ def test_a_model_that_needs_its_vocabulary_is_tried_with_all_of_it() -> None:
     assert choose._few_tokens(short, AdapterBank(deep(3))) is None
 
 
+@pytest.mark.quick("qwen3_5*", "gemma3_text*", "lfm2*")
 @pytest.mark.parametrize(
     ("name", "more", "tried"),
     [

@@ -14,7 +14,7 @@ from mlx import nn
 from mlx_lm.models import qwen3
 
 from inference.adapters import AdapterBank
-from inference.forward import choose, decoder, host_forward, mlx_forward, verdicts
+from inference.forward import choose, decoder, host_forward, mlx_forward
 
 
 def model(seed: int = 0, **more: object) -> qwen3.Model:
@@ -25,7 +25,6 @@ def model(seed: int = 0, **more: object) -> qwen3.Model:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(verdicts, "_SMALL", 0)
     monkeypatch.setenv("LEGOS_CACHE", str(tmp_path))
     return tmp_path / "forward"
 
@@ -104,7 +103,7 @@ def wrong(right: Callable[..., object]) -> Callable[..., object]:
     return lambda *args, **more: right(*args, **more) * 1.01  # type: ignore[operator]
 
 
-def test_nothing_is_kept_for_small_models_where_it_is_off_or_where_it_cannot_be(
+def test_nothing_is_kept_where_it_is_off_or_where_it_cannot_be(
     monkeypatch: pytest.MonkeyPatch, trials: list[str], tmp_path: Path, folder: Path
 ) -> None:
     monkeypatch.setenv("LEGOS_CACHE", "off")
@@ -112,7 +111,4 @@ def test_nothing_is_kept_for_small_models_where_it_is_off_or_where_it_cannot_be(
     monkeypatch.setenv("LEGOS_CACHE", str(tmp_path / "file"))
     (tmp_path / "file").write_text("in the way")
     chosen(model())
-    monkeypatch.setenv("LEGOS_CACHE", str(tmp_path))
-    monkeypatch.setattr(verdicts, "_SMALL", 1 << 23)
-    chosen(model())
-    assert not folder.exists() and len(trials) % 3 == 0
+    assert not folder.exists() and len(trials) % 2 == 0

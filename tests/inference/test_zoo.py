@@ -36,6 +36,8 @@ RNG = np.random.default_rng(5)
 RULES = RNG.integers(1, 95, 24).tolist()  # longer than MIN_PREFIX and than the window
 PROMPTS = [RULES + RNG.integers(1, 95, n).tolist() for n in (3, 17)] + [RNG.integers(1, 95, n).tolist() for n in (1, 7)]
 
+pytestmark = pytest.mark.usefixtures("compared_anew")
+
 
 @dataclass
 class Case:

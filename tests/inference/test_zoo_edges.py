@@ -21,6 +21,8 @@ from inference.forward.layer_slots import LayerCache
 from inference.forward.solo_forward import SoloForward
 from inference.loading import context_length
 
+pytestmark = pytest.mark.usefixtures("compared_anew")
+
 
 @pytest.mark.skipif(not ON_CPU, reason="other devices have the product that is missing here")
 def test_experts_in_bfloat16_are_refused_on_a_cpu() -> None:

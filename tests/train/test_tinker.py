@@ -89,7 +89,7 @@ def test_gradients_are_those_of_mlx(
     """
     install(patch, Server(reduction))
     loss = {"name": name, "aggregation": aggregation, "constant": 3.0, "kl_estimator": "k3", **corrections}
-    game = {"env": "LeducPoker-v0", "env_args": {"memory": memory}, "batch_size": 4}
+    game = {"env": "LeducPoker-v0", "env_args": {"memory": memory}, "batch_size": 2}
     trainer = trainer_of(config(**game, loss=loss, optim={"lr": 2e-3}))
     trainer.step()  # so that the policy is not the base any more, and the KL pulls
     trainer.assign_credit(trainer.play(2), 1)
