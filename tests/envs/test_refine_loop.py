@@ -174,6 +174,7 @@ def test_the_judge_grades_first_and_last_alone_in_new_conversations():
     assert [len(turn.observation) for turn in turns] == [1, 1]
     shown = [judging.unquoted(turn.observation[0]["content"]) for turn in turns]
     assert shown == [{"task": "T", "text": "first"}, {"task": "T", "text": "last"}]
+    assert (episode.info["first"], episode.info["final"]) == (0.2, 0.7)
     assert [outside(turn.observation[0]["content"]).count("raft") for turn in turns] == [0, 0]
 
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 import legos_envs
 from legos_envs import exact
-from legos_train.evaluation.exactly import PolicyTable, code_table, regrets, report, value_against
+from legos_train.evaluation.exactly import (
+    PolicyTable,
+    action_probabilities,
+    code_table,
+    regrets,
+    report,
+    value_against,
+)
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +82,27 @@ def test_only_policies_whose_probabilities_are_known_have_a_table(kuhn: legos_en
     assert code_table(kuhn, "scripted:first") is None and code_table(kuhn, "human") is None
     assert code_table(legos_envs.make("KuhnPoker-v0", num_rounds=3).unwrapped, "random") is None
     assert code_table(legos_envs.make("Debate-v0").unwrapped, "random") is None
+
+
+def test_each_seat_is_asked_of_its_own_player_and_counts_what_it_answers_legally(kuhn: legos_envs.GameEnv) -> None:
+    """Of a player whose answers are not all legal, the legal ones make up its play, and the rest is told apart."""
+
+    class Listed:
+        """An engine that knows the probability of every answer: by its player's name, half of them legal."""
+
+        def __init__(self, first: float) -> None:
+            self.first = first
+
+        def score(self, prompts: list[Any], replies: list[Any], adapter: str | None) -> list[np.ndarray]:
+            shares = [self.first, 1.0 - self.first] * (len(replies) // 2)
+            return [np.log([share / 2, 1.0]) for share in shares]
+
+    renderer = SimpleNamespace(end_id=0, start=lambda messages, system: [1], encode=lambda text: [2])
+    players = [
+        SimpleNamespace(renderer=renderer, system=None, adapter=None, engine=Listed(first)) for first in (0.25, 0.75)
+    ]
+    found, leftover = action_probabilities(kuhn, players, exact.info_sets(kuhn.game))  # type: ignore[arg-type]
+    for info, chances in found.items():
+        first = (0.25, 0.75)[info.player]
+        assert [*chances.values()] == pytest.approx([first, 1.0 - first])
+    assert [*leftover.values()] == pytest.approx([0.5] * 12) and len(found) == 12

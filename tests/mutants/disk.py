@@ -88,7 +88,13 @@ MUTANTS = [
             "",
             "batches waiting for another use are lost",
         ),
-        ("best-not-restored", 'if state["best"] is not None:', "if False:", "a worse best is taken after a resume"),
+        (
+            "best-not-restored",
+            'if state["best"] is not None:',
+            "if False:",
+            "a worse best is taken after a resume",
+            "tests/train/test_whole_state.py::test_a_resumed_run_has_the_past_and_the_best_that_it_had",
+        ),
         (
             "stop-reason-forgotten",
             '    parts.stop_reason = state["stop_reason"]\n',
@@ -101,7 +107,7 @@ MUTANTS = [
             "        parts.past[step] = parts.backend.unpack(tensors[key], step)\n",
             "        pass\n",
             "the run's past is not met at its end",
-            "tests/train/test_whole_state.py::test_a_resumed_run_meets_the_past_that_it_had",
+            "tests/train/test_whole_state.py::test_a_resumed_run_has_the_past_and_the_best_that_it_had",
         ),
         (
             "not-published-after-resume",
@@ -131,7 +137,7 @@ MUTANTS = [
             "            self.backend.publish(target, name, weights)\n",
             "            self.backend.publish(target, name, self.backend.snapshot(self.learner.step))\n",
             "members play with the live weights",
-            "tests/train/test_whole_state.py::test_a_snapshot_plays_with_its_own_weights",
+            RESUME,
         ),
         (
             "evicted-stay",
@@ -163,7 +169,7 @@ MUTANTS = [
             "if last or (every and number % every == 0):",
             "if last:",
             "checkpoint.every does nothing",
-            "tests/train/test_resume.py::test_checkpoints_are_pruned_and_the_newest_whole_one_is_loaded",
+            "tests/train/test_whole_state.py::test_stop_ends_the_run_with_its_checkpoint",
         ),
         (
             "evaluation-forgotten",

@@ -223,7 +223,7 @@ MUTANTS = [
             "common_prefix(ids, tokens), len(ids) - 1)",
             "common_prefix(ids, tokens), len(ids))",
             "no token is left to be computed",
-            "tests/inference/test_engine.py::test_single_prompts_find_the_beginning_of_the_prompt_before",
+            "tests/inference/test_state_slots.py::test_entries_used_whole_do_not_replace_each_other",
         ),
         (
             "budget-not-kept",

@@ -62,7 +62,13 @@ MUTANTS: list[Mutant] = [
             OTHERS,
         ),
         ("other-model-taken", 'answer.get("model") != model', "False", "another adapter's games are learned from"),
-        ("other-prompt-taken", "prompt is not None and prompt != list(request.prompt)", "False", "games are mixed up"),
+        (
+            "other-prompt-taken",
+            "prompt is not None and prompt != list(request.prompt)",
+            "False",
+            "games are mixed up",
+            "tests/inference/test_fleet.py::test_what_stays_wrong_ends_the_request_with_its_reason",
+        ),
     ),
     *mutants(
         "inference/client/fleet.py",

@@ -305,6 +305,9 @@ def test_what_nobody_asks_for_makes_room_and_may_come_back(
         server.until(lambda: bool(said(server, "used")) and send("left", 1).status == 200, 10)
         assert adapters(server).keys() == {"start", "used", "left"} and adapters(server)["left"]["version"] == 7
         assert send("left", 2).status == 409
+        time.sleep(0.3)
+        assert send("fourth", 4).status == 200
+        assert adapters(server).keys() == {"start", "left", "fourth"}, "who was asked for last stays"
         assert server.core.adapters._used.keys() <= server.core.adapters.versions.keys()
     finally:
         server.stop()

@@ -8,9 +8,10 @@ import pytest
 
 import legos_envs
 from legos_envs.policies import make_policy
-from legos_train import train
+from legos_train import Trainer, train
 from legos_train.evaluation.duel import NothingScored, head_to_head
 from legos_train.rollout import Rollouts
+from legos_train.run import build
 from tests.train.helpers import small
 
 
@@ -22,6 +23,17 @@ def test_training_goes_on_where_no_judge_was_understood(tmp_path: Path) -> None:
     assert result.start["unscored"] == result.last["unscored"] == 1.0
     assert "return" not in result.last and not result.best
     assert (tmp_path / "run" / "adapter").exists() and (tmp_path / "run" / "report.html").exists()
+
+
+def test_what_was_not_scored_is_left_out_of_training_and_says_so() -> None:
+    judge = {"judge": {"model": "base"}}
+    trainer = Trainer(build(small(env="Debate-v0", actors=judge, batch_size=2)))
+    try:
+        spoken = [t for e in trainer.play(1) for t in e.trajectories.values() if t.role != "judge"]
+    finally:
+        trainer.parts.close()
+    assert len(spoken) == 4 and not any(t.trainable for t in spoken)
+    assert {t.info["untrained"] for t in spoken} == {"unscored"}
 
 
 def test_a_duel_without_a_scored_game_says_why() -> None:

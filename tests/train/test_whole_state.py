@@ -130,9 +130,13 @@ def test_an_injected_league_survives_a_resume(tmp_path: Path) -> None:
 
 def test_stop_ends_the_run_with_its_checkpoint(tmp_path: Path) -> None:
     monitor = {"entropy": 100.0, "patience": 2, "window": 1, "action": "stop"}
-    result = train(config=small(tmp_path / "run", batch_size=8, steps=9, monitor=monitor), quiet=True)
+    config = small(tmp_path / "run", batch_size=8, steps=9, monitor=monitor, checkpoint={"every": 1})
+    result = train(config=config, quiet=True)
     assert result.steps == 2 and "entropy" in (result.stopped or "")
-    assert (tmp_path / "run/checkpoints/step_2/manifest.json").exists()
+    assert all((tmp_path / f"run/checkpoints/step_{step}/manifest.json").exists() for step in (1, 2))
+    (tmp_path / "run/result.json").unlink()
+    again = train(config=config, quiet=True, resume=True)
+    assert again.steps == 2 and again.stopped == result.stopped, "a run that was stopped stays so"
 
 
 def test_a_rollback_brings_back_the_best_weights_and_forgets_the_moments() -> None:
@@ -154,9 +158,11 @@ def test_a_rollback_brings_back_the_best_weights_and_forgets_the_moments() -> No
         trainer.parts.close()
 
 
-def test_a_resumed_run_meets_the_past_that_it_had(tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_past_and_the_best_that_it_had(tmp_path: Path) -> None:
     trainer = Trainer(build(small(batch_size=8)))
     trainer.step()
+    evaluate(trainer.parts)
+    best = trainer.parts.best
     trainer.parts.past[1] = trainer.parts.backend.snapshot(1)
     trainer.step()
     state.save(trainer.parts, tmp_path)
@@ -168,4 +174,8 @@ def test_a_resumed_run_meets_the_past_that_it_had(tmp_path: Path) -> None:
     assert all(np.array_equal(there.content[name], kept[name]) for name in kept)
     now = again.parts.backend.policy.trainable()
     assert any(not np.array_equal(now[name], kept[name]) for name in kept), "it is the past"
+    back = again.parts.best
+    assert best is not None and back is not None
+    assert (back.step, back.kind, back.numbers) == (best.step, best.kind, best.numbers)
+    assert all(np.array_equal(back.weights.content[name], value) for name, value in best.weights.content.items())
     again.parts.close()

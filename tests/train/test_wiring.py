@@ -47,7 +47,7 @@ UNIFORM: dict[str, Any] = {
 }
 EMA: dict[str, Any] = {
     "seed": 4,
-    "average": {"kind": "ema", "decay": 0.5},
+    "average": {"kind": "ema", "decay": 0.6},
     "optim": {"lr": 6e-4, "lr_end": 1.0},
 }
 
@@ -77,7 +77,7 @@ class Run:
             if self.path.name == "uniform":  # the later half of 5 steps: 3, 4 and 5
                 shares = {n: 1.0 for n in range(3, step + 1)} or {step: 1.0}
             else:
-                shares = {n: 0.5 ** (step - n) for n in range(1, step + 1)}
+                shares = {n: 0.6 ** (step - n) for n in range(1, step + 1)}
             total = sum(shares.values())
             out[step] = {key: sum(s / total * every[n][key] for n, s in shares.items()) for key in every[step]}
         return out
