@@ -89,7 +89,7 @@ TASKS: dict[str, Task] = {
     "Negotiation-v0": Task((*_steps(24, 24), *RAE, *BASE, *FEW, *SLOW), "trader", "base", args=("rounds=2",)),
     "Nim-v0": Task(("--preset", "nim"), exact="optimal_move"),
     "PigDice-v0": Task((*_steps(24, 48), *RAE, *BASE, *SLOW), "optimal", "base", args=("goal=20",)),
-    "PlanExecute-v0": Task((*_steps(70, 64), *GROUP), "good", "self", items=True, args=("steps=2",)),
+    "PlanExecute-v0": Task((*_steps(40, 64), *GROUP), "good", "self", items=True),
     "ProofVerification-v0": Task((*_steps(30, 32), *RAE), "good", "self", items=True, seat="prover=scripted:faithful"),
     "ProposerSolver-v0": Task((*_steps(40, 64), *RAE), "optimal", "self", items=True, seat="proposer=scripted:optimal"),
     "RedBlue-v0": Task((*_steps(50, 64), *RAE), "sound", "base", items=True, args=("probes=1",)),
