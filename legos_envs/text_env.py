@@ -385,7 +385,7 @@ class TextEnv(AECEnv[str, dict, str]):
         elif failure is not None:
             self._note("", False, {"outcome": "unscored", "reason": str(failure)})
         elif self._unasked:
-            raise TypeError(f"{self.name}: {self._unasked} asks without effect; write `yield from table.ask(...)`")
+            raise TypeError(f"{self.name}: asks without effect: {self._unasked}; write `yield from table.ask(...)`")
         self.terminations = dict.fromkeys(self.terminations, True)
         self._close()
 

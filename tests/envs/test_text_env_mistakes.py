@@ -161,7 +161,7 @@ def test_an_ask_that_asks_nobody_is_an_error_at_the_end():
             yield from one
 
     env = started(env_of(play))
-    with pytest.raises(TypeError, match=r"1 asks without effect; write `yield from table\.ask") as caught:
+    with pytest.raises(TypeError, match=r"asks without effect: 1; write `yield from table\.ask") as caught:
         drive(env, Player(lambda decision: "yes", 0))
     assert "raised by the rules of" in caught.value.__notes__[0] and [text for _, text in env.log] == ["yes"] * 3
     env.reset(seed=1)  # starts anew
