@@ -1,6 +1,6 @@
 """OpenSpiel's NFSP in the games that have a row in the learning table, given the CPU time of that row.
 
-    uv run --with open_spiel --with torch python -m benchmarks.nfsp LiarsDice-v0 --seeds 0 1 2
+    uv run --with open_spiel --with dm-tree --with torch python -m benchmarks.nfsp LiarsDice-v0 --seeds 0 1 2
 
 For each id and seed the bundled model is trained as `benchmarks.learning_tasks` does it (finished cells in `--out` are
 used again). NFSP (PyTorch, one thread, the settings of OpenSpiel's own example for Leduc poker) then has as many
