@@ -141,7 +141,7 @@ def test_actors_are_those_named_for_the_env_and_no_others() -> None:
             "did you mean 'math.accuracy'.* There are nash_conv, .*math.return",
         ),
         ({"env": [NIM], "best": "accuracy"}, "'accuracy' is nothing that this run measures.*Nim-v0.vs_random"),
-        ({"env": [{**NIM, "oponent": "x"}]}, "unknown key 'eval.env.0.oponent', did you mean 'opponent'"),
+        ({"env": [{**NIM, "oponent": "x"}]}, "unknown key 'eval.env.0.oponent', did you mean 'eval.env.0.opponent'"),
         ({"env": [{**NIM, "samples": 0}]}, "eval.env.0.samples: .*greater than or equal to 1, got 0"),
         ({"env": ["KuhnPoker-v0"]}, "two environments are called 'KuhnPoker-v0'; give the held-out one a name"),
         ({"env": [{**NIM, "name": "a/b"}]}, "name may have letters, .* got 'a/b'"),
