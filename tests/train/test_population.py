@@ -233,7 +233,10 @@ def test_a_server_plays_each_learner_under_its_own_name() -> None:
         ({"learner": [*BOTH, BOTH[0]]}, "two learners are called 'first'"),
         ({"learner": [{"name": "a.b", "roles": ["player_0"]}]}, "a.b"),
         ({"learner": [{"name": "a", "roles": []}]}, "roles"),
-        ({"learner": [{**BOTH[0], "optim": {"lrr": 1}}, BOTH[1]]}, "learner 'first': unknown key 'optim.lrr'.*'optim.lr'"),
+        (
+            {"learner": [{**BOTH[0], "optim": {"lrr": 1}}, BOTH[1]]},
+            "learner 'first': unknown key 'optim.lrr'.*'optim.lr'",
+        ),
         ({"learner": [{**BOTH[0], "loss": "expected"}, BOTH[1]]}, "loss"),
         ({"learner": [{**BOTH[0], "loss": {"name": "expected"}}, BOTH[1]]}, "for all learners of a run or for none"),
         ({"learner": BOTH, "actors": {"player_1": {"model": "random"}}}, "'second' has nothing to learn"),
