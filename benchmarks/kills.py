@@ -62,7 +62,7 @@ def disturb(started: Started, row: int, delay: float, number: int, rank: int) ->
         faults.append(f"a process lived {ALONE:.0f} s longer than rank {rank}")
     seconds = time.monotonic() - began
     others = [process.poll() for process in started.processes if process is not killed]
-    if others and not (_complete(started.run) or _say_why(started, others)):
+    if others and not (_complete(started.run) or _said_why(started, others)):
         faults.append(f"the other ranks ended with {others} without saying why")
     return killed.wait(), seconds, faults
 
@@ -72,7 +72,7 @@ def _complete(run: Path) -> bool:
     return len(kill_runs.rows_of(run)) == STEPS and (run / "result.json").exists()
 
 
-def _say_why(started: Started, others: list[int | None]) -> bool:
+def _said_why(started: Started, others: list[int | None]) -> bool:
     return 0 not in others and "Start all ranks again with --resume" in started.log.read_text()
 
 

@@ -5,7 +5,7 @@
 For each id and seed the bundled model is trained as `benchmarks.learning_tasks` does it (finished cells in `--out` are
 used again). NFSP (PyTorch, one thread, the settings of OpenSpiel's own example for Leduc poker) then has as many
 seconds of processor time for itself, imports and measuring not counted. Both numbers are NashConv; of NFSP the last one
-and the lowest of ten measurements. With `--optimiser adam` it is given Adam and learning rates of 1e-3 instead.
+and the lowest of ten measurements.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ GAMES: dict[str, tuple[str, dict[str, Any]]] = {
     "LeducPoker-v0": ("leduc_poker", {}),
     "LiarsDice-v0": ("liars_dice", {"numdice": 1, "dice_sides": 3}),
 }
-"""OpenSpiel's names of the same games; tests hold their payoffs and values against ours."""
+"""OpenSpiel's names of the same games."""
 MEASUREMENTS = 10
-RATES = {"sgd": 0.01, "adam": 1e-3}
 
 
-def agents_of(env: Any, seed: int, optimiser: str) -> list[Any]:
+def agents_of(env: Any, seed: int) -> list[Any]:
     """Two learners with the settings of OpenSpiel's nfsp_leduc_pytorch.py."""
     from open_spiel.python.pytorch import nfsp
 
@@ -40,11 +39,11 @@ def agents_of(env: Any, seed: int, optimiser: str) -> list[Any]:
             2_000_000,
             0.1,
             batch_size=128,
-            rl_learning_rate=RATES[optimiser],
-            sl_learning_rate=RATES[optimiser],
+            rl_learning_rate=0.01,
+            sl_learning_rate=0.01,
             min_buffer_size_to_learn=1000,
             learn_every=64,
-            optimizer_str=optimiser,
+            optimizer_str="sgd",
             seed=seed + player,
             replay_buffer_capacity=200_000,
             loss_str="mse",
@@ -78,7 +77,7 @@ def nash_conv(game: Any, agents: list[Any]) -> float:
     return float(exploitability.nash_conv(game, Average(game, [0, 1])))
 
 
-def train(env_id: str, seconds: float, seed: int, optimiser: str) -> dict[str, float]:
+def train(env_id: str, seconds: float, seed: int) -> dict[str, float]:
     """NFSP for so many CPU seconds: `episodes`, and NashConv `first`, `last` and `lowest`."""
     import numpy as np
     import torch
@@ -90,7 +89,7 @@ def train(env_id: str, seconds: float, seed: int, optimiser: str) -> dict[str, f
     name, params = GAMES[env_id]
     env = rl_environment.Environment(name, **params)
     env.seed(seed)
-    agents = agents_of(env, seed, optimiser)
+    agents = agents_of(env, seed)
     found, episodes, used = [nash_conv(env.game, agents)], 0, 0.0
     for part in range(1, MEASUREMENTS + 1):
         start = time.process_time()
@@ -112,7 +111,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ids", nargs="+", choices=[*GAMES], metavar="ID")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--optimiser", choices=[*RATES], default="sgd", help="of NFSP")
     parser.add_argument("--out", type=Path, default=Path("runs/learning"))
     options = parser.parse_args()
     options.model, options.games = None, 512
@@ -120,10 +118,10 @@ def main() -> None:
     for env_id in options.ids:
         for seed in options.seeds:
             row = cell(env_id, seed, options, [])
-            other = train(env_id, row["cpu_seconds"], seed, options.optimiser)
+            other = train(env_id, row["cpu_seconds"], seed)
             print(
                 f"{env_id:14} seed {seed:2}  {row['cpu_seconds']:4.0f} CPU-s  legos {row['before']:.3f} -> "
-                f"{row['after']:.3f}  NFSP ({options.optimiser}) {other['first']:.3f} -> {other['last']:.3f}, lowest "
+                f"{row['after']:.3f}  NFSP {other['first']:.3f} -> {other['last']:.3f}, lowest "
                 f"{other['lowest']:.3f}, {other['episodes']:,} episodes  ratio {row['after'] / other['lowest']:.2f}",
                 flush=True,
             )

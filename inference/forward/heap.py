@@ -23,7 +23,7 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Give back what is kept and not in use, gaps between arrays included: some 15 ms for 100 MiB.
+    """Give back what is kept and not in use, gaps between arrays included.
 
     For a process that runs for days: what it keeps is otherwise the most it ever needed, and grows with every gap that
     the next array does not fit into.
