@@ -112,7 +112,7 @@ class Live:
         async def look() -> dict[str, int]:
             found: dict[str, int] = await self.core.engine.call(inside)
             engine = self.core.engine
-            found["listeners"] = len(engine._listeners) + len(engine._ended) + len(engine._early)
+            found["listeners"] = len(engine._listeners) + len(engine._ended)
             return found | {"tasks": len(asyncio.all_tasks()) - 1}
 
         return self.run(look()) | {"descriptors": len(os.listdir("/proc/self/fd"))}

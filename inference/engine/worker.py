@@ -155,7 +155,6 @@ class AsyncEngine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listeners: dict[int, asyncio.Queue[Event]] = {}
         self._ended: set[int] = set()  # completed, but not read to the end
-        self._early: dict[int, list[Event]] = {}
         self._starting = 0
 
     async def start(self) -> None:
@@ -203,20 +202,14 @@ class AsyncEngine:
 
         Raises ValueError as `Engine.submit` does.
         """
+        pending = asyncio.wrap_future(self.worker.call(lambda engine: self._enter(engine, requests)))
         self._starting += len(requests)
-        pending = asyncio.wrap_future(self.worker.call(lambda engine: _submit_all(engine, requests)))
+        pending.add_done_callback(lambda done: self._refused(done, len(requests)))
         try:
-            ids = await asyncio.shield(pending)
+            return await asyncio.shield(pending)
         except asyncio.CancelledError:
             pending.add_done_callback(self._abandon)
             raise
-        finally:
-            self._starting -= len(requests)
-        for request_id in ids:
-            inbox = self._listeners[request_id] = asyncio.Queue()
-            for event in self._early.pop(request_id, ()):
-                self._put(request_id, inbox, event)
-        return ids
 
     async def events(self, request_id: int) -> AsyncIterator[Event]:
         """The request's deltas, if it streams, and its completion; to be read once. Leaving early aborts it."""
@@ -252,30 +245,40 @@ class AsyncEngine:
         self._listeners.pop(request_id, None)
         self._ended.discard(request_id)
 
-    def _put(self, request_id: int, inbox: asyncio.Queue[Event], event: Event) -> None:
-        inbox.put_nowait(event)
-        if isinstance(event, Completion):
-            self._ended.add(request_id)
+    def _refused(self, pending: asyncio.Future[list[int]], count: int) -> None:
+        if pending.cancelled() or pending.exception() is not None:
+            self._starting -= count
 
     def _abandon(self, pending: asyncio.Future[list[int]]) -> None:
         """The submitter left before the ids arrived."""
-        if not pending.cancelled() and pending.exception() is None and not self.worker._closing:
+        if not pending.cancelled() and pending.exception() is None:
             for request_id in pending.result():
-                self.worker.call(lambda engine, number=request_id: _abort(engine, number))  # type: ignore[misc]
+                self.abort(request_id)
+
+    def _enter(self, engine: Engine, requests: list[Request]) -> list[int]:
+        """Submit in the engine's thread. The loop hears of the ids before it hears of any of their events."""
+        ids = _submit_all(engine, requests)
+        self._tell(self._listen, ids)
+        return ids
+
+    def _listen(self, ids: list[int]) -> None:
+        self._starting -= len(ids)
+        self._listeners.update((request_id, asyncio.Queue()) for request_id in ids)
 
     def _from_thread(self, events: list[tuple[int, Event]]) -> None:
+        self._tell(self._hand_over, events)
+
+    def _tell(self, function: Callable[[T], None], argument: T) -> None:
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._hand_over, events)
+            self._loop.call_soon_threadsafe(function, argument)
 
     def _hand_over(self, events: list[tuple[int, Event]]) -> None:
         for request_id, event in events:
             inbox = self._listeners.get(request_id)
             if inbox is not None:
-                self._put(request_id, inbox, event)
-            elif self._starting:  # the id has not reached `submit` yet
-                self._early.setdefault(request_id, []).append(event)
-        if not self._starting:
-            self._early.clear()
+                inbox.put_nowait(event)
+                if isinstance(event, Completion):
+                    self._ended.add(request_id)
 
 
 def _submit_all(engine: Engine, requests: list[Request]) -> list[int]:

@@ -199,3 +199,33 @@ def test_completions_may_be_read_late_and_in_any_order(make: Callable[[], Engine
             assert not engine._listeners and not engine._ended
 
     run(late())
+
+
+def test_events_that_come_while_the_loop_is_busy_are_neither_lost_nor_kept_for_nobody(
+    make: Callable[[], Engine],
+) -> None:
+    async def busy() -> None:
+        async with AsyncEngine(make) as engine:
+            [left] = await engine.submit([LONG])
+            engine.abort(left)
+            submission = asyncio.ensure_future(engine.submit([change(LONG, max_tokens=2)]))
+            await asyncio.sleep(0)
+            time.sleep(0.5)  # both requests end before the loop hears of anything
+            [number] = await submission
+            assert engine.running == 0  # it has ended, unread
+            assert [event.request_id async for event in engine.events(number)] == [number]
+            kept = {name for name, value in vars(engine).items() if isinstance(value, dict | set) and value}
+            assert engine.running == 0 and not kept
+
+    run(busy())
+
+
+def test_what_is_refused_does_not_count_as_running(make: Callable[[], Engine]) -> None:
+    async def refused() -> None:
+        async with AsyncEngine(make) as engine:
+            with pytest.raises(ValueError, match="prompt"):
+                await engine.submit([LONG, change(LONG, prompt=())])
+            await asyncio.sleep(0)
+            assert engine.running == 0 and not engine._listeners
+
+    run(refused())
