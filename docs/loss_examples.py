@@ -16,6 +16,7 @@ from legos_train.loss.tokens import (
     gspo,
     importance_sampling,
     inside,
+    mirror,
     ppo,
     sft,
     truncated_weights,
@@ -36,6 +37,7 @@ def loss_example(name: str) -> str:
         "cispo": lambda new, old, a: cispo(new, old, a, CLIP, CLIP),
         "importance_sampling": importance_sampling,
         "expected": expected,
+        "mirror": lambda new, old, a: mirror(new, a, 1.0),
         "sft": lambda new, old, a: sft(new),
     }
     old = mx.full((len(RATIOS),), float(np.log(0.2)))
@@ -48,6 +50,7 @@ def loss_example(name: str) -> str:
     rows = [[f"{r:g}", *(number(column[i]) for column in columns)] for i, r in enumerate(RATIOS)]
     head = ["ratio", "A = +1: loss", "gradient", "A = -1: loss", "gradient"]
     said = " `clip_low` and `clip_high` are 0.2." if name in ("ppo", "cispo") else ""
+    said += " `mirror_step` is 1; A stands for log(q / p_0)." if name == "mirror" else ""
     text = f"A token that was sampled with probability 0.2; the gradient is that by log p.{said}\n\n"
     return text + table(head, rows)
 

@@ -224,9 +224,14 @@ class TrainConfig(Section):
             own = self.learners
         except ConfigError as error:
             raise ValueError(str(error)) from None
-        kinds = {self.loss.token_loss.all_actions, *(one.loss.token_loss.all_actions for one in own.values())}
+        losses = [self.loss, *(one.loss for one in own.values())]
+        kinds = {(one.name, one.explore, one.mirror_step) if one.token_loss.all_actions else None for one in losses}
         if len(kinds) > 1:
-            raise ValueError("loss.name = 'expected' is for all learners of a run or for none of them")
+            names = [one.name for one in losses if one.token_loss.all_actions]
+            raise ValueError(
+                f"loss.name = {names[0]!r} values a game once for everybody: it is for all learners of a run, with the "
+                "same loss.explore and loss.mirror_step, or for none of them"
+            )
         unfit = {
             "backend = 'tinker'": self.backend == "tinker",
             "league.pool_from": self.league.pool_from is not None,

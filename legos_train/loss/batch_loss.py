@@ -129,5 +129,8 @@ def _policy_loss(
         advantages = mx.array((batch.advantages * correction(gap, batch, settings)).astype(np.float32))
     if not stays.all():  # a ratio that overflows would not be finite even with weight 0
         old = mx.where(mx.array(stays > 0), old, mx.stop_gradient(new))
-    low, high = settings.clip_low, settings.clip_high
-    return settings.token_loss(Samples(new, old, advantages, low, high, batch.sequence, batch.sequence_length))
+    samples = Samples(
+        new, old, advantages, settings.clip_low, settings.clip_high,
+        batch.sequence, batch.sequence_length, settings.mirror_step,
+    )  # fmt: skip
+    return settings.token_loss(samples)

@@ -38,8 +38,11 @@ class LossSettings(Section):
     skip_forced: float = Field(default=0.0, ge=0, lt=1)
     """Leave out the tokens at the end of an action that the sampler gave a probability above 1 minus this."""
     explore: float = Field(default=0.0, ge=0, lt=1)
-    """`expected`: a decision point weighs as much as if all players made a uniformly random move this often, so that
-    those that play has come to avoid are still learned. What actions are worth does not change."""
+    """`expected`, `mirror`: a decision point weighs as much as if all players made a uniformly random move this often,
+    so that those that play has come to avoid are still learned. What actions are worth does not change."""
+    mirror_step: float = Field(default=1.0, gt=0)
+    """`mirror`: how far a step of mirror descent goes. The less the KL weighs, the shorter it has to be, or the policy
+    circles."""
     entropy: float = Field(default=0.0, ge=0)
     """Weight of the entropy bonus."""
     entropy_over: Literal["all", "legal", "top"] = "all"
@@ -73,7 +76,10 @@ class LossSettings(Section):
                 f"magnet = {self.magnet!r} does nothing while magnet_every is 0; give it a number of steps"
             )
         if self.explore and not LOSSES[self.name].all_actions:
-            raise ValueError(f"explore weighs the decision points of 'expected', which {self.name!r} does not have")
+            names = " and ".join(repr(name) for name, one in LOSSES.items() if one.all_actions)
+            raise ValueError(f"explore weighs the decision points of {names}, which {self.name!r} does not have")
+        if self.mirror_step != 1.0 and not LOSSES[self.name].mirror:
+            raise ValueError(f"mirror_step is a setting of the loss 'mirror' and does nothing for {self.name!r}")
         if LOSSES[self.name].imitates and self.needs_start:
             name = "mask_ratio" if self.truncate_ratio is None else "truncate_ratio"
             raise ValueError(f"{name} corrects for who sampled the tokens, which {self.name!r} does not ask; use none")

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 
 class Samples(NamedTuple):
-    """What a loss may look at: arrays (M,) over sampled tokens, and the clip."""
+    """What a loss may look at: arrays (M,) over sampled tokens, and its settings."""
 
     new: mx.array
     old: mx.array
@@ -26,6 +26,7 @@ class Samples(NamedTuple):
     clip_high: float
     sequence: NDArray[np.int32]
     lengths: NDArray[np.int32]
+    mirror_step: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class TokenLoss:
         by_turn: whether all tokens of a turn share one ratio.
         imitates: whether advantages and the sampler's probabilities play no part.
         all_actions: whether it is for every action of a decision point, not for the one that was sampled.
+        mirror: whether these advantages are those of a target policy, see `mirror`.
     """
 
     function: Callable[..., mx.array]
@@ -46,6 +48,7 @@ class TokenLoss:
     by_turn: bool = False
     imitates: bool = False
     all_actions: bool = False
+    mirror: bool = False
 
     def __call__(self, samples: Samples) -> mx.array:
         """The loss of each token, (M,)."""
@@ -63,11 +66,12 @@ def loss(
     by_turn: bool = False,
     imitates: bool = False,
     all_actions: bool = False,
+    mirror: bool = False,
 ) -> Callable[[Function], Function]:
     """Marks a function as the loss of its name, see `TokenLoss`: settings, help and docs find it by that."""
 
     def declare(function: Function) -> Function:
-        LOSSES[function.__name__] = TokenLoss(function, holds, by_turn, imitates, all_actions)
+        LOSSES[function.__name__] = TokenLoss(function, holds, by_turn, imitates, all_actions, mirror)
         return function
 
     return declare
@@ -126,6 +130,35 @@ def expected(new: mx.array, old: mx.array, advantages: mx.array) -> mx.array:
         advantages: (M,).
     """
     return importance_sampling(new, old, advantages)
+
+
+@loss(all_actions=True, mirror=True)
+def mirror(new: mx.array, advantages: mx.array, mirror_step: float) -> mx.array:
+    r"""Every legal action of every decision point, imitated as often as a step of mirror descent would play it.
+
+    $$L = -\frac{1}{\eta} \sum_I w(I) \sum_a q(a) \log p(a) \qquad q(a) \propto p_0(a)\,e^{\eta A(I, a)}$$
+
+    I, w(I) and A(I, a) are those of `expected`, $p_0$ is the policy at the start of the step, $\eta$ is `mirror_step`.
+    For a small $\eta$ the first gradient is that of `expected`; but q stands still while p is fitted to it, so several
+    passes (`optim.epochs`) bring the whole policy to one target, where those of `expected` would push on. With the KL
+    to a reference this is magnetic mirror descent, whose last policy settles where a policy gradient circles. q is over
+    legal actions alone.
+
+    When: games that can be solved, with two to four `optim.epochs`. `--preset leduc_expected` is run with it.
+
+    When not: as for `expected`. A step costs as many passes as it has epochs.
+
+    Source: magnetic mirror descent, arXiv 2206.05825; the fit of a network to its step as in MDPO, arXiv 2005.09814,
+    and MPO, arXiv 1806.06920.
+
+    Args:
+        new: log-probabilities under the policy being trained, (M,).
+        advantages: log(q / p0) of the token's action, divided by `mirror_step`, (M,).
+        mirror_step: the step of mirror descent, above 0.
+    """
+    from inference.forward import fastmath
+
+    return -fastmath.exp(mirror_step * advantages) * new / mirror_step
 
 
 @loss("pushed")

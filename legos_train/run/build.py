@@ -99,7 +99,10 @@ def build(
     if config.loss.token_loss.all_actions:
         members = () if arena.league is None else arena.league.settings.opponents
         scaled = config.credit.return_scale == "running"
-        decisions = DecisionTable(measurer, scaled=scaled, explore=config.loss.explore, opponents=members)
+        step = config.loss.mirror_step if config.loss.token_loss.mirror else None
+        decisions = DecisionTable(
+            measurer, scaled=scaled, explore=config.loss.explore, mirror_step=step, opponents=members
+        )
     parts = Parts(
         config=config,
         run_id=run_id,

@@ -1,4 +1,4 @@
-"""Every action of every decision point of a game, with what it is worth: what `loss.name = "expected"` learns from."""
+"""Every action of every decision point of a game, with what it is worth: what `expected` and `mirror` learn from."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from legos_envs import Episode, InfoSet, exact, parsing
 from legos_envs.records import Trajectory, Turn
@@ -20,6 +21,7 @@ Seating = tuple[str | None, ...]
 """By player number, the league's member at the seat; None: the policy that learns."""
 Policies = dict[tuple[str, str | None], Mapping[InfoSet, Sequence[ScoredAction]]]
 """By env and member, what may be answered at the decision points."""
+Floats = NDArray[np.float64]
 TINY = 1e-300
 
 
@@ -59,6 +61,7 @@ class DecisionTable:
         measurer: knows the games and seats the policies.
         scaled: divide by the spread of a player's returns at uniform play, where that is above 1.
         explore: how often, for the weights of decision points, any player makes a uniformly random move.
+        mirror_step: advantages are those of the target of such a step, as the loss `mirror` wants them.
         opponents: the league's members that are not snapshots.
 
     Raises:
@@ -66,12 +69,22 @@ class DecisionTable:
             likely the actions of an opponent are.
     """
 
-    def __init__(self, measurer: Measurer, *, scaled: bool = True, explore: float = 0.0, opponents: Sequence[str] = ()):
+    def __init__(
+        self,
+        measurer: Measurer,
+        *,
+        scaled: bool = True,
+        explore: float = 0.0,
+        mirror_step: float | None = None,
+        opponents: Sequence[str] = (),
+    ):
         self.measurer, self.scaled, self.explore, self.opponents = measurer, scaled, explore, opponents
+        self.mirror_step = mirror_step
+        self._name = "expected" if mirror_step is None else "mirror"
         for name, course in measurer.courses.items():
             if not course.held_out and not course.exactly:
                 raise ConfigError(
-                    f"loss.name = 'expected' goes through every decision of a game, and {name} has no exact truth "
+                    f"loss.name = {self._name!r} goes through every decision of a game, and {name} has no exact truth "
                     "(a game that can be solved, memory='state', one round, no reasoning, all seats the policy's); "
                     "use 'ppo'"
                 )
@@ -104,7 +117,7 @@ class DecisionTable:
                     policies[name, member] = self._policy(course, member)
             mine = [policies[name, member] for member in seating]
             share = count / played.total()
-            _add(out, course, mine, trained[name, seating], share, version, self.scaled, self.explore)
+            _add(self, out, course, mine, trained[name, seating], share, version)
         return out
 
     def _policy(self, course: Any, member: str | None) -> Mapping[InfoSet, Sequence[ScoredAction]]:
@@ -132,36 +145,35 @@ class DecisionTable:
         if hasattr(player, "renderer") and not player.renderer.reasons:
             return
         raise ConfigError(
-            f"loss.name = 'expected' has to know how likely every action of an opponent is, and league.opponents has "
-            f"{word!r}, of whom only answers are known in {course.slot.name}; accepted are base, random, optimal, "
+            f"loss.name = {self._name!r} has to know how likely every action of an opponent is, and league.opponents "
+            f"has {word!r}, of whom only answers are known in {course.slot.name}; accepted are base, random, optimal, "
             "scripted:NAME, a run, an adapter or a model of this machine that answers without a thought, and a "
             "strategy of `legos exploit`. Leave it out, or use 'ppo'"
         )
 
 
 def _add(
+    table: DecisionTable,
     out: Decisions,
     course: Any,
     policies: Sequence[Mapping[InfoSet, Sequence[ScoredAction]]],
     trained: set[int],
     share: float,
     version: int,
-    scaled: bool,
-    explore: float,
 ) -> None:
     """Adds the decision points of a game, seat by seat one of the `policies`; together they weigh `share`."""
     env: Any = course.env
     graph = exact.graph_of(env.game)
     answers = [policies[info.player][info] for info in graph.infosets]
     masses = [np.array([answer.probability for answer in choices]) for choices in answers]
-    table = [(m / m.sum() if m.sum() else np.full(len(m), 1 / len(m))).tolist() for m in masses]
-    values, reached = graph.values(table), graph.reach([_mixed(table, explore)] * env.game.num_players)
+    policy = [(m / m.sum() if m.sum() else np.full(len(m), 1 / len(m))).tolist() for m in masses]
+    values, reached = graph.values(policy), graph.reach([_mixed(policy, table.explore)] * env.game.num_players)
     mixing = [reached] * env.game.num_players  # which state of a decision point it is: the others do not explore
-    if explore:
+    if table.explore:
         seats = range(env.game.num_players)
-        mixing = [graph.reach([None if seat == own else table for seat in seats]) for own in seats]
+        mixing = [graph.reach([None if seat == own else policy for seat in seats]) for own in seats]
     worst = np.min([returns for returns in graph.returns if returns], axis=0)
-    scales = _spreads(graph) if scaled else [1.0] * env.game.num_players
+    scales = _spreads(graph) if table.scaled else [1.0] * env.game.num_players
     visits = [sum(reached[node] for node in nodes) for nodes in graph.members]
     total = sum(visit for visit, info in zip(visits, graph.infosets) if info.player in trained)
     for at, info in enumerate(graph.infosets):
@@ -183,12 +195,27 @@ def _add(
         learner = actors.lookup(course.players, agent, role, declared).learner
         seat = Trajectory(agent, role, turns=turns, info={} if learner is None else {"learner": learner})
         out.episodes.append(Episode(course.slot.name, 0, {}, {agent: seat}))
-        out.advantages.append({agent: gains - mean})
+        better = gains - mean if table.mirror_step is None else mirrored(masses[at], gains - mean, table.mirror_step)
+        out.advantages.append({agent: better})
         out.weights.append({agent: masses[at] * (share * visits[at] / total)})
         prompt = tuple(answers[at][0].prompt)
         out.values[prompt, ()] = illegal - mean
         for answer, gain in zip(answers[at], gains):
             out.values[prompt, tuple(answer.tokens)] = float(gain - mean)
+
+
+def mirrored(masses: Floats, advantages: Floats, step: float) -> Floats:
+    """log(q / p) / step, (A,), of q, which is p exp(step * advantage) over the legal actions and sums to 1.
+
+    Args:
+        masses: p of each legal action, (A,), together at most 1.
+        advantages: what each gains over the policy's mean, (A,).
+        step: of mirror descent.
+    """
+    logs = np.log(np.maximum(masses, TINY))
+    target = logs + step * advantages
+    peak = target.max()
+    return (target - peak - np.log(np.exp(target - peak).sum()) - logs) / step
 
 
 def _mixed(table: list[list[float]], explore: float) -> list[list[float]]:

@@ -43,6 +43,13 @@ MUTANTS = [
             "sums[turn]",
             "the product of ratios for their geometric mean",
         ),
+        (
+            "mirror-step-twice",
+            "* new / mirror_step",
+            "* new",
+            "a short step is a small one",
+            "tests/train/test_expected.py::test_the_target_of_mirror_descent_by_hand",
+        ),
         ("sft-wrong-sign", "    return -new\n", "    return new\n", "what was said becomes less likely", CORRECTIONS),
     ),
     *mutants(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
@@ -13,7 +14,9 @@ from legos_envs import exact
 from legos_train import TrainConfig, Trainer, train
 from legos_train.errors import ConfigError
 from legos_train.evaluation import exactly
+from legos_train.loss.tokens import mirror
 from legos_train.run import build
+from legos_train.run.decisions import mirrored
 from tests.train.helpers import digest, small
 
 EXPECTED: dict[str, Any] = {
@@ -284,3 +287,65 @@ def test_what_needs_sampled_actions_is_refused(settings: dict[str, Any]) -> None
 def test_exploring_is_refused_where_actions_are_sampled() -> None:
     with pytest.raises(ValueError, match="explore weighs the decision points of 'expected'"):
         TrainConfig(loss={"explore": 0.1})  # type: ignore[arg-type]
+
+
+def test_the_target_of_mirror_descent_by_hand() -> None:
+    # p = (.5, .25), a quarter illegal; exp(step A) = (1, 4): q is proportional to (.5, 1)
+    soft = mirrored(np.array([0.5, 0.25]), np.array([0.0, np.log(4.0) / 2]), 2.0)
+    assert np.exp(2 * soft) * [0.5, 0.25] == pytest.approx([1 / 3, 2 / 3])
+    old = mx.log(mx.array([0.5, 0.25]))
+    slope = mx.grad(lambda new: (mx.exp(old) * mirror(new, mx.array(soft.astype(np.float32)), 2.0)).sum())(old)
+    assert slope.tolist() == pytest.approx([-1 / 6, -1 / 3])  # -q / step
+
+
+def test_a_short_step_of_mirror_descent_has_the_advantages_of_expected(kuhn: Trainer) -> None:
+    (fresh, plain), decisions = learned_from(kuhn), kuhn.parts.decisions
+    assert decisions is not None
+    decisions.mirror_step = 1e-6
+    short = decisions.of(fresh.episodes, 0)
+    for before, after in zip(plain.advantages, short.advantages, strict=True):
+        for agent, values in before.items():
+            # all actions alike gain what the illegal answers lose: q is over legal actions alone
+            assert after[agent] - after[agent][0] == pytest.approx(values - values[0], abs=1e-4)
+    assert plain.values == short.values  # of the games that are looked at
+
+
+def test_passes_bring_the_policy_to_the_target() -> None:
+    optim = {"lr": 2e-3, "epochs": 16, "grad_clip": 10.0}
+    loss = EXPECTED["loss"] | {"name": "mirror", "mirror_step": 1.0}
+    trainer = Trainer(build(small(**EXPECTED | {"optim": optim, "loss": loss})))
+    try:
+        _, decisions = learned_from(trainer)
+        start = _distance(trainer, decisions, table_of(trainer))
+        trainer.step()
+        end = _distance(trainer, decisions, table_of(trainer))
+        assert end < 0.5 * start, (start, end)
+    finally:
+        trainer.parts.close()
+
+
+def _distance(trainer: Trainer, decisions: Any, table: dict[Any, dict[str, float]]) -> float:
+    """The mean over decision points of how far their probabilities are from the target's."""
+    (course,) = trainer.parts.measurer.courses.values()
+    gaps = []
+    infos = exact.graph_of(course.env.game).infosets  # type: ignore[attr-defined]
+    for info, episode, soft in zip(infos, decisions.episodes, decisions.advantages, strict=True):
+        ((agent, seat),) = episode.trajectories.items()
+        old = np.exp([sum(turn.logprobs or ()) for turn in seat.turns])
+        gaps.append(np.abs(old * np.exp(soft[agent]) - [table[info][turn.action] for turn in seat.turns]).max())
+    return float(np.mean(gaps))
+
+
+def test_mirror_learns_and_says_what_does_not_fit(tmp_path: Path) -> None:
+    loss = EXPECTED["loss"] | {"name": "mirror", "kl": 0.2, "mirror_step": 1.0}
+    settings = EXPECTED | {"steps": 6, "optim": {"lr": 3e-3, "epochs": 3}, "loss": loss}
+    result = train(config=small(tmp_path / "run", **settings), quiet=True)
+    assert result.last["nash_conv"] < 0.8 * result.start["nash_conv"]
+    with pytest.raises(ValueError, match="mirror_step is a setting of the loss 'mirror'"):
+        small(loss={"name": "ppo", "mirror_step": 0.5})
+    for other in ({"name": "mirror", "mirror_step": 0.7}, {"name": "mirror", "explore": 0.2}):
+        with pytest.raises(ValueError, match="for all learners of a run, with the same loss.explore"):
+            small(
+                loss={"name": "mirror", "mirror_step": 0.5},
+                learner=[{"name": "a", "roles": ["player_0"]}, {"name": "b", "roles": ["player_1"], "loss": other}],
+            )
