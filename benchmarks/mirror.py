@@ -1,0 +1,90 @@
+"""How near does mirror descent come without a model? The yardstick of `--loss.name mirror`, in numpy, no sampling.
+
+    python -m benchmarks.mirror                                       # Leduc poker, the schedule of leduc_expected
+    python -m benchmarks.mirror LeducPoker-v0 --step 0.5 1 2 --steps 140 --kl 0.3 0.06
+    python -m benchmarks.mirror KuhnPoker-v0 --kl 0.2 0.2 --magnet-every 50 --noise 0.1
+
+One number for each action of each information set in place of a language model, valued by the game's tree as a run
+values them. Each step has a closed form (magnetic mirror descent, arXiv 2206.05825, equation 3). What a run with the
+same schedule does not reach is due to the model and its optimiser; what this does not reach is due to the schedule.
+`--noise` adds normal noise to the logits, as a model that is not fitted exactly does.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import legos_envs
+from legos_envs import exact
+
+Floats = NDArray[np.float64]
+
+
+def descend(game: Any, step: float, kl: tuple[float, float], steps: int, magnet: int, noise: float) -> list[float]:
+    """NashConv after each tenth of the steps. kl: the weight at the first and at the last step."""
+    graph, random = exact.graph_of(game), np.random.default_rng(0)
+    scales = _spreads(graph)
+    policy = [np.full(len(info.legal), 1 / len(info.legal)) for info in graph.infosets]
+    reference, found = policy, []
+    for number in range(1, steps + 1):
+        weight = step * kl[0] * (kl[1] / kl[0]) ** ((number - 1) / max(steps - 1, 1))
+        values = _values(graph, policy, scales)
+        logits = [
+            (np.log(p) + step * value + weight * np.log(r)) / (1 + weight) + noise * random.standard_normal(len(p))
+            for p, r, value in zip(policy, reference, values, strict=True)
+        ]
+        policy = [np.maximum(np.exp(z - z.max()) / np.exp(z - z.max()).sum(), 1e-12) for z in logits]
+        if magnet and number % magnet == 0:
+            reference = policy
+        if number % max(steps // 10, 1) == 0:
+            table = {i: dict(zip(i.legal, (p / p.sum()).tolist())) for i, p in zip(graph.infosets, policy)}
+            found.append(exact.nash_conv(game, table.__getitem__))
+    return found
+
+
+def _values(graph: Any, policy: list[Floats], scales: Floats) -> list[Floats]:
+    """What each action of each information set is worth to its player, (A,), in spreads of the returns."""
+    table = [p.tolist() for p in policy]
+    worth, seats = graph.values(table), range(graph.num_players)
+    chances = [graph.reach([None if seat == own else table for seat in seats]) for own in seats]
+    out = []
+    for info, nodes in zip(graph.infosets, graph.members, strict=True):
+        own = info.player
+        met = [chances[own][node] for node in nodes]
+        gains = np.array([[worth[child][own] for child in graph.children[node]] for node in nodes])
+        out.append(np.array(met) @ gains / (sum(met) or 1.0) / scales[own])
+    return out
+
+
+def _spreads(graph: Any) -> Floats:
+    """By player, the standard deviation of the returns of uniform play; 1 where it is less."""
+    uniform = [[1 / len(info.legal)] * len(info.legal) for info in graph.infosets]
+    ends = [(mass, gains) for mass, gains in zip(graph.reach([uniform] * graph.num_players), graph.returns) if gains]
+    chances, returns = np.array([mass for mass, _ in ends]), np.array([gains for _, gains in ends])
+    spread: Floats = np.sqrt(np.maximum(1.0, chances @ (returns - chances @ returns) ** 2))
+    return spread
+
+
+def main() -> None:
+    """The command of the module text."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("env", nargs="?", default="LeducPoker-v0")
+    parser.add_argument("--step", type=float, nargs="+", default=[0.5])
+    parser.add_argument("--kl", type=float, nargs=2, default=[0.3, 0.06])
+    parser.add_argument("--steps", type=int, default=140)
+    parser.add_argument("--magnet-every", type=int, default=0)
+    parser.add_argument("--noise", type=float, default=0.0)
+    options = parser.parse_args()
+    game = legos_envs.make(options.env).unwrapped.game
+    for step in options.step:
+        kl = (options.kl[0], options.kl[1])
+        found = descend(game, step, kl, options.steps, options.magnet_every, options.noise)
+        print(f"step {step:g}: NashConv after each tenth  {'  '.join(f'{value:.3f}' for value in found)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
