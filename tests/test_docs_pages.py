@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -68,6 +69,31 @@ def test_no_line_of_a_page_is_longer_than_130_characters() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for number, line in enumerate(page.read_text().splitlines(), 1):
             assert len(line) <= 130 or line.startswith("|"), f"{page.name}:{number} has {len(line)} characters"
+
+
+def test_files_and_names_of_the_code_on_pages_exist() -> None:
+    """`benchmarks/x.py`, `legos_envs.wrappers.numeric.Numeric`, `python -m benchmarks.x`."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    text = "\n".join(page.read_text() for page in pages)
+    tops = "legos_envs|legos_train|inference|benchmarks|tests|docs|examples"
+    files = set(re.findall(rf"`((?:{tops})/[\w./-]+)`", text))
+    names = set(re.findall(rf"(?:`|python -m )((?:{tops})(?:\.\w+)+)", text))
+    names = {name for name in names if not name.endswith((".py", ".md", ".toml", ".json", ".yml"))}
+    assert len(files) > 40 and len(names) > 40
+    assert not [name for name in sorted(files) if not (ROOT / name).exists()]
+    assert not [name for name in sorted(names) if not _resolves(name)]
+
+
+def _resolves(name: str) -> bool:
+    try:
+        found = pkgutil.resolve_name(name)
+    except AttributeError:  # a field without a default is not an attribute of its class
+        owner, _, field = name.rpartition(".")
+        kind = pkgutil.resolve_name(owner)
+        return field in getattr(kind, "__annotations__", {}) or field in getattr(kind, "model_fields", {})
+    except ImportError:
+        return False
+    return found is not None
 
 
 def test_flags_and_settings_named_for_those_who_come_from_elsewhere_exist() -> None:
