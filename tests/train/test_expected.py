@@ -170,7 +170,7 @@ def test_a_step_learns_from_all_actions_and_logs_what_was_played(kuhn: Trainer) 
         for agent, values in advantages.items():
             for turn, value in zip(episode.trajectories[agent].turns, values):
                 key = tuple(turn.prompt_tokens or ()), tuple(turn.action_tokens or ())
-                assert value == kuhn.last.decisions.values[key]
+                assert value == kuhn.last.decisions.values["KuhnPoker-v0", (None, None)][key]
 
 
 def test_against_a_league_only_the_learners_decisions_are_learned_from() -> None:
@@ -208,6 +208,10 @@ def test_against_a_league_only_the_learners_decisions_are_learned_from() -> None
             for move in info.legal
         ]  # fmt: skip
         assert not np.allclose(same, gains, atol=0.05), "the two opponents are told apart"
+        for episode, logged in zip(fresh.kept, fresh.advantages, strict=True):
+            alone = trainer.parts.decisions.of([episode], 1).advantages_of(episode)  # type: ignore[union-attr]
+            for agent, values in alone.items():
+                assert logged[agent] == pytest.approx(values, abs=1e-6), "what is logged is against who was met"
     finally:
         trainer.parts.close()
 
