@@ -314,6 +314,22 @@ def test_a_short_step_of_mirror_descent_has_the_advantages_of_expected(kuhn: Tra
     assert plain.values == short.values  # of the games that are looked at
 
 
+def test_a_bad_action_is_not_made_likelier_because_the_good_one_is_certain() -> None:
+    """`skip_forced` would leave out the likely action, whose push is what balances that of the others."""
+    loss = EXPECTED["loss"] | {"name": "mirror", "skip_forced": 0.6}
+    trainer = Trainer(build(small(**EXPECTED | {"loss": loss})))
+    try:
+        fresh, decisions = learned_from(trainer)
+        batch: Any = trainer.pack(fresh)
+        seats = [seat for one in decisions.episodes for seat in one.trajectories.values()]
+        likely = [np.exp(sum(turn.logprobs or ())) > 0.45 for seat in seats for turn in seat.turns]
+        assert any(likely) and batch.counters.forced_tokens
+        told_apart = np.unique(batch.sequence)
+        assert told_apart.tolist() == list(range(24)), "of every action the token that tells it from the others"
+    finally:
+        trainer.parts.close()
+
+
 def test_passes_bring_the_policy_to_the_target() -> None:
     optim = {"lr": 2e-3, "epochs": 16, "grad_clip": 10.0}
     loss = EXPECTED["loss"] | {"name": "mirror", "mirror_step": 1.0}
