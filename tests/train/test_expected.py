@@ -363,6 +363,9 @@ def test_mirror_learns_and_says_what_does_not_fit(tmp_path: Path) -> None:
     assert result.last["nash_conv"] < 0.8 * result.start["nash_conv"]
     with pytest.raises(ValueError, match="mirror_step is a setting of the loss 'mirror'"):
         small(loss={"name": "ppo", "mirror_step": 0.5})
+    for stale in ({"truncate_ratio": 0.5}, {"mask_ratio": (0.5, 2.0)}):  # a weight would bend the target
+        with pytest.raises(ValueError, match="corrects for who sampled the tokens, which 'mirror' does not ask"):
+            small(loss={"name": "mirror", **stale})
     for other in ({"name": "mirror", "mirror_step": 0.7}, {"name": "mirror", "explore": 0.2}):
         with pytest.raises(ValueError, match="for all learners of a run, with the same"):
             small(
