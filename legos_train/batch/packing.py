@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +25,7 @@ def pack(
     max_staleness: int | None = None,
     mask_truncated: bool = False,
     skip_forced: float = 0.0,
+    keep_forks: bool = False,
     legal: Encode | None = None,
     weights: Sequence[Mapping[str, NDArray[np.float64]]] | None = None,
 ) -> Batch:
@@ -42,6 +44,8 @@ def pack(
         end, and prompts with different digits become one row. Forced tokens before stay: their row is there anyway, and
         without the KL on them a policy was seen to drift away from "[". Every other token weighs what it would weigh
         anyway. A token left out has a policy gradient of at most `skip_forced` times its advantage per logit.
+    keep_forks: a token is not forced where another action of the batch goes on with another token. A loss whose token
+        has a gradient without an advantage, balanced by those of the other actions, would else lose one side.
     legal: text of an action -> its token ids as the sampler would write it; fills `Batch.legal` from what the turns say
         is legal. A turn that does not say so may sample anything.
 
@@ -126,6 +130,8 @@ def pack(
     own[[begin + place for begin, new in zip(np.cumsum(sizes) - sizes, sampled) for place in new.written]] = False
     if skip_forced or not own.all():
         free = own & (values["old_logprobs"].astype(np.float64) <= math.log1p(-skip_forced))
+        if keep_forks:
+            free |= own & _forks(sampled)
         last = np.full(len(sampled), -1)
         np.maximum.at(last, values["sequence"][free], within[free])
         keep = own & (within <= last[values["sequence"]])
@@ -164,6 +170,19 @@ class _Sampled:
         size = len(earlier.prompt)
         end = size + len(earlier.action)
         return self.prompt[:size] == earlier.prompt and self.prompt[size:end] == earlier.action
+
+
+def _forks(sampled: Sequence[_Sampled]) -> NDArray[np.bool_]:
+    """For each token of each action, whether another action after the same prompt and beginning has another, (M,)."""
+    prompts: dict[tuple[int, ...], int] = {}
+    places = [
+        (prompts.setdefault(new.prompt, len(prompts)), new.action[:place])
+        for new in sampled
+        for place in range(len(new.action))
+    ]
+    tokens = [token for new in sampled for token in new.action]
+    distinct = Counter(place for place, _ in set(zip(places, tokens)))
+    return np.array([distinct[place] > 1 for place in places], dtype=bool)
 
 
 def _dense(labels: Sequence[tuple[int, int]]) -> list[int]:

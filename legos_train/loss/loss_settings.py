@@ -80,7 +80,7 @@ class LossSettings(Section):
             raise ValueError(f"explore weighs the decision points of {names}, which {self.name!r} does not have")
         if self.mirror_step != 1.0 and not LOSSES[self.name].mirror:
             raise ValueError(f"mirror_step is a setting of the loss 'mirror' and does nothing for {self.name!r}")
-        if LOSSES[self.name].imitates and self.needs_start:
+        if (LOSSES[self.name].imitates or LOSSES[self.name].mirror) and self.needs_start:
             name = "mask_ratio" if self.truncate_ratio is None else "truncate_ratio"
             raise ValueError(f"{name} corrects for who sampled the tokens, which {self.name!r} does not ask; use none")
         return self

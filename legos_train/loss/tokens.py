@@ -313,7 +313,7 @@ def truncated_weights(gap: NDArray, limit: float) -> Floats:
     When: episodes are generated while training goes on, or trained on more than once; or the engine computes otherwise
     than the trainer.
 
-    When not: fresh samples from the same weights. All weights are 1 then. The loss `sft` refuses it.
+    When not: fresh samples from the same weights. All weights are 1 then. The losses `sft` and `mirror` refuse it.
 
     Source: Ionides 2008, "Truncated importance sampling", J. Comput. Graph. Stat. 17(2).
 
@@ -336,7 +336,7 @@ def inside(gap: NDArray, low: float, high: float) -> NDArray[np.bool_]:
 
     When: as `truncate_ratio`, and samples that are far off should not count at all. Both may be on.
 
-    When not: fresh samples from the same weights. Nothing is left out then. The loss `sft` refuses it.
+    When not: fresh samples from the same weights. Nothing is left out then. The losses `sft` and `mirror` refuse it.
 
     Source: IcePop, arXiv 2510.18855; there token by token, here whole turns.
 

@@ -19,6 +19,8 @@ from legos_train.players import actors
 
 Seating = tuple[str | None, ...]
 """By player number, the league's member at the seat; None: the policy that learns."""
+Played = tuple[str, Seating]
+"""The env of an episode, and who sat where."""
 Policies = dict[tuple[str, str | None], Mapping[InfoSet, Sequence[ScoredAction]]]
 """By env and member, what may be answered at the decision points."""
 Floats = NDArray[np.float64]
@@ -32,26 +34,23 @@ class Decisions(NamedTuple):
         episodes: one for each decision point and seating.
         advantages: of the actions.
         weights: how often play comes to the decision point, times the action's probability.
-        values: the advantage of an action by its tokens (read, written), and by the tokens read alone (written: `()`)
-            that of an answer that is not a legal action.
+        values: by env and seating, the advantage of an action by its tokens (read, written), and by the tokens read
+            alone (written: `()`) that of an answer that is not a legal action.
     """
 
     episodes: list[Episode]
     advantages: list[Advantages]
     weights: list[Advantages]
-    values: dict[tuple[tuple[int, ...], tuple[int, ...]], float]
+    values: dict[Played, dict[tuple[tuple[int, ...], tuple[int, ...]], float]]
 
     def advantages_of(self, episode: Episode) -> Advantages:
-        """What the turns of a played episode were worth."""
+        """What the turns of a played episode were worth against those who were met in it."""
+        values = self.values.get(_played(episode), {})
         return {
-            agent: np.array([self._value(turn) for turn in trajectory.turns], dtype=np.float64)
+            agent: np.array([_value(values, turn) for turn in trajectory.turns], dtype=np.float64)
             for agent, trajectory in episode.trajectories.items()
             if trajectory.trainable
         }
-
-    def _value(self, turn: Turn) -> float:
-        prompt = tuple(turn.prompt_tokens or ())
-        return self.values.get((prompt, tuple(turn.action_tokens or ())), self.values.get((prompt, ()), 0.0))
 
 
 class DecisionTable:
@@ -99,25 +98,25 @@ class DecisionTable:
             episodes: say how often each game was played in which seating.
             version: of the policy that is published.
         """
-        played: Counter[tuple[str, Seating]] = Counter()
-        trained: dict[tuple[str, Seating], set[int]] = {}
+        played: Counter[Played] = Counter()
+        trained: dict[Played, set[int]] = {}
         for episode in episodes:
-            seats = list(episode.trajectories.values())
-            key = episode.env_id, tuple(one.info.get("member") for one in seats)
-            own = {number for number, one in enumerate(seats) if one.trainable}
+            key = _played(episode)
+            own = {number for number, one in enumerate(episode.trajectories.values()) if one.trainable}
             if own:
                 played[key] += 1
                 trained.setdefault(key, set()).update(own)
         out = Decisions([], [], [], {})
         policies: Policies = {}
-        for (name, seating), count in played.items():
+        for key, count in played.items():
+            name, seating = key
             course = self.measurer.courses[name]
             for member in seating:
                 if (name, member) not in policies:
                     policies[name, member] = self._policy(course, member)
             mine = [policies[name, member] for member in seating]
             share = count / played.total()
-            _add(self, out, course, mine, trained[name, seating], share, version)
+            _add(self, out, course, mine, key, trained[key], share, version)
         return out
 
     def _policy(self, course: Any, member: str | None) -> Mapping[InfoSet, Sequence[ScoredAction]]:
@@ -152,11 +151,21 @@ class DecisionTable:
         )
 
 
+def _played(episode: Episode) -> Played:
+    return episode.env_id, tuple(one.info.get("member") for one in episode.trajectories.values())
+
+
+def _value(values: Mapping[tuple[tuple[int, ...], tuple[int, ...]], float], turn: Turn) -> float:
+    prompt = tuple(turn.prompt_tokens or ())
+    return values.get((prompt, tuple(turn.action_tokens or ())), values.get((prompt, ()), 0.0))
+
+
 def _add(
     table: DecisionTable,
     out: Decisions,
     course: Any,
     policies: Sequence[Mapping[InfoSet, Sequence[ScoredAction]]],
+    played: Played,
     trained: set[int],
     share: float,
     version: int,
@@ -199,9 +208,10 @@ def _add(
         out.advantages.append({agent: better})
         out.weights.append({agent: masses[at] * (share * visits[at] / total)})
         prompt = tuple(answers[at][0].prompt)
-        out.values[prompt, ()] = illegal - mean
+        own = out.values.setdefault(played, {})
+        own[prompt, ()] = illegal - mean
         for answer, gain in zip(answers[at], gains):
-            out.values[prompt, tuple(answer.tokens)] = float(gain - mean)
+            own[prompt, tuple(answer.tokens)] = float(gain - mean)
 
 
 def mirrored(masses: Floats, advantages: Floats, step: float) -> Floats:

@@ -240,11 +240,14 @@ def overlapped(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dic
     """The metrics records of the steps after `start`, with generation running ahead."""
     config, parts, arena = trainer.config, trainer.parts, trainer.parts.arena
     settings = config.asynchronous
-    ahead = min(settings.queue, settings.max_off_policy_steps)
+    reuse, oldest = config.replay.reuse, settings.max_off_policy_steps
+    if reuse > 1:
+        oldest = min(oldest, config.replay.max_staleness)
+    ahead = min(settings.queue, oldest // reuse)  # every batch before is used for so many steps
     generator = make_batch_generator(parts)
     parts.sync.use(generator, parts.league)
     submitted = collected = start
-    spoiled = 0  # batches of which every episode was too old
+    spoiled = lost = 0  # batches of which every episode was too old, and their episodes since the last record
     retired: list[tuple[int, str]] = []  # last batch that may need it, snapshot
     parts.sync.retire = lambda name: retired.append((submitted, name))
     while trainer.learner.step < config.steps:
@@ -272,15 +275,16 @@ def overlapped(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dic
             stopping.check()
             raise TrainingError(f"generating the episodes of step {played.number} failed: {played.error}")
         crashpoint("loop.step_played")
-        fresh, stale = split_stale(played.episodes, trainer.learner.step, settings.max_off_policy_steps)
+        fresh, stale = split_stale(played.episodes, trainer.learner.step, oldest)
+        lost += stale
         if not fresh:
             spoiled += 1
             continue
         trainer.redrawn = played.redrawn
-        oldest = max(staleness(episode, trainer.learner.step) for episode in fresh)
-        trainer.assign_credit(fresh, trainer.learner.step - oldest)
+        age = max(staleness(episode, trainer.learner.step) for episode in fresh)
+        trainer.assign_credit(fresh, trainer.learner.step - age)
         record = trainer.learn(waited, played.seconds)
-        record["dropped"]["stale_episodes"] = stale
+        record["dropped"]["stale_episodes"], lost = lost, 0
         record["seconds_generate"] = played.seconds
         yield record
         if parts.stop_reason is not None:

@@ -40,8 +40,8 @@ class ReplayBatch:
 class ReplayBuffer:
     """Holds records until they were used `reuse` times or are more than `max_staleness` steps old.
 
-    With `reuse = 1`, the default, each batch is used once, right when it comes. With more, a batch that is still good
-    is trained on again instead of waiting for a fresh one.
+    With `reuse = 1`, the default, each batch is used once, right when it comes, and has no age here. With more, a batch
+    that is still good is trained on again instead of waiting for a fresh one.
     """
 
     def __init__(self, settings: sections.ReplaySettings):
@@ -68,7 +68,7 @@ class ReplayBuffer:
         Raises:
             LookupError: none is usable.
         """
-        old = [r for r in self.records if version - r.version > self.settings.max_staleness]
+        old = [r for r in self.records if self._too_old(r, version)]
         self.records = [r for r in self.records if r not in old]
         if not self.records:
             raise LookupError(f"no episodes to train on at version {version}: {len(old)} batches were too old")
@@ -79,7 +79,10 @@ class ReplayBuffer:
         return chosen, ({"replay_stale": dropped} if dropped else {})
 
     def _usable(self, record: ReplayBatch, version: int) -> bool:
-        return record.uses < self.settings.reuse and version - record.version <= self.settings.max_staleness
+        return record.uses < self.settings.reuse and not self._too_old(record, version)
+
+    def _too_old(self, record: ReplayBatch, version: int) -> bool:
+        return self.settings.reuse > 1 and version - record.version > self.settings.max_staleness
 
     def held(self) -> ReplayBuffer:
         """The buffer as it is now, whatever becomes of this one."""

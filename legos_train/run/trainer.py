@@ -161,6 +161,7 @@ class Trainer:
             policy_version=self.learner.step,
             max_staleness=max(stale, config.replay.reuse - 1),
             skip_forced=loss.skip_forced,
+            keep_forks=loss.token_loss.mirror,
             mask_truncated=loss.mask_truncated,
             legal=self._spelling(loss),
         )

@@ -79,8 +79,8 @@ MUTANTS = [
         "tests/train/test_replay.py",
         (
             "stale-by-one",
-            "if version - r.version > self.settings.max_staleness]",
-            "if version - r.version > self.settings.max_staleness + 1]",
+            "version - record.version > self.settings.max_staleness",
+            "version - record.version > self.settings.max_staleness + 1",
             "batches are used one step longer than replay.max_staleness",
             "tests/train/test_replay.py::test_old_batches_are_dropped_before_they_are_used_and_counted tests/train/test_replay.py::test_a_reused_batch_is_trained_on_again_without_playing",
         ),

@@ -12,7 +12,7 @@ from legos_envs import Decision
 from legos_envs.records import Episode, Trajectory, Turn, episode_from_json, episode_to_json
 from legos_train import Actor, Arena, ConfigError, Trainer
 from legos_train.batch import pack
-from legos_train.run import build
+from legos_train.run import build, overlap
 from legos_train.run.overlap import make_batch_generator, overlapped, split_stale
 from legos_train.run.stopping import Stopping
 from tests.inference.live import LiveServer, serving
@@ -80,6 +80,44 @@ def test_every_token_has_its_version_when_weights_change_in_the_middle_of_an_act
     turn.token_versions = (6, 7)
     with pytest.raises(ValueError, match="3 action tokens but 2 token versions"):
         pack([played], [{"a": np.zeros(1)}])
+
+
+@pytest.mark.parametrize(
+    ("replay", "ages"),
+    [
+        ({"max_staleness": 0}, 2),  # for batches that are used again; this run has none
+        ({"reuse": 2}, 3),
+    ],
+)
+def test_batches_ahead_are_young_enough_when_they_are_used(
+    replay: dict[str, int], ages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is generated only where it will be, whatever `replay` says, so none is thrown away."""
+    collected: list[tuple[int, int]] = []
+
+    def counted(episodes: list[Episode], version: int, limit: int) -> tuple[list[Episode], int]:
+        fresh, stale = split_stale(episodes, version, limit)
+        collected.append((version, stale))
+        return fresh, stale
+
+    monkeypatch.setattr(overlap, "split_stale", counted)
+    settings = {"enabled": True, "backend": "thread", "max_off_policy_steps": 2, "queue": 2}
+    records = run(Trainer(build(small(steps=8, batch_size=8, asynchronous=settings, replay=replay))))
+    assert [r["step"] for r in records] == list(range(1, 9)) and max(r["staleness_max"] for r in records) <= ages
+    assert collected == [(version, 0) for version in range(0, 8, replay.get("reuse", 1))]
+
+
+def test_a_batch_that_is_too_old_as_a_whole_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def second_is_too_old(episodes: list[Episode], version: int, limit: int) -> tuple[list[Episode], int]:
+        calls.append(version)
+        return ([], len(episodes)) if len(calls) == 2 else (episodes, 0)
+
+    monkeypatch.setattr(overlap, "split_stale", second_is_too_old)
+    settings = {"enabled": True, "backend": "thread"}
+    records = run(Trainer(build(small(steps=3, batch_size=8, asynchronous=settings))))
+    assert calls == [0, 1, 1, 2] and [r["dropped"]["stale_episodes"] for r in records] == [0, 8, 0]
 
 
 def test_stale_episodes_are_dropped_before_they_are_used_and_counted() -> None:

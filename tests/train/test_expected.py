@@ -170,7 +170,7 @@ def test_a_step_learns_from_all_actions_and_logs_what_was_played(kuhn: Trainer) 
         for agent, values in advantages.items():
             for turn, value in zip(episode.trajectories[agent].turns, values):
                 key = tuple(turn.prompt_tokens or ()), tuple(turn.action_tokens or ())
-                assert value == kuhn.last.decisions.values[key]
+                assert value == kuhn.last.decisions.values["KuhnPoker-v0", (None, None)][key]
 
 
 def test_against_a_league_only_the_learners_decisions_are_learned_from() -> None:
@@ -208,6 +208,10 @@ def test_against_a_league_only_the_learners_decisions_are_learned_from() -> None
             for move in info.legal
         ]  # fmt: skip
         assert not np.allclose(same, gains, atol=0.05), "the two opponents are told apart"
+        for episode, logged in zip(fresh.kept, fresh.advantages, strict=True):
+            alone = trainer.parts.decisions.of([episode], 1).advantages_of(episode)  # type: ignore[union-attr]
+            for agent, values in alone.items():
+                assert logged[agent] == pytest.approx(values, abs=1e-6), "what is logged is against who was met"
     finally:
         trainer.parts.close()
 
@@ -310,6 +314,22 @@ def test_a_short_step_of_mirror_descent_has_the_advantages_of_expected(kuhn: Tra
     assert plain.values == short.values  # of the games that are looked at
 
 
+def test_a_bad_action_is_not_made_likelier_because_the_good_one_is_certain() -> None:
+    """`skip_forced` would leave out the likely action, whose push is what balances that of the others."""
+    loss = EXPECTED["loss"] | {"name": "mirror", "skip_forced": 0.6}
+    trainer = Trainer(build(small(**EXPECTED | {"loss": loss})))
+    try:
+        fresh, decisions = learned_from(trainer)
+        batch: Any = trainer.pack(fresh)
+        seats = [seat for one in decisions.episodes for seat in one.trajectories.values()]
+        likely = [np.exp(sum(turn.logprobs or ())) > 0.45 for seat in seats for turn in seat.turns]
+        assert any(likely) and batch.counters.forced_tokens
+        told_apart = np.unique(batch.sequence)
+        assert told_apart.tolist() == list(range(24)), "of every action the token that tells it from the others"
+    finally:
+        trainer.parts.close()
+
+
 def test_passes_bring_the_policy_to_the_target() -> None:
     optim = {"lr": 2e-3, "epochs": 16, "grad_clip": 10.0}
     loss = EXPECTED["loss"] | {"name": "mirror", "mirror_step": 1.0}
@@ -343,6 +363,9 @@ def test_mirror_learns_and_says_what_does_not_fit(tmp_path: Path) -> None:
     assert result.last["nash_conv"] < 0.8 * result.start["nash_conv"]
     with pytest.raises(ValueError, match="mirror_step is a setting of the loss 'mirror'"):
         small(loss={"name": "ppo", "mirror_step": 0.5})
+    for stale in ({"truncate_ratio": 0.5}, {"mask_ratio": (0.5, 2.0)}):  # a weight would bend the target
+        with pytest.raises(ValueError, match="corrects for who sampled the tokens, which 'mirror' does not ask"):
+            small(loss={"name": "mirror", **stale})
     for other in ({"name": "mirror", "mirror_step": 0.7}, {"name": "mirror", "explore": 0.2}):
         with pytest.raises(ValueError, match="for all learners of a run, with the same"):
             small(
