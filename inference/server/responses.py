@@ -148,7 +148,11 @@ class GrowingResponse:
             yield self._event("response.in_progress", response=self._response(None))
             yield self._event("response.output_item.added", **item, item=self._message("", "in_progress"))
             yield self._event("response.content_part.added", **place, part=_part(""))
+            first = True
             async for event in generator.engine.events(request_id):
+                if first:
+                    generator.metrics.first_token.observe(time.perf_counter() - start)
+                    first = False
                 if piece := generator.take(choice, event):
                     yield self._event("response.output_text.delta", **place, delta=piece, logprobs=[])
                 if not isinstance(event, Completion):

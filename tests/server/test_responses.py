@@ -77,6 +77,17 @@ def test_the_events_of_a_stream(client: openai.OpenAI, model: str) -> None:
     assert events[0].response.status == "in_progress" and events[-1].response.usage == whole.usage
 
 
+def test_its_streams_count_in_the_time_to_the_first_token(live: Live, client: openai.OpenAI, model: str) -> None:
+    def seen() -> float:
+        return float(live.core.metrics.registry.get_sample_value("legos_first_token_seconds_count"))
+
+    before = seen()
+    list(respond(client, model, stream=True))
+    assert seen() == before + 1
+    respond(client, model)
+    assert seen() == before + 1, "without a stream, nobody sees a first token"
+
+
 def test_json_that_a_schema_describes(client: openai.OpenAI, model: str) -> None:
     options: dict[str, Any] = {"model": model, "input": ASKED, "text": MOVE, "extra_body": SEED}
     reply = client.responses.create(**options)
