@@ -41,7 +41,7 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self.ready: Future[None] = Future()
         """Done when requests can be taken; failed with what making the engine raised."""
-        self._closing = False
+        self._closing = self._over = False
         self.paused = False
         self.busy = False
         self.last_step = time.monotonic()
@@ -56,11 +56,13 @@ class Worker:
         self._thread.start()
 
     def call(self, function: Callable[[Engine], T]) -> Future[T]:
-        """Run a function of the engine in its thread, between steps. InferenceError when the worker is closed."""
-        if self._closing:
-            raise InferenceError("the engine is shutting down")
+        """Run a function of the engine in its thread, between steps. InferenceError when there is no such thread."""
+        if self._closing or self._over:
+            raise InferenceError(self._why_closed())
         future: Future[T] = Future()
         self._commands.put((future, function))
+        if self._over:  # the thread ended meanwhile
+            self._refuse_rest()
         return future
 
     def healthy(self, patience: float = 5.0) -> bool:
@@ -94,6 +96,7 @@ class Worker:
             engine = self._make()
         except BaseException as error:
             self.ready.set_exception(error)
+            self._refuse_rest()
             return
         self.path, self.lookahead = engine.path, engine.lookahead
         self.ready.set_result(None)
@@ -103,6 +106,22 @@ class Worker:
         finally:
             self._emit(engine.abandon("the engine was shut down"), [])
             engine.close()
+            self._refuse_rest()
+
+    def _refuse_rest(self) -> None:
+        """Fail commands that came too late, so that nobody waits for them."""
+        self._over = True
+        while True:
+            try:
+                command = self._commands.get_nowait()
+            except queue.Empty:
+                return
+            if command is not None and command[0].set_running_or_notify_cancel():
+                command[0].set_exception(InferenceError(self._why_closed()))
+
+    def _why_closed(self) -> str:
+        error = self.ready.exception() if self.ready.done() else None
+        return "the engine is shutting down" if error is None else f"the engine could not be made: {error}"
 
     def _obey(self, engine: Engine) -> bool:
         """Carry out waiting commands; sleeps until one comes while there is nothing else to do."""

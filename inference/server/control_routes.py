@@ -33,13 +33,17 @@ def add(app: FastAPI, server: Server) -> None:
 
     @app.post("/pause")
     async def pause(mode: Literal["abort", "wait", "keep"] = "abort") -> dict[str, Any]:
-        """keep: freeze everything until /resume; wait: let running requests finish first; abort: end them."""
+        """keep: freeze everything until /resume; wait: let running requests finish first; abort: end them.
+
+        A server that shuts down while a pause waits is not paused any more: it has to finish what it took.
+        """
         server.open()
         if mode == "wait":
             server.gate.clear()
         try:
             while mode == "wait" and not worker.paused and await server.engine.call(lambda engine: engine.busy):
                 await asyncio.sleep(0.01)
+            server.open()
             await server.engine.call(lambda engine: worker.pause(engine, abort=mode == "abort"))
         finally:
             server.gate.set()

@@ -220,6 +220,30 @@ def test_events_that_come_while_the_loop_is_busy_are_neither_lost_nor_kept_for_n
     run(busy())
 
 
+def test_what_asks_an_engine_that_could_not_be_made_or_has_ended_is_told(make: Callable[[], Engine]) -> None:
+    hold = threading.Event()
+
+    def fail() -> Engine:
+        hold.wait(10)
+        raise FileNotFoundError("no such model")
+
+    worker = Worker(fail, lambda events: None)
+    worker.start()
+    early = worker.call(lambda engine: engine.busy)
+    hold.set()
+    with pytest.raises(InferenceError, match="could not be made: no such model"):
+        early.result(5)
+    with pytest.raises(InferenceError, match="could not be made: no such model"):
+        worker.call(lambda engine: engine.busy)
+
+    worker = Worker(make, lambda events: None)
+    worker.start()
+    worker.close()
+    worker._closing = False  # as for a call that looked just before
+    with pytest.raises(InferenceError, match="shutting down"):
+        worker.call(lambda engine: engine.busy)
+
+
 def test_what_is_refused_does_not_count_as_running(make: Callable[[], Engine]) -> None:
     async def refused() -> None:
         async with AsyncEngine(make) as engine:

@@ -91,6 +91,22 @@ def test_clients_that_leave_at_the_gate_make_room(serve: Callable[..., Live], po
     assert pausing.result(10).status == 200 and len(ids(running.result(5))) == 150
 
 
+def test_a_server_that_shuts_down_while_a_pause_waits_answers_what_it_took(
+    serve: Callable[..., Live], pool: ThreadPoolExecutor
+) -> None:
+    live = serve()
+    running = started(live, pool)
+    with Hold(live):
+        pausing = pool.submit(live.ask, "POST", "/pause?mode=wait")
+        live.until(lambda: not live.core.gate.is_set())
+        waiting = pool.submit(ask, live, 30)
+        live.until(lambda: live.core._coming == 1)
+        live.uvicorn.should_exit = True
+        live.until(lambda: live.core.draining)
+    assert len(ids(running.result(10))) == 150 and len(ids(waiting.result(10))) == 30
+    assert pausing.result(10).status == 503
+
+
 def test_clients_that_leave_a_paused_server_free_what_they_held(serve: Callable[..., Live]) -> None:
     live = serve()
     gone = [

@@ -65,6 +65,7 @@ def test_a_reply_goes_back_as_it_came(client: openai.OpenAI, model: str) -> None
 
 
 def test_the_events_of_a_stream(client: openai.OpenAI, model: str) -> None:
+    respond(client, model)  # from now on its beginning is kept
     whole = respond(client, model)
     events = list(respond(client, model, stream=True))
     kinds = [event.type.removeprefix("response.") for event in events]
