@@ -81,7 +81,7 @@ class Worker:
     def resume(self) -> None:
         """Continue after `pause`."""
         self.paused = False
-        if not self._closing:
+        if not (self._closing or self._over):
             self.call(lambda engine: None)  # wakes the thread
 
     def close(self, timeout: float | None = 30.0) -> None:
