@@ -224,13 +224,18 @@ class TrainConfig(Section):
             own = self.learners
         except ConfigError as error:
             raise ValueError(str(error)) from None
-        losses = [self.loss, *(one.loss for one in own.values())]
-        kinds = {(one.name, one.explore, one.mirror_step) if one.token_loss.all_actions else None for one in losses}
+        every = [self, *own.values()]
+        kinds = {
+            (one.loss.name, one.loss.explore, one.loss.mirror_step, one.credit.return_scale)
+            if one.loss.token_loss.all_actions
+            else None
+            for one in every
+        }
         if len(kinds) > 1:
-            names = [one.name for one in losses if one.token_loss.all_actions]
+            names = [one.loss.name for one in every if one.loss.token_loss.all_actions]
             raise ValueError(
                 f"loss.name = {names[0]!r} values a game once for everybody: it is for all learners of a run, with the "
-                "same loss.explore and loss.mirror_step, or for none of them"
+                "same loss.explore, loss.mirror_step and credit.return_scale, or for none of them"
             )
         unfit = {
             "backend = 'tinker'": self.backend == "tinker",

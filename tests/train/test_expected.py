@@ -366,9 +366,14 @@ def test_mirror_learns_and_says_what_does_not_fit(tmp_path: Path) -> None:
     for stale in ({"truncate_ratio": 0.5}, {"mask_ratio": (0.5, 2.0)}):  # a weight would bend the target
         with pytest.raises(ValueError, match="corrects for who sampled the tokens, which 'mirror' does not ask"):
             small(loss={"name": "mirror", **stale})
-    for other in ({"name": "mirror", "mirror_step": 0.7}, {"name": "mirror", "explore": 0.2}):
+    odd: list[dict[str, Any]] = [
+        {"loss": {"name": "mirror", "mirror_step": 0.7}},
+        {"loss": {"name": "mirror", "explore": 0.2}},
+        {"credit": {"return_scale": "none"}},  # the game's values are scaled once
+    ]
+    for other in odd:
         with pytest.raises(ValueError, match="for all learners of a run, with the same"):
             small(
                 loss={"name": "mirror", "mirror_step": 0.5},
-                learner=[{"name": "a", "roles": ["player_0"]}, {"name": "b", "roles": ["player_1"], "loss": other}],
+                learner=[{"name": "a", "roles": ["player_0"]}, {"name": "b", "roles": ["player_1"], **other}],
             )
