@@ -159,7 +159,6 @@ class Server:
         """Refuse new requests and wait for those that run; after `seconds`, or when `hurry` says so, end them."""
         self.draining = True
         self.engine.worker.resume()
-        self.gate.set()
         end = time.monotonic() + seconds
         while self._works() and time.monotonic() < end and not hurry():
             await asyncio.sleep(0.05)
@@ -168,7 +167,7 @@ class Server:
             await self.engine.call(lambda engine: engine.abort_all())
 
     def _works(self) -> bool:
-        return self.engine.running + self._coming > 0 and self.engine.worker.healthy(self.settings.patience)
+        return self.engine.running > 0 and self.engine.worker.healthy(self.settings.patience)
 
     async def stop(self) -> None:
         """End the engine."""

@@ -143,4 +143,26 @@ MUTANTS: list[Mutant] = [
             "the setting does nothing",
         ),
     ),
+    *mutants(
+        "inference/server/control_routes.py",
+        "tests/server/test_pausing.py",
+        (
+            "paused-in-the-end",
+            "            server.open()\n            await",
+            "            await",
+            "a shutdown is paused",
+        ),
+    ),
+    *mutants(
+        "inference/engine/worker.py",
+        "tests/inference/test_worker.py",
+        ("starting-for-ever", "self._starting -= len(ids)", "pass", "what has ended counts as running"),
+        (
+            "refused-runs",
+            "            self._starting -= count",
+            "            pass",
+            "what was refused counts as running",
+        ),
+        ("nobody-answers", "            self._refuse_rest()\n            return", "            return", "callers hang"),
+    ),
 ]

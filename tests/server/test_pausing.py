@@ -107,6 +107,21 @@ def test_a_server_that_shuts_down_while_a_pause_waits_answers_what_it_took(
     assert pausing.result(10).status == 503
 
 
+def test_a_server_that_shuts_down_waits_for_who_is_at_the_gate(
+    serve: Callable[..., Live], pool: ThreadPoolExecutor
+) -> None:
+    live = serve()
+    live.loop.call_soon_threadsafe(live.core.gate.clear)
+    live.until(lambda: not live.core.gate.is_set())
+    waiting = pool.submit(ask, live, 30)
+    live.until(lambda: live.core._coming == 1)
+    live.uvicorn.should_exit = True
+    live.until(lambda: live.core.draining)
+    time.sleep(0.2)  # nothing runs meanwhile
+    live.loop.call_soon_threadsafe(live.core.gate.set)
+    assert len(ids(waiting.result(10))) == 30
+
+
 def test_clients_that_leave_a_paused_server_free_what_they_held(serve: Callable[..., Live]) -> None:
     live = serve()
     gone = [
