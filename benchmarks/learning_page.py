@@ -157,7 +157,7 @@ def write(folder: Path, docs: Path) -> Path:
 
 
 def _rounded(value: Any) -> Any:
-    """Four decimal places, also in lists and mappings."""
+    """Six decimal places, also in lists and mappings."""
     if isinstance(value, list):
         return [_rounded(one) for one in value]
     if isinstance(value, dict):
