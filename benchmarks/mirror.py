@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 import legos_envs
 from legos_envs import exact
+from legos_train.run.decisions import action_values, spreads
 
 Floats = NDArray[np.float64]
 
@@ -27,7 +28,7 @@ Floats = NDArray[np.float64]
 def descend(game: Any, step: float, kl: tuple[float, float], steps: int, magnet: int, noise: float) -> list[float]:
     """NashConv after each tenth of the steps. kl: the weight at the first and at the last step."""
     graph, random = exact.graph_of(game), np.random.default_rng(0)
-    scales = _spreads(graph)
+    scales = spreads(graph)
     policy = [np.full(len(info.legal), 1 / len(info.legal)) for info in graph.infosets]
     reference, found = policy, []
     for number in range(1, steps + 1):
@@ -46,27 +47,16 @@ def descend(game: Any, step: float, kl: tuple[float, float], steps: int, magnet:
     return found
 
 
-def _values(graph: Any, policy: list[Floats], scales: Floats) -> list[Floats]:
+def _values(graph: Any, policy: list[Floats], scales: list[float]) -> list[Floats]:
     """What each action of each information set is worth to its player, (A,), in spreads of the returns."""
     table = [p.tolist() for p in policy]
-    worth, seats = graph.values(table), range(graph.num_players)
+    values, seats = graph.values(table), range(graph.num_players)
     chances = [graph.reach([None if seat == own else table for seat in seats]) for own in seats]
     out = []
-    for info, nodes in zip(graph.infosets, graph.members, strict=True):
-        own = info.player
-        met = [chances[own][node] for node in nodes]
-        gains = np.array([[worth[child][own] for child in graph.children[node]] for node in nodes])
-        out.append(np.array(met) @ gains / (sum(met) or 1.0) / scales[own])
+    for at, info in enumerate(graph.infosets):
+        found = action_values(graph, at, values, chances[info.player], scales[info.player])
+        out.append(np.zeros(len(info.legal)) if found is None else found)
     return out
-
-
-def _spreads(graph: Any) -> Floats:
-    """By player, the standard deviation of the returns of uniform play; 1 where it is less."""
-    uniform = [[1 / len(info.legal)] * len(info.legal) for info in graph.infosets]
-    ends = [(mass, gains) for mass, gains in zip(graph.reach([uniform] * graph.num_players), graph.returns) if gains]
-    chances, returns = np.array([mass for mass, _ in ends]), np.array([gains for _, gains in ends])
-    spread: Floats = np.sqrt(np.maximum(1.0, chances @ (returns - chances @ returns) ** 2))
-    return spread
 
 
 def main() -> None:

@@ -182,19 +182,15 @@ def _add(
         seats = range(env.game.num_players)
         mixing = [graph.reach([None if seat == own else policy for seat in seats]) for own in seats]
     worst = np.min([returns for returns in graph.returns if returns], axis=0)
-    scales = _spreads(graph) if table.scaled else [1.0] * env.game.num_players
+    scales = spreads(graph) if table.scaled else [1.0] * env.game.num_players
     visits = [sum(reached[node] for node in nodes) for nodes in graph.members]
     total = sum(visit for visit, info in zip(visits, graph.infosets) if info.player in trained)
     for at, info in enumerate(graph.infosets):
         if info.player not in trained or not visits[at]:
             continue
-        gains, chances = np.zeros(len(info.legal)), mixing[info.player]
-        met = sum(chances[node] for node in graph.members[at])
-        if not met:  # the others never let it come to this
+        gains = action_values(graph, at, values, mixing[info.player], scales[info.player])
+        if gains is None:
             continue
-        for node in graph.members[at]:
-            gains += chances[node] * np.array([values[child][info.player] for child in graph.children[node]])
-        gains /= met * scales[info.player]
         illegal = min(float(env.invalid_reward), float(worst[info.player])) / scales[info.player]
         mean = float(masses[at] @ gains) + max(0.0, 1.0 - float(masses[at].sum())) * illegal
         agent = env.possible_agents[info.player]
@@ -233,15 +229,38 @@ def _mixed(table: list[list[float]], explore: float) -> list[list[float]]:
     return [[(1 - explore) * p + explore / len(row) for p in row] for row in table] if explore else table
 
 
-def _spreads(graph: Any) -> list[float]:
+def action_values(
+    graph: Any, at: int, values: Sequence[Sequence[float]], chances: Sequence[float], scale: float
+) -> Floats | None:
+    """What each action of an information set is worth to its player, (A,); None where the others never let it come up.
+
+    Args:
+        graph: of the game, see `legos_envs.exact`.
+        at: the number of the information set.
+        values: of each node for each player.
+        chances: how likely the others and chance come to each node.
+        scale: what the values are divided by.
+    """
+    info, nodes = graph.infosets[at], graph.members[at]
+    met = sum(chances[node] for node in nodes)
+    if not met:
+        return None
+    gains = np.zeros(len(info.legal))
+    for node in nodes:
+        gains += chances[node] * np.array([values[child][info.player] for child in graph.children[node]])
+    gains /= met * scale
+    return gains
+
+
+def spreads(graph: Any) -> list[float]:
     """By player, the standard deviation of the returns when all play uniformly; 1 where it is less."""
     uniform = [[1 / len(info.legal)] * len(info.legal) for info in graph.infosets]
     reached = graph.reach([uniform] * graph.num_players)
     ends = [(mass, returns) for mass, returns in zip(reached, graph.returns) if returns]
     chances, returns = np.array([mass for mass, _ in ends]), np.array([returns for _, returns in ends])
     means = chances @ returns
-    spreads = np.sqrt(np.maximum(1.0, chances @ (returns - means) ** 2))
-    return [float(spread) for spread in spreads]
+    found = np.sqrt(np.maximum(1.0, chances @ (returns - means) ** 2))
+    return [float(spread) for spread in found]
 
 
 def _turn(move: str, legal: tuple[str, ...], answer: ScoredAction, version: int) -> Turn:
