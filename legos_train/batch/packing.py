@@ -45,7 +45,7 @@ def pack(
         without the KL on them a policy was seen to drift away from "[". Every other token weighs what it would weigh
         anyway. A token left out has a policy gradient of at most `skip_forced` times its advantage per logit.
     keep_forks: a token is not forced where another action of the batch goes on with another token. A loss whose token
-        has a gradient without an advantage, balanced by those of the other actions, would else lose one side.
+        has a gradient without an advantage, balanced by those of the other actions, would lose one side otherwise.
     legal: text of an action -> its token ids as the sampler would write it; fills `Batch.legal` from what the turns say
         is legal. A turn that does not say so may sample anything.
 
