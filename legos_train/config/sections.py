@@ -161,6 +161,20 @@ class FilterSettings(Section):
     only trajectories with a return above 0. What `loss.name = "sft"` is usually run with."""
 
 
+class BranchSettings(Section):
+    """A loss over all actions in games without a tree: decision points that came up are played on from, by each action.
+
+    A step plays `points` x legal actions x `rollouts` more episodes from the middle for each one that it plays.
+    """
+
+    when: Literal["auto", "always", "never"] = "auto"
+    """auto: where a game has no exact truth; `always`: in place of the tree, too; `never`: such a run is refused."""
+    points: int = Field(default=1, ge=1)
+    """How many decision points of an episode are valued, at most; they are drawn at random."""
+    rollouts: int = Field(default=1, ge=1)
+    """How often each legal action of them is played on to the end."""
+
+
 class AsyncSettings(Section):
     """Generation and training at the same time."""
 

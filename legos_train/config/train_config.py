@@ -23,6 +23,7 @@ from legos_train.config.sections import (
     ActorEntry,
     AsyncSettings,
     AverageSettings,
+    BranchSettings,
     CheckpointSettings,
     CurriculumSettings,
     EnvEntry,
@@ -110,6 +111,7 @@ class TrainConfig(Section):
     loss: LossSettings = LossSettings()
     credit: CreditSettings = CreditSettings()
     filter: FilterSettings = FilterSettings()
+    branch: BranchSettings = BranchSettings()
     league: LeagueSettings = LeagueSettings()
     asynchronous: AsyncSettings = AsyncSettings()
     replay: ReplaySettings = ReplaySettings()
@@ -177,6 +179,11 @@ class TrainConfig(Section):
             raise ValueError("monitor.action = 'raise_kl' multiplies loss.kl, which is 0: give it a value")
         if self.loss.token_loss.all_actions:
             self._check_all_actions()
+        elif self.branch != BranchSettings():
+            raise ValueError(
+                f"[branch] values actions for the losses 'expected' and 'mirror' and does nothing for {self.loss.name!r}; "
+                "leave it out"
+            )
         self._check_credit()
         self._check_learners()
         replies.read_reply(self.reply)

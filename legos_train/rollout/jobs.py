@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from legos_envs.records import Episode, Trajectory
+from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.players import Actor, actors
 
 NOT_FINITE = "a reward was not finite"
@@ -30,6 +30,8 @@ class Job:
         salt: tells episodes of one seed apart.
         train_roles: the roles that are trained on; None: every role.
         title: the `env_id` of the record; None: the env's own.
+        begin: answers that are given before anybody is asked: agents and their turns, in order, of an episode of the
+            same seed and options.
     """
 
     env: str
@@ -41,8 +43,11 @@ class Job:
     salt: int = 0
     train_roles: tuple[str, ...] | None = None
     title: str | None = None
+    begin: tuple[tuple[str, Turn], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
+        """For another process, which can begin no episode in the middle."""
+        assert not self.begin, "a job with `begin` is played in this process"
         return {
             "env": self.env,
             "seed": self.seed,

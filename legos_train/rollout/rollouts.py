@@ -38,6 +38,8 @@ class LiveEpisode:
     conversations: dict[str, Conversation] = field(default_factory=dict)
 
 
+TOKENS = ("prompt_tokens", "action_tokens", "logprobs", "policy_version", "finish_reason", "token_versions", "written")
+"""The fields of a turn that say which tokens were read and written."""
 Flight = tuple[LiveEpisode, Decision, ModelPlayer, tuple[int, ...], SamplingParams]
 """What is being answered: by whom, to which prompt, drawn how."""
 Done = Callable[[int, Episode, Mapping[str, bool]], None]
@@ -187,7 +189,9 @@ class Rollouts:
         if job.title is not None:
             runner.episode.env_id = job.title
         declared = {agent: t.trainable for agent, t in runner.episode.trajectories.items()}
-        return LiveEpisode(index, job, runner, declared, may_take_long(env))
+        game = LiveEpisode(index, job, runner, declared, may_take_long(env))
+        _answer_again(game)
+        return game
 
     def _advance(self, game: LiveEpisode, engines: dict[int, Engines], flying: dict[tuple[int, int], Flight]) -> None:
         """Answers every scripted seat that can act and submits every model seat, which then is `flying`."""
@@ -210,13 +214,7 @@ class Rollouts:
                         )
                     moved = self._step(game, decision, said)
                     continue
-                conversation = game.conversations.get(decision.agent)
-                if conversation is None:
-                    from inference.text import Conversation
-
-                    conversation = Conversation(player.renderer, player.system)
-                    game.conversations[decision.agent] = conversation
-                prompt = conversation.prompt(decision.messages)
+                prompt = _conversation(game, decision, player).prompt(decision.messages)
                 sampling = player.sampling(player.room(prompt), decision.seed)
                 session = f"{game.job.seed}.{game.index}.{decision.agent}"
                 key = self._submit(player, Request(prompt, sampling, player.adapter, session=session))
@@ -275,6 +273,39 @@ class Rollouts:
             finish_reason=completion.finish_reason,
             written=player.written(prompt, completion.tokens, sampling),
         )
+
+
+def _conversation(game: LiveEpisode, decision: Decision, player: ModelPlayer) -> Conversation:
+    conversation = game.conversations.get(decision.agent)
+    if conversation is None:
+        from inference.text import Conversation
+
+        conversation = game.conversations[decision.agent] = Conversation(player.renderer, player.system)
+    return conversation
+
+
+def _answer_again(game: LiveEpisode) -> None:
+    """Gives the answers that an episode begins with.
+
+    Raises:
+        RuntimeError: the env does not ask again what it asked then.
+    """
+    waiting: dict[str, Decision] = {}
+    for agent, turn in game.job.begin:
+        waiting |= {decision.agent: decision for decision in game.runner.pending()}
+        decision = waiting.pop(agent, None)
+        if decision is None or list(decision.messages) != list(turn.observation):
+            raise RuntimeError(
+                f"{game.job.env} cannot be played on from the middle of an episode: after the same seed "
+                f"({game.job.seed}) and answers {agent!r} was not asked the same again. Its reset has to settle all "
+                "chance by the seed (`legos envs check`)"
+            )
+        if isinstance(player := _player(game, decision), ModelPlayer) and turn.action_tokens is not None:
+            conversation = _conversation(game, decision, player)
+            conversation.prompt(decision.messages)
+            conversation.record(turn.action_tokens)
+        game.runner.answer(decision, turn.action, **{name: getattr(turn, name) for name in TOKENS})
+    game.runner.out.difference_update(waiting)  # they are asked again, by whoever plays on
 
 
 def _settle(game: LiveEpisode, decision: Decision, text: str, tokens: dict[str, Any]) -> None:

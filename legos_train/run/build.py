@@ -16,6 +16,7 @@ from legos_train.league import League, sides_of
 from legos_train.model import Learner, Learners, MLXBackend, TrainerBackend, World
 from legos_train.players import Actor, RemoteEngine, actors, replies
 from legos_train.rollout import Generator, LocalGenerator
+from legos_train.run.branches import Branches
 from legos_train.run.decisions import DecisionTable
 from legos_train.run.monitor import CollapseMonitor
 from legos_train.run.parts import Parts
@@ -100,8 +101,17 @@ def build(
         members = () if arena.league is None else arena.league.settings.opponents
         scaled = config.credit.return_scale == "running"
         step = config.loss.mirror_step if config.loss.token_loss.mirror else None
+        branches = Branches(
+            measurer,
+            renderer,
+            lambda jobs: arena.generator.run(jobs),  # type: ignore[union-attr]
+            config.branch,
+            config.seed,
+            scaled=scaled,
+            mirror_step=step,
+        )
         decisions = DecisionTable(
-            measurer, scaled=scaled, explore=config.loss.explore, mirror_step=step, opponents=members
+            measurer, branches, scaled=scaled, explore=config.loss.explore, mirror_step=step, opponents=members
         )
     parts = Parts(
         config=config,

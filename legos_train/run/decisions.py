@@ -4,73 +4,44 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from legos_envs import Episode, InfoSet, exact, parsing
-from legos_envs.records import Trajectory, Turn
-from legos_train.credit import Advantages
+from legos_envs.records import Trajectory
 from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer
 from legos_train.evaluation.exactly import ScoredAction, code_table, scored_answers
 from legos_train.players import actors
+from legos_train.rollout import Job
+from legos_train.run.branches import Branches
+from legos_train.run.decision_points import TINY, Decisions, Floats, Played, nothing_decided, played_by, turns_of
 
-Seating = tuple[str | None, ...]
-"""By player number, the league's member at the seat; None: the policy that learns."""
-Played = tuple[str, Seating]
-"""The env of an episode, and who sat where."""
 Policies = dict[tuple[str, str | None], Mapping[InfoSet, Sequence[ScoredAction]]]
 """By env and member, what may be answered at the decision points."""
-Floats = NDArray[np.float64]
-TINY = 1e-300
-
-
-class Decisions(NamedTuple):
-    """Decision points as episodes: of each the legal actions, as turns that read the same prompt.
-
-    Attributes:
-        episodes: one for each decision point and seating.
-        advantages: of the actions.
-        weights: how often play comes to the decision point, times the action's probability.
-        values: by env and seating, the advantage of an action by its tokens (read, written), and by the tokens read
-            alone (written: `()`) that of an answer that is not a legal action.
-    """
-
-    episodes: list[Episode]
-    advantages: list[Advantages]
-    weights: list[Advantages]
-    values: dict[Played, dict[tuple[tuple[int, ...], tuple[int, ...]], float]]
-
-    def advantages_of(self, episode: Episode) -> Advantages:
-        """What the turns of a played episode were worth against those who were met in it."""
-        values = self.values.get(_played(episode), {})
-        return {
-            agent: np.array([_value(values, turn) for turn in trajectory.turns], dtype=np.float64)
-            for agent, trajectory in episode.trajectories.items()
-            if trajectory.trainable
-        }
 
 
 class DecisionTable:
-    """Values the decision points of the run's games by their trees.
+    """Values the decision points of the run's games: by their trees, else those that came up by playing on from there.
 
     Args:
         measurer: knows the games and seats the policies.
+        branches: values the actions of games without a tree.
         scaled: divide by the spread of a player's returns at uniform play, where that is above 1.
         explore: how often, for the weights of decision points, any player makes a uniformly random move.
         mirror_step: advantages are those of the target of such a step, as the loss `mirror` wants them.
         opponents: the league's members that are not snapshots.
 
     Raises:
-        ConfigError: an env of the run cannot be solved, not all of its seats are the policy's, or nobody knows how
+        ConfigError: neither works for an env of the run, `explore` or `branches` does nothing, or nobody knows how
             likely the actions of an opponent are.
     """
 
     def __init__(
         self,
         measurer: Measurer,
+        branches: Branches,
         *,
         scaled: bool = True,
         explore: float = 0.0,
@@ -78,38 +49,50 @@ class DecisionTable:
         opponents: Sequence[str] = (),
     ):
         self.measurer, self.scaled, self.explore, self.opponents = measurer, scaled, explore, opponents
-        self.mirror_step = mirror_step
+        self.mirror_step, self.branches = mirror_step, branches
         self._name = "expected" if mirror_step is None else "mirror"
-        for name, course in measurer.courses.items():
-            if not course.held_out and not course.exactly:
-                raise ConfigError(
-                    f"loss.name = {self._name!r} goes through every decision of a game, and {name} has no exact truth "
-                    "(a game that can be solved, memory='state', one round, no reasoning, all seats the policy's); "
-                    "use 'ppo'"
-                )
-            if not course.held_out:
+        courses = {name: course for name, course in measurer.courses.items() if not course.held_out}
+        always = branches.settings.when == "always"
+        self.trees = frozenset(name for name, course in courses.items() if course.exactly and not always)
+        for name, course in courses.items():
+            if name in self.trees:
                 for word in opponents:
                     self._check(course, word)
+            elif explore:
+                raise ConfigError(
+                    f"loss.explore = {explore} weighs the decision points of a game's tree, and {name} is valued by "
+                    "branches of what was played; leave it out"
+                )
+            else:
+                branches.check(course, self._name)
+        if not always and len(self.trees) == len(courses) and branches.settings != type(branches.settings)():
+            raise ConfigError(
+                f"[branch] does nothing: {', '.join(courses)} is valued by its tree; leave it out, or set "
+                'branch.when = "always"'
+            )
 
-    def of(self, episodes: Sequence[Episode], version: int) -> Decisions:
+    def of(self, episodes: Sequence[Episode], version: int, jobs: Sequence[Job] = ()) -> Decisions:
         """The decision points of the games that were played, against whom they were played.
 
         Args:
             episodes: say how often each game was played in which seating.
             version: of the policy that is published.
+            jobs: of the episodes; branches need them.
         """
         played: Counter[Played] = Counter()
         trained: dict[Played, set[int]] = {}
         for episode in episodes:
-            key = _played(episode)
+            key = played_by(episode)
             own = {number for number, one in enumerate(episode.trajectories.values()) if one.trainable}
             if own:
                 played[key] += 1
                 trained.setdefault(key, set()).update(own)
-        out = Decisions([], [], [], {})
+        out = nothing_decided()
         policies: Policies = {}
         for key, count in played.items():
             name, seating = key
+            if name not in self.trees:
+                continue
             course = self.measurer.courses[name]
             for member in seating:
                 if (name, member) not in policies:
@@ -117,6 +100,15 @@ class DecisionTable:
             mine = [policies[name, member] for member in seating]
             share = count / played.total()
             _add(self, out, course, mine, key, trained[key], share, version)
+        rest = Counter({key: count for key, count in played.items() if key[0] not in self.trees})
+        if rest:
+            if len(jobs) != len(episodes):
+                raise ConfigError(
+                    f"loss.name = {self._name!r} plays branches of the jobs of Arena.generate_rollouts, which this "
+                    "arena has replaced; use 'ppo'"
+                )
+            pairs = [pair for pair in zip(jobs, episodes, strict=True) if played_by(pair[1]) in rest]
+            self.branches.add(out, pairs, rest.total() / played.total(), version)
         return out
 
     def _policy(self, course: Any, member: str | None) -> Mapping[InfoSet, Sequence[ScoredAction]]:
@@ -151,15 +143,6 @@ class DecisionTable:
         )
 
 
-def _played(episode: Episode) -> Played:
-    return episode.env_id, tuple(one.info.get("member") for one in episode.trajectories.values())
-
-
-def _value(values: Mapping[tuple[tuple[int, ...], tuple[int, ...]], float], turn: Turn) -> float:
-    prompt = tuple(turn.prompt_tokens or ())
-    return values.get((prompt, tuple(turn.action_tokens or ())), values.get((prompt, ()), 0.0))
-
-
 def _add(
     table: DecisionTable,
     out: Decisions,
@@ -192,36 +175,14 @@ def _add(
         if gains is None:
             continue
         illegal = min(float(env.invalid_reward), float(worst[info.player])) / scales[info.player]
-        mean = float(masses[at] @ gains) + max(0.0, 1.0 - float(masses[at].sum())) * illegal
         agent = env.possible_agents[info.player]
         legal = parsing.write_actions(info.legal, env.action_format)
-        turns = [_turn(move, legal, answer, version) for move, answer in zip(info.legal, answers[at])]
+        turns = turns_of(info.legal, legal, answers[at], version)
         role, declared = course.slot.seats[agent]
         learner = actors.lookup(course.players, agent, role, declared).learner
         seat = Trajectory(agent, role, turns=turns, info={} if learner is None else {"learner": learner})
-        out.episodes.append(Episode(course.slot.name, 0, {}, {agent: seat}))
-        better = gains - mean if table.mirror_step is None else mirrored(masses[at], gains - mean, table.mirror_step)
-        out.advantages.append({agent: better})
-        out.weights.append({agent: masses[at] * (share * visits[at] / total)})
-        prompt = tuple(answers[at][0].prompt)
-        own = out.values.setdefault(played, {})
-        own[prompt, ()] = illegal - mean
-        for answer, gain in zip(answers[at], gains):
-            own[prompt, tuple(answer.tokens)] = float(gain - mean)
-
-
-def mirrored(masses: Floats, advantages: Floats, step: float) -> Floats:
-    """log(q / p) / step, (A,), of q, which is p exp(step * advantage) over the legal actions and sums to 1.
-
-    Args:
-        masses: p of each legal action, (A,), together at most 1.
-        advantages: what each gains over the policy's mean, (A,).
-        step: of mirror descent.
-    """
-    logs = np.log(np.maximum(masses, TINY))
-    target = logs + step * advantages
-    peak = target.max()
-    return (target - peak - np.log(np.exp(target - peak).sum()) - logs) / step
+        weight = share * visits[at] / total
+        out.add(played, seat, masses[at], gains, illegal, weight, table.mirror_step)
 
 
 def _mixed(table: list[list[float]], explore: float) -> list[list[float]]:
@@ -261,15 +222,3 @@ def spreads(graph: Any) -> list[float]:
     means = chances @ returns
     found = np.sqrt(np.maximum(1.0, chances @ (returns - means) ** 2))
     return [float(spread) for spread in found]
-
-
-def _turn(move: str, legal: tuple[str, ...], answer: ScoredAction, version: int) -> Turn:
-    return Turn(
-        (),
-        move,
-        legal_actions=legal,
-        prompt_tokens=answer.prompt,
-        action_tokens=answer.tokens,
-        logprobs=answer.logprobs.tolist(),
-        policy_version=version,
-    )

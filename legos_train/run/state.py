@@ -75,6 +75,7 @@ def _state(parts: Parts, *, with_learner: bool) -> tuple[dict[str, Any], dict[st
     return tensors, {
         "learner": learner,
         "credit": parts.credit.state_dict(),
+        "branches": None if parts.decisions is None else parts.decisions.branches.state_dict(),
         "best": None if best is None else {"step": best.step, "kind": best.kind, "numbers": best.numbers},
         "arena": parts.arena.state_dict(),
         "monitor": parts.monitor.state_dict(),
@@ -95,6 +96,8 @@ def restore(parts: Parts, root: Path) -> int:
     tensors, state = loaded.arrays, loaded.state
     parts.learner.restore(tensors, state["learner"])
     parts.credit.load_state_dict(state["credit"])
+    if parts.decisions is not None and state.get("branches"):  # checkpoints of before have none
+        parts.decisions.branches.load_state_dict(state["branches"])
     parts.arena.load_state_dict(state["arena"])
     parts.monitor.load_state_dict(state["monitor"])
     parts.stop_reason = state["stop_reason"]

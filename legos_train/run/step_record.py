@@ -47,7 +47,10 @@ def step_record(
 ) -> dict[str, Any]:
     """What metrics.jsonl keeps of a step: its episodes, what was learned from them, what was left out, and the time."""
     counters = batch.counters
-    sampled = counters.action_tokens if fresh.decisions is None else _tokens(fresh.episodes)
+    decided = fresh.decisions
+    sampled = counters.action_tokens
+    if decided is not None:  # those that were played, not those that are learned from
+        sampled = _tokens(fresh.episodes) + decided.branches["tokens"]
     record = {
         "step": parts.learner.step,
         **episode_metrics(fresh.episodes, by_env=len(parts.arena.envs) > 1, success=parts.measurer.own_scales),
@@ -61,6 +64,8 @@ def step_record(
         "tokens_per_second": sampled / clock.generate if clock.generate > 1e-6 else 0.0,
         **clock.seconds(),
     }
+    if decided is not None and decided.branches:
+        record["branches"] = dict(decided.branches)
     if fresh.numbers:
         record["curriculum"] = fresh.numbers
     if parts.league is not None and parts.league.members:

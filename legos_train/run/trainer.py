@@ -35,6 +35,7 @@ class Trainer:
     Attributes:
         batch: what the last step trained on.
         last: the episodes that the last step trained on, with their advantages.
+        jobs: of the episodes played last; none where the arena plays by itself.
     """
 
     def __init__(self, parts: Parts):
@@ -42,6 +43,7 @@ class Trainer:
         self.batch: Batch | BatchByLearner | None = None
         self.last: ReplayBatch | None = None
         self.redrawn = self.empty = 0
+        self.jobs: list[Job] = []
         try:
             parts.sync.everything(parts.league)
         except BaseException:  # a server may have refused the second of three
@@ -87,9 +89,10 @@ class Trainer:
         """The episodes of a step, all by the current policy, marked for what is trained on."""
         requests = self.next_requests(step)
         arena, retries = self.parts.arena, self.config.filter.draw_retries
-        self.redrawn = 0
+        self.redrawn, self.jobs = 0, []
         if type(arena).generate_rollouts is Arena.generate_rollouts:
-            episodes, self.redrawn = filters.retry(arena.jobs(requests), self._run, retries)
+            self.jobs = arena.jobs(requests)
+            episodes, self.redrawn = filters.retry(self.jobs, self._run, retries)
             return episodes
         if retries:
             raise ConfigError(
@@ -128,7 +131,7 @@ class Trainer:
         if parts.decisions is None:
             advantages = parts.credit.assign(kept)  # before keep_best: baselines must see the losers too
         else:
-            decisions = parts.decisions.of(kept, version)
+            decisions = parts.decisions.of(kept, version, self.jobs)
             advantages = [decisions.advantages_of(episode) for episode in kept]
         crashpoint("loop.credited")
         left_out = {

@@ -1,0 +1,231 @@
+"""What actions are worth where a game has no tree: from decision points that came up, each action is played on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from inference.text import Renderer
+from legos_envs import Episode
+from legos_envs.records import Trajectory, Turn
+from legos_envs.table import keyed_generator
+from legos_train.config.sections import BranchSettings
+from legos_train.credit import Advantages
+from legos_train.credit.return_scale import ReturnScale
+from legos_train.errors import ConfigError
+from legos_train.evaluation import Measurer
+from legos_train.evaluation.exactly import ScoredAction
+from legos_train.players import actors
+from legos_train.rollout import Job
+from legos_train.rollout.jobs import NOT_FINITE, TAKEN_BACK, UNSCORED
+from legos_train.run.decision_points import Decisions, played_by, turns_of
+
+VOID = (NOT_FINITE, TAKEN_BACK, UNSCORED)
+FIRST_SALT = 1 << 32
+"""Branches are told apart by numbers from here on; the episodes of a step begin at 0."""
+
+
+class Point(NamedTuple):
+    """A decision of a played episode: whose, which of their turns, and how many like it the episode has for it."""
+
+    job: Job
+    episode: Episode
+    agent: str
+    turn: int
+    weight: float
+
+    @property
+    def taken(self) -> Turn:
+        return self.episode.trajectories[self.agent].turns[self.turn]
+
+    @property
+    def before(self) -> tuple[tuple[str, Turn], ...]:
+        """The answers that led there: agents and their turns."""
+        out: list[tuple[str, Turn]] = []
+        given = dict.fromkeys(self.episode.trajectories, 0)
+        for agent in self.episode.order:
+            if (agent, given[agent]) == (self.agent, self.turn):
+                break
+            out.append((agent, self.episode.trajectories[agent].turns[given[agent]]))
+            given[agent] += 1
+        return tuple(out)
+
+
+class Branches:
+    r"""Values every legal action of some decision points of each episode by playing on from there.
+
+    An env is brought back to the decision by its seed and the answers given until then; then the action is given and
+    all seats go on as they were, the policy by its own samples:
+
+    $$Q(I, a) \approx \frac{1}{K} \sum_{k=1}^{K} R_k(I, a)$$
+
+    with the returns R from there on. What chance the env's seed settles is the same in all branches of an episode, so
+    actions are compared under equal luck; it is right on average, since nobody who chose knew that luck.
+
+    Source: the rollouts of Tesauro and Galperin 1996, "On-line Policy Improvement using Monte-Carlo Search", NIPS 9,
+    here to train the policy that makes them.
+
+    Args:
+        measurer: knows the envs and seats the policies.
+        renderer: how conversations become tokens.
+        play: plays jobs, with seats as in training.
+        settings: how many points and episodes.
+        seed: of the run; which points are taken depends on it and on the policy's version.
+        scaled: divide by the spread of a role's returns where that is above 1.
+        mirror_step: see `DecisionTable`.
+    """
+
+    def __init__(
+        self,
+        measurer: Measurer,
+        renderer: Renderer,
+        play: Callable[[Sequence[Job]], list[Episode]],
+        settings: BranchSettings,
+        seed: int,
+        *,
+        scaled: bool,
+        mirror_step: float | None,
+    ):
+        self.measurer, self.renderer, self.play, self.settings, self.seed = measurer, renderer, play, settings, seed
+        self.scaled, self.mirror_step = scaled, mirror_step
+        self._spread = ReturnScale(_NoCredit())
+
+    def check(self, course: Any, loss: str) -> None:
+        """Whether the actions of an env can be listed and scored.
+
+        Raises:
+            ConfigError: they cannot.
+        """
+        listed = any(info.get("legal_actions") for info in course.env.infos.values())
+        wrong = "its first decisions list no legal actions" * (not listed)
+        if self.renderer.reasons:
+            wrong = "answers that begin with a thought have no probability of an action"
+        if self.settings.when == "never":
+            wrong = 'it has no exact truth, and branch.when = "never"'
+        if wrong:
+            raise ConfigError(
+                f"loss.name = {loss!r} values every action, by the tree of a game with exact truth (one that can be "
+                "solved, memory='state', one round, no reasoning, all seats the policy's), else by branches of what "
+                f"was played; for {course.slot.name} {wrong}. Use 'ppo'"
+            )
+
+    def add(self, out: Decisions, played: Sequence[tuple[Job, Episode]], share: float, version: int) -> None:
+        """Adds decision points of episodes; together they weigh `share`.
+
+        Args:
+            out: is added to.
+            played: episodes and the jobs that they were played for.
+            share: of the step's weights.
+            version: of the policy that is published.
+        """
+        self._spread.assign([episode for _, episode in played])
+        points = self._points(played, version)
+        choices = self._choices(points)
+        returns = self._returns(points, choices, out, version)
+        total = sum(point.weight for point in points)
+        for point, answers, gains in zip(points, choices, returns):
+            if gains is None:
+                out.branches["unvalued"] += 1
+                continue
+            course: Any = self.measurer.courses[point.episode.env_id]
+            played_seat, legal = point.episode.trajectories[point.agent], point.taken.legal_actions or ()
+            role, declared = course.slot.seats[point.agent]
+            learner = actors.lookup(course.players, point.agent, role, declared).learner
+            turns = turns_of(legal, legal, answers, version)
+            seat = Trajectory(point.agent, role, turns=turns, info={} if learner is None else {"learner": learner})
+            scale = self._spread.scale(point.episode.env_id, played_seat.role) if self.scaled else 1.0
+            price = getattr(course.env.unwrapped, "invalid_reward", None)
+            illegal = None if price is None else min(float(price), float(gains.min())) / scale
+            masses = np.array([answer.probability for answer in answers])
+            weight = share * point.weight / total
+            out.add(played_by(point.episode), seat, masses, gains / scale, illegal, weight, self.mirror_step)
+
+    def _points(self, played: Sequence[tuple[Job, Episode]], version: int) -> list[Point]:
+        rng = keyed_generator(self.seed, f"branches of version {version}")
+        out = []
+        for job, episode in played:
+            open_ = [
+                (agent, number)
+                for agent, seat in episode.trajectories.items()
+                if seat.trainable
+                for number, turn in enumerate(seat.turns)
+                if len(turn.legal_actions or ()) > 1 and turn.prompt_tokens and turn.finish_reason != "overflow"
+            ]
+            count = min(self.settings.points, len(open_))
+            for at in sorted(rng.permutation(len(open_))[:count].tolist()):
+                agent, number = open_[at]
+                out.append(Point(job, episode, agent, number, len(open_) / count))
+        return out
+
+    def _choices(self, points: Sequence[Point]) -> list[list[ScoredAction]]:
+        """By point, the legal actions as the policy would write them, with probabilities."""
+        out: list[list[ScoredAction]] = [[] for _ in points]
+        by_seat: dict[tuple[str, str], list[int]] = {}
+        for number, point in enumerate(points):
+            by_seat.setdefault((point.episode.env_id, point.agent), []).append(number)
+        for (name, agent), numbers in by_seat.items():
+            player = self.measurer.player(self.measurer.courses[name], agent, actors.POLICY)
+            engine: Any = player.engine
+            prompts: list[Sequence[int]] = []
+            replies: list[Sequence[int]] = []
+            for number in numbers:
+                turn = points[number].taken
+                for action in turn.legal_actions or ():
+                    prompts.append(turn.prompt_tokens or ())
+                    replies.append([*player.renderer.encode(action), player.renderer.end_id])
+            scored = map(ScoredAction, prompts, replies, engine.score(prompts, replies, adapter=player.adapter))
+            for number in numbers:
+                out[number] = [next(scored) for _ in points[number].taken.legal_actions or ()]
+        return out
+
+    def _returns(
+        self, points: Sequence[Point], choices: Sequence[list[ScoredAction]], out: Decisions, version: int
+    ) -> list[np.ndarray | None]:
+        """By point, the mean return of each action from there on, (A,); None where one has no episode that counts."""
+        branches: list[Job] = []
+        owners: list[tuple[int, int]] = []
+        for number, (point, answers) in enumerate(zip(points, choices)):
+            taken, before = point.taken, point.before
+            legal = taken.legal_actions or ()
+            for action, turn in enumerate(turns_of(legal, legal, answers, version)):
+                turn.observation = taken.observation
+                for _ in range(self.settings.rollouts):
+                    begin, salt = (*before, (point.agent, turn)), FIRST_SALT + len(branches)
+                    branches.append(replace(point.job, begin=begin, salt=salt, group=None))
+                    owners.append((number, action))
+        found: list[list[list[float]]] = [[[] for _ in answers] for answers in choices]
+        for (number, action), episode in zip(owners, self.play(branches) if branches else ()):
+            seat = episode.trajectories[points[number].agent]
+            out.branches["episodes"] += 1
+            new = [turn for t in episode.trajectories.values() for turn in t.turns]
+            out.branches["tokens"] += sum(len(turn.action_tokens or ()) for turn in new)
+            out.branches["tokens"] -= sum(len(t.action_tokens or ()) for _, t in points[number].before)
+            if seat.info.get("untrained") not in VOID:
+                found[number][action].append(sum(turn.reward for turn in seat.turns[points[number].turn :]))
+        out.branches["points"] += len(points)
+        return [np.array([np.mean(r) for r in every]) if all(every) else None for every in found]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps, as JSON values."""
+        return self._spread.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._spread.load_state_dict(state)
+
+
+class _NoCredit:
+    """The returns of episodes are all that is wanted."""
+
+    name = "none"
+
+    def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
+        return [{} for _ in episodes]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass

@@ -1,0 +1,133 @@
+"""Decision points as what a loss over all actions learns from: every legal action, how likely it is, what it is worth."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from legos_envs import Episode
+from legos_envs.records import Trajectory, Turn
+from legos_train.credit import Advantages
+from legos_train.evaluation.exactly import ScoredAction
+
+Seating = tuple[str | None, ...]
+"""By player number, the league's member at the seat; None: the policy that learns."""
+Played = tuple[str, Seating]
+"""The env of an episode, and who sat where."""
+Floats = NDArray[np.float64]
+TINY = 1e-300
+
+
+class Decisions(NamedTuple):
+    """Decision points as episodes: of each the legal actions, as turns that read the same prompt.
+
+    Attributes:
+        episodes: one for each decision point and seating.
+        advantages: of the actions.
+        weights: how often play comes to the decision point, times the action's probability.
+        values: by env and seating, the advantage of an action by its tokens (read, written), and by the tokens read
+            alone (written: `()`) that of an answer that is not a legal action.
+        branches: of what was played on to value actions, how many `points`, `episodes` and sampled `tokens`, and the
+            `unvalued` points: there an action got no value, since none of its episodes was scored.
+    """
+
+    episodes: list[Episode]
+    advantages: list[Advantages]
+    weights: list[Advantages]
+    values: dict[Played, dict[tuple[tuple[int, ...], tuple[int, ...]], float]]
+    branches: Counter[str]
+
+    def advantages_of(self, episode: Episode) -> Advantages:
+        """What the turns of a played episode were worth against those who were met in it; 0 where nobody knows."""
+        values = self.values.get(played_by(episode), {})
+        return {
+            agent: np.array([_value(values, turn) for turn in trajectory.turns], dtype=np.float64)
+            for agent, trajectory in episode.trajectories.items()
+            if trajectory.trainable
+        }
+
+    def add(
+        self,
+        played: Played,
+        seat: Trajectory,
+        masses: Floats,
+        gains: Floats,
+        illegal: float | None,
+        weight: float,
+        mirror_step: float | None,
+    ) -> None:
+        """Adds a decision point.
+
+        Args:
+            played: where, and against whom.
+            seat: whose turns are the A legal actions.
+            masses: the policy's probabilities of these, (A,).
+            gains: what they are worth, (A,).
+            illegal: what any other answer is worth; None: as much as the policy's legal ones.
+            weight: how often play comes here.
+            mirror_step: see `DecisionTable`.
+        """
+        total = float(masses.sum())
+        if illegal is None:
+            illegal = float(masses @ gains) / total if total else float(gains.mean())
+        mean = float(masses @ gains) + max(0.0, 1.0 - total) * illegal
+        better = gains - mean
+        self.episodes.append(Episode(played[0], 0, {}, {seat.agent: seat}))
+        target = better if mirror_step is None else mirrored(masses, better, mirror_step)
+        self.advantages.append({seat.agent: target})
+        self.weights.append({seat.agent: masses * weight})
+        prompt, own = tuple(seat.turns[0].prompt_tokens or ()), self.values.setdefault(played, {})
+        own[prompt, ()] = illegal - mean
+        for turn, gain in zip(seat.turns, better):
+            own[prompt, tuple(turn.action_tokens or ())] = float(gain)
+
+
+def nothing_decided() -> Decisions:
+    """No decision points yet."""
+    return Decisions([], [], [], {}, Counter())
+
+
+def played_by(episode: Episode) -> Played:
+    """The env of an episode, and who sat where."""
+    return episode.env_id, tuple(one.info.get("member") for one in episode.trajectories.values())
+
+
+def mirrored(masses: Floats, advantages: Floats, step: float) -> Floats:
+    """log(q / p) / step, (A,), of q, which is p exp(step * advantage) over the legal actions and sums to 1.
+
+    Args:
+        masses: p of each legal action, (A,), together at most 1.
+        advantages: what each gains over the policy's mean, (A,).
+        step: of mirror descent.
+    """
+    logs = np.log(np.maximum(masses, TINY))
+    target = logs + step * advantages
+    peak = target.max()
+    return (target - peak - np.log(np.exp(target - peak).sum()) - logs) / step
+
+
+def turns_of(
+    actions: Sequence[str], legal: tuple[str, ...], answers: Sequence[ScoredAction], version: int
+) -> list[Turn]:
+    """Legal actions as turns that read one prompt."""
+    return [
+        Turn(
+            (),
+            action,
+            legal_actions=legal,
+            prompt_tokens=answer.prompt,
+            action_tokens=answer.tokens,
+            logprobs=answer.logprobs.tolist(),
+            policy_version=version,
+        )
+        for action, answer in zip(actions, answers)
+    ]
+
+
+def _value(values: dict[tuple[tuple[int, ...], tuple[int, ...]], float], turn: Turn) -> float:
+    prompt = tuple(turn.prompt_tokens or ())
+    return values.get((prompt, tuple(turn.action_tokens or ())), values.get((prompt, ()), 0.0))
