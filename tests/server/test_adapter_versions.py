@@ -19,6 +19,7 @@ import pytest
 from test_adapters_http import LONG, adapters, during, load, said
 
 from benchmarks.wire import Connection, Live, Reply, head
+from inference.engine import exact, prompt_reading
 from inference.server import Settings, adapter_store
 
 Put = Callable[..., Reply]
@@ -65,6 +66,24 @@ def test_base_and_stream_say_whose_weights_spoke(live: Live, put: Put, adapter_b
     body = {"model": "a", "prompt": "x", "max_tokens": 3, "stream": True, "ignore_eos": True}
     final = live.ask("POST", "/v1/completions", body).events()[-1]["choices"][0]
     assert (final["adapter"], final["adapter_digest"]) == ("a", digest)
+
+
+def test_an_echoed_prompt_names_the_version_that_read_it(
+    live: Live, put: Put, adapter_bytes: Bytes, make_adapter: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next version is published when the prompt has been read, before the answer is written."""
+    digest = put("a", adapter_bytes(1)).json()["digest"]
+    engine = live.run(live.core.engine.call(lambda engine: engine))
+    options: dict[str, Any] = {"echo": True, "logprobs": 0, "max_tokens": 0}
+    alone, weights = said(live, "a", **options), make_adapter(2)
+
+    def swapping(*arguments: Any) -> Iterator[Any]:
+        yield from prompt_reading.read_prompt(*arguments)
+        engine.publish("a", weights, scale=1.0, version=2)
+
+    monkeypatch.setattr(exact, "read_prompt", swapping)
+    assert (alone["policy_version"], alone["adapter_digest"]) == (1, digest)
+    assert said(live, "a", **options) == alone and adapters(live)["a"]["version"] == 2
 
 
 def test_a_repeated_publication_ends_no_request(live: Live, put: Put, adapter_bytes: Bytes) -> None:
