@@ -330,3 +330,25 @@ def test_what_nobody_asks_for_makes_room_and_may_come_back(
         assert server.core.adapters._used.keys() <= server.core.adapters.versions.keys()
     finally:
         server.stop()
+
+
+def test_what_was_published_over_a_folder_of_its_name_does_not_make_room_for_it(
+    serve: Callable[..., Live], adapter_bytes: Bytes, tmp_path: Path
+) -> None:
+    """It could not be fetched again: the folder's weights came back instead, as a newer version."""
+    (tmp_path / "a").mkdir()
+    write(tmp_path / "a", adapter_bytes(1))
+    server = serve(adapter_root=tmp_path, max_adapters=1)
+
+    def send(name: str, version: int) -> Reply:
+        body = adapter_bytes(2)
+        signed = {"X-Content-SHA256": hashlib.sha256(body).hexdigest()}
+        return server.ask("PUT", f"/v1/adapters/{name}?version={version}", body, signed)
+
+    assert said(server, "a")["policy_version"] == 1
+    assert send("b", 1).status == 200, "what was fetched makes room at any time"
+    assert server.ask("DELETE", "/v1/adapters/b").status == 200
+    assert said(server, "a")["policy_version"] == 2
+    digest = send("a", 5).json()["digest"]
+    assert "--max-adapters" in refused(send("c", 1), 400)
+    assert (said(server, "a")["policy_version"], said(server, "a")["adapter_digest"]) == (5, digest)
