@@ -67,7 +67,7 @@ class Roster:
             self._cast[key] = Cast(
                 make_env(), temperature=actor.temperature, max_tokens=actor.max_tokens, ask=self.renderer.ask
             )
-        return self._cast[key].player(actor.model)
+        return self._cast[key].player(actor.model, system=actor.system_prompt or None)
 
     def close(self) -> None:
         for cast in self._cast.values():
