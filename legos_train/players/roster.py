@@ -69,6 +69,11 @@ class Roster:
             )
         return self._cast[key].player(actor.model, system=actor.system_prompt or None)
 
+    def drop_caches(self) -> None:
+        """Other models forget what they computed before; `engine` belongs to whoever gave it."""
+        for cast in self._cast.values():
+            cast.drop_caches()
+
     def close(self) -> None:
         for cast in self._cast.values():
             cast.close()
