@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from itertools import pairwise
 
 import pytest
 
 import legos_envs
-from inference import Engine
+from inference import Completion, Engine
 from inference.text import Renderer
 from legos_envs.policies import RandomPolicy
 from legos_train.players import ModelPlayer
@@ -68,6 +69,32 @@ def test_models_and_code_at_one_table_and_progress(player) -> None:
     for episode in episodes:
         assert all(t.action_tokens for t in episode.trajectories["player_0"].turns)
         assert all(t.action_tokens is None for t in episode.trajectories["player_1"].turns)
+
+
+def test_engines_step_in_the_order_in_which_they_were_asked(player) -> None:
+    """What comes out first is asked on first, and who is computed beside whom shows in the last bits."""
+    order: list[int] = []
+
+    class Model:
+        def __init__(self, number):
+            self.number, self.asked = number, []
+
+        def submit(self, request):
+            self.asked.append(request)
+            return len(self.asked)
+
+        def step(self):
+            order.append(self.number)
+            return [Completion(len(self.asked), [1], [0.0], [0.0], "length", None, 0, 1, 0)]
+
+        def settle(self):
+            return []
+
+    models = [Model(number) for number in range(16)]
+    random.Random(1).shuffle(models)
+    seats = [{"player_0": ModelPlayer(model, player.renderer), "*": RandomPolicy()} for model in models]
+    Rollouts(legos_envs.make).run([Job("Nim-v0", seed, players) for seed, players in enumerate(seats)])
+    assert order[:16] == [model.number for model in models]
 
 
 def test_overflow_is_the_seats_invalid_move(player) -> None:
