@@ -103,7 +103,8 @@ class Rollouts:
                 ready.pop(game.index, None)
                 for key in [key for key, flight in flying.items() if flight[0] is game]:
                     del flying[key]
-                    engines[key[0]].abort(key[1])
+                    with contextlib.suppress(UnknownRequest):  # it ended in the same step
+                        engines[key[0]].abort(key[1])
                 failed(game.index, error)
 
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from itertools import pairwise
 
@@ -98,8 +99,6 @@ def test_engines_step_in_the_order_in_which_they_were_asked(player) -> None:
 
 
 def test_overflow_is_the_seats_invalid_move(player) -> None:
-    import dataclasses
-
     cramped = dataclasses.replace(player, context=40)
     (episode,) = Rollouts(legos_envs.make).run([Job("Nim-v0", 0, {"player_0": cramped, "*": player})])
     assert episode.outcome == "invalid" and not episode.truncated
@@ -142,6 +141,29 @@ def test_a_policy_that_fails_costs_its_games_only() -> None:
         rollouts.close()
     assert sorted(failed) == [0, 3, 6] and all(isinstance(e, OSError) for e in failed.values())
     assert sorted(done) == [1, 2, 4, 5, 7, 8]
+
+
+def test_a_game_whose_two_requests_fail_in_one_step_costs_no_other(player, monkeypatch) -> None:
+    submit, step, spoilt = player.engine.submit, player.engine.step, set()
+
+    def first_game_only(request):
+        number = submit(request)
+        if request.session.startswith("0.0."):
+            spoilt.add(number)
+        return number
+
+    def failing():
+        fault = {"finish_reason": "error", "error": "the model's logits are not finite"}
+        return [dataclasses.replace(c, **fault) if c.request_id in spoilt else c for c in step()]
+
+    monkeypatch.setattr(player.engine, "submit", first_game_only)
+    monkeypatch.setattr(player.engine, "step", failing)
+    done, failed = {}, {}
+    games = [Job("MatrixGame-v0", seed, {"*": dataclasses.replace(player, max_tokens=1)}) for seed in range(3)]
+    rollouts = Rollouts(legos_envs.make)
+    for _ in rollouts.stream(games, lambda i, e, d: done.update({i: e}), lambda i, e: failed.update({i: e})):
+        pass
+    assert len(spoilt) == 2 and sorted(failed) == [0] and "not finite" in str(failed[0]) and sorted(done) == [1, 2]
 
 
 def test_every_conversation_has_an_id_that_its_turns_share(player, monkeypatch) -> None:
