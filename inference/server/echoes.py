@@ -38,23 +38,27 @@ async def echo(engine: AsyncEngine, report: TokenReport, body: CompletionRequest
 
 async def _read_prompt(engine: AsyncEngine, request: Request, top: int) -> tuple[list[PromptPart], AdapterInfo | None]:
     """The parts of a prompt, and the adapter that they were read under."""
+    try:
+        with refusals():
+            return await _parts_of(engine, request, top)
+    except FloatingPointError as error:
+        raise ServerError(500, f"the prompt cannot be read: {error}", "server_error") from error
+
+
+async def _parts_of(engine: AsyncEngine, request: Request, top: int) -> tuple[list[PromptPart], AdapterInfo | None]:
+    def begin(inner: Engine) -> tuple[Generator[PromptPart, None, None], AdapterInfo | None, PromptPart | None]:
+        reading = inner.prompt_logprobs(request.prompt, request.adapter, top=top)
+        return reading, inner.adapters().get(request.adapter or ""), next(reading, None)
+
     parts: list[PromptPart] = []
-    with refusals():
-
-        def begin(inner: Engine) -> tuple[Generator[PromptPart, None, None], AdapterInfo | None, PromptPart | None]:
-            reading = inner.prompt_logprobs(request.prompt, request.adapter, top=top)
-            return reading, inner.adapters().get(request.adapter or ""), next(reading, None)
-
-        reading, adapter, part = await engine.call(begin)
-        try:
-            while part is not None:
-                parts.append(part)
-                part = await engine.call(lambda _: next(reading, None))
-        except FloatingPointError as error:
-            raise ServerError(500, f"the prompt cannot be read: {error}", "server_error") from error
-        finally:
-            if not engine.closing:
-                engine.worker.call(lambda _: reading.close())  # releases the adapter
+    reading, adapter, part = await engine.call(begin)
+    try:
+        while part is not None:
+            parts.append(part)
+            part = await engine.call(lambda _: next(reading, None))
+    finally:
+        if not engine.closing:
+            engine.worker.call(lambda _: reading.close())  # releases the adapter
     return parts, adapter
 
 
