@@ -210,12 +210,18 @@ class ExactResults:
     """The exact numbers of pairings, for `legos eval`. The probabilities of each policy are computed once.
 
     Args:
-        player: makes the player of a policy, given an env's id and arguments and the policy's name.
+        player: makes the player of a policy, given an env's id and arguments, the policy's name and `system`.
         note: called with a line for people before something that takes long.
+        systems: system prompts of agents, by title of the env.
     """
 
-    def __init__(self, player: Callable[[str, Any, str], Any], note: Callable[[str], None]):
-        self.player, self.note = player, note
+    def __init__(
+        self,
+        player: Callable[..., Any],
+        note: Callable[[str], None],
+        systems: Mapping[str, Mapping[str, str]] | None = None,
+    ):
+        self.player, self.note, self.systems = player, note, systems or {}
         self._tables: dict[tuple[str, str], tuple[PolicyTable | None, float | None]] = {}
         self._reports: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -254,11 +260,12 @@ class ExactResults:
     def _ask(self, pairing: Pairing, env: Any, word: str) -> tuple[PolicyTable | None, float | None]:
         if (table := code_table(env, word)) is not None:
             return table, None
-        player = self.player(pairing.env, pairing.args, word)
-        if not hasattr(player, "renderer") or player.renderer.reasons:  # who reasons first has no such probabilities
-            return None, None
+        own = self.systems.get(pairing.title, {})
+        seats = [self.player(pairing.env, pairing.args, word, system=own.get(seat)) for seat in env.possible_agents]
+        if not hasattr(seats[0], "renderer") or seats[0].renderer.reasons:
+            return None, None  # who reasons first has no such probabilities
         infos = exact.info_sets(env.game)
         if len(infos) > MANY_POSITIONS:
             self.note(f"exact numbers: asking {word} about {len(infos)} positions of {pairing.title} (--no-exact: not)")
-        probabilities, leftover = action_probabilities(env, [player] * env.game.num_players, infos)
+        probabilities, leftover = action_probabilities(env, seats, infos)
         return probabilities, sum(leftover.values()) / len(leftover)

@@ -148,7 +148,7 @@ class Session:
                     games = list(pairing.games(self.options.games, self.options.seed, self.samples))
                     schedule.append((pairing, games))
         with self.playing(schedule) as (stage, journal, played, rows, failed):
-            numbers = ExactResults(stage.player, lambda text: print(text, file=sys.stderr, flush=True))
+            numbers = ExactResults(stage.player, lambda text: print(text, file=sys.stderr, flush=True), self.systems)
             for pairing, result in zip([pairing for pairing, _ in schedule], rows):
                 result["advice"] += self.remarks(pairing)
                 if exact:
