@@ -244,9 +244,10 @@ class Session:
         remarks = [f"{', '.join(free)} played by random; choose a policy with --seat ROLE=POLICY."] if free else []
         for word in dict.fromkeys((pairing.policy, pairing.opponent)):
             trained = trained_args(word, pairing.env)
-            if trained is not None and trained != pairing.args:
+            if trained and pairing.args not in trained:
                 remarks.append(
-                    f"{word} was trained with the env arguments {trained}; these games have {pairing.args} (--arg)."
+                    f"{word} was trained with the env arguments {' and '.join(map(str, trained))}; these games have "
+                    f"{pairing.args} (--arg)."
                 )
             remarks += self._asked_otherwise(word)
             roles = set(prompted_roles(word)) - set(self.systems.get(pairing.title, ()))
@@ -270,16 +271,15 @@ def _asked(word: str) -> dict[str, str]:
     return {name: settings.get(name, default) for name, default in ASKED.items()} if settings else {}
 
 
-def trained_args(word: str, env: str) -> dict[str, Any] | None:
-    """The env arguments that a run was trained with; None for what is not a run, or was not trained on that env."""
+def trained_args(word: str, env: str) -> list[dict[str, Any]]:
+    """The arguments of each env of that id that a run was trained on, with the action format of its `reply`; none for
+    what is not a run.
+    """
     settings = _run_of(word)
     envs = settings.get("env", [])
-    for entry in [envs] if isinstance(envs, str | dict) else envs:
-        if isinstance(entry, str) and entry == env:
-            return dict(settings.get("env_args", {}))
-        if isinstance(entry, dict) and entry.get("id") == env:
-            return dict(entry.get("args", {}))
-    return None
+    entries = [{"id": e} if isinstance(e, str) else e for e in (envs if isinstance(envs, list) else [envs])]
+    args = [{**e.get("args", {}), **settings.get("env_args", {})} for e in entries if e.get("id") == env]
+    return [replies.formatted(one, settings.get("reply", "env"), env) for one in args]
 
 
 def prompted_roles(word: str) -> list[str]:

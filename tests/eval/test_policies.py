@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 import legos_envs
+from legos_train.cli import eval as eval_cli
 from legos_train.cli.main import main
-from legos_train.config import from_dict
+from legos_train.config import TrainConfig, from_dict
 from legos_train.errors import PolicyError
+from legos_train.evaluation.games import Pairing
 from legos_train.evaluation.outcomes import OUTCOMES
-from legos_train.evaluation.session import prompted_roles, trained_args
+from legos_train.evaluation.session import Session, prompted_roles, trained_args
 from legos_train.players.words import Cast, fingerprint, is_code, locate, read_weights
 from legos_train.run.build import arena_of
 from tests.eval.stub import chat, legal, serving
@@ -295,8 +297,27 @@ def test_what_a_run_was_told_in_training_is_remembered(tmp_path: Path) -> None:
         '[[env]]\nid = "Debate-v0"\nargs = {rounds = 1}\n[actors.pro]\nsystem_prompt = "Be brief."\n[actors.con]\n'
     )
     assert prompted_roles(f"{tmp_path}@best") == ["pro"] and prompted_roles("random") == []
-    assert trained_args(str(tmp_path), "Debate-v0") == {"rounds": 1}
-    assert trained_args(str(tmp_path), "KuhnPoker-v0") is None is trained_args("tiny", "KuhnPoker-v0")
+    assert trained_args(str(tmp_path), "Debate-v0") == [{"rounds": 1}]
+    assert trained_args(str(tmp_path), "KuhnPoker-v0") == [] == trained_args("tiny", "KuhnPoker-v0")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'env = "KuhnPoker-v0"\nreply = "boxed"\n',
+        '[env_args]\naction_format = "boxed"\n[[env]]\nid = "KuhnPoker-v0"\ncredit = "rae"\n',
+        '[[env]]\nid = "KuhnPoker-v0"\nname = "a"\n[[env]]\nid = "KuhnPoker-v0"\nname = "b"\n'
+        'args = {action_format = "boxed"}\n',
+    ],
+)
+def test_the_same_env_arguments_as_in_training_are_not_remarked(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.toml").write_text(text)
+    words = ["KuhnPoker-v0", "-m", str(tmp_path), "--arg", "action_format=boxed"]
+    session = Session(eval_cli.make_parser().parse_args(words))
+    args = session.envs["KuhnPoker-v0"].args
+    pairing = Pairing("KuhnPoker-v0", str(tmp_path), "random", (("player_0",), ("player_1",)), args)
+    assert not [said for said in session.remarks(pairing) if "env arguments" in said]
+    assert TrainConfig.load(tmp_path / "config.toml").envs[-1].args == pairing.args
 
 
 def test_a_run_that_was_stopped_names_what_can_be_played_and_how_it_goes_on(tmp_path: Path) -> None:
