@@ -224,6 +224,17 @@ class ExactResults:
         self.player, self.note, self.systems = player, note, systems or {}
         self._tables: dict[tuple[str, str], tuple[PolicyTable | None, float | None]] = {}
         self._reports: dict[tuple[str, str], dict[str, Any]] = {}
+        self._sampled: dict[tuple[str, str], float] = {}
+
+    def remarks(self, pairing: Pairing) -> list[str]:
+        """What the numbers of a pairing are not: those of models at the temperature of its games."""
+        warm = {word: self._sampled.get((pairing.title, word), 1.0) for word in (pairing.policy, pairing.opponent)}
+        return [
+            f"the exact numbers are those of {word} at temperature 1; its games were played at {temperature:g} "
+            "(--temperature)."
+            for word, temperature in warm.items()
+            if temperature != 1.0
+        ]
 
     def of(self, pairing: Pairing, env: Any) -> dict[str, Any]:
         """`{"exact": ...}`; nothing where the game cannot be solved or the policy's probabilities are not known.
@@ -264,6 +275,7 @@ class ExactResults:
         seats = [self.player(pairing.env, pairing.args, word, system=own.get(seat)) for seat in env.possible_agents]
         if not hasattr(seats[0], "renderer") or seats[0].renderer.reasons:
             return None, None  # who reasons first has no such probabilities
+        self._sampled[pairing.title, word] = seats[0].temperature
         infos = exact.info_sets(env.game)
         if len(infos) > MANY_POSITIONS:
             self.note(f"exact numbers: asking {word} about {len(infos)} positions of {pairing.title} (--no-exact: not)")

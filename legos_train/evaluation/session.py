@@ -153,6 +153,7 @@ class Session:
                 result["advice"] += self.remarks(pairing)
                 if exact:
                     result.update(numbers.of(pairing, self.env(pairing.title).unwrapped))
+                    result["advice"] += numbers.remarks(pairing)
             compared = comparisons(played, self.options.seed, self.samples)
             results = {"results": rows, "comparisons": compared, "setting": self.facts()}
             journal.write_results(results)
