@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,8 @@ def card(source: Source, base: str | None, license: str | None) -> str:
     head += ["library_name: mlx", "pipeline_tag: text-generation", "tags:"]
     head += [f"- {tag}" for tag in ("legos", "lora", "self-play", "reinforcement-learning")] + ["---", ""]
     games = ", ".join(f"`{name}`" for name, _ in envs)
-    model = f"[{base}](https://huggingface.co/{base})" if base else "`tiny`, the model that comes with Legos"
+    own = config.get("model", "tiny")
+    model = f"[{base}](https://huggingface.co/{base})" if base else f"`{own}`, a model that comes with Legos"
     credit, loss = config.get("credit", {}).get("name", ""), config.get("loss", {}).get("name", "")
     amount = f"{result.get('steps')} steps of {config.get('batch_size')} episodes"
     lines = [
@@ -87,9 +90,12 @@ def _label(key: str) -> str:
 
 
 def _use(source: Source, base: str | None) -> list[str]:
-    name, _ = source.envs[0]
+    name, args = source.envs[0]
     model = trained_on(source.config.get("model", "tiny"), base)
-    lines = ["```text", f"legos eval {name} -m {model}+FOLDER --opponent random"]
+    values = {key: public(value) for key, value in args.items()}
+    words = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items()]
+    options = "".join(f" --arg {shlex.quote(word)}" for word in words)
+    lines = ["```text", f"legos eval {name}{options} -m {model}+FOLDER --opponent random"]
     if base:
         lines += [f"mlx_lm.generate --model {model} --adapter-path FOLDER --prompt ..."]
         lines += [f'PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("{base}"), "FOLDER/peft")']

@@ -14,6 +14,7 @@ import pytest
 
 from inference import read_adapter
 from legos_train.cli.main import main
+from legos_train.config import TrainConfig, to_toml
 from legos_train.errors import ExportError
 from legos_train.export import hub, open_run
 from legos_train.export.peft import to_mlx
@@ -117,6 +118,19 @@ def test_played_numbers_come_with_their_seeds(run_dir: Path, tmp_path: Path) -> 
     assert "| Debate-v0: mean return against random play, played |  | 0.500 (0.25 to 0.75) |" in card
     assert "random_low" not in card and "Debate-v0: truncated" not in card and "In brackets: 95 % intervals" in card
     assert "over 256 games on the seeds from 7 on" in card
+
+
+def test_the_card_names_the_bundled_model_and_the_arguments_that_the_numbers_are_for(
+    run_dir: Path, tmp_path: Path
+) -> None:
+    path = shutil.copytree(run_dir, tmp_path / "run")
+    env = {"id": "KuhnPoker-v0", "args": {"memory": "chat", "zero": "a b"}}
+    config = TrainConfig(model="small", env=[env], env_args={"num_rounds": 3})  # type: ignore[arg-type]
+    (path / "config.toml").write_text(to_toml(config))
+    card = hub.card(open_run(str(path)), None, None)
+    assert "with Legos" in card and "on `small`, a model that comes with Legos." in card and "tiny" not in card
+    command = "legos eval KuhnPoker-v0 --arg memory=chat --arg 'zero=a b' --arg num_rounds=3 -m small+FOLDER"
+    assert f"{command} --opponent random" in card
 
 
 def test_no_path_or_address_of_this_machine_is_published(run_dir: Path, tmp_path: Path) -> None:
