@@ -278,7 +278,9 @@ def trained_args(word: str, env: str) -> list[dict[str, Any]]:
     """
     settings = _run_of(word)
     envs = settings.get("env", [])
-    entries = [{"id": e} if isinstance(e, str) else e for e in (envs if isinstance(envs, list) else [envs])]
+    entries: list[dict[str, Any]] = [
+        {"id": e} if isinstance(e, str) else e for e in (envs if isinstance(envs, list) else [envs])
+    ]
     args = [{**e.get("args", {}), **settings.get("env_args", {})} for e in entries if e.get("id") == env]
     return [replies.formatted(one, settings.get("reply", "env"), env) for one in args]
 
