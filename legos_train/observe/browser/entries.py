@@ -131,6 +131,8 @@ def evaluation_lines(path: Path) -> list[Json]:
 
 def _of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     shares = {name: row.get(name) for name in SHARES if row.get(name) or name in ("win", "loss")}
+    if row.get("competitive") is False:  # nothing is won, drawn or lost there
+        shares = {"success": row.get("win")} | {k: v for k, v in shares.items() if k not in ("win", "draw", "loss")}
     found = [table for name in ("accuracy", "exact") if isinstance(table := row.get(name), Mapping)]
     tables = {k: v for table in found for k, v in table.items() if k not in ("problems", "samples")}
     return {"mean": row.get("mean"), **shares, **tables, "games": row.get("games")}
