@@ -38,7 +38,8 @@ class Session:
         envs: the environments by title.
         fixed: policies of `--seat`, by agent or role.
         samples_played: a few of the games that `evaluate` played, each as lines for people.
-        system: the system prompt of everybody else; `systems` those of agents and roles, by env.
+        system: the system prompt of everybody else; `systems` those of agents and roles, by env; `prompts` those of
+            seats that are trained, by the name that was given.
     """
 
     def __init__(self, options: argparse.Namespace):
@@ -49,6 +50,7 @@ class Session:
         }
         self.fixed = {key: str(value) for key, value in parse_assignments(options.seat, "--seat").items()}
         self._made: dict[str, Any] = {}
+        self.prompts: dict[str, str] = {}
         self.system, self.systems = self._systems(options.system)
         body = parse_assignments(options.body, "--body")
         self.cast = words.Cast.from_options(options, system=self.system, body=body)
@@ -81,6 +83,8 @@ class Session:
         systems: dict[str, dict[str, str]] = {}
         for title, of_env in roles.items():
             for agent, role in of_env.items():
+                if self.env(title).infos[agent].get("trainable", True):
+                    self.prompts |= {name: named[name] for name in (agent, role) if name in named}
                 for name, key in ((role, role), (agent, role), (agent, agent)):
                     if key in named:
                         systems.setdefault(title, {})[name] = named[key]
