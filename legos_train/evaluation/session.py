@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -255,7 +255,8 @@ class Session:
                     f"{pairing.args} (--arg)."
                 )
             remarks += self._asked_otherwise(word)
-            roles = set(prompted_roles(word)) - set(self.systems.get(pairing.title, ()))
+            here = {name for agent, info in infos.items() for name in (agent, info.get("role", agent))}
+            roles = here & set(prompted_roles(word, pairing.env)) - set(self.systems.get(pairing.title, ()))
             if self.system is None and roles:
                 remarks.append(
                     f"{word} was trained with system prompts for {', '.join(sorted(roles))}; there is none here "
@@ -281,17 +282,21 @@ def trained_args(word: str, env: str) -> list[dict[str, Any]]:
     what is not a run.
     """
     settings = _run_of(word)
-    envs = settings.get("env", [])
-    entries: list[dict[str, Any]] = [
-        {"id": e} if isinstance(e, str) else e for e in (envs if isinstance(envs, list) else [envs])
-    ]
-    args = [{**e.get("args", {}), **settings.get("env_args", {})} for e in entries if e.get("id") == env]
+    args = [{**e.get("args", {}), **settings.get("env_args", {})} for e in _entries(settings) if e.get("id") == env]
     return [replies.formatted(one, settings.get("reply", "env"), env) for one in args]
 
 
-def prompted_roles(word: str) -> list[str]:
-    """The roles that had a system prompt when a run was trained."""
-    return sorted(role for role, actor in _run_of(word).get("actors", {}).items() if actor.get("system_prompt"))
+def prompted_roles(word: str, env: str) -> list[str]:
+    """The roles that had a system prompt in an env when a run was trained; those of all its envs are among them."""
+    settings = _run_of(word)
+    labels = {entry.get("name") or entry["id"] for entry in _entries(settings) if entry.get("id") == env}
+    named = [role.rpartition("/") for role, actor in settings.get("actors", {}).items() if actor.get("system_prompt")]
+    return sorted({role for label, _, role in named if not label or label in labels})
+
+
+def _entries(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    envs = settings.get("env", [])
+    return [{"id": e} if isinstance(e, str) else e for e in (envs if isinstance(envs, list) else [envs])]
 
 
 def _run_of(word: str) -> dict[str, Any]:

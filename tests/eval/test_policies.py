@@ -296,9 +296,27 @@ def test_what_a_run_was_told_in_training_is_remembered(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(
         '[[env]]\nid = "Debate-v0"\nargs = {rounds = 1}\n[actors.pro]\nsystem_prompt = "Be brief."\n[actors.con]\n'
     )
-    assert prompted_roles(f"{tmp_path}@best") == ["pro"] and prompted_roles("random") == []
+    assert prompted_roles(f"{tmp_path}@best", "Debate-v0") == ["pro"]
+    assert prompted_roles("random", "Debate-v0") == []
     assert trained_args(str(tmp_path), "Debate-v0") == [{"rounds": 1}]
     assert trained_args(str(tmp_path), "KuhnPoker-v0") == [] == trained_args("tiny", "KuhnPoker-v0")
+
+
+def test_only_prompts_for_roles_of_the_env_are_missed(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(
+        'env = ["Debate-v0", "KuhnPoker-v0"]\n[actors.pro]\nsystem_prompt = "Be brief."\n'
+        '[actors."Debate-v0/con"]\nsystem_prompt = "Be kind."\n[actors."KuhnPoker-v0/player_0"]\nsystem_prompt = "X."\n'
+    )
+    session = Session(eval_cli.make_parser().parse_args(["KuhnPoker-v0", "Debate-v0", "-m", str(tmp_path)]))
+    kuhn, debate = (
+        [said for said in session.remarks(Pairing(env, str(tmp_path), "random", sides)) if "--system" in said]
+        for env, sides in (("KuhnPoker-v0", (("player_0",), ("player_1",))), ("Debate-v0", (("pro",), ("con",))))
+    )
+    assert len(kuhn) == len(debate) == 1
+    assert "prompts for player_0; there" in kuhn[0] and "prompts for con, pro; there" in debate[0]
+    session = Session(eval_cli.make_parser().parse_args(["Nim-v0", "-m", str(tmp_path)]))
+    pairing = Pairing("Nim-v0", str(tmp_path), "random", (("player_0",), ("player_1",)))
+    assert not [said for said in session.remarks(pairing) if "--system" in said]
 
 
 @pytest.mark.parametrize(
