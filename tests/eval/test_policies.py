@@ -350,3 +350,9 @@ def test_a_run_that_was_stopped_names_what_can_be_played_and_how_it_goes_on(tmp_
             locate(word)
         assert f"{tmp_path}@last" not in str(caught.value), "names what is not there"
     assert locate(f"{tmp_path}@step_3") == ("tiny", tmp_path / "checkpoints" / "step_3")
+
+
+@pytest.mark.parametrize("verb", [["eval", "-m", "optimal"], ["play", "--opponent", "optimal"]])
+def test_who_knows_one_round_is_refused_for_several(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb[0], "KuhnPoker-v0", *verb[1:], "--arg", "num_rounds=3"]) == 1
+    assert "KuhnPoker-v0 is played for 3 rounds here (num_rounds)" in capsys.readouterr().err
