@@ -148,7 +148,8 @@ class Session:
         for title in self.envs:
             against = [ITSELF] if self.sides(title) == 1 else dict.fromkeys(opponents)
             for policy in dict.fromkeys(policies):
-                for pairing in [self.pairing(title, policy, opponent) for opponent in against]:
+                pairings = [self.pairing(title, policy, opponent) for opponent in against]
+                for pairing in {one.key: one for one in pairings}.values():  # `self` may be one of the others
                     games = list(pairing.games(self.options.games, self.options.seed, self.samples))
                     schedule.append((pairing, games))
         with self.playing(schedule) as (stage, journal, played, rows, failed):

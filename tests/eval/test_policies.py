@@ -356,3 +356,12 @@ def test_a_run_that_was_stopped_names_what_can_be_played_and_how_it_goes_on(tmp_
 def test_who_knows_one_round_is_refused_for_several(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb[0], "KuhnPoker-v0", *verb[1:], "--arg", "num_rounds=3"]) == 1
     assert "KuhnPoker-v0 is played for 3 rounds here (num_rounds)" in capsys.readouterr().err
+
+
+def test_who_is_its_own_opponent_is_measured_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["-m", "random", "-m", "scripted:first", "--opponent", "self", "--opponent", "random", "-n", "4"]
+    assert main(["eval", "KuhnPoker-v0", *words, "--no-exact", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = [(row["policy"], row["opponent"]) for row in found["results"]]
+    assert rows == [("random", "random"), ("scripted:first", "scripted:first"), ("scripted:first", "random")]
+    assert len(found["comparisons"]) == 1
