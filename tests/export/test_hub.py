@@ -190,6 +190,19 @@ def test_what_is_no_finished_run_is_refused(run_dir: Path, tmp_path: Path, sent:
         main(["export", "hub", str(run_dir), str(tmp_path / "hub"), "--public"])
 
 
+def test_a_run_of_several_learners_is_exported_one_by_one(run_dir: Path, tmp_path: Path, capsys: Any) -> None:
+    path = shutil.copytree(run_dir, tmp_path / "run")
+    for name in ("a", "b"):
+        shutil.copytree(run_dir / "adapter", path / "both" / name)
+    shutil.rmtree(path / "adapter")
+    (path / "both").rename(path / "adapter")
+    assert main(["export", "hub", str(path), str(tmp_path / "hub")]) == 1
+    said = capsys.readouterr().err
+    assert "has the adapters of several learners, a, b" in said
+    words = said.partition("`legos ")[2].partition("`")[0].replace("OUT", str(tmp_path / "out")).split()
+    assert main(words[:-1] + ["org/base"]) == 0 and (tmp_path / "out/adapter_config.json").exists()
+
+
 def test_weights_that_are_not_finite_are_not_published(run_dir: Path, tmp_path: Path, sent: list[Any]) -> None:
     path = shutil.copytree(run_dir, tmp_path / "run")
     file = path / "adapter/adapters.safetensors"
