@@ -200,7 +200,7 @@ def test_a_run_of_several_learners_is_exported_one_by_one(run_dir: Path, tmp_pat
     said = capsys.readouterr().err
     assert "has the adapters of several learners, a, b" in said
     words = said.partition("`legos ")[2].partition("`")[0].replace("OUT", str(tmp_path / "out")).split()
-    assert main(words[:-1] + ["org/base"]) == 0 and (tmp_path / "out/adapter_config.json").exists()
+    assert main([*words[:-1], "org/base"]) == 0 and (tmp_path / "out/adapter_config.json").exists()
 
 
 def test_weights_that_are_not_finite_are_not_published(run_dir: Path, tmp_path: Path, sent: list[Any]) -> None:
