@@ -80,7 +80,7 @@ def _numbers(source: Source) -> list[str]:
     if any(eval_numbers.interval(after, key) for key in named):
         note += " In brackets: 95 % intervals over the seeds."
     if any(key.rpartition("/")[2].startswith("return") for key in after):
-        note += " Returns are means over games with itself."
+        note += " Returns without an opponent are means over games in which it has all its seats."
     return ["| | before | after |", "|---|---|---|", *rows, "", note]
 
 

@@ -15,6 +15,7 @@ from legos_train import Result, TrainConfig, train
 from legos_train.cli.main import main
 from legos_train.config import to_toml
 from legos_train.errors import RunError
+from legos_train.observe.eval_numbers import metric_name
 from legos_train.observe.report import compare, print_table, report_again, write_comparison
 from legos_train.observe.report.changed_settings import changed, differing, flat
 from legos_train.observe.report.compare import labels_of
@@ -226,3 +227,8 @@ def test_best_weights_are_flattered_only_by_the_number_that_chose_them(
     (tmp_path / "result.json").write_text(json.dumps(result.kept()))
     text = report_again(tmp_path).read_text()
     assert "The best of all evaluations, after step 2" in text and ("flatters" in text) == sampled
+
+
+def test_a_return_is_not_said_to_be_of_self_play() -> None:
+    """One seat plays with nobody, and seats beside it may be given to others."""
+    assert metric_name("gsm8k/return") == "gsm8k: mean return" and metric_name("return_coder") == "mean return of coder"
