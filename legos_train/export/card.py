@@ -74,9 +74,17 @@ def _numbers(source: Source) -> list[str]:
     if not rows:
         return ["The run kept no numbers."]
     note = "Exact numbers come from the model's own probabilities of the legal actions; they have no sampling error."
-    if any(key.rpartition("/")[2] in PLAYED for key in after):
-        games, seed = source.config.get("eval", {}).get("games", 256), source.config.get("seed", 0)
+    settings = source.config.get("eval", {})
+    games, seed, held_out = settings.get("games", 256), source.config.get("seed", 0), settings.get("env", [])
+    apart = {str(one.get("name") or one["id"]): one for one in held_out if isinstance(one, dict)}
+    if any(kind in PLAYED and env not in apart for env, _, kind in (key.rpartition("/") for key in after)):
         note += f" Played ones are over {games} games on the seeds from {seed} on, every seat on each seed."
+    for env, one in apart.items():
+        if any(key.startswith(f"{env}/") and _label(key).endswith(" played") for key in named):
+            count = one["games"] if one.get("games") is not None else games
+            note += (
+                f" Those of {env}, which was not trained on, are over {count} games from seed {one.get('seed', 0)} on."
+            )
     if any(eval_numbers.interval(after, key) for key in named):
         note += " In brackets: 95 % intervals over the seeds."
     if any(key.rpartition("/")[2].startswith("return") for key in after):

@@ -117,7 +117,13 @@ def test_played_numbers_come_with_their_seeds(run_dir: Path, tmp_path: Path) -> 
     card = hub.card(open_run(str(path)), None, None)
     assert "| Debate-v0: mean return against random play, played |  | 0.500 (0.25 to 0.75) |" in card
     assert "random_low" not in card and "Debate-v0: truncated" not in card and "In brackets: 95 % intervals" in card
-    assert "over 256 games on the seeds from 7 on" in card
+    assert "over 256 games on the seeds from 7 on" in card and "not trained on" not in card
+    held_out = {"id": "Debate-v0", "games": 12}
+    config = TrainConfig(seed=7, eval={"env": [held_out]})  # type: ignore[arg-type]
+    (path / "config.toml").write_text(to_toml(config))
+    card = hub.card(open_run(str(path)), None, None)
+    assert "Those of Debate-v0, which was not trained on, are over 12 games from seed 0 on." in card
+    assert "seeds from 7" not in card
 
 
 def test_the_card_names_the_bundled_model_and_the_arguments_that_the_numbers_are_for(
