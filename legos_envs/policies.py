@@ -71,12 +71,17 @@ class TabularPolicy:
 
     Raises:
         TypeError: the env is no `GameEnv`.
-        ValueError: the policy is malformed, or the game too large for exact evaluation.
+        ValueError: the policy is malformed, the game too large for exact evaluation, or played for several rounds.
         LookupError: when called, if the prompt belongs to no information set.
     """
 
     def __init__(self, env: Any, policy: ExactPolicy):
         bare = game_env(env)
+        if (rounds := getattr(bare, "num_rounds", 1) or 1) != 1:
+            raise ValueError(
+                f"{bare.name} is played for {rounds} rounds here (num_rounds), and what is known of its information "
+                "sets is for one"
+            )
         graph = exact.graph_of(bare.game)
         self.name = bare.name
         self._seats = {agent: i for i, agent in enumerate(bare.possible_agents)}

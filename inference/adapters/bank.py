@@ -38,9 +38,9 @@ class AdapterVersion:
 
     @property
     def blocked(self) -> bool:
-        """Waits until no request runs under the version before it."""
-        if self.after is not None and self.after.running == 0:
-            self.after = None
+        """Waits until no request runs under the version before it, nor under those that this one waited for."""
+        while self.after is not None and self.after.running == 0:
+            self.after = self.after.after
         return self.after is not None
 
 

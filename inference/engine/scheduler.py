@@ -192,6 +192,9 @@ class Scheduler:
                     row.adapter = new
                     if row.tokens:
                         row.switches = (*row.switches, (len(row.tokens), version))
+                    else:  # what it has of its prompt, such as a kept beginning, is of the old one
+                        row.restart()
+                        row.cached = 0
         for waiting in self._waiting.values():
             if waiting.adapter is old:
                 waiting.adapter = new

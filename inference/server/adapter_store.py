@@ -184,6 +184,7 @@ class Adapters:
                     await self._make_room()
                 number = await asyncio.shield(self.engine.call(timed))
                 self.versions[name] = number
+                self._fetched.discard(name)  # unless `_fetch` adds it, which is next
                 self.use(name)
         except VersionConflict as error:
             raise ServerError(409, str(error)[:500], "conflict_error") from error

@@ -16,7 +16,7 @@ async def echo(engine: AsyncEngine, report: TokenReport, body: CompletionRequest
 
     ServerError 400 for a prompt that the engine refuses, 404 where the adapter is gone, 500 where the model fails.
     """
-    read: dict[tuple[int, ...], list[PromptPart]] = {}
+    read: dict[tuple[int, ...], tuple[list[PromptPart], AdapterInfo | None]] = {}
     for choice in choices:
         prompt = tuple(choice.request.prompt)
         given = body.prompts[choice.index // body.n]
@@ -24,34 +24,42 @@ async def echo(engine: AsyncEngine, report: TokenReport, body: CompletionRequest
         if body.logprobs is not None:
             if prompt not in read:
                 read[prompt] = await _read_prompt(engine, choice.request, body.logprobs)
-            choice.prompt_logprobs = [None, *(p for part in read[prompt] for p in part.logprobs)]
-            tops = [top for part in read[prompt] for top in part.tops] or [[]] * (len(prompt) - 1)
+            parts, _ = read[prompt]
+            choice.prompt_logprobs = [None, *(p for part in parts for p in part.logprobs)]
+            tops = [top for part in parts for top in part.tops] or [[]] * (len(prompt) - 1)
             choice.prompt_tops = [None, *tops]
     if body.max_tokens == 0:
         published = await engine.call(lambda inner: inner.adapters())
         for choice in choices:
-            _end_unwritten(choice, published.get(choice.request.adapter or ""))
+            now = published.get(choice.request.adapter or "")
+            _, adapter = read.get(tuple(choice.request.prompt), ([], now))  # what it was read under, if it was read
+            _end_unwritten(choice, adapter)
 
 
-async def _read_prompt(engine: AsyncEngine, request: Request, top: int) -> list[PromptPart]:
+async def _read_prompt(engine: AsyncEngine, request: Request, top: int) -> tuple[list[PromptPart], AdapterInfo | None]:
+    """The parts of a prompt, and the adapter that they were read under."""
+    try:
+        with refusals():
+            return await _parts_of(engine, request, top)
+    except FloatingPointError as error:
+        raise ServerError(500, f"the prompt cannot be read: {error}", "server_error") from error
+
+
+async def _parts_of(engine: AsyncEngine, request: Request, top: int) -> tuple[list[PromptPart], AdapterInfo | None]:
+    def begin(inner: Engine) -> tuple[Generator[PromptPart, None, None], AdapterInfo | None, PromptPart | None]:
+        reading = inner.prompt_logprobs(request.prompt, request.adapter, top=top)
+        return reading, inner.adapters().get(request.adapter or ""), next(reading, None)
+
     parts: list[PromptPart] = []
-    with refusals():
-
-        def begin(inner: Engine) -> tuple[Generator[PromptPart, None, None], PromptPart | None]:
-            reading = inner.prompt_logprobs(request.prompt, request.adapter, top=top)
-            return reading, next(reading, None)
-
-        reading, part = await engine.call(begin)
-        try:
-            while part is not None:
-                parts.append(part)
-                part = await engine.call(lambda _: next(reading, None))
-        except FloatingPointError as error:
-            raise ServerError(500, f"the prompt cannot be read: {error}", "server_error") from error
-        finally:
-            if not engine.closing:
-                engine.worker.call(lambda _: reading.close())  # releases the adapter
-    return parts
+    reading, adapter, part = await engine.call(begin)
+    try:
+        while part is not None:
+            parts.append(part)
+            part = await engine.call(lambda _: next(reading, None))
+    finally:
+        if not engine.closing:
+            engine.worker.call(lambda _: reading.close())  # releases the adapter
+    return parts, adapter
 
 
 def _end_unwritten(choice: Choice, adapter: AdapterInfo | None) -> None:

@@ -21,7 +21,7 @@ FLAGS = {
     "--rollouts-per-example": "--group-size",
     "--rollouts-per-step": "--batch-size",
     "--episodes-per-step": "--batch-size",
-    "--groups-per-batch": "--batch-size",
+    "--groups-per-batch": "--batch-size GROUPS*SIZE",
     "--rollout-batch-size": "--batch-size",
     "--num-epochs": "--optim.epochs",
     "--ppo-epochs": "--optim.epochs",
@@ -33,7 +33,7 @@ FLAGS = {
     "--warmup-steps": "--optim.warmup",
     "--lora-rank": "--lora.rank",
     "--lora-r": "--lora.rank",
-    "--lora-alpha": "--lora.scale",
+    "--lora-alpha": "--lora.scale ALPHA/RANK",
     "--model-name": "--model",
     "--model-name-or-path": "--model",
     "--base-model": "--model",
@@ -77,7 +77,7 @@ FLAGS = {
     "--wandb-project": "--logs.wandb",
 }
 """Flags of SPIRAL, tinker-cookbook, TRL, verl and verifiers that `legos train` does not have, with ours. What follows
-`--arg` is a constructor argument of the environment, written NAME=VALUE."""
+`--arg` is a constructor argument of the environment, written NAME=VALUE. A value in capitals is another than theirs."""
 
 PLAYED = {
     "--model": "--policy",

@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not explained(error):
             raise
-        print(f"error: {hide_secrets(message(error))}", file=sys.stderr)
+        print(f"error: {hide_secrets(message(error, arguments[0]))}", file=sys.stderr)
         return int(getattr(error, "exit_code", 1))
 
 
@@ -123,7 +123,8 @@ def explained(error: BaseException) -> bool:
     return ours or isinstance(error, OSError) or OPEN_FILES in str(error)
 
 
-def message(error: BaseException) -> str:
+def message(error: BaseException, verb: str = "train") -> str:
+    """What went wrong while a verb was run."""
     if OPEN_FILES in str(error):
         return (
             "mlx-lm needs to be allowed 4096 open files; raise the hard limit (ulimit -Hn), or do without `ulimit -n`"
@@ -131,7 +132,7 @@ def message(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         from legos_train.disk import fsops
 
-        return fsops.explain_os_error(error, "working")
+        return fsops.explain_os_error(error, "working", of_run=verb == "train")
     return str(error.args[0] if isinstance(error, LookupError) and error.args else error)
 
 

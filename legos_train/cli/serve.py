@@ -176,6 +176,8 @@ def _adapters(items: Sequence[str], folder: Path) -> tuple[dict[str, Path], set[
         name, equals, word = item.partition("=")
         if not (name and equals and word):
             raise CannotServe(f"--adapter takes NAME=PATH; got {item!r}")
+        if name in adapters:
+            raise CannotServe(f"two --adapter are called {name!r}; give each a name of its own")
         try:
             base, path = words.locate(word)
         except PolicyError:

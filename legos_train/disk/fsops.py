@@ -245,8 +245,8 @@ _REMEDIES = {
     errno.EFBIG: "the file is larger than this process may write (ulimit -f); raise the limit",
     errno.EMFILE: "this process has too many open files (ulimit -n); raise the limit",
     errno.ENFILE: "the system has too many open files; close some programs",
-    errno.EACCES: "this process has no permission for it; give it that or choose another --run-dir",
-    errno.EROFS: "the file system is read-only; choose another --run-dir or remount it",
+    errno.EACCES: "this process has no permission for it; give it that or choose another {place}",
+    errno.EROFS: "the file system is read-only; choose another {place} or remount it",
     errno.EIO: "the disk reported an error (EIO); check it",
 }
 
@@ -280,9 +280,12 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode(), _POINTS.get(path.name, "file"))
 
 
-def explain_os_error(error: OSError, doing: str) -> str:
-    """What went wrong with a file, in words that say what to do."""
+def explain_os_error(error: OSError, doing: str, *, of_run: bool = True) -> str:
+    """What went wrong with a file, in words that say what to do; `of_run`: a training run can be resumed."""
     remedy = _REMEDIES.get(error.errno or 0)
     if remedy is None:
         return f"{error.strerror or error} while {doing} ({error.filename})"
-    return f"{remedy}, then continue with --resume: nothing written before is lost (while {doing}: {error.filename})"
+    remedy = remedy.format(place="--run-dir" if of_run else "place")
+    again = ", then continue with --resume: nothing written before is lost" if of_run else ""
+    where = "" if error.filename is None else f": {error.filename}"
+    return f"{remedy}{again} (while {doing}{where})"

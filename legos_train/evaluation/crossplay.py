@@ -81,7 +81,9 @@ def entrant(session: Session, word: str) -> str:
     Equal names mean equal players, also in other tournaments.
     """
     usual = {"temperature": 1.0, "renderer": "auto"}
-    facts = [f"{k} {v}" for k, v in session.identity(word).items() if v is not None and v != usual.get(k)]
+    identity = session.identity(word)
+    facts = [f"{k} {v}" for k, v in identity.items() if v is not None and v != usual.get(k)]
+    facts += [f"system {name}={text}" for name, text in sorted(session.prompts.items())] if "system" in identity else []
     return f"{word} ({', '.join(facts)})" if facts else word
 
 

@@ -14,7 +14,7 @@ from pettingzoo import AECEnv
 from legos_envs import GameEnv, InfoSet, exact, parsing
 from legos_envs.game import Game
 from legos_train.evaluation.games import Pairing
-from legos_train.players import words
+from legos_train.players import actors, words
 
 if TYPE_CHECKING:
     from legos_train.players import ModelPlayer
@@ -210,17 +210,37 @@ class ExactResults:
     """The exact numbers of pairings, for `legos eval`. The probabilities of each policy are computed once.
 
     Args:
-        player: makes the player of a policy, given an env's id and arguments and the policy's name.
+        player: makes the player of a policy, given an env's id and arguments, the policy's name and `system`.
         note: called with a line for people before something that takes long.
+        systems: system prompts of agents, by title of the env.
     """
 
-    def __init__(self, player: Callable[[str, Any, str], Any], note: Callable[[str], None]):
-        self.player, self.note = player, note
-        self._tables: dict[tuple[str, str], tuple[PolicyTable | None, float | None]] = {}
+    def __init__(
+        self,
+        player: Callable[..., Any],
+        note: Callable[[str], None],
+        systems: Mapping[str, Mapping[str, str]] | None = None,
+    ):
+        self.player, self.note, self.systems = player, note, systems or {}
+        self._tables: dict[tuple[str, str, str], tuple[PolicyTable | None, Mapping[InfoSet, float]]] = {}
         self._reports: dict[tuple[str, str], dict[str, Any]] = {}
+        self._sampled: dict[tuple[str, str], float] = {}
+
+    def remarks(self, pairing: Pairing) -> list[str]:
+        """What the numbers of a pairing are not: those of models at the temperature of its games."""
+        words = dict.fromkeys((pairing.policy, pairing.opponent, *pairing.fixed.values()))
+        warm = {word: self._sampled.get((pairing.title, word), 1.0) for word in words}
+        return [
+            f"the exact numbers are those of {word} at temperature 1; its games were played at {temperature:g} "
+            "(--temperature)."
+            for word, temperature in warm.items()
+            if temperature != 1.0
+        ]
 
     def of(self, pairing: Pairing, env: Any) -> dict[str, Any]:
         """`{"exact": ...}`; nothing where the game cannot be solved or the policy's probabilities are not known.
+
+        A seat that is given to somebody in every game is played by them here too.
 
         Args:
             pairing: a policy and its opponent.
@@ -228,7 +248,7 @@ class ExactResults:
         """
         if not solvable(env):
             return {}
-        policy, illegal = self._table(pairing, env, pairing.policy)
+        policy, illegal = self._together(pairing, env, pairing.policy)
         if policy is None:
             return {}
         key = pairing.title, pairing.policy
@@ -236,7 +256,7 @@ class ExactResults:
             self._reports[key] = report(env, policy) | ({} if illegal is None else {"illegal": illegal})
         numbers = dict(self._reports[key])
         if pairing.opponent != pairing.policy and len(pairing.sides) > 1:
-            opponent, _ = self._table(pairing, env, pairing.opponent)
+            opponent, _ = self._together(pairing, env, pairing.opponent)
             if opponent is not None:
                 numbers["against_opponent"] = {
                     seat: value_against(env.game, policy, opponent, player)
@@ -244,21 +264,45 @@ class ExactResults:
                 }
         return {"exact": numbers}
 
-    def _table(self, pairing: Pairing, env: Any, word: str) -> tuple[PolicyTable | None, float | None]:
-        """The probabilities of a policy, and how much of them goes to illegal answers (None: code gives none)."""
-        key = pairing.title, word
+    def _together(self, pairing: Pairing, env: Any, word: str) -> tuple[PolicyTable | None, float | None]:
+        """The probabilities of a policy in its seats and of whoever has the others, and how much of them goes to
+        illegal answers (None: code gives none).
+        """
+        table: dict[InfoSet, Mapping[str, float]] = {}
+        leftover: dict[InfoSet, float] = {}
+        for agent in env.possible_agents:
+            who = actors.lookup(
+                {**pairing.fixed, actors.ANYBODY: word}, agent, env.infos[agent].get("role", agent), True
+            )
+            found, illegal = self._table(pairing, env, who, agent)
+            if found is None:
+                return None, None
+            table |= found
+            leftover |= illegal
+        return table, sum(leftover.values()) / len(leftover) if leftover else None
+
+    def _table(
+        self, pairing: Pairing, env: Any, word: str, agent: str
+    ) -> tuple[PolicyTable | None, Mapping[InfoSet, float]]:
+        """The probabilities of a policy in a seat, and how much of each goes to illegal answers; nothing for code."""
+        key = pairing.title, word, agent
         if key not in self._tables:
-            self._tables[key] = self._ask(pairing, env, word)
+            self._tables[key] = self._ask(pairing, env, word, agent)
         return self._tables[key]
 
-    def _ask(self, pairing: Pairing, env: Any, word: str) -> tuple[PolicyTable | None, float | None]:
+    def _ask(
+        self, pairing: Pairing, env: Any, word: str, agent: str
+    ) -> tuple[PolicyTable | None, Mapping[InfoSet, float]]:
+        number = env.possible_agents.index(agent)
         if (table := code_table(env, word)) is not None:
-            return table, None
-        player = self.player(pairing.env, pairing.args, word)
-        if not hasattr(player, "renderer") or player.renderer.reasons:  # who reasons first has no such probabilities
-            return None, None
+            return {info: moves for info, moves in table.items() if info.player == number}, {}
+        own = self.systems.get(pairing.title, {})
+        player = self.player(pairing.env, pairing.args, word, system=own.get(agent))
+        if not hasattr(player, "renderer") or player.renderer.reasons:
+            return None, {}  # who reasons first has no such probabilities
         infos = exact.info_sets(env.game)
-        if len(infos) > MANY_POSITIONS:
+        if len(infos) > MANY_POSITIONS and (pairing.title, word) not in self._sampled:
             self.note(f"exact numbers: asking {word} about {len(infos)} positions of {pairing.title} (--no-exact: not)")
-        probabilities, leftover = action_probabilities(env, [player] * env.game.num_players, infos)
-        return probabilities, sum(leftover.values()) / len(leftover)
+        self._sampled[pairing.title, word] = player.temperature
+        mine = [info for info in infos if info.player == number]
+        return action_probabilities(env, [player] * env.game.num_players, mine)

@@ -121,6 +121,7 @@ def record(game: PlannedGame, episode: Episode, seated: Mapping[str, str]) -> Re
     return {
         "key": game.key,
         "env": pairing.title,
+        "env_id": pairing.env,
         "policy": pairing.policy,
         "opponent": pairing.opponent,
         "seed": game.seed,

@@ -34,7 +34,7 @@ class Journal:
         unreadable: lines that hold no finished game, a torn one among them.
 
     Raises:
-        JournalError: another process writes there, or the folder cannot be made.
+        JournalError: another process writes there, the folder is a training run's, or it cannot be made.
     """
 
     def __init__(self, folder: Path | None):
@@ -44,6 +44,8 @@ class Journal:
         self._file: IO[bytes] | None = None
         if folder is None:
             return
+        if (folder / "config.toml").exists():  # the report would take these games for those of the last step
+            raise JournalError(f"{str(folder)!r} is a training run with episodes of its own; give another --out")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = (folder / LOG).open("ab+")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,8 @@ class Session:
         envs: the environments by title.
         fixed: policies of `--seat`, by agent or role.
         samples_played: a few of the games that `evaluate` played, each as lines for people.
-        system: the system prompt of everybody else; `systems` those of agents and roles, by env.
+        system: the system prompt of everybody else; `systems` those of agents and roles, by env; `prompts` those of
+            seats that are trained, by the name that was given.
     """
 
     def __init__(self, options: argparse.Namespace):
@@ -49,6 +50,7 @@ class Session:
         }
         self.fixed = {key: str(value) for key, value in parse_assignments(options.seat, "--seat").items()}
         self._made: dict[str, Any] = {}
+        self.prompts: dict[str, str] = {}
         self.system, self.systems = self._systems(options.system)
         body = parse_assignments(options.body, "--body")
         self.cast = words.Cast.from_options(options, system=self.system, body=body)
@@ -81,6 +83,8 @@ class Session:
         systems: dict[str, dict[str, str]] = {}
         for title, of_env in roles.items():
             for agent, role in of_env.items():
+                if self.env(title).infos[agent].get("trainable", True):
+                    self.prompts |= {name: named[name] for name in (agent, role) if name in named}
                 for name, key in ((role, role), (agent, role), (agent, agent)):
                     if key in named:
                         systems.setdefault(title, {})[name] = named[key]
@@ -144,15 +148,17 @@ class Session:
         for title in self.envs:
             against = [ITSELF] if self.sides(title) == 1 else dict.fromkeys(opponents)
             for policy in dict.fromkeys(policies):
-                for pairing in [self.pairing(title, policy, opponent) for opponent in against]:
+                pairings = [self.pairing(title, policy, opponent) for opponent in against]
+                for pairing in {one.key: one for one in pairings}.values():  # `self` may be one of the others
                     games = list(pairing.games(self.options.games, self.options.seed, self.samples))
                     schedule.append((pairing, games))
         with self.playing(schedule) as (stage, journal, played, rows, failed):
-            numbers = ExactResults(stage.player, lambda text: print(text, file=sys.stderr, flush=True))
+            numbers = ExactResults(stage.player, lambda text: print(text, file=sys.stderr, flush=True), self.systems)
             for pairing, result in zip([pairing for pairing, _ in schedule], rows):
                 result["advice"] += self.remarks(pairing)
                 if exact:
                     result.update(numbers.of(pairing, self.env(pairing.title).unwrapped))
+                    result["advice"] += numbers.remarks(pairing)
             compared = comparisons(played, self.options.seed, self.samples)
             results = {"results": rows, "comparisons": compared, "setting": self.facts()}
             journal.write_results(results)
@@ -244,12 +250,14 @@ class Session:
         remarks = [f"{', '.join(free)} played by random; choose a policy with --seat ROLE=POLICY."] if free else []
         for word in dict.fromkeys((pairing.policy, pairing.opponent)):
             trained = trained_args(word, pairing.env)
-            if trained is not None and trained != pairing.args:
+            if trained and pairing.args not in trained:
                 remarks.append(
-                    f"{word} was trained with the env arguments {trained}; these games have {pairing.args} (--arg)."
+                    f"{word} was trained with the env arguments {' and '.join(map(str, trained))}; these games have "
+                    f"{pairing.args} (--arg)."
                 )
             remarks += self._asked_otherwise(word)
-            roles = set(prompted_roles(word)) - set(self.systems.get(pairing.title, ()))
+            here = {name for agent, info in infos.items() for name in (agent, info.get("role", agent))}
+            roles = here & set(prompted_roles(word, pairing.env)) - set(self.systems.get(pairing.title, ()))
             if self.system is None and roles:
                 remarks.append(
                     f"{word} was trained with system prompts for {', '.join(sorted(roles))}; there is none here "
@@ -270,21 +278,26 @@ def _asked(word: str) -> dict[str, str]:
     return {name: settings.get(name, default) for name, default in ASKED.items()} if settings else {}
 
 
-def trained_args(word: str, env: str) -> dict[str, Any] | None:
-    """The env arguments that a run was trained with; None for what is not a run, or was not trained on that env."""
+def trained_args(word: str, env: str) -> list[dict[str, Any]]:
+    """The arguments of each env of that id that a run was trained on, with the action format of its `reply`; none for
+    what is not a run.
+    """
     settings = _run_of(word)
+    args = [{**e.get("args", {}), **settings.get("env_args", {})} for e in _entries(settings) if e.get("id") == env]
+    return [replies.formatted(one, settings.get("reply", "env"), env) for one in args]
+
+
+def prompted_roles(word: str, env: str) -> list[str]:
+    """The roles that had a system prompt in an env when a run was trained; those of all its envs are among them."""
+    settings = _run_of(word)
+    labels = {entry.get("name") or entry["id"] for entry in _entries(settings) if entry.get("id") == env}
+    named = [role.rpartition("/") for role, actor in settings.get("actors", {}).items() if actor.get("system_prompt")]
+    return sorted({role for label, _, role in named if not label or label in labels})
+
+
+def _entries(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     envs = settings.get("env", [])
-    for entry in [envs] if isinstance(envs, str | dict) else envs:
-        if isinstance(entry, str) and entry == env:
-            return dict(settings.get("env_args", {}))
-        if isinstance(entry, dict) and entry.get("id") == env:
-            return dict(entry.get("args", {}))
-    return None
-
-
-def prompted_roles(word: str) -> list[str]:
-    """The roles that had a system prompt when a run was trained."""
-    return sorted(role for role, actor in _run_of(word).get("actors", {}).items() if actor.get("system_prompt"))
+    return [{"id": e} if isinstance(e, str) else e for e in (envs if isinstance(envs, list) else [envs])]
 
 
 def _run_of(word: str) -> dict[str, Any]:

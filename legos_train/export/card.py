@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,8 @@ def card(source: Source, base: str | None, license: str | None) -> str:
     head += ["library_name: mlx", "pipeline_tag: text-generation", "tags:"]
     head += [f"- {tag}" for tag in ("legos", "lora", "self-play", "reinforcement-learning")] + ["---", ""]
     games = ", ".join(f"`{name}`" for name, _ in envs)
-    model = f"[{base}](https://huggingface.co/{base})" if base else "`tiny`, the model that comes with Legos"
+    own = config.get("model", "tiny")
+    model = f"[{base}](https://huggingface.co/{base})" if base else f"`{own}`, a model that comes with Legos"
     credit, loss = config.get("credit", {}).get("name", ""), config.get("loss", {}).get("name", "")
     amount = f"{result.get('steps')} steps of {config.get('batch_size')} episodes"
     lines = [
@@ -71,13 +74,21 @@ def _numbers(source: Source) -> list[str]:
     if not rows:
         return ["The run kept no numbers."]
     note = "Exact numbers come from the model's own probabilities of the legal actions; they have no sampling error."
-    if any(key.rpartition("/")[2] in PLAYED for key in after):
-        games, seed = source.config.get("eval", {}).get("games", 256), source.config.get("seed", 0)
+    settings = source.config.get("eval", {})
+    games, seed, held_out = settings.get("games", 256), source.config.get("seed", 0), settings.get("env", [])
+    apart = {str(one.get("name") or one["id"]): one for one in held_out if isinstance(one, dict)}
+    if any(kind in PLAYED and env not in apart for env, _, kind in (key.rpartition("/") for key in after)):
         note += f" Played ones are over {games} games on the seeds from {seed} on, every seat on each seed."
+    for env, one in apart.items():
+        if any(key.startswith(f"{env}/") and _label(key).endswith(" played") for key in named):
+            count = one["games"] if one.get("games") is not None else games
+            note += (
+                f" Those of {env}, which was not trained on, are over {count} games from seed {one.get('seed', 0)} on."
+            )
     if any(eval_numbers.interval(after, key) for key in named):
         note += " In brackets: 95 % intervals over the seeds."
     if any(key.rpartition("/")[2].startswith("return") for key in after):
-        note += " Returns are means over games with itself."
+        note += " Returns without an opponent are means over games in which it has all its seats."
     return ["| | before | after |", "|---|---|---|", *rows, "", note]
 
 
@@ -87,9 +98,12 @@ def _label(key: str) -> str:
 
 
 def _use(source: Source, base: str | None) -> list[str]:
-    name, _ = source.envs[0]
+    name, args = source.envs[0]
     model = trained_on(source.config.get("model", "tiny"), base)
-    lines = ["```text", f"legos eval {name} -m {model}+FOLDER --opponent random"]
+    values = {key: public(value) for key, value in args.items()}
+    words = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items()]
+    options = "".join(f" --arg {shlex.quote(word)}" for word in words)
+    lines = ["```text", f"legos eval {name}{options} -m {model}+FOLDER --opponent random"]
     if base:
         lines += [f"mlx_lm.generate --model {model} --adapter-path FOLDER --prompt ..."]
         lines += [f'PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("{base}"), "FOLDER/peft")']

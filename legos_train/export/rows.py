@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,10 @@ PART = 500
 """Rows that are written, and held in memory, at a time."""
 
 
-def turn_rows(line: LogLine) -> Iterator[Row]:
-    """One row per action, agents one after another."""
+def turn_rows(line: LogLine, ids: Mapping[str, str] | None = None) -> Iterator[Row]:
+    """One row per action, agents one after another; `ids`: of the run's envs, by name."""
     data, episode = line.data, line.data["episode"]
-    shared = _episode_facts(line)
+    shared = _episode_facts(line, ids or {})
     for trajectory in episode["trajectories"]:
         agent = trajectory["agent"]
         advantages = (data.get("advantages") or {}).get(agent) or []
@@ -46,11 +47,11 @@ def turn_rows(line: LogLine) -> Iterator[Row]:
             }
 
 
-def episode_rows(line: LogLine) -> Iterator[Row]:
-    """One row per episode, with its trajectories and their turns nested."""
+def episode_rows(line: LogLine, ids: Mapping[str, str] | None = None) -> Iterator[Row]:
+    """One row per episode, with its trajectories and their turns nested; `ids` as for `turn_rows`."""
     data, episode = line.data, line.data["episode"]
     yield {
-        **_episode_facts(line),
+        **_episode_facts(line, ids or {}),
         "options": json.dumps(episode.get("options") or {}, sort_keys=True),
         "info": json.dumps(episode.get("info") or {}, sort_keys=True),
         "trajectories": [
@@ -67,7 +68,7 @@ def episode_rows(line: LogLine) -> Iterator[Row]:
     }
 
 
-ROWS: dict[str, Callable[[LogLine], Iterator[Row]]] = {"turn": turn_rows, "episode": episode_rows}
+ROWS: dict[str, Callable[[LogLine, Mapping[str, str]], Iterator[Row]]] = {"turn": turn_rows, "episode": episode_rows}
 
 
 def source_of(spec: str) -> tuple[Path, int | None]:
@@ -145,11 +146,13 @@ def _parts(source: Path, by: str, step: int | None) -> tuple[Iterator[list[Row]]
         if not lines:
             raise ExportError(f"{reader.path} has no episode of step {step}; it has steps {', '.join(map(str, steps))}")
 
+    ids = _ids(reader.path.with_name("config.toml"))
+
     def parts() -> Iterator[list[Row]]:
         part: list[Row] = []
         for line in lines:
             try:
-                part += list(ROWS[by](line))
+                part += list(ROWS[by](line, ids))
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 reader.bad.append((line.number, f"{type(error).__name__}: {error}"))
             if len(part) >= PART:
@@ -159,6 +162,16 @@ def _parts(source: Path, by: str, step: int | None) -> tuple[Iterator[list[Row]]
             yield part
 
     return parts(), reader
+
+
+def _ids(config: Path) -> dict[str, str]:
+    """The ids of the envs that a run has given names; the log of a run has the names."""
+    try:
+        envs = tomllib.loads(config.read_text(encoding="utf-8")).get("env")
+    except (OSError, ValueError):
+        return {}
+    named = [e for e in (envs if isinstance(envs, list) else [envs]) if isinstance(e, dict)]
+    return {str(e["name"]): str(e["id"]) for e in named if e.get("name") and e.get("id")}
 
 
 def _remarks(reader: LogReader) -> list[str]:
@@ -181,12 +194,13 @@ def _replacing(out: Path, overwrite: bool) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _episode_facts(line: LogLine) -> Row:
+def _episode_facts(line: LogLine, ids: Mapping[str, str]) -> Row:
     data, episode = line.data, line.data["episode"]
     group = episode.get("group")
+    named = (data.get("game") or {}).get("env_id") or ids.get(data.get("env") or "")
     return {
         "episode": line.number,
-        "env_id": episode.get("env_id") or data.get("env") or "",
+        "env_id": named or episode.get("env_id") or data.get("env") or "",
         "env": data.get("env") or episode.get("env_id") or "",
         "seed": int(episode.get("seed") or 0),
         "group": None if group is None else str(group),

@@ -88,6 +88,11 @@ def open_run(spec: str, scratch: Path | None = None) -> Source:
         raise ExportError(f"{name!r} cannot be read: {error}") from None
     source = Source(path, config, hashlib.sha256(data).hexdigest(), result, which or "adapter", adapter)
     valid = which in ("", "last", "average", "best") or is_checkpoint(which)
+    if valid and (several := sorted(found.parent.name for found in adapter.glob(f"*/{peft.CONFIG}"))):
+        raise ExportError(
+            f"{spec!r} has the adapters of several learners, {', '.join(several)}, and a card is for one; each is "
+            f"exported by `legos export peft {adapter / several[0]} OUT --base-model ORGANISATION/NAME`"
+        )
     if not valid or not (adapter / peft.CONFIG).is_file():
         raise ExportError(
             f"{spec!r}: the run has no adapter {source.which!r}; there are RUN, RUN@last, RUN@average, RUN@best and "

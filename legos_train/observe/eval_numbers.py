@@ -34,7 +34,7 @@ NAMES = {
     "opponent_invalid": "share of games ended by another's invalid move",
     "truncated": "share of games ended by the turn limit",
     "unscored": "share of games that were not judged",
-    "return": "mean return in self-play",
+    "return": "mean return",
 }
 STARTS = {
     "return_": "mean return of {}",

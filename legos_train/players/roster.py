@@ -67,7 +67,12 @@ class Roster:
             self._cast[key] = Cast(
                 make_env(), temperature=actor.temperature, max_tokens=actor.max_tokens, ask=self.renderer.ask
             )
-        return self._cast[key].player(actor.model)
+        return self._cast[key].player(actor.model, system=actor.system_prompt or None)
+
+    def drop_caches(self) -> None:
+        """Other models forget what they computed before; `engine` belongs to whoever gave it."""
+        for cast in self._cast.values():
+            cast.drop_caches()
 
     def close(self) -> None:
         for cast in self._cast.values():

@@ -234,6 +234,11 @@ class Cast:
         for endpoint in self._endpoints.values():
             endpoint.revive()
 
+    def drop_caches(self) -> None:
+        """Models forget what they computed before."""
+        for engine, _ in self._engines.values():
+            engine.drop_caches()
+
     def close(self) -> None:
         for endpoint in self._endpoints.values():
             endpoint.close()

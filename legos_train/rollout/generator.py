@@ -123,6 +123,7 @@ class LocalGenerator:
     def drop_caches(self) -> None:
         if isinstance(self.engine, Engine):
             self.engine.drop_caches()
+        self.roster.drop_caches()
 
     def close(self) -> None:
         self.rollouts.close()

@@ -105,7 +105,8 @@ class Rollouts:
                 ready.pop(game.index, None)
                 for key in [key for key, flight in flying.items() if flight[0] is game]:
                     del flying[key]
-                    engines[key[0]].abort(key[1])
+                    with contextlib.suppress(UnknownRequest):  # it ended in the same step
+                        engines[key[0]].abort(key[1])
                 failed(game.index, error)
 
         try:
@@ -128,7 +129,7 @@ class Rollouts:
                         done(game.index, game.runner.episode, game.declared)
                 ready = {}
                 waiting = self._background.pending if self._background else 0
-                for name in {key[0] for key in flying}:
+                for name in dict.fromkeys(key[0] for key in flying):  # in the order of submission, not of addresses
                     for completion in engines[name].step():
                         flight = flying.pop((name, completion.request_id), None)
                         if flight is not None and not flight[0].runner.done:  # else: its episode hit the turn limit

@@ -85,6 +85,7 @@ class Parts:
     def drop_caches(self) -> None:
         """Forgets what was computed before, so that what follows depends on the state alone."""
         self.engine.drop_caches()
+        self.measurer.roster.drop_caches()
         self.sync.generator.drop_caches()
         self.backend.drop_caches()
 

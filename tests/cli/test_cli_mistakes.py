@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import subprocess
 import sys
@@ -210,3 +211,17 @@ def test_an_unknown_flag_is_answered_with_the_nearest_and_a_wrong_value_with_wha
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     assert ended.value.code == 2 and said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("verb", "of_run"), [("train", True), ("export", False), ("view", False)])
+def test_only_a_run_is_said_to_be_resumed(
+    verb: str, of_run: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(arguments: Any) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", "out.jsonl")
+
+    monkeypatch.setattr(f"legos_train.cli.{verb}.run", refused)
+    assert cli.main([verb]) == 1
+    said = capsys.readouterr().err
+    assert "no permission" in said and "out.jsonl" in said and "{" not in said
+    assert ("--resume" in said, "--run-dir" in said) == (of_run, of_run)

@@ -74,6 +74,8 @@ def test_a_setting_of_ours_is_not_refused_for_its_last_word() -> None:
         (["--load-checkpoint-path", "runs/a"], "here it is `--resume --run-dir runs/a`"),
         (["--sampling.max_new_tokens=8"], "here it is `--sampling.max-tokens 8`"),
         (["--max-turns=9"], "here it is `--arg max_turns=9`"),
+        (["--lora-alpha", "32"], "here it is `--lora.scale ALPHA/RANK`"),
+        (["--groups-per-batch", "8"], "here it is `--batch-size GROUPS*SIZE`"),
     ],
 )
 def test_a_flag_of_theirs_is_answered_with_ours(line: list[str], answer: str, capsys: pytest.CaptureFixture) -> None:

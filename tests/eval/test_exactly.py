@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import legos_envs
 from legos_envs import exact
+from legos_train.cli.main import main
 from legos_train.evaluation.exactly import (
     PolicyTable,
     action_probabilities,
@@ -106,3 +108,31 @@ def test_each_seat_is_asked_of_its_own_player_and_counts_what_it_answers_legally
         first = (0.25, 0.75)[info.player]
         assert [*chances.values()] == pytest.approx([first, 1.0 - first])
     assert [*leftover.values()] == pytest.approx([0.5] * 12) and len(found) == 12
+
+
+def test_games_at_another_temperature_than_the_exact_numbers_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def advice(*words: str) -> list[str]:
+        main(["eval", "KuhnPoker-v0", "-n", "2", "--json", *words])
+        return [said for row in json.loads(capsys.readouterr().out)["results"] for said in row["advice"]]
+
+    cold = advice("-m", "tiny", "--temperature", "0.5")
+    assert "the exact numbers are those of tiny at temperature 1; its games were played at 0.5 (--temperature)." in cold
+    for words in (["-m", "tiny"], ["-m", "tiny", "--temperature", "0.5", "--no-exact"], ["-m", "random"]):
+        assert not [said for said in advice(*words) if "exact" in said]
+
+
+def test_a_seat_that_is_given_away_is_played_by_its_policy(
+    kuhn: legos_envs.GameEnv, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def numbers(*words: str) -> dict[str, Any]:
+        main(["eval", "KuhnPoker-v0", "-n", "2", "--json", *words])
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)["results"][0]["exact"]
+        return found
+
+    first, second = table(kuhn, "optimal"), table(kuhn, "random")
+    found = numbers("-m", "optimal", "--seat", "player_1=random")
+    both = {info: (first, second)[info.player][info] for info in first}
+    assert found["nash_conv"] == pytest.approx(exact.nash_conv(kuhn.game, both.__getitem__))
+    assert found["value"]["player_0"] == pytest.approx(value_against(kuhn.game, first, second, 0))
+    given = numbers("-m", "random", "--seat", "player_1=tiny")
+    assert given["nash_conv"] != pytest.approx(numbers("-m", "random")["nash_conv"]) and 0 < given["illegal"] < 1

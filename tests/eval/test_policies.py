@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 import legos_envs
+from legos_train.cli import eval as eval_cli
 from legos_train.cli.main import main
-from legos_train.config import from_dict
+from legos_train.config import TrainConfig, from_dict
 from legos_train.errors import PolicyError
+from legos_train.evaluation.games import Pairing
 from legos_train.evaluation.outcomes import OUTCOMES
-from legos_train.evaluation.session import prompted_roles, trained_args
+from legos_train.evaluation.session import Session, prompted_roles, trained_args
 from legos_train.players.words import Cast, fingerprint, is_code, locate, read_weights
 from legos_train.run.build import arena_of
 from tests.eval.stub import chat, legal, serving
@@ -294,9 +296,46 @@ def test_what_a_run_was_told_in_training_is_remembered(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(
         '[[env]]\nid = "Debate-v0"\nargs = {rounds = 1}\n[actors.pro]\nsystem_prompt = "Be brief."\n[actors.con]\n'
     )
-    assert prompted_roles(f"{tmp_path}@best") == ["pro"] and prompted_roles("random") == []
-    assert trained_args(str(tmp_path), "Debate-v0") == {"rounds": 1}
-    assert trained_args(str(tmp_path), "KuhnPoker-v0") is None is trained_args("tiny", "KuhnPoker-v0")
+    assert prompted_roles(f"{tmp_path}@best", "Debate-v0") == ["pro"]
+    assert prompted_roles("random", "Debate-v0") == []
+    assert trained_args(str(tmp_path), "Debate-v0") == [{"rounds": 1}]
+    assert trained_args(str(tmp_path), "KuhnPoker-v0") == [] == trained_args("tiny", "KuhnPoker-v0")
+
+
+def test_only_prompts_for_roles_of_the_env_are_missed(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(
+        'env = ["Debate-v0", "KuhnPoker-v0"]\n[actors.pro]\nsystem_prompt = "Be brief."\n'
+        '[actors."Debate-v0/con"]\nsystem_prompt = "Be kind."\n[actors."KuhnPoker-v0/player_0"]\nsystem_prompt = "X."\n'
+    )
+    session = Session(eval_cli.make_parser().parse_args(["KuhnPoker-v0", "Debate-v0", "-m", str(tmp_path)]))
+    kuhn, debate = (
+        [said for said in session.remarks(Pairing(env, str(tmp_path), "random", sides)) if "--system" in said]
+        for env, sides in (("KuhnPoker-v0", (("player_0",), ("player_1",))), ("Debate-v0", (("pro",), ("con",))))
+    )
+    assert len(kuhn) == len(debate) == 1
+    assert "prompts for player_0; there" in kuhn[0] and "prompts for con, pro; there" in debate[0]
+    session = Session(eval_cli.make_parser().parse_args(["Nim-v0", "-m", str(tmp_path)]))
+    pairing = Pairing("Nim-v0", str(tmp_path), "random", (("player_0",), ("player_1",)))
+    assert not [said for said in session.remarks(pairing) if "--system" in said]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'env = "KuhnPoker-v0"\nreply = "boxed"\n',
+        '[env_args]\naction_format = "boxed"\n[[env]]\nid = "KuhnPoker-v0"\ncredit = "rae"\n',
+        '[[env]]\nid = "KuhnPoker-v0"\nname = "a"\n[[env]]\nid = "KuhnPoker-v0"\nname = "b"\n'
+        'args = {action_format = "boxed"}\n',
+    ],
+)
+def test_the_same_env_arguments_as_in_training_are_not_remarked(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.toml").write_text(text)
+    words = ["KuhnPoker-v0", "-m", str(tmp_path), "--arg", "action_format=boxed"]
+    session = Session(eval_cli.make_parser().parse_args(words))
+    args = session.envs["KuhnPoker-v0"].args
+    pairing = Pairing("KuhnPoker-v0", str(tmp_path), "random", (("player_0",), ("player_1",)), args)
+    assert not [said for said in session.remarks(pairing) if "env arguments" in said]
+    assert TrainConfig.load(tmp_path / "config.toml").envs[-1].args == pairing.args
 
 
 def test_a_run_that_was_stopped_names_what_can_be_played_and_how_it_goes_on(tmp_path: Path) -> None:
@@ -311,3 +350,18 @@ def test_a_run_that_was_stopped_names_what_can_be_played_and_how_it_goes_on(tmp_
             locate(word)
         assert f"{tmp_path}@last" not in str(caught.value), "names what is not there"
     assert locate(f"{tmp_path}@step_3") == ("tiny", tmp_path / "checkpoints" / "step_3")
+
+
+@pytest.mark.parametrize("verb", [["eval", "-m", "optimal"], ["play", "--opponent", "optimal"]])
+def test_who_knows_one_round_is_refused_for_several(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb[0], "KuhnPoker-v0", *verb[1:], "--arg", "num_rounds=3"]) == 1
+    assert "KuhnPoker-v0 is played for 3 rounds here (num_rounds)" in capsys.readouterr().err
+
+
+def test_who_is_its_own_opponent_is_measured_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["-m", "random", "-m", "scripted:first", "--opponent", "self", "--opponent", "random", "-n", "4"]
+    assert main(["eval", "KuhnPoker-v0", *words, "--no-exact", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = [(row["policy"], row["opponent"]) for row in found["results"]]
+    assert rows == [("random", "random"), ("scripted:first", "scripted:first"), ("scripted:first", "random")]
+    assert len(found["comparisons"]) == 1

@@ -100,3 +100,11 @@ def test_the_viewer_opens_it(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     drops = [after - before for line in lines for pairs in line.data["exact"].values() for before, after in pairs]
     assert max(drops) <= 1e-6 and min(drops) < -0.1, "random play loses something that an equilibrium does not"
     assert main(["view", str(tmp_path / "e"), "--no-open"]) == 0 and (tmp_path / "e/view.html").stat().st_size > 1000
+
+
+def test_the_folder_of_a_run_keeps_its_own_episodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.toml").write_text("")
+    for verb in ("eval", "exploit"):
+        assert main([verb, "KuhnPoker-v0", "-m", "random", "-n", "2", "--out", str(tmp_path)]) == 1
+        assert "is a training run with episodes of its own; give another --out" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["config.toml"]

@@ -42,3 +42,18 @@ def test_an_endpoint_that_is_not_there_ends_an_evaluation_at_once(capsys: pytest
     assert main(["eval", "KuhnPoker-v0", "-m", "http://127.0.0.1:9/v1#m", "-n", "50"]) == 1
     assert "Endpoint(http://127.0.0.1:9/v1#m) cannot be reached" in capsys.readouterr().err
     assert time.monotonic() - began < 5
+
+
+def test_exact_numbers_are_those_of_each_seat_s_own_prompt(capsys: pytest.CaptureFixture[str]) -> None:
+    def exact(*words: str) -> dict[str, float]:
+        main(["eval", "KuhnPoker-v0", "-m", "tiny", "-n", "2", "--json", *words])
+        numbers: dict[str, float] = json.loads(capsys.readouterr().out)["results"][0]["exact"]
+        return numbers
+
+    prompt = "Always fold, answer [p]"
+    for_all = exact("--system", prompt)
+    for_each = exact("--system", f"player_0={prompt}", "--system", f"player_1={prompt}")
+    one = exact("--system", f"player_1={prompt}")
+    none = exact()
+    assert for_each["nash_conv"] == pytest.approx(for_all["nash_conv"], abs=1e-5)
+    assert len({round(numbers["nash_conv"], 3) for numbers in (none, one, for_all)}) == 3

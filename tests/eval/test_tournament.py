@@ -225,3 +225,15 @@ def test_the_leaderboard_lies_beside_the_runs(monkeypatch: pytest.MonkeyPatch) -
     assert default_path().name == "leaderboard.sqlite"
     monkeypatch.delenv("LEGOS_DATA")
     assert default_path() == Path("runs/leaderboard.sqlite")
+
+
+def test_other_prompts_of_roles_are_another_player(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, own_leaderboard: Path
+) -> None:
+    with serving(lambda number, body: chat(legal(body))) as stub:
+        two = ["KuhnPoker-v0", "-m", stub.spec, "-m", "random", "-n", "2"]
+        first = tournament(capsys, *two)
+        told = tournament(capsys, *two, "--system", "player_0=You are X.")
+        assert {*first["ratings"]} & {*told["ratings"]} == {"random"} and any("X." in name for name in told["ratings"])
+        judge = ["Debate-v0", "-m", stub.spec, "-m", "random", "-n", "2", "--system", "judge=Be strict."]
+        assert {*tournament(capsys, *judge)["ratings"]} == {*first["ratings"]}

@@ -14,6 +14,7 @@ import pytest
 
 from inference import read_adapter
 from legos_train.cli.main import main
+from legos_train.config import TrainConfig, to_toml
 from legos_train.errors import ExportError
 from legos_train.export import hub, open_run
 from legos_train.export.peft import to_mlx
@@ -116,7 +117,26 @@ def test_played_numbers_come_with_their_seeds(run_dir: Path, tmp_path: Path) -> 
     card = hub.card(open_run(str(path)), None, None)
     assert "| Debate-v0: mean return against random play, played |  | 0.500 (0.25 to 0.75) |" in card
     assert "random_low" not in card and "Debate-v0: truncated" not in card and "In brackets: 95 % intervals" in card
-    assert "over 256 games on the seeds from 7 on" in card
+    assert "over 256 games on the seeds from 7 on" in card and "not trained on" not in card
+    held_out = {"id": "Debate-v0", "games": 12}
+    config = TrainConfig(seed=7, eval={"env": [held_out]})  # type: ignore[arg-type]
+    (path / "config.toml").write_text(to_toml(config))
+    card = hub.card(open_run(str(path)), None, None)
+    assert "Those of Debate-v0, which was not trained on, are over 12 games from seed 0 on." in card
+    assert "seeds from 7" not in card
+
+
+def test_the_card_names_the_bundled_model_and_the_arguments_that_the_numbers_are_for(
+    run_dir: Path, tmp_path: Path
+) -> None:
+    path = shutil.copytree(run_dir, tmp_path / "run")
+    env = {"id": "KuhnPoker-v0", "args": {"memory": "chat", "zero": "a b"}}
+    config = TrainConfig(model="small", env=[env], env_args={"num_rounds": 3})  # type: ignore[arg-type]
+    (path / "config.toml").write_text(to_toml(config))
+    card = hub.card(open_run(str(path)), None, None)
+    assert "with Legos" in card and "on `small`, a model that comes with Legos." in card and "tiny" not in card
+    command = "legos eval KuhnPoker-v0 --arg memory=chat --arg 'zero=a b' --arg num_rounds=3 -m small+FOLDER"
+    assert f"{command} --opponent random" in card
 
 
 def test_no_path_or_address_of_this_machine_is_published(run_dir: Path, tmp_path: Path) -> None:
@@ -174,6 +194,19 @@ def test_what_is_no_finished_run_is_refused(run_dir: Path, tmp_path: Path, sent:
     assert not sent and not (tmp_path / "hub").exists()
     with pytest.raises(SystemExit):
         main(["export", "hub", str(run_dir), str(tmp_path / "hub"), "--public"])
+
+
+def test_a_run_of_several_learners_is_exported_one_by_one(run_dir: Path, tmp_path: Path, capsys: Any) -> None:
+    path = shutil.copytree(run_dir, tmp_path / "run")
+    for name in ("a", "b"):
+        shutil.copytree(run_dir / "adapter", path / "both" / name)
+    shutil.rmtree(path / "adapter")
+    (path / "both").rename(path / "adapter")
+    assert main(["export", "hub", str(path), str(tmp_path / "hub")]) == 1
+    said = capsys.readouterr().err
+    assert "has the adapters of several learners, a, b" in said
+    words = said.partition("`legos ")[2].partition("`")[0].replace("OUT", str(tmp_path / "out")).split()
+    assert main([*words[:-1], "org/base"]) == 0 and (tmp_path / "out/adapter_config.json").exists()
 
 
 def test_weights_that_are_not_finite_are_not_published(run_dir: Path, tmp_path: Path, sent: list[Any]) -> None:

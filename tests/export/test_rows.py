@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def test_nothing_is_replaced_unasked_or_left_half_written(
     assert "exists" in capsys.readouterr().err and out.read_text() == "mine"
     assert main(["export", "jsonl", str(run_dir), str(out), "--overwrite"]) == 0 and out.read_text() != "mine"
 
-    def full(_: object) -> Any:
+    def full(*_: object) -> Any:
         yield {"episode": 1}
         raise OSError("the disk is full")
 
@@ -155,3 +156,21 @@ def test_the_rollouts_of_one_step(run_dir: Path, lines: list[Line], tmp_path: Pa
         rows.write_jsonl(run_dir, tmp_path / "no", step=7)
     with pytest.raises(ExportError, match="rollouts are those of a run"):
         rows.source_of(f"{run_dir}@best")
+
+
+def test_an_env_with_a_name_of_its_own_keeps_its_id(run_dir: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(run_dir, tmp_path / "run")
+    (path / "config.toml").write_text('[[env]]\nid = "KuhnPoker-v0"\n[[env]]\nid = "Debate-v0"\nname = "talk"\n')
+    lines = [json.loads(line) for line in (path / "rollouts.jsonl").read_text().splitlines()]
+    for line in lines:  # as a run writes it
+        line["episode"]["env_id"] = line["env"]
+    (path / "rollouts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    words = ["--arg", "a:num_rounds=2", "-m", "random", "-n", "2", "--no-exact", "--out", str(tmp_path / "eval")]
+    assert main(["eval", "a=KuhnPoker-v0", *words]) == 0
+    found = set()
+    for by in ("turn", "episode"):
+        for name, source in (("run", path), ("eval", tmp_path / "eval")):
+            out = tmp_path / f"{by}-{name}"
+            assert main(["export", "jsonl", str(source), str(out), "--by", by]) == 0
+            found |= {(row["env"], row["env_id"]) for row in map(json.loads, out.read_text().splitlines())}
+    assert found == {("KuhnPoker-v0", "KuhnPoker-v0"), ("talk", "Debate-v0"), ("a", "KuhnPoker-v0")}

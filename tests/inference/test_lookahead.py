@@ -136,6 +136,31 @@ def test_a_swap_in_mid_sequence_is_seen_by_the_same_tokens(pair: Pair) -> None:
         assert close(a, b) and a.token_versions == b.token_versions == [1] * 3 + [2] * 6
 
 
+def test_a_prompt_in_the_air_starts_over_under_the_version_that_takes_over(pair: Pair) -> None:
+    """It began with a kept beginning of the old version, which was then parked as one of the new."""
+    _, engine = pair
+    engine.drop_caches()
+    options: dict[str, Any] = {"seed": 2, "adapter": "a", "stop_ids": frozenset()}
+    engine.generate([query([*RULES, i], 3, **options, park=True) for i in range(2)])
+    engine.submit(query([3, 4, 5], 6, seed=1, stop_ids=frozenset()))
+    engine.step()
+    number = engine.submit(prompt := query([*RULES, 0, 7, 8], 4, **options, park=True))
+    engine.step()
+    assert any(row.pos and not row.tokens for row in engine._scheduler.rows)
+    publish(engine, 2, "keep")
+    done: dict[int, Completion] = {}
+    while engine.busy:
+        done.update((c.request_id, c) for c in engine.step())
+    [later] = engine.generate([goes_on := query([*prompt.prompt, *done[number].tokens, 9], 3, **options)])
+    assert later.cached_tokens == len(prompt.prompt) + 3 and done[number].cached_tokens == 0
+    for request, found in ((prompt, done[number]), (goes_on, later)):
+        engine.drop_caches()
+        [clean] = engine.generate([request])
+        assert close(found, clean) and found.policy_version == 2 and found.token_versions is None
+    engine.unpublish("a")
+    publish(engine, 1)
+
+
 def test_a_conversation_that_is_parked_goes_on(pair: Pair) -> None:
     turns = []
     for engine in pair:

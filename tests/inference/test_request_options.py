@@ -239,6 +239,17 @@ def test_wait_lets_the_old_ones_finish_first(engine: Engine, make_adapter: MakeA
     assert len(engine._bank._used) == 2
 
 
+def test_wait_waits_for_those_that_the_version_before_waited_for(engine: Engine, make_adapter: MakeAdapter) -> None:
+    request, number = started(engine, make_adapter)
+    for version in (2, 3, 4):
+        engine.publish("a", make_adapter(version), scale=1.0, version=version, mode="wait")
+    later = engine.submit(change(request, max_tokens=2))
+    order = []
+    while engine.busy:
+        order += [(c.request_id, c.policy_version) for c in engine.step()]
+    assert order == [(number, 1), (later, 4)]
+
+
 def test_abort_ends_the_old_ones(engine: Engine, make_adapter: MakeAdapter) -> None:
     request, number = started(engine, make_adapter)
     engine.publish("a", make_adapter(2), scale=1.0, version=2, mode="abort")

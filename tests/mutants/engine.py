@@ -86,6 +86,13 @@ MUTANTS = [
             "tests/inference/test_request_options.py::test_keep_moves_running_requests_and_tags_their_tokens",
         ),
         (
+            "prompt-in-the-air-transferred-as-it-is",
+            "                        row.restart()\n                        row.cached = 0\n",
+            "                        pass\n",
+            "keys and values of the old version are parked as the new one's",
+            f"{AHEAD}::test_a_prompt_in_the_air_starts_over_under_the_version_that_takes_over",
+        ),
+        (
             "transfer-forgets-the-waiting",
             "            if waiting.adapter is old:\n                waiting.adapter = new\n",
             "            pass\n",
@@ -281,6 +288,16 @@ MUTANTS = [
             "new = self._bank.install(name, prepared, version=0)",
             "samples do not say who made them",
             "tests/train/test_wiring.py::test_every_step_plays_with_the_weights_of_the_step_before[ema]",
+        ),
+    ),
+    *mutants(
+        "inference/adapters/bank.py",
+        OPTIONS,
+        (
+            "waits-for-one-version-only",
+            "self.after = self.after.after",
+            "self.after = None",
+            "with mode wait twice, a request of the last version runs beside those that the first had to wait for",
         ),
     ),
     *mutants(

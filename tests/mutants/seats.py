@@ -32,6 +32,13 @@ MUTANTS = [
             HERE,
         ),
         (
+            "system-prompt-dropped",
+            "system=actor.system_prompt or None",
+            "system=None",
+            "the system prompt of a seat does nothing where another model answers",
+            f"{SEATS}::test_a_seat_gets_its_system_prompt_whatever_model_answers[tiny]",
+        ),
+        (
             "member-plays-as-policy",
             "else model.removeprefix(LEAGUE)",
             "else POLICY if model.startswith(LEAGUE) else model",

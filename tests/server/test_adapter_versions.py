@@ -19,6 +19,7 @@ import pytest
 from test_adapters_http import LONG, adapters, during, load, said
 
 from benchmarks.wire import Connection, Live, Reply, head
+from inference.engine import exact, prompt_reading
 from inference.server import Settings, adapter_store
 
 Put = Callable[..., Reply]
@@ -65,6 +66,24 @@ def test_base_and_stream_say_whose_weights_spoke(live: Live, put: Put, adapter_b
     body = {"model": "a", "prompt": "x", "max_tokens": 3, "stream": True, "ignore_eos": True}
     final = live.ask("POST", "/v1/completions", body).events()[-1]["choices"][0]
     assert (final["adapter"], final["adapter_digest"]) == ("a", digest)
+
+
+def test_an_echoed_prompt_names_the_version_that_read_it(
+    live: Live, put: Put, adapter_bytes: Bytes, make_adapter: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next version is published when the prompt has been read, before the answer is written."""
+    digest = put("a", adapter_bytes(1)).json()["digest"]
+    engine = live.run(live.core.engine.call(lambda engine: engine))
+    options: dict[str, Any] = {"echo": True, "logprobs": 0, "max_tokens": 0}
+    alone, weights = said(live, "a", **options), make_adapter(2)
+
+    def swapping(*arguments: Any) -> Iterator[Any]:
+        yield from prompt_reading.read_prompt(*arguments)
+        engine.publish("a", weights, scale=1.0, version=2)
+
+    monkeypatch.setattr(exact, "read_prompt", swapping)
+    assert (alone["policy_version"], alone["adapter_digest"]) == (1, digest)
+    assert said(live, "a", **options) == alone and adapters(live)["a"]["version"] == 2
 
 
 def test_a_repeated_publication_ends_no_request(live: Live, put: Put, adapter_bytes: Bytes) -> None:
@@ -311,3 +330,25 @@ def test_what_nobody_asks_for_makes_room_and_may_come_back(
         assert server.core.adapters._used.keys() <= server.core.adapters.versions.keys()
     finally:
         server.stop()
+
+
+def test_what_was_published_over_a_folder_of_its_name_does_not_make_room_for_it(
+    serve: Callable[..., Live], adapter_bytes: Bytes, tmp_path: Path
+) -> None:
+    """It could not be fetched again: the folder's weights came back instead, as a newer version."""
+    (tmp_path / "a").mkdir()
+    write(tmp_path / "a", adapter_bytes(1))
+    server = serve(adapter_root=tmp_path, max_adapters=1)
+
+    def send(name: str, version: int) -> Reply:
+        body = adapter_bytes(2)
+        signed = {"X-Content-SHA256": hashlib.sha256(body).hexdigest()}
+        return server.ask("PUT", f"/v1/adapters/{name}?version={version}", body, signed)
+
+    assert said(server, "a")["policy_version"] == 1
+    assert send("b", 1).status == 200, "what was fetched makes room at any time"
+    assert server.ask("DELETE", "/v1/adapters/b").status == 200
+    assert said(server, "a")["policy_version"] == 2
+    digest = send("a", 5).json()["digest"]
+    assert "--max-adapters" in refused(send("c", 1), 400)
+    assert (said(server, "a")["policy_version"], said(server, "a")["adapter_digest"]) == (5, digest)

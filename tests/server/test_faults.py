@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,6 +49,29 @@ def serving(random_model_dir: Path) -> Iterator[Live]:
     live = Live(Settings(model=str(random_model_dir)))
     yield live
     live.stop()
+
+
+@pytest.mark.parametrize("stretch", [64, 8])
+def test_an_echoed_prompt_that_the_model_cannot_read_is_told(
+    serving: Live, monkeypatch: pytest.MonkeyPatch, stretch: int
+) -> None:
+    """In the first stretch of a prompt as in a later one."""
+    engine = serving.run(serving.core.engine.call(lambda engine: engine))
+    forward = engine._runner.forward
+
+    def spoilt(kv: Any, low: int, offsets: Any, tokens: Any, *others: Any) -> Any:
+        logits = forward(kv, low, offsets, tokens, *others)
+        return logits * float("nan") if offsets[0] + tokens.shape[1] > 10 else logits
+
+    vocab = engine._runner.vocab
+    monkeypatch.setattr(engine, "_runner", SimpleNamespace(
+        forward=spoilt, new_kv=forward.new_kv, prefill_tokens=stretch, vocab=vocab
+    ))  # fmt: skip
+    body = {"prompt": list(range(20)), "echo": True, "logprobs": 0, "max_tokens": 0}
+    reply = serving.ask("POST", COMPLETE, body)
+    assert reply.status == 500 and "the prompt cannot be read" in reply.json()["error"]["message"], reply
+    monkeypatch.undo()
+    assert serving.ask("POST", COMPLETE, body).status == 200
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(5000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])

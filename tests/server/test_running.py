@@ -278,6 +278,7 @@ def test_a_process_ends_cleanly_while_its_model_loads(random_model_dir: Path) ->
         (["--api-key-file", "EMPTY"], "16 or more characters"),
         (["--api-key-file", "MISSING"], "MISSING"),
         (["--adapter", "nameless"], "NAME=PATH"),
+        (["--adapter", "a=tiny+LORA", "--adapter", "a=tiny+LORA"], "two --adapter are called 'a'"),
     ],
 )
 def test_servers_that_should_not_run_do_not_start(
@@ -289,6 +290,8 @@ def test_servers_that_should_not_run_do_not_start(
 ) -> None:
     (tmp_path / "SHORT").write_text("secret\n")
     (tmp_path / "EMPTY").write_text("\n")
+    (tmp_path / "LORA").mkdir()
+    (tmp_path / "LORA/adapter_config.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
     try:
         code: object = main(["serve", "--port", "0", *options])

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from legos_train import TrainConfig, train
+from legos_train import Result, TrainConfig, train
 from legos_train.cli.main import main
 from legos_train.config import to_toml
 from legos_train.errors import RunError
+from legos_train.observe.eval_numbers import metric_name
 from legos_train.observe.report import compare, print_table, report_again, write_comparison
 from legos_train.observe.report.changed_settings import changed, differing, flat
 from legos_train.observe.report.compare import labels_of
@@ -148,8 +149,6 @@ def test_by_hand_on_the_command_line(
 
 
 def test_the_table_at_the_end(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    from legos_train import Result
-
     result = Result(runs[0], **{k: v for k, v in json.loads((runs[0] / "result.json").read_text()).items()})
     print_table(result, "plain")
     text = capsys.readouterr().out
@@ -213,3 +212,23 @@ def test_what_two_seats_do_alike_is_there_once() -> None:
         ["player 0: Heap: 1.", "1", [1.0]],
         ["player 1: Heap: 1.", "1", [0.5]],
     ]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "sampled"), [(None, False), ("nash_conv", False), ("gsm8k.accuracy", True), ("gsm8k/accuracy", True)]
+)
+def test_best_weights_are_flattered_only_by_the_number_that_chose_them(
+    chosen: str | None, sampled: bool, tmp_path: Path
+) -> None:
+    held_out = {"gsm8k/accuracy": 0.5, "gsm8k/accuracy_low": 0.4, "gsm8k/accuracy_high": 0.6}
+    config = TrainConfig.model_validate({"eval": {"best": chosen}})
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    result = Result(tmp_path, 4, 1.0, best={"nash_conv": 0.1, **held_out, "step": 2}, published="last")
+    (tmp_path / "result.json").write_text(json.dumps(result.kept()))
+    text = report_again(tmp_path).read_text()
+    assert "The best of all evaluations, after step 2" in text and ("flatters" in text) == sampled
+
+
+def test_a_return_is_not_said_to_be_of_self_play() -> None:
+    """One seat plays with nobody, and seats beside it may be given to others."""
+    assert metric_name("gsm8k/return") == "gsm8k: mean return" and metric_name("return_coder") == "mean return of coder"

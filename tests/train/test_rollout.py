@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import random
 from itertools import pairwise
 
 import pytest
 
 import legos_envs
-from inference import Engine
+from inference import Completion, Engine
 from inference.text import Renderer
 from legos_envs.policies import RandomPolicy
 from legos_train.players import ModelPlayer
@@ -70,9 +72,33 @@ def test_models_and_code_at_one_table_and_progress(player) -> None:
         assert all(t.action_tokens is None for t in episode.trajectories["player_1"].turns)
 
 
-def test_overflow_is_the_seats_invalid_move(player) -> None:
-    import dataclasses
+def test_engines_step_in_the_order_in_which_they_were_asked(player) -> None:
+    """What comes out first is asked on first, and who is computed beside whom shows in the last bits."""
+    order: list[int] = []
 
+    class Model:
+        def __init__(self, number):
+            self.number, self.asked = number, []
+
+        def submit(self, request):
+            self.asked.append(request)
+            return len(self.asked)
+
+        def step(self):
+            order.append(self.number)
+            return [Completion(len(self.asked), [1], [0.0], [0.0], "length", None, 0, 1, 0)]
+
+        def settle(self):
+            return []
+
+    models = [Model(number) for number in range(16)]
+    random.Random(1).shuffle(models)
+    seats = [{"player_0": ModelPlayer(model, player.renderer), "*": RandomPolicy()} for model in models]
+    Rollouts(legos_envs.make).run([Job("Nim-v0", seed, players) for seed, players in enumerate(seats)])
+    assert order[:16] == [model.number for model in models]
+
+
+def test_overflow_is_the_seats_invalid_move(player) -> None:
     cramped = dataclasses.replace(player, context=40)
     (episode,) = Rollouts(legos_envs.make).run([Job("Nim-v0", 0, {"player_0": cramped, "*": player})])
     assert episode.outcome == "invalid" and not episode.truncated
@@ -115,6 +141,29 @@ def test_a_policy_that_fails_costs_its_games_only() -> None:
         rollouts.close()
     assert sorted(failed) == [0, 3, 6] and all(isinstance(e, OSError) for e in failed.values())
     assert sorted(done) == [1, 2, 4, 5, 7, 8]
+
+
+def test_a_game_whose_two_requests_fail_in_one_step_costs_no_other(player, monkeypatch) -> None:
+    submit, step, spoilt = player.engine.submit, player.engine.step, set()
+
+    def first_game_only(request):
+        number = submit(request)
+        if request.session.startswith("0.0."):
+            spoilt.add(number)
+        return number
+
+    def failing():
+        fault = {"finish_reason": "error", "error": "the model's logits are not finite"}
+        return [dataclasses.replace(c, **fault) if c.request_id in spoilt else c for c in step()]
+
+    monkeypatch.setattr(player.engine, "submit", first_game_only)
+    monkeypatch.setattr(player.engine, "step", failing)
+    done, failed = {}, {}
+    games = [Job("MatrixGame-v0", seed, {"*": dataclasses.replace(player, max_tokens=1)}) for seed in range(3)]
+    rollouts = Rollouts(legos_envs.make)
+    for _ in rollouts.stream(games, lambda i, e, d: done.update({i: e}), lambda i, e: failed.update({i: e})):
+        pass
+    assert len(spoilt) == 2 and sorted(failed) == [0] and "not finite" in str(failed[0]) and sorted(done) == [1, 2]
 
 
 def test_every_conversation_has_an_id_that_its_turns_share(player, monkeypatch) -> None:

@@ -57,6 +57,23 @@ def test_a_run_with_everything_on_resumes_bit_for_bit(tmp_path: Path) -> None:
     assert state["league"]["ratings"] and state["league"]["pool"]
 
 
+def test_other_models_forget_what_they_computed_before_a_checkpoint_too() -> None:
+    """A resumed run begins with new engines for them: `rollouts.jsonl` was another, in the last bits."""
+    trainer = Trainer(build(small(batch_size=4, league={"mode": "fixed", "opponents": ("tiny",)}, eval={"games": 2})))
+    try:
+        trainer.play(1)
+        measurer = trainer.parts.measurer
+        for course in measurer.courses.values():
+            measurer._played(course, "policy", course.sides, measurer.opponent(course, "tiny"), 2)
+        rosters = (trainer.parts.sync.local.roster, measurer.roster)  # type: ignore[attr-defined]
+        engines = [e for roster in rosters for cast in roster._cast.values() for e, _ in cast._engines.values()]
+        assert len(engines) == 2 and all(engine._stepper.kv.nbytes and engine._runner._recent for engine in engines)
+        trainer.parts.drop_caches()
+        assert not any(engine._stepper.kv.nbytes or engine._runner._recent for engine in engines)
+    finally:
+        trainer.parts.close()
+
+
 def test_only_the_learners_seat_is_trained_and_seats_are_balanced() -> None:
     league = {"mode": "fixed", "opponents": ("random",)}
     trainer = Trainer(build(small(batch_size=16, league=league)))

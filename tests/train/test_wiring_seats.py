@@ -90,6 +90,22 @@ def test_every_seat_is_sampled_as_its_actor_says(request: pytest.FixtureRequest,
     assert asked == {"writer": {WRITER}, "guest": {GUEST}, "judge": {(None, 0.7, 1.0, 3)}}
 
 
+@pytest.mark.parametrize("model", ["base", "tiny"])
+def test_a_seat_gets_its_system_prompt_whatever_model_answers(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    prompts: list[str] = []
+    submit = Engine.submit
+
+    def listening(self: Engine, request: Request) -> int:
+        prompts.append(self.tokenizer.decode(list(request.prompt)))  # type: ignore[union-attr]
+        return submit(self, request)
+
+    monkeypatch.setattr(Engine, "submit", listening)
+    actors = {"judge": {"model": model, "system_prompt": "Be strict."}}
+    seated(lambda trainer: trainer.play(1), actors=actors)
+    assert {"Be strict." in text for text in prompts if "You are the judge" in text} == {True}
+    assert not any("Be strict." in text for text in prompts if "You are the judge" not in text)
+
+
 def test_a_judge_that_nobody_names_is_the_base_at_its_likeliest(asked: Asked) -> None:
     seated(lambda trainer: trainer.play(1))
     assert asked == {"writer": {WRITER}, "guest": {GUEST}, "judge": {(None, 0.0, 1.0, 12)}}

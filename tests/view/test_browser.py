@@ -135,6 +135,7 @@ def test_an_evaluation_says_what_it_found_and_lists_what_its_policy_lost(
     page = watched.open(write_page([folder])[0].as_uri())
     told = page.inner_text("#main")
     assert "runs/x@best" in told and "−0.5 … +0.125" in told and "37.5 %" in told
+    assert "success" not in told
     page.click("#lost")
     assert 0 < len(lost) < len(games) and sorted(listed(page)) == lost
     assert "x@best −1 loss" in page.inner_text("#rows") and "player_" not in page.inner_text("#rows")

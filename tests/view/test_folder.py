@@ -97,6 +97,18 @@ def test_it_lists_runs_and_each_row_of_an_evaluation(several: Path) -> None:
     assert holds_several(several) and not holds_several(several / "a") and not holds_several(several / "empty")
 
 
+def test_it_lists_what_exploit_found_and_no_interval_where_there_is_none(tmp_path: Path) -> None:
+    for number, width in enumerate((0.0, 0.2)):
+        (tmp_path / f"e{number}").mkdir()
+        found = {"env": "Nim-v0", "policy": "m", "nash_conv": {"estimate": 0.5, "ci95": [0.5 - width, 0.5 + width]}}
+        (tmp_path / f"e{number}/results.json").write_text(json.dumps({"exploit": found, "setting": {}}))
+    lines = lines_of(Catalog(tmp_path).read())
+    assert [line["ends"] for line in lines.values()].count({}) == 1 and lines["e1"]["ends"] == {"nash_conv": [0.3, 0.7]}
+    for line in lines.values():
+        assert (line["kind"], line["state"], line["env"], line["policy"]) == ("examination", "finished", "Nim-v0", "m")
+        assert line["numbers"] == {"nash_conv": 0.5}
+
+
 def test_a_run_that_goes_on_is_read_on(several: Path) -> None:
     catalog = Catalog(several)
     catalog.read()

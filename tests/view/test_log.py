@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from legos_train.cli.main import main
+from legos_train.observe.browser.entries import evaluation_lines
 from legos_train.observe.viewer import LOG, LogReader
 from legos_train.observe.viewer.log import read_extras
 from legos_train.observe.viewer.results import read_results
@@ -96,6 +97,17 @@ def test_errors_say_what_to_do(tmp_path: Path, line: dict[str, Any], capsys: pyt
         with pytest.raises(SystemExit) as raised:
             main(["view", str(tmp_path), *wrong])
         assert raised.value.code == 2
+
+
+def test_who_plays_alone_wins_and_loses_against_nobody(tmp_path: Path) -> None:
+    assert main(["eval", "Dataset-v0", "-m", "random", "-n", "4", "--out", str(tmp_path)]) == 0
+    found = read_results(tmp_path)
+    assert found is not None
+    (row,) = found["rows"]
+    assert (row["opponent"], row["win"], row["draw"], row["loss"]) == (None, None, None, None)
+    assert row["success"] == json.loads((tmp_path / "results.json").read_text())["results"][0]["win"]
+    (line,) = evaluation_lines(tmp_path)
+    assert line["numbers"]["success"] == row["success"] and not {"win", "draw", "loss"} & set(line["numbers"])
 
 
 def test_results_beside_the_log_are_read_whatever_they_are(tmp_path: Path) -> None:

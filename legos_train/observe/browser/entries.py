@@ -98,7 +98,9 @@ class RunEntry:
 
 
 def evaluation_lines(path: Path) -> list[Json]:
-    """One line for each policy, opponent and env of an evaluation, one for each policy of a tournament."""
+    """One line for each policy, opponent and env of an evaluation, one for each policy of a tournament, one for what
+    `legos exploit` found.
+    """
     notes: list[str] = []
     data = _json(path / "results.json", notes)
     ratings = data.get("ratings")
@@ -109,6 +111,11 @@ def evaluation_lines(path: Path) -> list[Json]:
             for name, one in ratings.items()
             if isinstance(one, Mapping)
         ]
+    exploit = data.get("exploit")
+    if isinstance(exploit, Mapping) and isinstance(found := exploit.get("nash_conv"), Mapping):
+        numbers = {"nash_conv": found.get("estimate")}
+        env, policy = str(exploit.get("env")), str(exploit.get("policy"))
+        return [_line("examination", env, policy, "", numbers, found, "nash_conv")]
     rows = [row for row in data.get("results") or () if isinstance(row, Mapping)]
     if not rows:
         unfinished = _line("evaluation", "", "", "", {}, {}, "")
@@ -124,6 +131,8 @@ def evaluation_lines(path: Path) -> list[Json]:
 
 def _of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     shares = {name: row.get(name) for name in SHARES if row.get(name) or name in ("win", "loss")}
+    if row.get("competitive") is False:  # nothing is won, drawn or lost there
+        shares = {"success": row.get("win")} | {k: v for k, v in shares.items() if k not in ("win", "draw", "loss")}
     found = [table for name in ("accuracy", "exact") if isinstance(table := row.get(name), Mapping)]
     tables = {k: v for table in found for k, v in table.items() if k not in ("problems", "samples")}
     return {"mean": row.get("mean"), **shares, **tables, "games": row.get("games")}
@@ -133,7 +142,10 @@ def _line(
     kind: str, env: str, policy: str, opponent: str, numbers: Mapping[str, Any], row: Mapping[str, Any], mean: str
 ) -> Json:
     ends = row.get("ci95")
-    has_ends = isinstance(ends, list) and len(ends) == 2 and all(map(is_number, ends)) and is_number(numbers.get(mean))
+    pair = ends if isinstance(ends, list) and len(ends) == 2 and all(map(is_number, ends)) else [0, 0]
+    has_ends = pair[0] < pair[1] and is_number(
+        numbers.get(mean)
+    )  # equal from one seed, or equal results: it says nothing
     return {
         "kind": kind,
         "env": env,

@@ -71,7 +71,7 @@ def write_report(
         ("Settings", _settings(config)),
     ]
     title = f"{config.title}: {config.model}, {result.steps} steps, seed {config.seed}"
-    fsops.write_text(path / "report.html", page(title, _lead(result, records), sections))
+    fsops.write_text(path / "report.html", page(title, _lead(result, records, config.eval.best), sections))
     folder = path / "figures"
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.svg"):
@@ -101,22 +101,22 @@ def report_again(path: Path) -> Path:
     return path / "report.html"
 
 
-def _lead(result: Result, records: Sequence[Mapping[str, Any]]) -> list[str]:
+def _lead(result: Result, records: Sequence[Mapping[str, Any]], best: str | None) -> list[str]:
     episodes = sum(r.get("episodes", 0) for r in records)
     tokens = sum(r.get("action_tokens", 0) for r in records)
     lead = [
         *([result.verdict] if result.verdict else []),
         f"{result.steps} optimiser steps, {episodes:,} episodes, {tokens:,} trained tokens "
         f"in {duration(result.seconds)}.",
-        _published(result),
+        _published(result, best),
     ]
     if result.stopped == UNFINISHED:
         return [*lead, f"This run has {UNFINISHED}: it is under way, or was stopped and can be resumed."]
     return lead + ([f"Stopped early: {result.stopped}"] if result.stopped else [])
 
 
-def _published(result: Result) -> str:
-    """Which weights are published and why these; where the best ones are."""
+def _published(result: Result, best: str | None) -> str:
+    """Which weights are published and why these; where the best ones are, chosen by `best` (see `eval.best`)."""
     names = {"average": "the weight average", "last": "the last weights"}
     name, why = names.get(result.published), result.published_why
     if name is None:
@@ -125,7 +125,8 @@ def _published(result: Result) -> str:
     told += f", the better by {why}." if ":" in why else f"; {why}." if why else "."
     if result.best:
         told += f" The best of all evaluations, after step {int(result.best['step'])}, is kept in best/"
-        played = any(name.endswith("_low") for name in result.best)
+        chosen = {n for n in result.best if best in (n, ".".join(n.rsplit("/", 1)))} or {next(iter(result.best))}
+        played = any(f"{name}_low" in result.best for name in chosen)
         told += ": it was chosen by a sampled number, which flatters it." if played else "."
     return told
 

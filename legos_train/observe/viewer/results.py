@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-ROW = ("env", "policy", "opponent", "games", "mean", "ci95", "win", "draw", "loss", "invalid")
+ROW = ("env", "policy", "opponent", "games", "mean", "ci95", "success", "win", "draw", "loss", "invalid")
 RATING = ("elo", "ci95", "score", "games")
 EXPLOIT = ("env", "policy", "exact", "nash_conv", "loss_per_game", "responder", "answers", "exploiter")
 LEAK = ("seat", "view", "move", "played", "at_most", "instead", "cost", "asked")
@@ -34,7 +34,7 @@ def read_results(folder: Path) -> dict[str, Any] | None:
     by_name = data.get("ratings")
     ratings = by_name if isinstance(by_name, Mapping) else {}
     return {
-        "rows": [{key: row.get(key) for key in ROW} for row in rows if isinstance(row, Mapping)],
+        "rows": [_row(row) for row in rows if isinstance(row, Mapping)],
         "ratings": [
             {"name": name, **{key: one.get(key) for key in RATING}}
             for name, one in ratings.items()
@@ -42,6 +42,20 @@ def read_results(folder: Path) -> dict[str, Any] | None:
         ],
         "exploit": _exploit(data.get("exploit")),
     }
+
+
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What the page shows of a pairing. Where nobody competes a win is a success, and nothing is drawn or lost; who
+    plays alone has no opponent; an interval without width says nothing.
+    """
+    told = dict(row)
+    if row.get("competitive") is False:
+        told |= {"success": row.get("win"), "win": None, "draw": None, "loss": None}
+    if row.get("alone"):
+        told["opponent"] = None
+    if isinstance(ends := row.get("ci95"), list) and len(ends) == 2 and ends[0] == ends[1]:
+        told["ci95"] = None
+    return {key: told.get(key) for key in ROW}
 
 
 def _exploit(found: Any) -> dict[str, Any] | None:

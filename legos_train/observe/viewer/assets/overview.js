@@ -73,8 +73,9 @@ function evaluated(results) {
     boxes.push(el("h3", {}, "Ratings"), numbersTable(["policy", "Elo (Bradley-Terry)", "95 % interval", "score", "games"], lines));
   }
   if (results.rows.length) {
-    const lines = results.rows.slice(0, MOST).map((one) => [visible(one.env), visible(one.policy), visible(one.opponent), number(one.games, 9), amount(one.mean), interval(one.ci95), percent(one.win), percent(one.draw), percent(one.loss), percent(one.invalid)]);
-    boxes.push(el("h3", {}, "Results"), numbersTable(["environment", "policy", "opponent", "games", "mean return", "95 % interval", "win", "draw", "loss", "invalid"], lines));
+    const kinds = ["success", "win", "draw", "loss", "invalid"].filter((kind) => results.rows.some((one) => finite(one[kind])));
+    const lines = results.rows.slice(0, MOST).map((one) => [visible(one.env), visible(one.policy), visible(one.opponent ?? "\u2013"), number(one.games, 9), amount(one.mean), interval(one.ci95), ...kinds.map((kind) => percent(one[kind]))]);
+    boxes.push(el("h3", {}, "Results"), numbersTable(["environment", "policy", "opponent", "games", "mean return", "95 % interval", ...kinds], lines));
   }
   return boxes;
 }
