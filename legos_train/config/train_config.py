@@ -181,8 +181,8 @@ class TrainConfig(Section):
             self._check_all_actions()
         elif self.branch != BranchSettings():
             raise ValueError(
-                f"[branch] values actions for the losses 'expected' and 'mirror' and does nothing for {self.loss.name!r}; "
-                "leave it out"
+                "[branch] values actions for the losses 'expected' and 'mirror' and does nothing for "
+                f"{self.loss.name!r}; leave it out"
             )
         self._check_credit()
         self._check_learners()

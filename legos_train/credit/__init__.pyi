@@ -6,3 +6,4 @@ from .methods import make_credit as make_credit
 from .per_env import PerEnv as PerEnv
 from .per_learner import PerLearner as PerLearner
 from .per_role import PerRole as PerRole
+from .return_scale import ReturnScale as ReturnScale

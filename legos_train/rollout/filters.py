@@ -18,6 +18,8 @@ from legos_train.players import actors
 from legos_train.rollout.jobs import NOT_FINITE, TAKEN_BACK, UNSCORED
 
 R = TypeVar("R")
+VOID = (NOT_FINITE, TAKEN_BACK, UNSCORED)
+"""Reasons why what a trajectory was paid means nothing."""
 
 
 def competing(episode: Episode) -> list[Trajectory]:

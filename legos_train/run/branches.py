@@ -13,17 +13,14 @@ from legos_envs import Episode
 from legos_envs.records import Trajectory, Turn
 from legos_envs.table import keyed_generator
 from legos_train.config.sections import BranchSettings
-from legos_train.credit import Advantages
-from legos_train.credit.return_scale import ReturnScale
+from legos_train.credit import Advantages, ReturnScale
 from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer
 from legos_train.evaluation.exactly import ScoredAction
 from legos_train.players import actors
-from legos_train.rollout import Job
-from legos_train.rollout.jobs import NOT_FINITE, TAKEN_BACK, UNSCORED
+from legos_train.rollout import Job, filters
 from legos_train.run.decision_points import Decisions, played_by, turns_of
 
-VOID = (NOT_FINITE, TAKEN_BACK, UNSCORED)
 FIRST_SALT = 1 << 32
 """Branches are told apart by numbers from here on; the episodes of a step begin at 0."""
 
@@ -203,7 +200,7 @@ class Branches:
             new = [turn for t in episode.trajectories.values() for turn in t.turns]
             out.branches["tokens"] += sum(len(turn.action_tokens or ()) for turn in new)
             out.branches["tokens"] -= sum(len(t.action_tokens or ()) for _, t in points[number].before)
-            if seat.info.get("untrained") not in VOID:
+            if seat.info.get("untrained") not in filters.VOID:
                 found[number][action].append(sum(turn.reward for turn in seat.turns[points[number].turn :]))
         out.branches["points"] += len(points)
         return [np.array([np.mean(r) for r in every]) if all(every) else None for every in found]

@@ -104,7 +104,7 @@ def build(
         branches = Branches(
             measurer,
             renderer,
-            lambda jobs: arena.generator.run(jobs),  # type: ignore[union-attr]
+            lambda jobs: arena.generator.run(jobs),  # type: ignore[union-attr] # noqa: PLW0108 - a later generator counts
             config.branch,
             config.seed,
             scaled=scaled,

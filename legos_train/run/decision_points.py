@@ -1,4 +1,4 @@
-"""Decision points as what a loss over all actions learns from: every legal action, how likely it is, what it is worth."""
+"""What a loss over all actions learns from: decision points, with every legal action and what it is worth."""
 
 from __future__ import annotations
 

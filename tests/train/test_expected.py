@@ -16,7 +16,7 @@ from legos_train.errors import ConfigError
 from legos_train.evaluation import exactly
 from legos_train.loss.tokens import mirror
 from legos_train.run import build
-from legos_train.run.decisions import mirrored
+from legos_train.run.decision_points import mirrored
 from tests.train.helpers import digest, small
 
 EXPECTED: dict[str, Any] = {
@@ -262,8 +262,6 @@ def test_it_comes_close_to_the_equilibrium_and_resumes_bit_for_bit(tmp_path: Pat
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"env": "SimpleNegotiation-v0"}, "no exact truth"),
-        ({"env": "KuhnPoker-v0", "actors": {"player_1": {"model": "random"}}}, "all seats the policy's"),
         ({"league": {"mode": "fixed", "opponents": ("http://127.0.0.1:9/v1#m",)}}, "only answers are known"),
         ({"league": {"mode": "fsp", "opponents": ("human",)}}, "only answers are known"),
     ],
