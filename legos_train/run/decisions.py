@@ -71,6 +71,16 @@ class DecisionTable:
                 'branch.when = "always"'
             )
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a run says at its start about the games without a tree, if it has any."""
+        names = [name for name, course in self.measurer.courses.items() if not course.held_out]
+        branched = ", ".join(name for name in names if name not in self.trees)
+        of = self.branches.settings
+        counted = f"{of.points} decision{'s' * (of.points > 1)} a game"
+        counted += f", {f'{of.rollouts} times' if of.rollouts > 1 else 'once'} each"
+        return (f"{branched}: branches value every legal action ({counted})",) if branched else ()
+
     def of(self, episodes: Sequence[Episode], version: int, jobs: Sequence[Job] = ()) -> Decisions:
         """The decision points of the games that were played, against whom they were played.
 

@@ -172,7 +172,7 @@ def _run(
                 if judged := parts.arena.judged_by_code:
                     said = f"{JUDGE} judges, since {config.model} cannot; another: --actor judge=MODEL"
                     progress.note(f"{', '.join(judged)}: {said}")
-                for said in parts.backend.notes:
+                for said in (*parts.backend.notes, *(() if parts.decisions is None else parts.decisions.notes)):
                     progress.note(said)
                 if options.resume and not start:
                     progress.note("no checkpoint to resume from: the run begins at step 0")

@@ -113,7 +113,9 @@ def test_a_game_with_a_tree_and_one_without_share_a_step() -> None:
     assert set(weights) == set(played) and len(weights) == 2
 
 
-def test_a_run_by_branches_resumes_bit_for_bit_and_says_what_it_played(tmp_path: Path) -> None:
+def test_a_run_by_branches_resumes_bit_for_bit_and_says_what_it_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for run in (whole, parts):
         identify(run)
@@ -125,6 +127,7 @@ def test_a_run_by_branches_resumes_bit_for_bit_and_says_what_it_played(tmp_path:
         "branch": {"points": 2},
     }
     train(small(whole, **settings))
+    assert "PigDice-v0: branches value every legal action (2 decisions a game, once each)" in capsys.readouterr().out
     stop_after = 1
 
     class Stop(Exception):
