@@ -30,21 +30,24 @@ training saw. The model is one that comes with Legos: `tiny` in games with exact
 
 The first column has the arguments that are not the defaults and the role that code plays, in training as in measuring:
 with `proposer=scripted:optimal` only solvers learn. ConnectFour, PigDice and the negotiations are trained against the
-base (`league.mode = "fixed"`), all other games of two sides in self-play; LeducPoker and LiarsDice without
-sampling, every action valued by the game's tree.
+base (`league.mode = "fixed"`), all other games of two sides in self-play; LeducPoker, LiarsDice and MatrixGame
+without sampling, every action valued by the game's tree.
 
 *Before* is the base, *after* the trained policy, both by the number in the second column: an exact number, or the mean
 return in the same games, against the base or with all seats taken by the policy itself. *Gain* has its 95 % interval
 over seeds. *Illegal* is the share of seats that lost their game by an illegal move; for exact numbers the probability
-of an illegal answer. *Best scripted* is the best scripted player in the place of the policy. *Items* says whether the
-measured problems, passages or exercises come from a test split of which neither the base nor the training saw any.
+of an illegal answer. *Best scripted* is the best scripted player in the place of the policy, *reached* the share of
+the way from the base to it. *Items* says whether the measured problems, passages or exercises come from a test split
+of which neither the base nor the training saw any.
 *Roles* is what each role earned in training, on average over the first and the last five steps, where one policy plays
 roles with a common interest. An id counts as learned if its gain excludes 0 and none of these roles earns less.
 LeducPoker has seeds 11 to 14, since its settings were chosen on 10; its numbers are those of the weight average.
 """
-COLUMNS = ("environment", "number", "seed", "before", "after", "gain", "best scripted", "roles", "items", "illegal")
-COLUMNS += ("CPU s",)
+COLUMNS = ("environment", "number", "seed", "before", "after", "gain", "best scripted", "reached", "roles", "items")
+COLUMNS += ("illegal", "CPU s")
 ENDS = 5
+REACHED = 0.95
+"""The share of the way from the base to the best scripted player from which on an id has reached it."""
 
 
 def cells(folder: Path, file: Path) -> list[dict[str, Any]]:
@@ -82,6 +85,11 @@ def learned(row: Mapping[str, Any]) -> bool:
     return better > 0
 
 
+def reached(row: Mapping[str, Any]) -> float:
+    """How much of the way from the base to the best scripted player was gone; above 1 where it plays better."""
+    return (row["after"] - row["before"]) / (row["best"] - row["before"])
+
+
 def number(row: Mapping[str, Any]) -> str:
     """What was measured, and by how many games where it is not an exact number."""
     return row["metric"].replace("_", " ") + (f", {row['games']} games" if "games" in row else "")
@@ -99,7 +107,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         lines.append(
             f"| {' '.join((row['id'], *row['args']))} | {number(row)} | {row['seed']} | "
             f"{row['before']:.3f} | "
-            f"{row['after']:.3f} | {gain} | {row['best']:.3f} | {shown} | "
+            f"{row['after']:.3f} | {gain} | {row['best']:.3f} | {reached(row):.0%} | {shown} | "
             f"{'held out' if TASKS[row['id']].items else ''} | "
             f"{illegal} | {row['cpu_seconds']:.0f} |"
         )
@@ -143,6 +151,9 @@ def write(folder: Path, docs: Path) -> Path:
     missing = ", ".join(env_id for env_id in TASKS if env_id not in by_id)
     counted = f"{shown} of {len(by_id)} ids learn on every seed that was run"
     counted += (f"; not yet: {failed}." if failed else ".") + (f" No result yet: {missing}." if missing else "")
+    there = [env_id for env_id, found in by_id.items() if all(reached(row) >= REACHED for row in found)]
+    counted += f" {len(there)} reach the best scripted player on every seed, by at least {REACHED:.0%} of the way from"
+    counted += f" the base: {', '.join(there) or 'none'}."
     parts = [HEAD, textwrap.fill(counted, 120), "", table(rows), "", "## Curves", ""]
     for env_id, found in by_id.items():
         drawn = figure(env_id, found)

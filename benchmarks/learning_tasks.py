@@ -70,7 +70,7 @@ LEGAL = ("--credit.gamma", "0.8", "--loss.legality", "1", *SLOW)  # where most l
 JUDGE = "judge=scripted:on_topic"
 EASY = ("level=0",)
 ROUND = ("one_round=True", "dice=1", "faces=3", "wild=True")
-PROBLEM = Task((*_steps(40, 256), *GROUP), "oracle", "self", items=True, args=EASY)
+PROBLEM = Task((*_steps(400, 256), *GROUP), "oracle", "self", items=True, args=EASY)
 CONTEST = Task((*_steps(60, 32), *RAE), "on_topic", "base", items=True, seat=JUDGE)
 TASKS: dict[str, Task] = {
     "Amplification-v0": Task((*_steps(60, 64), *GROUP), "decompose", "self", items=True),
@@ -85,7 +85,7 @@ TASKS: dict[str, Task] = {
     "KuhnPoker-v0": Task(("--preset", "kuhn"), exact="nash_conv"),
     "LeducPoker-v0": Task(("--preset", "leduc_expected"), exact="nash_conv"),
     "LiarsDice-v0": Task(("--preset", "liarsdice_expected"), exact="nash_conv", args=ROUND),
-    "MatrixGame-v0": Task(("--preset", "biased_rps"), exact="nash_conv"),
+    "MatrixGame-v0": Task(("--preset", "biased_rps_expected"), exact="nash_conv"),
     "Negotiation-v0": Task((*_steps(24, 24), *RAE, *BASE, *FEW, *SLOW), "trader", "base", args=("rounds=2",)),
     "Nim-v0": Task(("--preset", "nim"), exact="optimal_move"),
     "PigDice-v0": Task((*_steps(24, 48), *RAE, *BASE, *SLOW), "optimal", "base", args=("goal=20",)),
