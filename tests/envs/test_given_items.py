@@ -104,6 +104,15 @@ def test_answers_come_from_the_rows():
     assert {play(cases, seed).info.get("violates") for seed in range(3)} == {True, False, None}
 
 
+@pytest.mark.parametrize("answer", ["Apollo 11", "x^2 + 1", "\\frac{3}{4}", "Route 66, in 1926", "12"])
+def test_a_true_answer_is_not_only_the_last_number_in_it(answer):
+    for given, outcome in ((answer, "right"), ("2", "wrong"), ("11", "wrong"), ("4", "wrong"), ("1", "wrong")):
+        env = legos_envs.make("Amplification-v0", source=[{"question": "Which?", "answer": answer}])
+        env.reset(seed=0)
+        env.step(f"[answer: {given}]")
+        assert (env.infos["assistant_0"]["truth"], env.infos["assistant_0"]["outcome"]) == (answer, outcome)
+
+
 def test_rows_may_bring_criteria_of_their_own():
     rows = [{"task": "Greet me.", "criteria": ["It is short.", "It is kind."]}]
     env = legos_envs.make("RefineLoop-v0", domain="open", rounds=0, source=rows, criteria="It is long.")
