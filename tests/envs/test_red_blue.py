@@ -231,6 +231,8 @@ RIGHT = BY_NAME["second_largest"].reference
         (RIGHT, "[[3, 3]]", "right"),
         (f"Here it is:\n```python\n{RIGHT}\n```\nDone.", "[[1, 2]]", "right"),
         (f"```py\n{RIGHT}```", "[[1, 2]]", "right"),
+        (f"```Python\n{RIGHT}\n```", "[[1, 2]]", "right"),
+        (f"``` python3\n{RIGHT}\n```", "[[1, 2]]", "right"),
         (f"```\nold\n```\n```python\n{RIGHT}", "[[1, 2]]", "right"),
         ("def second_largest(values):\n    return 1", "[[1, 2]]", "right"),
         ("def second_largest(values):\n    return 1", "[[5, 2]]", "wrong"),

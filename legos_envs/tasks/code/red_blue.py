@@ -340,7 +340,7 @@ def _function(name: str, text: str) -> str:
     """The code in the last block that has the function; the text itself when no block has it."""
     blocks = [block for block in text.split("```")[1::2] if f"def {name}(" in block]
     language, _, body = blocks[-1].partition("\n") if blocks else ("", "", text)
-    code = body if language.strip() in ("", "python", "py") else blocks[-1]
+    code = body if len(language.split()) < 2 else blocks[-1]  # the word behind the fence, such as Python or python3
     if f"def {name}(" not in code:
         raise InvalidMove(f"the reply has no function `def {name}(`.")
     if len(code) > MAX_PATCH:
