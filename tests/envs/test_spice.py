@@ -67,14 +67,8 @@ def test_rows_of_any_source(tmp_path, monkeypatch):
 
 
 def test_each_passage_of_a_list_is_in_one_split():
-    rows = [
-        {
-            "text": "\n\n".join(
-                f"Lamp {row} of {part} stands in the old town on the hill behind it.\n" for part in range(3)
-            )
-        }
-        for row in range(40)
-    ]
+    sentence = "Lamp {} of {} stands in the old town on the hill behind it.\n"
+    rows = [{"text": "\n\n".join(sentence.format(row, part) for part in range(3))} for row in range(40)]
     whole, *parts = (SPICE(rows, split=split, max_chars=100).documents for split in ("all", "train", "test"))
     assert sorted(parts[0] + parts[1]) == sorted(whole) and 0.1 < len(parts[1]) / len(whole) < 0.3
 

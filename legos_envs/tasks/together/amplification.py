@@ -105,7 +105,7 @@ class AssistantReply(NamedTuple):
 
 
 class Amplification(TextEnv):
-    """An assistant that may ask a helper short questions before it answers.
+    r"""An assistant that may ask a helper short questions before it answers.
 
     Args:
         max_questions: how many questions the assistant may ask, 0 to 50.
@@ -117,7 +117,7 @@ class Amplification(TextEnv):
             own arithmetic, else 500.
         max_answer_chars: how much of the helper's answer the assistant gets to read.
         source: questions (field `question`, and `answer` without a rater; of a worked answer what it marks by
-            `\\boxed{}`, `####` or `Answer:`): a path (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"` or a list; None for
+            `\boxed{}`, `####` or `Answer:`): a path (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"` or a list; None for
             the env's own.
         fields: what the source calls the task's fields, such as `{"question": "problem"}`.
         split: which items, also of a source: `"all"`, `"train"` or `"test"`; of a Hugging Face data set its own split.
