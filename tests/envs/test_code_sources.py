@@ -106,6 +106,15 @@ def test_a_tester_learns_nothing_where_no_wrong_program_can_be_made():
     assert episode.returns == {"coder_0": 1, "tester_0": 0} and not episode.trajectories["tester_0"].trainable
 
 
+def test_the_function_is_the_one_called_and_not_one_that_its_name_ends_with():
+    code = "def total(n):\n    return sum(n)\ndef digit_total(n):\n    return total([int(c) for c in str(n)])"
+    item = read_item({"prompt": "The sum of the digits.", "code": code, "tests": ["assert digit_total(12) == 3"]})
+    assert item.name == "digit_total" and item.signature == "def digit_total(n):"
+    code = "def best_candidate(votes):\n    return max(votes)"  # `candidate` is what HumanEval's tests call
+    item = read_item({"prompt": "The best.", "code": code, "tests": ["assert best_candidate([1, 2]) == 2"]})
+    assert item.name == "best_candidate" and item.calls == ([[1, 2]],)
+
+
 MAX = "def f(a, b):\n    return max(a, b)"
 ROW = {"prompt": "Doubles.", "code": "def f(n):\n    return n * 2", "tests": "assert f(3) == 6"}
 
