@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import legos_envs
+from legos_envs.policies import make_policy
 from legos_envs.tasks.code import running
 from legos_envs.tasks.code.mutants import mutants
 from legos_envs.tasks.code.patch_items import patch_of
@@ -209,6 +210,23 @@ def test_attackers_arguments_must_be_like_those_of_the_tests(arguments, how):
     if how == "right":
         said["defender_0"] = "def add_above(numbers, limit):\n    return 0"
         assert asyncio.run(legos_envs.play(env, lambda d: said[d.agent], 0)).info["how"] == "wrong"
+
+
+def test_arguments_that_some_tests_leave_out_are_inside():
+    env = legos_envs.make("RedBlue-v0", variant="patch", source=HUMANEVAL, fields="humaneval")
+    right = env.unwrapped.items[0].reference
+    for given, how in (
+        ([["abc", "d"], 2], "right"),
+        ([["abc", "d"]], "right"),
+        ([["abc", "d"], 2, 2], "out of domain"),
+        ([], "out of domain"),
+    ):
+        said = {"defender_0": right, "attacker_0": json.dumps({"args": given})}
+        episode = asyncio.run(legos_envs.play(env, lambda d, said=said: said[d.agent], 0))
+        assert episode.info["how"] == how
+    told = episode.trajectories["attacker_0"].turns[0].observation[0]["content"]
+    assert '- words: a value like ["a", "bc"] or ' in told and "- least (may be left out): a value like 2\n" in told
+    assert asyncio.run(legos_envs.play(env, make_policy("random", env), 0)).info["how"] != "out of domain"
 
 
 def test_arguments_on_which_the_right_program_fails_are_outside():
