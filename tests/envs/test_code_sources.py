@@ -229,6 +229,23 @@ def test_arguments_that_some_tests_leave_out_are_inside():
     assert asyncio.run(legos_envs.play(env, make_policy("random", env), 0)).info["how"] != "out of domain"
 
 
+@pytest.mark.parametrize(
+    ("parameters", "call", "told"),
+    [
+        ("*numbers", "1, 2", "- numbers: a value like 1\n- numbers: a value like 2\n```"),
+        ("a, /, b", "1, 2", "- a: a value like 1\n- b: a value like 2\n```"),
+        ("a, *more", "1, 2", "- a: a value like 1\n- more: a value like 2\n```"),
+        ("", "", "Arguments:\n```"),
+    ],
+)
+def test_every_argument_is_told_and_the_random_player_gives_it(parameters, call, told):
+    row = {"prompt": "Seven.", "code": f"def f({parameters}):\n    return 7", "tests": [f"assert f({call}) == 7"]}
+    env = legos_envs.make("RedBlue-v0", variant="patch", source=[row])
+    episode = asyncio.run(legos_envs.play(env, make_policy("random", env), 0))
+    assert episode.info["how"] in ("right", "wrong")
+    assert told in episode.trajectories["attacker_0"].turns[0].observation[0]["content"]
+
+
 def test_arguments_on_which_the_right_program_fails_are_outside():
     row = {"prompt": "A quotient.", "code": "def f(a, b):\n    return a // b", "tests": ["assert f(6, 3) == 2"]}
     env = legos_envs.make("RedBlue-v0", variant="patch", source=[row])

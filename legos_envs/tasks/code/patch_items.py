@@ -52,10 +52,16 @@ class PatchItem:
     def told(self) -> str:
         """Specification and domain, for a prompt."""
         functions = [node for node in ast.parse(self.code).body if isinstance(node, ast.FunctionDef)]
-        parameters = [part.arg for node in functions if node.name == self.name for part in node.args.args]
+        parameters = [name for node in functions if node.name == self.name for name in _parameters(node.args)]
+        parameters += parameters[-1:] * (len(self.domain) - len(parameters))  # of `*values`, as many as there are
         notes = ["" if place < self._fewest else " (may be left out)" for place in range(len(self.domain))]
         lines = [f"- {parameter}{note}: {part}" for parameter, note, part in zip(parameters, notes, self.domain)]
         return "\n".join([f"`{self.name}` {self.spec}", "Arguments:", *lines])
+
+
+def _parameters(of: ast.arguments) -> list[str]:
+    """What a function calls the arguments that are given by place; of `*values` the name alone, at the end."""
+    return [part.arg for part in (*of.posonlyargs, *of.args, *([of.vararg] if of.vararg else []))]
 
 
 def patch_of(item: Item, rng: Generator) -> PatchItem:
