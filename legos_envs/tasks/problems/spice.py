@@ -242,11 +242,11 @@ class SPICE(TextEnv):
         """The sentences of the document, which only the challenger may know before the end."""
         if agent != "challenger_0":
             return []
-        sentences = self._document(Table(self, "", self.options)).text.replace("\n", ". ").split(". ")
+        sentences = self._read.text.replace("\n", ". ").split(". ")
         return [sentence for sentence in sentences if len(sentence) > 20 and '"' not in sentence]
 
     def play(self, table: Table) -> Rules[str]:
-        document = self._document(table)
+        document = self._read = self._document(table)
         asked = ASKED.replace("{title}", document.title).replace("{text}", document.text)
         posed = yield from table.attempt(table.ask("challenger_0", asked, parse=self._parse))
         if posed is None:
