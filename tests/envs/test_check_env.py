@@ -155,7 +155,8 @@ def test_endless_env():
     assert "did not end within" in report.failures["play.ends"]
 
 
-def test_env_that_depends_on_the_hash_seed(tmp_path):
+@pytest.mark.parametrize("players", ["{}", "{'random': lambda decision: 'Yes.'}"])
+def test_env_that_depends_on_the_hash_seed(tmp_path, players):
     file = tmp_path / "hashed.py"
     file.write_text(
         "import legos_envs\n"
@@ -163,6 +164,7 @@ def test_env_that_depends_on_the_hash_seed(tmp_path):
         "class Hashed(TextEnv):\n"
         "    name = 'Hashed-v0'\n"
         "    seats = {'player_0': Seat('player')}\n"
+        f"    scripted_players = {players}\n"
         "    def play(self, table):\n"
         "        table.note(hash=hash('x'))\n"
         "        table.reward('player_0', table.rng.random())\n"
@@ -170,6 +172,8 @@ def test_env_that_depends_on_the_hash_seed(tmp_path):
         "legos_envs.register('Hashed-v0', Hashed)\n"
     )
     assert list(check_env(f"{file}:Hashed-v0", episodes=10).failures) == ["seed.process"]
+    mine = check_env(f"{file}:Hashed-v0", episodes=10, policy=lambda decision: "Yes.")
+    assert mine.ok and "seed.process" in mine.skipped
 
 
 def test_report_and_selection_of_checks():
