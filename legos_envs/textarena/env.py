@@ -76,13 +76,19 @@ HIDDEN = (
     "Battleship",
     "Briscola",
     "GermanWhist",
+    "Golf",
     "IndianPoker",
     "KuhnPoker",
     "LiarsDice",
     "Poker",
+    "SecretMafia",
+    "SimpleBlindAuction",
     "SimpleNegotiation",
+    "TwoDollar",
 )
-"""Games in which players see different things from the start on."""
+"""Games in which every player is dealt something that others must not see, of those in which `check_env` can look for
+leaks (in Taboo one knows all that the other does; Spite and Malice, and Stratego, take too long without a plan).
+"""
 
 
 class TextArena(TextEnv):

@@ -78,7 +78,9 @@ def test_a_hundred_thousand_hostile_actions():
     assert sum(report.hostile for report in reports) >= 100_000
 
 
-@pytest.mark.parametrize("game", ["KuhnPoker-v0", "Briscola-v0"])
+@pytest.mark.parametrize(
+    "game", ["KuhnPoker-v0", "Briscola-v0", "SecretMafia-v0", "SimpleBlindAuction-v0", "TwoDollar-v0"]
+)
 def test_hidden_information(game):
     report = check_env(env_id(game), episodes=30, only=("hidden.private",), raise_on_failure=True)
     assert report.passed == ["hidden.private"]
