@@ -49,7 +49,7 @@ and the starts of interpreters where `sandbox="os"`.
 After both have answered. `info["item"]` is the name of the function, `info["index"]` the number of a generated
 exercise; the coder's info has `passed` (0 to 1), `correct` (whether that is 1) and `error` (why the program did not
 run, or None), the tester's `tests`, `right` and `caught`. `info["outcome"]` is `"solved"` when the coder's function is
-right on all hidden calls, else `"failed"`.
+right on all hidden calls, else `"failed"`; `"unscored"`, without any reward, if the reference could not be run.
 
 ## Arguments
 
