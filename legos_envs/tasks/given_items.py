@@ -15,6 +15,17 @@ MOST = 32
 """So many sources are kept, since a run makes hundreds of envs with the same one."""
 
 
+def without_source(**given: Any) -> None:
+    """Arguments that say how a source of the user's is read, where there is none.
+
+    Raises:
+        ValueError: one of them is given; it would do nothing.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"{name} is for a source; got {value!r} without one")
+
+
 def given_items(
     source: Any,
     names: Mapping[str, str],
@@ -35,9 +46,7 @@ def given_items(
     """
     if source is None:
         arguments.one_of("split", split, SPLITS)
-        for name, value in (("fields", fields), ("config", config)):
-            if value is not None:
-                raise ValueError(f"{name} is for a source; got {value!r} without one")
+        without_source(fields=fields, config=config)
         return None
     key = None
     if isinstance(source, str | Path):

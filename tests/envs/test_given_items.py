@@ -128,6 +128,16 @@ def test_rows_may_bring_criteria_of_their_own():
         ("Debate-v0", {"source": "topics.jsonl"}, "there is no file 'topics.jsonl'"),
         ("Debate-v0", {"fields": {"topic": "motion"}}, "fields is for a source"),
         ("Debate-v0", {"config": "main"}, "config is for a source"),
+        ("CodeGen-v0", {"fields": "mbpp"}, "fields is for a source; got 'mbpp' without one"),
+        ("CodeGen-v0", {"source": "written", "config": "main"}, "config is for a source"),
+        ("RedBlue-v0", {"variant": "patch", "fields": "mbpp"}, "fields is for a source"),
+        ("SPICE-v0", {"fields": {"text": "body"}}, "fields is for a source"),
+        ("Dataset-v0", {"config": "main"}, "config is for a source"),
+        (
+            "Dataset-v0",
+            {"source": [{"question": "?", "answer": "1"}], "level": 3},
+            "level is for the generated problems",
+        ),
         ("Debate-v0", {"source": ["A."], "fields": {"topik": "a"}}, "Did you mean 'topic'"),
         (
             "Debate-v0",

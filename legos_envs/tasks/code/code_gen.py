@@ -104,6 +104,7 @@ from legos_envs.tasks.code.code_items import ITEMS, Item
 from legos_envs.tasks.code.mutants import mutants
 from legos_envs.tasks.code.running import SECONDS, TimeLeft, reference_results, results_of, same
 from legos_envs.tasks.code.unit_tests import UnitTest, read_tests
+from legos_envs.tasks.given_items import without_source
 from legos_envs.tasks.splits import SPLITS, of_split
 from legos_envs.text_env import TextEnv
 
@@ -159,6 +160,7 @@ class CodeGen(TextEnv):
         self.items: Sequence[Item] | None = None
         if isinstance(source, str) and source in SOURCES:
             arguments.one_of("split", split, SPLITS)
+            without_source(fields=fields, config=config)
             if source == "written":
                 self.items = of_split(tuple(ITEMS.values()), split, lambda item: item.spec)
         else:

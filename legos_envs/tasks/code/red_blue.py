@@ -110,6 +110,7 @@ from legos_envs.tasks.code import generated, leaks, red_blue_players, source_ite
 from legos_envs.tasks.code.code_items import Item
 from legos_envs.tasks.code.patch_items import BY_NAME, ITEMS, PatchItem, patch_of
 from legos_envs.tasks.code.red_blue_data import POLICIES, SECRETS, HonestQuestion, ReplyRule, draw_probe, says
+from legos_envs.tasks.given_items import without_source
 from legos_envs.tasks.splits import SPLITS, of_split
 from legos_envs.tasks.talk import excerpt, remember
 from legos_envs.text_env import TextEnv
@@ -185,6 +186,7 @@ class RedBlue(TextEnv):
         self.items: Sequence[PatchItem | Item] | None = None
         if isinstance(source, str) and source in SOURCES:
             arguments.one_of("split", split, SPLITS)
+            without_source(fields=fields, config=config)
             if source == "written":
                 self.items = of_split(ITEMS, split, lambda item: item.spec)
         elif variant == "patch":
