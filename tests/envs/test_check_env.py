@@ -4,7 +4,7 @@ import pytest
 
 import legos_envs
 from legos_envs import Seat, TextEnv
-from legos_envs.testing import CHECKS, Report, check_env
+from legos_envs.testing import CHECKS, Report, attack, check_env, fuzz
 from tests.envs import sweeps
 from tests.envs.broken import MUTANTS, Chatter, KeepsLambda, Sealed, Secretive
 from tests.envs.naive import Naive, Numbers
@@ -174,6 +174,17 @@ def test_env_that_depends_on_the_hash_seed(tmp_path, players):
     assert list(check_env(f"{file}:Hashed-v0", episodes=10).failures) == ["seed.process"]
     mine = check_env(f"{file}:Hashed-v0", episodes=10, policy=lambda decision: "Yes.")
     assert mine.ok and "seed.process" in mine.skipped
+
+
+def test_nothing_passes_without_an_episode_and_one_is_no_evidence_of_a_dull_game():
+    for none in (0, -3):
+        for check in (check_env, attack):
+            with pytest.raises(ValueError, match=f"episodes must be a whole number of at least 1; got {none}"):
+                check("KuhnPoker-v0", episodes=none)
+        with pytest.raises(ValueError, match=f"actions must be a whole number of at least 1; got {none}"):
+            fuzz("KuhnPoker-v0", actions=none)
+    report = check_env("KuhnPoker-v0", episodes=1, only=("play.outcomes", "play.ends"))
+    assert report.ok and list(report.skipped) == ["play.outcomes"]
 
 
 def test_report_and_selection_of_checks():
