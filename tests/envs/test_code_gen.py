@@ -168,6 +168,8 @@ def test_neither_sees_the_other_or_the_reference():
         ("assert f() is None", UnitTest([], None)),
         ("assert f('x')", UnitTest(["x"], True)),
         ("assert not f('x')", UnitTest(["x"], False)),
+        ("assert(f(1) == 2)", UnitTest([1], 2)),
+        ("assert(f(1) == 2, 'why')", None),
         ("assert f('\\d') == '\\d'", UnitTest(["\\d"], "\\d")),
         ("assert f({1, 2}) == 3", None),
         ("assert f(1) == f(1)", None),
