@@ -36,10 +36,11 @@ def given_items(
     make: Callable[[dict[str, Any]], Any],
     optional: Collection[str] = (),
     values: Collection[str] = (),
+    key: Callable[[Any], str] | None = None,
 ) -> tuple[Any, ...] | None:
     """What `open_rows` makes of a source; None without one. The arguments are those of `open_rows`.
 
-    A file is read once while it is unchanged, a data set once; `make` must be a function of a module.
+    A file is read once while it is unchanged, a data set once; `make`, a function of a module, goes with one `key`.
 
     Raises:
         ValueError: the split is unknown, or arguments for a source are given without one.
@@ -48,12 +49,12 @@ def given_items(
         arguments.one_of("split", split, SPLITS)
         without_source(fields=fields, config=config)
         return None
-    key = None
+    name = None
     if isinstance(source, str | Path):
         file = Path(source)
         state = (file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else None
-        key = repr((str(source), state, names, fields, split, config, bad_rows, make.__module__, make.__qualname__))
-    if key is None or key not in _opened:
+        name = repr((str(source), state, names, fields, split, config, bad_rows, make.__module__, make.__qualname__))
+    if name is None or name not in _opened:
         items = open_rows(
             source,
             names,
@@ -64,10 +65,11 @@ def given_items(
             split=split,
             config=config,
             bad_rows=bad_rows,
+            key=key,
         )
-        if key is None:
+        if name is None:
             return items
         while len(_opened) >= MOST:
             del _opened[next(iter(_opened))]
-        _opened[key] = items
-    return _opened[key]
+        _opened[name] = items
+    return _opened[name]

@@ -113,6 +113,25 @@ def test_a_true_answer_is_not_only_the_last_number_in_it(answer):
         assert (env.infos["assistant_0"]["truth"], env.infos["assistant_0"]["outcome"]) == (answer, outcome)
 
 
+def test_tasks_of_one_text_are_split_by_their_lists():
+    rows = [{"task": "Reverse it.", "list": [n, 3], "answer": [3, n]} for n in range(50)]
+    parts = [legos_envs.make("PlanExecute-v0", source=rows, split=split).unwrapped.items for split in ("train", "test")]
+    assert sum(map(len, parts)) == 50 and 3 < len(parts[1]) < 20
+
+
+@pytest.mark.parametrize("letters", ["ps", "qt", "ru", "sv", "tw", "up", "vq", "wr"])
+def test_a_theorem_is_in_one_split_however_it_is_written(letters):
+    a, b = letters
+    held_out = []
+    for text in (f"{a} -> {b}, {a} |- {b}", f"{a}, {a}->{b} |- {b}", f"{a},({a} -> {b}) |- {b}"):
+        try:
+            legos_envs.make("ProofVerification-v0", source=[text], split="test")
+            held_out.append(True)
+        except ValueError:
+            held_out.append(False)
+    assert len(set(held_out)) == 1
+
+
 def test_rows_may_bring_criteria_of_their_own():
     rows = [{"task": "Greet me.", "criteria": ["It is short.", "It is kind."]}]
     env = legos_envs.make("RefineLoop-v0", domain="open", rounds=0, source=rows, criteria="It is long.")

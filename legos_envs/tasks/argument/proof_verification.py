@@ -130,7 +130,7 @@ class ProofVerification(TextEnv):
         self.sneaky = arguments.real("sneaky", sneaky, 0, 1)
         self.split = split
         names = {"theorem": "theorem"}
-        self.items = given_items(source, names, fields, split, config, bad_rows, make=_theorem_of)
+        self.items = given_items(source, names, fields, split, config, bad_rows, make=_theorem_of, key=_key)
         super().__init__(**kwargs)
 
     def private_texts(self, agent: str) -> list[str]:
