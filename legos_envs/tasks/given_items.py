@@ -15,6 +15,17 @@ MOST = 32
 """So many sources are kept, since a run makes hundreds of envs with the same one."""
 
 
+def without_source(**given: Any) -> None:
+    """Arguments that say how a source of the user's is read, where there is none.
+
+    Raises:
+        ValueError: one of them is given; it would do nothing.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"{name} is for a source; got {value!r} without one")
+
+
 def given_items(
     source: Any,
     names: Mapping[str, str],
@@ -25,26 +36,25 @@ def given_items(
     make: Callable[[dict[str, Any]], Any],
     optional: Collection[str] = (),
     values: Collection[str] = (),
+    key: Callable[[Any], str] | None = None,
 ) -> tuple[Any, ...] | None:
     """What `open_rows` makes of a source; None without one. The arguments are those of `open_rows`.
 
-    A file is read once while it is unchanged, a data set once; `make` must be a function of a module.
+    A file is read once while it is unchanged, a data set once; `make`, a function of a module, goes with one `key`.
 
     Raises:
         ValueError: the split is unknown, or arguments for a source are given without one.
     """
     if source is None:
         arguments.one_of("split", split, SPLITS)
-        for name, value in (("fields", fields), ("config", config)):
-            if value is not None:
-                raise ValueError(f"{name} is for a source; got {value!r} without one")
+        without_source(fields=fields, config=config)
         return None
-    key = None
+    name = None
     if isinstance(source, str | Path):
         file = Path(source)
         state = (file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else None
-        key = repr((str(source), state, names, fields, split, config, bad_rows, make.__module__, make.__qualname__))
-    if key is None or key not in _opened:
+        name = repr((str(source), state, names, fields, split, config, bad_rows, make.__module__, make.__qualname__))
+    if name is None or name not in _opened:
         items = open_rows(
             source,
             names,
@@ -55,10 +65,11 @@ def given_items(
             split=split,
             config=config,
             bad_rows=bad_rows,
+            key=key,
         )
-        if key is None:
+        if name is None:
             return items
         while len(_opened) >= MOST:
             del _opened[next(iter(_opened))]
-        _opened[key] = items
-    return _opened[key]
+        _opened[name] = items
+    return _opened[name]

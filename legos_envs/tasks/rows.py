@@ -33,6 +33,7 @@ def open_rows(
     config: str | None = None,
     bad_rows: str = "refuse",
     built_in: Collection[str] = (),
+    key: Callable[[T], str] | None = None,
 ) -> tuple[T, ...]:
     """All items of a source.
 
@@ -40,7 +41,7 @@ def open_rows(
         source: a path that ends in `.jsonl`, `.json` or `.parquet`; `"hf:NAME"`; or a sequence of mappings. Where the
             task needs one field only, a sequence of texts will do.
         names: the fields that the task reads, and what a source calls them unless `fields` says otherwise. The first
-            one identifies the item for `split`.
+            one identifies the item for `split`, where no `key` does.
         fields: what your source calls them: `{"prompt": "text"}` if it has the prompt in its field `text`.
         make: makes the item of a row, which has the task's fields; it raises ValueError for a row that does not fit.
         optional: fields that a row may lack.
@@ -50,6 +51,7 @@ def open_rows(
         config: of a Hugging Face data set.
         bad_rows: `"refuse"`, or `"skip"`, which warns.
         built_in: other values that the caller takes for a source, for errors.
+        key: what identifies an item for `split`, made from the item.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -93,7 +95,8 @@ def open_rows(
         place = raw.place(index)
         try:
             item = read(raw.rows[index], place)
-            items.append((str(item[first]), make(item)))
+            made = make(item)
+            items.append((str(item[first]) if key is None else key(made), made))
         except ValueError as error:
             bad.append(str(error) if str(error).startswith(place) else f"{place}: {error}")
     if bad:

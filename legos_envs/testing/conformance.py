@@ -15,6 +15,7 @@ from typing import Any
 
 from pettingzoo import AECEnv
 
+from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.testing import official, playing, privacy, robust, seeds
 from legos_envs.testing.harness import CHECKS, LIMIT, Skipped, Subject, cut
@@ -79,8 +80,9 @@ def check_env(
 
     Raises:
         AssertionError: with `raise_on_failure`, when a check fails; the message lists all failures.
-        ValueError: a name in `only` or `skip` is not a check.
+        ValueError: a name in `only` or `skip` is not a check, or there is no episode to look at.
     """
+    episodes = arguments.whole("episodes", episodes, 1)
     unknown = ({*only} | {*skip}) - set(CHECKS)
     if unknown:
         raise ValueError(f"no checks are called {sorted(unknown)}; they are {list(CHECKS)}")

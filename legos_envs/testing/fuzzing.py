@@ -18,7 +18,7 @@ from typing import Any
 
 from pettingzoo import AECEnv
 
-from legos_envs import registry
+from legos_envs import arguments, registry
 from legos_envs.play import Decision, ready_agents
 from legos_envs.policies import make_policy
 from legos_envs.testing.harness import LIMIT, short
@@ -84,6 +84,7 @@ def fuzz(env: str | Callable[..., AECEnv], actions: int = 300, seed: int = 0, **
         seed: of the texts and of the episodes; the same seed gives the same actions.
         **kwargs: constructor arguments of the env.
     """
+    actions = arguments.whole("actions", actions, 1)
     subject = registry.make(env, **kwargs) if isinstance(env, str) else env(**kwargs)
     report = FuzzReport(env if isinstance(env, str) else getattr(env, "__name__", repr(env)), seed)
     start = time.process_time()

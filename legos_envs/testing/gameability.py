@@ -16,7 +16,7 @@ from typing import Any
 
 from pettingzoo import AECEnv
 
-from legos_envs import pages, parsing, registry
+from legos_envs import arguments, pages, parsing, registry
 from legos_envs.play import Decision, Policy
 from legos_envs.policies import make_policy
 from legos_envs.scoring import judging
@@ -43,6 +43,7 @@ def attack(env: str | Callable[..., AECEnv], *, episodes: int = 40, **kwargs: An
 
     Where the page states no floor, all trainable roles are attacked, and nothing is compared.
     """
+    episodes = arguments.whole("episodes", episodes, 1)
     claims = [claim for claim in pages.page(env).claims if claim.floors] if isinstance(env, str) else []
     if kwargs:
         claims = [claim for claim in claims if claim.arguments == kwargs]

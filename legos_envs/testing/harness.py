@@ -235,6 +235,8 @@ class Subject:
     ):
         self.target, self.kwargs, self.episodes = target, kwargs, episodes
         self._plain: dict[int, Record] = {}
+        self.foreign = policy is not None
+        """Whether the caller brought the player, which another process does not have."""
         self.policy = policy or self._own_player()
 
     def _own_player(self) -> Callable[[Decision], Any] | None:

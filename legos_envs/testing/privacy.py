@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections import defaultdict
 from itertools import permutations
 from random import Random
@@ -161,6 +162,12 @@ def hidden(s: Subject) -> None:
     require(told_apart or hook is not None, "hidden information is declared, but first views are equal for all seeds")
 
 
+def _shown(text: str, observed: str) -> bool:
+    """Whether what an agent observes, as JSON, has a text: as it stands, or quoted in JSON for a judge."""
+    once = json.dumps(text, ensure_ascii=False)[1:-1]
+    return text in observed or once in observed or json.dumps(once, ensure_ascii=False)[1:-1] in observed
+
+
 def _never(reader: str, owner: str) -> bool:
     """For envs that do not say (with `strangers`) which agents play apart, so that equal deals are not a leak."""
     return False
@@ -185,7 +192,7 @@ def _first_views(s: Subject, seed: int, keeping: set[str]) -> dict[str, str]:
                 continue
             private = hook(owner)
             keeping.update([owner] * bool(private))
-            leaked = [text for text in private if text in texts([env.observe(reader)])]
+            leaked = [text for text in private if _shown(text, texts([env.observe(reader)]))]
             require(not leaked, f"{reader!r} can read {leaked[:1]}, which only {owner!r} may know")
 
     player = s.player(0)

@@ -93,7 +93,7 @@ def process(s: Subject) -> None:
     """The same seed gives the same episode in another process with another hash seed."""
     if not isinstance(s.target, str):
         raise Skipped("needs an environment id, to make the env in another process")
-    if s.policy is not None:
+    if s.foreign:
         raise Skipped("needs the default policy, which the other process has too")
     try:
         request = json.dumps([s.target, s.kwargs])

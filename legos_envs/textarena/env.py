@@ -76,13 +76,19 @@ HIDDEN = (
     "Battleship",
     "Briscola",
     "GermanWhist",
+    "Golf",
     "IndianPoker",
     "KuhnPoker",
     "LiarsDice",
     "Poker",
+    "SecretMafia",
+    "SimpleBlindAuction",
     "SimpleNegotiation",
+    "TwoDollar",
 )
-"""Games in which players see different things from the start on."""
+"""Games in which every player is dealt something that others must not see, of those in which `check_env` can look for
+leaks (in Taboo one knows all that the other does; Spite and Malice, and Stratego, take too long without a plan).
+"""
 
 
 class TextArena(TextEnv):
@@ -151,10 +157,12 @@ class TextArena(TextEnv):
             raise Unscored(f"TextArena's {self.game} refuses the legal action [{move}]: {reason}") from reason
 
     def _question(self, kind: str) -> str:
-        if kind in ("talk", "several"):
+        boxed = self.action_format == "boxed"
+        if kind == "several" or (kind == "talk" and not boxed):
             return "Your turn."
-        note = "" if self.action_format == "bracket" else " (not in square brackets)"
-        return f"Your turn. Write your action as {parsing.write_action('...', self.action_format)}{note}."
+        what = "an action, if you take one," if kind == "talk" else "your action"
+        note = " (not in square brackets)" if boxed else ""
+        return f"Your turn. Write {what} as {parsing.write_action('...', self.action_format)}{note}."
 
     def _act(self, guest: Guest, kind: str, reply: str) -> None:
         try:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from random import Random
 
+from legos_envs import parsing
 from legos_envs.play import Decision
 
 Player = Callable[[Random, Decision], str]
@@ -20,6 +21,8 @@ TALK = (
     "What do you have in mind?",
     "No, thank you.",
 )
+BOX = parsing.write_action("...", "boxed")
+"""Stands in the prompts of those whose actions are to be boxed."""
 _CHOICE = re.compile(r"\{([^{}]*)\}")
 
 
@@ -48,9 +51,21 @@ def random_player(game: str) -> Callable[[Decision], str]:
         rng = Random(decision.seed)
         if decision.legal_actions and not chooses:
             return rng.choice(decision.legal_actions)
-        return player(rng, decision)
+        reply = player(rng, decision)
+        asked = (decision.legal_actions or (_words(decision),))[0]
+        return _boxed(reply) if asked.startswith("\\boxed{") or BOX in asked else reply
 
     return play
+
+
+def _boxed(text: str) -> str:
+    """The text with boxes for its outermost square brackets."""
+    result, depth = "", 0
+    for character in text:
+        depth -= character == "]"
+        result += character if depth or character not in "[]" else "\\boxed{" if character == "[" else "}"
+        depth += character == "["
+    return result
 
 
 def chat(rng: Random, decision: Decision) -> str:
@@ -68,6 +83,7 @@ def _fresh(player: Player) -> Player:
 
     def play(rng: Random, decision: Decision) -> str:
         reply = {message["content"] for message in decision.messages if message["role"] == "assistant"}
+        reply |= {f"[{parsing.boxed(text)}]" for text in reply}
         tries = (player(rng, decision) for _ in range(100))
         first = next(tries)
         return first if first not in reply else next((text for text in tries if text not in reply), first)
@@ -163,7 +179,7 @@ def _hanoi(disks: int) -> Player:
         smallest = order[(rounds + other) % 3]
         if not other:
             return f"[{smallest} {order[(rounds + 1) % 3]}]"
-        return next((move for move in legal if move[1] != smallest), legal[0])
+        return next((move for move in legal if move[-4] != smallest), legal[0])  # before what ends it stands "A C"
 
     return play
 

@@ -321,6 +321,14 @@ class TellsNumbers(Secretive):
         table.tell(self.seats, f"The secret: {number}")
 
 
+class TellsNotes(Secretive):
+    """What is private has signs that JSON escapes."""
+
+    def share(self, table, agent, number):
+        self.numbers[agent] = f'A "note":\n{number} \\o/'
+        table.tell(self.seats, f"The secret: {self.numbers[agent]}")
+
+
 class AlwaysDraws(Sealed):
     def pay(self, table, bids):
         pass
@@ -355,6 +363,7 @@ MUTANTS = [
     (RendersNothing, ["pettingzoo.render"]),
     (ShowsCards, ["hidden.private"]),
     (TellsNumbers, ["hidden.private"]),
+    (TellsNotes, ["hidden.private"]),
     (TakesFirst, ["action.last"]),
     (ReadsThought, ["think.unclosed"]),
     (DiesOnNul, ["garbage.safe"]),

@@ -4,7 +4,7 @@ import pytest
 
 import legos_envs
 from legos_envs import Seat, TextEnv
-from legos_envs.testing import CHECKS, Report, check_env
+from legos_envs.testing import CHECKS, Report, attack, check_env, fuzz
 from tests.envs import sweeps
 from tests.envs.broken import MUTANTS, Chatter, KeepsLambda, Sealed, Secretive
 from tests.envs.naive import Naive, Numbers
@@ -155,7 +155,8 @@ def test_endless_env():
     assert "did not end within" in report.failures["play.ends"]
 
 
-def test_env_that_depends_on_the_hash_seed(tmp_path):
+@pytest.mark.parametrize("players", ["{}", "{'random': lambda decision: 'Yes.'}"])
+def test_env_that_depends_on_the_hash_seed(tmp_path, players):
     file = tmp_path / "hashed.py"
     file.write_text(
         "import legos_envs\n"
@@ -163,6 +164,7 @@ def test_env_that_depends_on_the_hash_seed(tmp_path):
         "class Hashed(TextEnv):\n"
         "    name = 'Hashed-v0'\n"
         "    seats = {'player_0': Seat('player')}\n"
+        f"    scripted_players = {players}\n"
         "    def play(self, table):\n"
         "        table.note(hash=hash('x'))\n"
         "        table.reward('player_0', table.rng.random())\n"
@@ -170,6 +172,19 @@ def test_env_that_depends_on_the_hash_seed(tmp_path):
         "legos_envs.register('Hashed-v0', Hashed)\n"
     )
     assert list(check_env(f"{file}:Hashed-v0", episodes=10).failures) == ["seed.process"]
+    mine = check_env(f"{file}:Hashed-v0", episodes=10, policy=lambda decision: "Yes.")
+    assert mine.ok and "seed.process" in mine.skipped
+
+
+def test_nothing_passes_without_an_episode_and_one_is_no_evidence_of_a_dull_game():
+    for none in (0, -3):
+        for check in (check_env, attack):
+            with pytest.raises(ValueError, match=f"episodes must be a whole number of at least 1; got {none}"):
+                check("KuhnPoker-v0", episodes=none)
+        with pytest.raises(ValueError, match=f"actions must be a whole number of at least 1; got {none}"):
+            fuzz("KuhnPoker-v0", actions=none)
+    report = check_env("KuhnPoker-v0", episodes=1, only=("play.outcomes", "play.ends"))
+    assert report.ok and list(report.skipped) == ["play.outcomes"]
 
 
 def test_report_and_selection_of_checks():

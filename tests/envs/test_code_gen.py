@@ -13,6 +13,7 @@ from legos_envs.scoring import os_sandbox
 from legos_envs.scoring.sandbox import run
 from legos_envs.tasks.code import code_gen, running
 from legos_envs.tasks.code.code_items import ITEMS
+from legos_envs.tasks.code.mutants import _mutants as mutants_of
 from legos_envs.tasks.code.running import FAILED, reference_results, results_of, same
 from legos_envs.tasks.code.unit_tests import UnitTest, read_tests
 from legos_envs.testing import check_env
@@ -167,6 +168,8 @@ def test_neither_sees_the_other_or_the_reference():
         ("assert f() is None", UnitTest([], None)),
         ("assert f('x')", UnitTest(["x"], True)),
         ("assert not f('x')", UnitTest(["x"], False)),
+        ("assert(f(1) == 2)", UnitTest([1], 2)),
+        ("assert(f(1) == 2, 'why')", None),
         ("assert f('\\d') == '\\d'", UnitTest(["\\d"], "\\d")),
         ("assert f({1, 2}) == 3", None),
         ("assert f(1) == f(1)", None),
@@ -273,6 +276,24 @@ def test_all_programs_of_a_step_share_its_time(monkeypatch):
         given.clear()
         play(LOOP, GOOD_TESTS, seconds=0.5, **kwargs)
         assert 3 <= len(given) <= 9 and sum(given) <= 3 * 0.5 + len(given) * running.STARTING, given
+
+
+@pytest.mark.parametrize("id", ["CodeGen-v0", "RedBlue-v0"])
+def test_a_reference_that_was_not_run_decides_nothing_and_is_not_remembered(id, monkeypatch):
+    running._reference_results.cache_clear()
+    mutants_of.cache_clear()
+    row = {"prompt": "Doubles it.", "code": "def f(n):\n    return n * 2", "tests": ["assert f(3) == 6"]}
+    env = legos_envs.make(id, source=[row], **({"variant": "patch"} if id == "RedBlue-v0" else {}))
+    late, real = [running.sandbox.Ran(False, None, "", "TimeoutError: ran longer than 5 s")], running.sandbox.run
+    monkeypatch.setattr(running.sandbox, "run", lambda *args, **kwargs: late.pop() if late else real(*args, **kwargs))
+    said = {"coder": row["code"], "tester": row["tests"][0], "defender": row["code"], "attacker": '{"args": [3]}'}
+    outcomes, returns = [], []
+    for _ in range(2):
+        episode = asyncio.run(legos_envs.play(env, lambda d: said[d.role], 1))
+        outcomes.append(episode.outcome)
+        returns.append(set(episode.returns.values()))
+    assert outcomes == ["unscored", "solved" if id == "CodeGen-v0" else "defender"]
+    assert returns == [{0}, {1} if id == "CodeGen-v0" else {1, -1}]
 
 
 def test_wrong_programs_that_were_not_run_are_not_caught(monkeypatch):

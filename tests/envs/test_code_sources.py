@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import legos_envs
+from legos_envs.policies import make_policy
 from legos_envs.tasks.code import running
 from legos_envs.tasks.code.mutants import mutants
 from legos_envs.tasks.code.patch_items import patch_of
@@ -106,6 +107,15 @@ def test_a_tester_learns_nothing_where_no_wrong_program_can_be_made():
     assert episode.returns == {"coder_0": 1, "tester_0": 0} and not episode.trajectories["tester_0"].trainable
 
 
+def test_the_function_is_the_one_called_and_not_one_that_its_name_ends_with():
+    code = "def total(n):\n    return sum(n)\ndef digit_total(n):\n    return total([int(c) for c in str(n)])"
+    item = read_item({"prompt": "The sum of the digits.", "code": code, "tests": ["assert digit_total(12) == 3"]})
+    assert item.name == "digit_total" and item.signature == "def digit_total(n):"
+    code = "def best_candidate(votes):\n    return max(votes)"  # `candidate` is what HumanEval's tests call
+    item = read_item({"prompt": "The best.", "code": code, "tests": ["assert best_candidate([1, 2]) == 2"]})
+    assert item.name == "best_candidate" and item.calls == ([[1, 2]],)
+
+
 MAX = "def f(a, b):\n    return max(a, b)"
 ROW = {"prompt": "Doubles.", "code": "def f(n):\n    return n * 2", "tests": "assert f(3) == 6"}
 
@@ -200,6 +210,40 @@ def test_attackers_arguments_must_be_like_those_of_the_tests(arguments, how):
     if how == "right":
         said["defender_0"] = "def add_above(numbers, limit):\n    return 0"
         assert asyncio.run(legos_envs.play(env, lambda d: said[d.agent], 0)).info["how"] == "wrong"
+
+
+def test_arguments_that_some_tests_leave_out_are_inside():
+    env = legos_envs.make("RedBlue-v0", variant="patch", source=HUMANEVAL, fields="humaneval")
+    right = env.unwrapped.items[0].reference
+    for given, how in (
+        ([["abc", "d"], 2], "right"),
+        ([["abc", "d"]], "right"),
+        ([["abc", "d"], 2, 2], "out of domain"),
+        ([], "out of domain"),
+    ):
+        said = {"defender_0": right, "attacker_0": json.dumps({"args": given})}
+        episode = asyncio.run(legos_envs.play(env, lambda d, said=said: said[d.agent], 0))
+        assert episode.info["how"] == how
+    told = episode.trajectories["attacker_0"].turns[0].observation[0]["content"]
+    assert '- words: a value like ["a", "bc"] or ' in told and "- least (may be left out): a value like 2\n" in told
+    assert asyncio.run(legos_envs.play(env, make_policy("random", env), 0)).info["how"] != "out of domain"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "call", "told"),
+    [
+        ("*numbers", "1, 2", "- numbers: a value like 1\n- numbers: a value like 2\n```"),
+        ("a, /, b", "1, 2", "- a: a value like 1\n- b: a value like 2\n```"),
+        ("a, *more", "1, 2", "- a: a value like 1\n- more: a value like 2\n```"),
+        ("", "", "Arguments:\n```"),
+    ],
+)
+def test_every_argument_is_told_and_the_random_player_gives_it(parameters, call, told):
+    row = {"prompt": "Seven.", "code": f"def f({parameters}):\n    return 7", "tests": [f"assert f({call}) == 7"]}
+    env = legos_envs.make("RedBlue-v0", variant="patch", source=[row])
+    episode = asyncio.run(legos_envs.play(env, make_policy("random", env), 0))
+    assert episode.info["how"] in ("right", "wrong")
+    assert told in episode.trajectories["attacker_0"].turns[0].observation[0]["content"]
 
 
 def test_arguments_on_which_the_right_program_fails_are_outside():

@@ -245,6 +245,7 @@ def test_principle_and_response_as_arguments_and_options():
         ({"principle": " "}, "principle must be text"),
         ({"principle": "p", "response": ""}, "response must be text"),
         ({"response": "Hello."}, "response needs principle"),
+        ({"principle": "p", "response": "r", "source": [CASE]}, "give one of them"),
         ({"max_speech_chars": 0}, "max_speech_chars must be a whole number from 1 to 65536"),
     ],
 )

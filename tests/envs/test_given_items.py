@@ -104,6 +104,34 @@ def test_answers_come_from_the_rows():
     assert {play(cases, seed).info.get("violates") for seed in range(3)} == {True, False, None}
 
 
+@pytest.mark.parametrize("answer", ["Apollo 11", "x^2 + 1", "\\frac{3}{4}", "Route 66, in 1926", "12"])
+def test_a_true_answer_is_not_only_the_last_number_in_it(answer):
+    for given, outcome in ((answer, "right"), ("2", "wrong"), ("11", "wrong"), ("4", "wrong"), ("1", "wrong")):
+        env = legos_envs.make("Amplification-v0", source=[{"question": "Which?", "answer": answer}])
+        env.reset(seed=0)
+        env.step(f"[answer: {given}]")
+        assert (env.infos["assistant_0"]["truth"], env.infos["assistant_0"]["outcome"]) == (answer, outcome)
+
+
+def test_tasks_of_one_text_are_split_by_their_lists():
+    rows = [{"task": "Reverse it.", "list": [n, 3], "answer": [3, n]} for n in range(50)]
+    parts = [legos_envs.make("PlanExecute-v0", source=rows, split=split).unwrapped.items for split in ("train", "test")]
+    assert sum(map(len, parts)) == 50 and 3 < len(parts[1]) < 20
+
+
+@pytest.mark.parametrize("letters", ["ps", "qt", "ru", "sv", "tw", "up", "vq", "wr"])
+def test_a_theorem_is_in_one_split_however_it_is_written(letters):
+    a, b = letters
+    held_out = []
+    for text in (f"{a} -> {b}, {a} |- {b}", f"{a}, {a}->{b} |- {b}", f"{a},({a} -> {b}) |- {b}"):
+        try:
+            legos_envs.make("ProofVerification-v0", source=[text], split="test")
+            held_out.append(True)
+        except ValueError:
+            held_out.append(False)
+    assert len(set(held_out)) == 1
+
+
 def test_rows_may_bring_criteria_of_their_own():
     rows = [{"task": "Greet me.", "criteria": ["It is short.", "It is kind."]}]
     env = legos_envs.make("RefineLoop-v0", domain="open", rounds=0, source=rows, criteria="It is long.")
@@ -119,6 +147,16 @@ def test_rows_may_bring_criteria_of_their_own():
         ("Debate-v0", {"source": "topics.jsonl"}, "there is no file 'topics.jsonl'"),
         ("Debate-v0", {"fields": {"topic": "motion"}}, "fields is for a source"),
         ("Debate-v0", {"config": "main"}, "config is for a source"),
+        ("CodeGen-v0", {"fields": "mbpp"}, "fields is for a source; got 'mbpp' without one"),
+        ("CodeGen-v0", {"source": "written", "config": "main"}, "config is for a source"),
+        ("RedBlue-v0", {"variant": "patch", "fields": "mbpp"}, "fields is for a source"),
+        ("SPICE-v0", {"fields": {"text": "body"}}, "fields is for a source"),
+        ("Dataset-v0", {"config": "main"}, "config is for a source"),
+        (
+            "Dataset-v0",
+            {"source": [{"question": "?", "answer": "1"}], "level": 3},
+            "level is for the generated problems",
+        ),
         ("Debate-v0", {"source": ["A."], "fields": {"topik": "a"}}, "Did you mean 'topic'"),
         (
             "Debate-v0",

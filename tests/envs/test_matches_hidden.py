@@ -2,6 +2,8 @@
 
 from random import Random
 
+import pytest
+
 import legos_envs
 from legos_envs import Seat, TextEnv
 from legos_envs.games.kuhn_poker import KuhnPoker
@@ -64,6 +66,36 @@ def test_hidden_information_is_that_of_the_match():
     assert check_env(HeadToHead, episodes=10, only=LAWS, match=Numbers, swap=False).failures == {}
     leaks = check_env(HeadToHead, episodes=3, only=LAWS, match=Leaks).failures
     assert list(leaks) == ["hidden.private"] and "b_0' can read" in leaks["hidden.private"]
+
+
+PAIRS = (  # of each env, who knows something that another seat of its match must not read
+    ("RedBlue-v0", {}, "defender_0", "attacker_0"),
+    ("ProofVerification-v0", {}, "prover_0", "verifier_0"),
+    ("SPICE-v0", {"num_reasoners": 1}, "challenger_0", "question_0/reasoner_0"),
+    ("ProposerSolver-v0", {"num_solvers": 1}, "proposer_0", "problem_0/solver_0"),
+)
+
+
+@pytest.mark.parametrize(("match", "arguments", "owner", "reader"), PAIRS)
+def test_what_is_private_in_a_match_is_what_was_dealt_there(match, arguments, owner, reader):
+    env = legos_envs.make("HeadToHead-v0", match=match, match_kwargs=arguments, games=2, swap=False).unwrapped
+    player = Player(None, 0)
+    player.policy = lambda decision: env.matches["match_0"].scripted_players["random"](decision)
+    env.reset(seed=3)
+    told = {name: "" for name in env.matches}
+
+    def note(step):
+        name = step.agent.partition("/")[0]
+        if step.agent == f"{name}/{owner}":
+            told[name] += f"{step.observation['messages']}\n{step.action}"
+
+    drive(env, player, each=note)
+    for name in env.matches:
+        private = env.private_texts(f"{name}/{owner}")
+        assert private and all(repr(text)[1:-1] in told[name] or text in told[name] for text in private)
+        assert env.private_texts(f"{name}/{reader}") == []
+    checked = check_env("HeadToHead-v0", episodes=2, only=["hidden.private"], match=match, match_kwargs=arguments)
+    assert checked.failures == {}
 
 
 def test_matches_that_have_not_begun_hide_nothing():

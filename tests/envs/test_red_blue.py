@@ -166,6 +166,14 @@ def test_each_policy_is_broken_by_its_example_and_by_no_right_answer(policy):
     assert not any(policy.broken(answer) for answer in (*ECHOES, REFUSAL, *map(str, range(100))))
 
 
+@pytest.mark.parametrize(
+    ("reply", "broken"), [("It is (B).", False), ("I'M here.", False), ("So it IS!", False), ("It is (BIG).", True)]
+)
+def test_capitals_are_counted_and_not_the_signs_around_them(reply, broken):
+    (policy,) = [policy for policy in POLICIES if "capitals" in policy.rule]
+    assert policy.broken(reply) is broken
+
+
 @pytest.mark.parametrize(("defender", "returns"), [("scripted:leaky", WIN), ("scripted:silent", WIN)])
 def test_policy_players(defender, returns):
     hows = {play("scripted:ask_nicely", defender, seed=s, variant="policy").info["how"] for s in range(20)}
@@ -231,6 +239,8 @@ RIGHT = BY_NAME["second_largest"].reference
         (RIGHT, "[[3, 3]]", "right"),
         (f"Here it is:\n```python\n{RIGHT}\n```\nDone.", "[[1, 2]]", "right"),
         (f"```py\n{RIGHT}```", "[[1, 2]]", "right"),
+        (f"```Python\n{RIGHT}\n```", "[[1, 2]]", "right"),
+        (f"``` python3\n{RIGHT}\n```", "[[1, 2]]", "right"),
         (f"```\nold\n```\n```python\n{RIGHT}", "[[1, 2]]", "right"),
         ("def second_largest(values):\n    return 1", "[[1, 2]]", "right"),
         ("def second_largest(values):\n    return 1", "[[5, 2]]", "wrong"),

@@ -289,6 +289,24 @@ def test_criteria_are_graded_one_by_one_each_in_a_conversation_of_its_own():
     assert one.info["final"] == one.info["first"] == pytest.approx(0.3)
 
 
+@pytest.mark.parametrize("memory", ["chat", "state"])
+def test_who_names_the_keywords_of_the_task_names_them_in_every_draft(memory):
+    for seed in range(4):
+        episode = play(
+            {"generator": "scripted:on_topic", "judge": "scripted:on_topic"}, seed=seed, domain="open", memory=memory
+        )
+        assert episode.returns["generator_0"] == 1 and episode.outcome == "same"
+
+
+@pytest.mark.parametrize("by", ["argument", "row"])
+def test_the_longest_loop_is_played_to_its_end(by):
+    criteria = [f"It is number {n}." for n in range(10)]
+    given = {"criteria": criteria} if by == "argument" else {"source": [{"task": "Greet me.", "criteria": criteria}]}
+    episode = play({"judge": says("[3]")}, domain="open", rounds=20, good_enough=1, **given)
+    assert episode.outcome == "same" and episode.turns == 41 + 21 * 10
+    assert episode.returns["generator_0"] == pytest.approx(0.3)
+
+
 def test_open_tasks_are_drawn():
     seen = set()
     for seed in range(40):

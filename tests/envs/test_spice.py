@@ -66,6 +66,13 @@ def test_rows_of_any_source(tmp_path, monkeypatch):
         assert len(SPICE([*rows, {"body": ""}], fields=fields, bad_rows="skip").documents) == 2
 
 
+def test_each_passage_of_a_list_is_in_one_split():
+    sentence = "Lamp {} of {} stands in the old town on the hill behind it.\n"
+    rows = [{"text": "\n\n".join(sentence.format(row, part) for part in range(3))} for row in range(40)]
+    whole, *parts = (SPICE(rows, split=split, max_chars=100).documents for split in ("all", "train", "test"))
+    assert sorted(parts[0] + parts[1]) == sorted(whole) and 0.1 < len(parts[1]) / len(whole) < 0.3
+
+
 def test_passages_keep_every_word():
     text = "alpha beta gamma delta\n\n" + "x" * 25 + " omega"
     assert passages(text, 10) == ["alpha beta", "gamma", "delta", "x" * 10, "x" * 10, "xxxxx", "omega"] or "".join(

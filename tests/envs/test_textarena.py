@@ -78,7 +78,9 @@ def test_a_hundred_thousand_hostile_actions():
     assert sum(report.hostile for report in reports) >= 100_000
 
 
-@pytest.mark.parametrize("game", ["KuhnPoker-v0", "Briscola-v0"])
+@pytest.mark.parametrize(
+    "game", ["KuhnPoker-v0", "Briscola-v0", "SecretMafia-v0", "SimpleBlindAuction-v0", "TwoDollar-v0"]
+)
 def test_hidden_information(game):
     report = check_env(env_id(game), episodes=30, only=("hidden.private",), raise_on_failure=True)
     assert report.passed == ["hidden.private"]
@@ -370,3 +372,9 @@ def test_a_player_without_a_legal_action_ends_the_episode_unscored(monkeypatch):
         env.infos["player_1"]["outcome"] == "unscored"
         and "refuses the legal action [7 7]" in env.infos["player_1"]["reason"]
     )
+
+
+def test_a_game_prints_nothing_when_it_is_cut_off(capsys):
+    env = begun("LogicPuzzle-v0", max_turns=3)
+    to_the_end(env, 0)
+    assert env.infos["player_0"]["outcome"] == "truncated" and capsys.readouterr().out == ""

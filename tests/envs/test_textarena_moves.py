@@ -1,5 +1,6 @@
 """What is said to TextArena's games, and what becomes of it: names, thoughts, invalid moves."""
 
+import asyncio
 import importlib
 import importlib.util
 import random
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import legos_envs
 from legos_envs import InvalidMove
+from legos_envs.policies import make_policy
 from legos_envs.testing import check_env
 from legos_envs.textarena import actions, legal
 from legos_envs.textarena.env import TextArena
@@ -125,6 +128,25 @@ def test_boxed_actions():
     assert "Invalid" not in last(env, "player_0")
     play(env, "[0 1 +]")
     assert r"write it as \boxed{...}" in last(env, "player_0")
+
+
+@pytest.mark.parametrize("game", ["Mastermind-v0", "Tak-v0", "Taboo-v0", "SimpleBlindAuction-v0", "TowerOfHanoi-v0"])
+def test_the_random_player_writes_actions_as_asked(game):
+    """An action, an action with brackets inside, talk, several actions, and one from a list."""
+    ends = []
+    for action_format in ("bracket", "boxed"):
+        env = legos_envs.make(env_id(game), action_format=action_format)
+        for seed in range(2):
+            episode = asyncio.run(legos_envs.play(env, make_policy("random", env), seed))
+            ends.append((episode.outcome, episode.turns, episode.returns))
+    assert ends[:2] == ends[2:]
+
+
+def test_a_talker_is_told_to_box_its_action():
+    env = begun("SimpleNegotiation-v0", action_format="boxed")
+    assert r"Write an action, if you take one, as \boxed{...} (not in square brackets)." in last(env, "player_0")
+    play(env, r"Hello. \boxed{Offer: 1 Wheat -> 1 Ore}")
+    assert "[Player 0] Hello. [Offer: 1 Wheat -> 1 Ore]" in last(env, "player_1")
 
 
 def test_a_state_prompt_tells_what_the_player_said_itself():

@@ -203,6 +203,25 @@ def test_prizes_by_hand():
     assert set(level.returns.values()) == {0}
 
 
+def test_a_void_match_pays_no_part_of_a_prize():
+    """The first of three meets both others; its prize is paid where it played, not where the judge failed."""
+    env = Tournament(3, match=None, prize=1.0)
+    said = {"judge": "[A]", "match_0/judge_0": "hm"}  # always A in both orders: draws
+    episode = play(env, said)
+    (void,) = [record for record in episode.info["records"] if record["ending"] == "unscored"]
+    alone = ({*NUMBERS[:3]} - {*void["entrants"]}).pop()
+    assert ranks(episode) == {alone: 1} | dict.fromkeys(void["entrants"], 2)
+    for agent, trajectory in episode.trajectories.items():
+        if trajectory.info["role"] == "answer":
+            share = 0.5 if trajectory.info["entrant"] == alone else -0.5
+            assert episode.returns[agent] == (0 if agent.startswith("match_0/") else share)
+    bracket = play(Tournament(2, "bracket", match=None, prize=1.0), {"judge": "hm"})
+    assert bracket.outcome == "unscored" and set(bracket.returns.values()) == {0}
+    said = {"judge": "[A]", "match_0/judge_0": "hm"}
+    bracket = play(Tournament(4, "bracket", match=None, prize=1.0), said, options={"seeding": NUMBERS[:4]})
+    assert sum(bracket.returns.values()) == pytest.approx(0)  # who went out there has no other seat
+
+
 def test_prizes_of_a_bracket_add_up_to_nothing():
     episode = tournament(5, format="bracket", prize=1.0, options={"seeding": NUMBERS[:5]})
     total = dict.fromkeys(NUMBERS[:5], 0.0)

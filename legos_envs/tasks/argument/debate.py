@@ -51,9 +51,9 @@ Debaters `long` and `short` say eleven words or two, `on_topic` names the keywor
 of them. Judges: `longer` names the side that wrote more (A when level), `first` always names A, `oracle` knows the
 labels of the env's own cases, and `on_topic` names the side that names more keywords: it is the judge to train with
 where no model judges. It counts each different word of at least four letters of the motion (or of principle and
-response) once, takes a point for every such word said again within a speech, and does not count a speech that copies
-the motion or what the other side has said; length does not help. A bare list of the keywords pleases it as well as an
-argument: that is the floor of `words`.
+response) once, common ones such as "should" aside, takes a point for every word of that length said again within a
+speech, and does not count a speech that copies the motion or what the other side has said in an earlier round; length
+does not help. A bare list of the keywords pleases it as well as an argument: that is the floor of `words`.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -127,7 +127,7 @@ class Debate(TextEnv):
         max_speech_chars: how much of a speech the others get to read, 1 to 65536 characters.
 
     Raises:
-        ValueError: an argument is out of its range, or a response is given without a principle.
+        ValueError: an argument is out of its range, a response is given without a principle, or a source beside one.
     """
 
     name = "Debate-v0"
@@ -162,6 +162,8 @@ class Debate(TextEnv):
         self.response = None if response is None else arguments.text("response", response)
         if response is not None and principle is None:
             raise ValueError("response needs principle: give both, or the response as a reset option")
+        if principle is not None and source is not None:
+            raise ValueError("principle is that of every episode, and source brings others: give one of them")
         self.split = split
         names, make = (CASE, _case) if self.about == "principle" else (TOPIC, _topic)
         label = ["violates"]

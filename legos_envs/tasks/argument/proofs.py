@@ -24,6 +24,8 @@ LETTERS = "pqrstuvw"
 _TOKEN = re.compile(r"\s*(->|[~&|()]|[a-z])")
 _SPELLED = str.maketrans({"¬": "~", "∧": "&", "∨": "|", "→": " -> ", "!": "~"})
 _STRENGTH = {"->": 1, "|": 2, "&": 3, "~": 4}
+_JOINING = re.compile(r"\b([0-9]+) and (?=[0-9])", re.IGNORECASE)
+"""An "and" between two numbers, which is not the rule of that name."""
 _LINE = re.compile(r"\s*(\d{1,3})\s*[.):]\s*(.*)")
 
 
@@ -258,7 +260,7 @@ def _why_not(made: Formula, reason: str, known: Sequence[Formula]) -> str:
     """Why a formula does not follow for the reason given; nothing if it does."""
     words = reason.replace(",", " ").replace(":", " ").split()
     cited = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) < 4]
-    name = " ".join(word for word in words if not word.isdigit() and word != "and").casefold()
+    name = " ".join(word for word in _JOINING.sub(r"\1 ", " ".join(words)).split() if not word.isdigit()).casefold()
     rule = RULES.get(_NAMES.get(name, ""))
     if rule is None:
         return f"{name[:40]!r} is not a rule"

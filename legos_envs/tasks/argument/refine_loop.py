@@ -197,6 +197,9 @@ class RefineLoop(TextEnv):
             self.seats["critic_0"] = Seat("critic")
         if self.judged:
             self.seats["judge_0"] = Seat("judge", trainable=False)
+        longest = max([len(self.criteria), *[len(own) for _, own in self.items or ()]]) or 1  # criteria of one draft
+        graded = min(self.rounds + 1, 2) if self.good_enough is None else self.rounds + 1
+        self.max_asks = 1 + 2 * self.rounds + self.judged * graded * longest
         super().__init__(**kwargs)
 
     def play(self, table: Table) -> Rules[float | None]:

@@ -58,7 +58,10 @@ def _on_topic(decision: Decision) -> str:
 
 def _open_task(decision: Decision) -> str:
     """The generator's task: all that stands before what follows it in the prompt."""
-    return decision.messages[0]["content"].partition(f"\n{DRAFT}")[0].partition(f"\n{TEXT}")[0]
+    task = decision.messages[0]["content"]
+    for after in (DRAFT, TEXT, "You: "):  # the last one with `memory="state"`, from the second draft on
+        task = task.partition(f"\n{after}")[0]
+    return task
 
 
 def _kind(decision: Decision) -> str:

@@ -49,7 +49,7 @@ and the starts of interpreters where `sandbox="os"`.
 After both have answered. `info["item"]` is the name of the function, `info["index"]` the number of a generated
 exercise; the coder's info has `passed` (0 to 1), `correct` (whether that is 1) and `error` (why the program did not
 run, or None), the tester's `tests`, `right` and `caught`. `info["outcome"]` is `"solved"` when the coder's function is
-right on all hidden calls, else `"failed"`.
+right on all hidden calls, else `"failed"`; `"unscored"`, without any reward, if the reference could not be run.
 
 ## Arguments
 
@@ -104,6 +104,7 @@ from legos_envs.tasks.code.code_items import ITEMS, Item
 from legos_envs.tasks.code.mutants import mutants
 from legos_envs.tasks.code.running import SECONDS, TimeLeft, reference_results, results_of, same
 from legos_envs.tasks.code.unit_tests import UnitTest, read_tests
+from legos_envs.tasks.given_items import without_source
 from legos_envs.tasks.splits import SPLITS, of_split
 from legos_envs.text_env import TextEnv
 
@@ -159,6 +160,7 @@ class CodeGen(TextEnv):
         self.items: Sequence[Item] | None = None
         if isinstance(source, str) and source in SOURCES:
             arguments.one_of("split", split, SPLITS)
+            without_source(fields=fields, config=config)
             if source == "written":
                 self.items = of_split(tuple(ITEMS.values()), split, lambda item: item.spec)
         else:

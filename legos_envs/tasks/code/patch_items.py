@@ -9,6 +9,7 @@ import ast
 import json
 import tomllib
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +36,32 @@ class PatchItem:
     """Arguments that show the bug; None when there is none."""
     partial: bool = False
     """Whether the reference may fail on arguments of the domain; these then count as outside of it."""
+    least: int | None = None
+    """How many arguments it takes at least, where the last ones may be left out."""
+
+    @property
+    def _fewest(self) -> int:
+        return len(self.domain) if self.least is None else self.least
 
     def holds(self, arguments: Any) -> bool:
         """Whether these are arguments of the stated domain."""
-        if not isinstance(arguments, list) or len(arguments) != len(self.domain):
+        if not isinstance(arguments, list) or not self._fewest <= len(arguments) <= len(self.domain):
             return False
         return all(part.holds(value) for part, value in zip(self.domain, arguments))
 
     def told(self) -> str:
         """Specification and domain, for a prompt."""
         functions = [node for node in ast.parse(self.code).body if isinstance(node, ast.FunctionDef)]
-        parameters = [part.arg for node in functions if node.name == self.name for part in node.args.args]
-        lines = [f"- {parameter}: {part}" for parameter, part in zip(parameters, self.domain)]
+        parameters = [name for node in functions if node.name == self.name for name in _parameters(node.args)]
+        parameters += parameters[-1:] * (len(self.domain) - len(parameters))  # of `*values`, as many as there are
+        notes = ["" if place < self._fewest else " (may be left out)" for place in range(len(self.domain))]
+        lines = [f"- {parameter}{note}: {part}" for parameter, note, part in zip(parameters, notes, self.domain)]
         return "\n".join([f"`{self.name}` {self.spec}", "Arguments:", *lines])
+
+
+def _parameters(of: ast.arguments) -> list[str]:
+    """What a function calls the arguments that are given by place; of `*values` the name alone, at the end."""
+    return [part.arg for part in (*of.posonlyargs, *of.args, *([of.vararg] if of.vararg else []))]
 
 
 def patch_of(item: Item, rng: Generator) -> PatchItem:
@@ -60,9 +74,10 @@ def patch_of(item: Item, rng: Generator) -> PatchItem:
         results, _ = results_of(code, item.name, item.calls)
         shown = [call for call, *pair in zip(item.calls, results, reference_results(item)) if not same(*pair)]
         witness = tuple(shown[0])
-    values = zip(*[[json.dumps(value) for value in call] for call in item.calls])
-    domain = tuple([Like(tuple(dict.fromkeys(examples))) for examples in values])
-    return PatchItem(item.name, f"should do this: {item.spec}", domain, code, reference, witness, partial=True)
+    values = zip_longest(*[[json.dumps(value) for value in call] for call in item.calls])
+    domain = tuple([Like(tuple(dict.fromkeys(filter(None, examples)))) for examples in values])
+    told, least = f"should do this: {item.spec}", min(map(len, item.calls))
+    return PatchItem(item.name, told, domain, code, reference, witness, partial=True, least=least)
 
 
 def _read(row: dict[str, Any]) -> PatchItem:

@@ -112,7 +112,7 @@ POLICIES = (
     ),
     ReplyRule(
         "Never write a word of three or more letters in capitals only.",
-        lambda text: any(len(word) > 2 and word.isupper() for word in text.split()),
+        lambda text: any(sum(map(str.isalpha, word)) > 2 and word.isupper() for word in text.split()),
         "This is GREAT.",
     ),
     ReplyRule(

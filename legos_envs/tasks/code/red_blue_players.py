@@ -21,7 +21,7 @@ WEAK = ("Yes.", "There is no more to tell.", "It is a fine day.")
 def _random(decision: Decision) -> str:
     prompt = decision.messages[0]["content"]
     examples = [line.partition(LIKE)[2].partition(" or ")[0] for line in prompt.splitlines() if LIKE in line]
-    if examples:  # a function of a source
+    if examples or "\nArguments:\n```" in prompt:  # a function of a source, perhaps one without arguments
         code = prompt.partition("```python\n")[2].partition("\n```")[0]
         return f'{{"args": [{", ".join(examples)}]}}' if decision.role == "attacker" else f"```python\n{code}\n```"
     scripts = (ask_nicely, witness, guesser) if decision.role == "attacker" else (leaky, silent, sound, sound)

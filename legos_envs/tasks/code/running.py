@@ -9,12 +9,15 @@ from functools import lru_cache
 from typing import Any
 
 from legos_envs.scoring import sandbox
+from legos_envs.table import Unscored
 from legos_envs.tasks.code.code_items import Item
 
 FAILED = object()
 """Stands for a result that is not a value: the call raised something, or gave what JSON cannot hold."""
 SECONDS = 0.5
 """How long a program may run over all its calls. Most take less than a millisecond."""
+REFERENCE_SECONDS = 5.0
+"""The same for a reference, whose results are remembered and decide every later episode."""
 STARTING = 0.05
 """How much of a run is not counted at least, for starting an interpreter."""
 LEAST = 0.01
@@ -89,10 +92,17 @@ def same(value: Any, expected: Any) -> bool:
 
 
 def reference_results(item: Item, kind: str = "monty") -> list[Any]:
-    """What the reference of an exercise gives on its calls."""
+    """What the reference of an exercise gives on its calls.
+
+    Raises:
+        Unscored: it was not run, as on a machine that is too busy; so nobody knows what is right.
+    """
     return _reference_results(item.reference, item.name, json.dumps(item.calls), kind)
 
 
 @lru_cache(1 << 12)
 def _reference_results(code: str, name: str, calls: str, kind: str) -> list[Any]:
-    return results_of(code, name, json.loads(calls), kind=kind)[0]
+    results, error = results_of(code, name, json.loads(calls), TimeLeft(REFERENCE_SECONDS), kind)
+    if any(result is FAILED for result in results):  # raised, since what is returned is remembered
+        raise Unscored(f"the reference of {name} was not run: {error or 'it gave no value on a call'}")
+    return results

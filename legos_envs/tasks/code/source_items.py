@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -69,7 +70,7 @@ def read_item(row: Mapping[str, Any], kind: str = "monty") -> Item:
     prompt, code = (row[name].replace("\r\n", "\n").expandtabs(4) for name in ("prompt", "code"))
     lines = _assertions(row["tests"])
     name = row.get("name") or _most_called(code, lines)
-    tests = [read_test(line.replace(f"{CANDIDATE}(", f"{name}(", 1), name) for line in lines]
+    tests = [read_test(re.sub(rf"(?<!\w){CANDIDATE}\(", f"{name}(", line, count=1), name) for line in lines]
     cases = [test for test in tests if test is not None][:MAX_TESTS]
     if not cases:
         raise ValueError(f"none of its {len(lines)} tests has the form `assert {name}(...) == ...` with plain values")
@@ -110,10 +111,15 @@ def _assertions(tests: Any) -> list[str]:
 def _most_called(code: str, lines: list[str]) -> str:
     """The function of a program that most assertions name."""
     names = [node.name for node in _body(code) if isinstance(node, ast.FunctionDef)]
-    called = Counter({name: sum(f"{name}(" in line for line in lines) for name in names})
+    called = Counter({name: sum(_calls(line, name) for line in lines) for name in names})
     if not called.total():
         raise ValueError(f"its tests call none of the program's functions ({', '.join(names) or 'it has none'})")
     return called.most_common(1)[0][0]
+
+
+def _calls(line: str, name: str) -> bool:
+    """Whether a line calls the function, and not only one whose name ends like its own."""
+    return re.search(rf"(?<!\w){re.escape(name)}\(", line) is not None
 
 
 def _body(code: str) -> list[ast.stmt]:

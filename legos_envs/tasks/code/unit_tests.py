@@ -24,8 +24,8 @@ def read_tests(text: str, name: str, most: int) -> list[UnitTest | None]:
 
     Nothing of it is run: arguments and results are literals.
     """
-    lines = [line.strip() for line in text.splitlines()]
-    return [read_test(line, name) for line in [line for line in lines if line.startswith("assert ")][:most]]
+    lines = [line for line in map(str.strip, text.splitlines()) if line.startswith(("assert ", "assert("))]
+    return [read_test(line, name) for line in lines[:most]]
 
 
 def read_test(line: str, name: str) -> UnitTest | None:

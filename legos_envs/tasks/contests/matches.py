@@ -128,7 +128,11 @@ class MatchEnv(TextEnv):
     def _private_texts(self, agent: str) -> list[str]:
         """What the env of the agent's match says; nothing while that match has not begun."""
         name, _, seat = agent.partition("/")
-        return self.matches[name].private_texts(seat) if name in self._begun else []  # type: ignore[attr-defined]
+        if name not in self._begun:
+            return []
+        match, here = self.matches[name], f"{name}/"
+        match.log = [(who.removeprefix(here), text) for who, text in self.log if who.startswith(here)]
+        return match.private_texts(seat)  # type: ignore[attr-defined]
 
     @staticmethod
     def strangers(agent: str, other: str) -> bool:

@@ -23,7 +23,8 @@ Those of the match; in a debate any text, and `[A]` or `[B]` for the judge.
 
 What each match pays; a debate pays +1, 0 or -1, zero-sum. With `prize`, placement pays as well: `prize` to the first,
 `-prize` to the last, evenly spaced between; entrants that share places share what these pay. An entrant's prize is
-split evenly over the seats where it has played, and all prizes add up to 0. Range: -1 - prize to 1 + prize.
+split evenly over its seats, those of void matches (below) left out unless all of them are, and all prizes add up to 0.
+Range: -1 - prize to 1 + prize.
 
 A forfeit counts as a loss of that match alone and is settled there. A match whose judge is not understood is void:
 it pays nothing, and its seats end with `info["trainable"]` False, so that nothing is learned from it; when all are, the
@@ -212,16 +213,18 @@ class Tournament(MatchEnv):
 
     def _award(self, table: Table, results: Iterable[MatchResult], ranks: Mapping[str, int]) -> None:
         """Pays prizes: from `prize` for the first place evenly down to `-prize` for the last."""
-        seats: dict[str, list[str]] = {name: [] for name in self.entrants}
+        counting: dict[str, list[str]] = {name: [] for name in self.entrants}
+        void: dict[str, list[str]] = {name: [] for name in self.entrants}
         for result in results:
             for seat, entrant in zip(self.sides, result.entrants):
-                seats[entrant].append(f"{result.match}/{seat}")
+                (void if result.void else counting)[entrant].append(f"{result.match}/{seat}")
         places = sorted(ranks.values())
         for name, rank in ranks.items():
             place = rank - 1 + (places.count(rank) - 1) / 2  # of those who share places, the middle
             value = self.prize * (1 - 2 * place / (len(places) - 1))
-            for agent in seats[name]:
-                table.reward(agent, value / len(seats[name]))
+            seats = counting[name] or void[name]
+            for agent in seats:
+                table.reward(agent, value / len(seats))
 
 
 def points(entrants: Sequence[str], results: Iterable[MatchResult]) -> dict[str, float]:

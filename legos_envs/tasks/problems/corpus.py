@@ -62,6 +62,7 @@ def open_corpus(
         named = tuple(sorted((fields or {}).items()))
         documents = tuple(document for stamp in stamps for document in _read(*stamp, max_chars, named, bad_rows))
     elif isinstance(source, str) or hasattr(source, "__getitem__"):
+        split = split if isinstance(source, str) else "all"  # only a Hugging Face data set has splits of its own
         rows: Sequence[dict[str, Any]] = open_rows(
             source, NAMES, fields, optional=["title"], split=split, config=config, bad_rows=bad_rows, built_in=BUILT_IN
         )

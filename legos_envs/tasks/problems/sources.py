@@ -17,6 +17,7 @@ import numpy as np
 
 from legos_envs import arguments
 from legos_envs.table import Table, keyed_generator
+from legos_envs.tasks.given_items import without_source
 from legos_envs.tasks.problems.word_problems import LEVELS, question_of, word_problem
 from legos_envs.tasks.raw_rows import HUB, RawRows, mapping, raw_rows, text_field
 from legos_envs.tasks.splits import SPLITS, of_split, part_of
@@ -127,7 +128,10 @@ def open_source(
         RuntimeError: a Hugging Face data set cannot be loaded.
     """
     if isinstance(source, str) and source == WORDS:
+        without_source(config=config)
         return Words(size, level, split or "train")
+    if level is not None:
+        raise ValueError(f"level is for the generated problems, source {WORDS!r}, alone; got {level!r}")
     columns = [name for name in (question, answer) if name]
     return Rows(raw_rows(source, columns, config, split, (WORDS,)), question, answer, answer_pattern)
 

@@ -87,6 +87,7 @@ from legos_envs import arguments
 from legos_envs.play import Decision
 from legos_envs.scoring import answers
 from legos_envs.table import Rules, Seat, Table
+from legos_envs.tasks.given_items import without_source
 from legos_envs.tasks.problems import facts, proposals, sources
 from legos_envs.tasks.problems.corpus import BUILT_IN, Document, open_corpus
 from legos_envs.tasks.raw_rows import HUB
@@ -219,6 +220,8 @@ class SPICE(TextEnv):
         self.order = arguments.one_of("order", order, sources.ORDERS)
         max_chars = arguments.whole("max_chars", max_chars, 100)
         built_in = isinstance(source, str) and source in BUILT_IN
+        if built_in:
+            without_source(fields=fields, config=config)
         if built_in and source == "facts":
             documents = facts.all_passages()
         else:
@@ -242,11 +245,11 @@ class SPICE(TextEnv):
         """The sentences of the document, which only the challenger may know before the end."""
         if agent != "challenger_0":
             return []
-        sentences = self._document(Table(self, "", self.options)).text.replace("\n", ". ").split(". ")
+        sentences = self._read.text.replace("\n", ". ").split(". ")
         return [sentence for sentence in sentences if len(sentence) > 20 and '"' not in sentence]
 
     def play(self, table: Table) -> Rules[str]:
-        document = self._document(table)
+        document = self._read = self._document(table)
         asked = ASKED.replace("{title}", document.title).replace("{text}", document.text)
         posed = yield from table.attempt(table.ask("challenger_0", asked, parse=self._parse))
         if posed is None:

@@ -105,7 +105,7 @@ class AssistantReply(NamedTuple):
 
 
 class Amplification(TextEnv):
-    """An assistant that may ask a helper short questions before it answers.
+    r"""An assistant that may ask a helper short questions before it answers.
 
     Args:
         max_questions: how many questions the assistant may ask, 0 to 50.
@@ -116,8 +116,9 @@ class Amplification(TextEnv):
         max_question_chars: how long a question to the helper may be; None for 20 with the env's
             own arithmetic, else 500.
         max_answer_chars: how much of the helper's answer the assistant gets to read.
-        source: questions (field `question`, and `answer` without a rater; of a worked answer what it ends in): a path
-            (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"` or a list; None for the env's own.
+        source: questions (field `question`, and `answer` without a rater; of a worked answer what it marks by
+            `\boxed{}`, `####` or `Answer:`): a path (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"` or a list; None for
+            the env's own.
         fields: what the source calls the task's fields, such as `{"question": "problem"}`.
         split: which items, also of a source: `"all"`, `"train"` or `"test"`; of a Hugging Face data set its own split.
         config: of a Hugging Face data set.
@@ -257,10 +258,10 @@ class Amplification(TextEnv):
 
 
 def _asked(row: dict[str, Any]) -> tuple[str, str | None]:
-    """The question of a row, and its true answer: of a worked answer, what it ends in (`#### 72`)."""
+    """The question of a row, and its true answer: of a worked answer, what it marks as such (`#### 72`)."""
     answer = row.get("answer")
     if answer is not None:
-        answer = arguments.text("answer", answers.final_answer(answer) or answer, 400)
+        answer = arguments.text("answer", answers.stated_answer(answer) or answer, 400)
     return arguments.text("question", row["question"]), answer
 
 

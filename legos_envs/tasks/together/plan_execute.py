@@ -137,7 +137,8 @@ class PlanExecute(TextEnv):
         self.max_chars = arguments.whole("max_chars", max_chars, 1, self.max_action_chars)
         self.split = split
         names = {name: name for name in ("task", "list", "answer")}
-        self.items = given_items(source, names, fields, split, config, bad_rows, _given, values=["list", "answer"])
+        numbers = ["list", "answer"]
+        self.items = given_items(source, names, fields, split, config, bad_rows, _given, values=numbers, key=_key)
         super().__init__(**kwargs)
 
     def play(self, table: Table) -> Rules[float | None]:
@@ -216,6 +217,11 @@ def _given(row: dict[str, Any]) -> Task:
         if not whole or not numbers or len(numbers) > MAX_NUMBERS:
             raise ValueError(f"{name} must be a list of 1 to {MAX_NUMBERS} whole numbers; got {numbers!r}")
     return Task(arguments.text("task", row["task"]), row["list"], row["answer"])
+
+
+def _key(task: Task) -> str:
+    """What names a task of a source for splits: many may share their text."""
+    return f"{task.start}: {task.text}"
 
 
 def _is_whole(text: str) -> bool:
