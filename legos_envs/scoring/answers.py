@@ -28,9 +28,15 @@ NUMBER = re.compile(
 LABEL = re.compile(r"\banswer[*\s]*:", re.IGNORECASE)
 DECIMAL = re.compile(r"([+-]?)(?:([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(%?)")
 FRACTION = re.compile(r"([+-]?[0-9]+)\s*/\s*([0-9]+)(%?)")
+MIXED = re.compile(r"([+-]?)([0-9]+)\s+([0-9]+)/([0-9]+)(%?)")
+"""A whole number and a fraction, as in `1 1/2`."""
 LATEX_FRACTION = re.compile(r"([+-]?)([0-9]*)\s*\\frac(?:\{(-?[0-9]+)\}\{(-?[0-9]+)\}|([0-9])([0-9]))(%?)")
 WITH_UNIT = re.compile(r"([-+]?[0-9.][0-9.,/]*)[\s-]*([A-Za-z][A-Za-z./ ]+)")
 NAMED = re.compile(r"[A-Za-z](?:_?[0-9A-Za-z])?\s*=\s*")
+GROUPED = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?: [0-9]{3})+(?![0-9/])|\\(?:frac|binom)\s*[0-9]\s+[0-9]")
+"""Digits that belong together though spaces are between them: `12 500`, and LaTeX's `\\frac 1 2`."""
+SPACE = re.compile(r"(?<=[0-9])(\s+)(?=[0-9])|\s+")
+"""The group is a space between digits, without which `1 1/2` would be `11/2`."""
 COMMAND = re.compile(r"\\[A-Za-z]+")
 WORD = re.compile(r"[A-Za-z]{3,}")
 _FUNCTIONS = "sin cos tan cot sec csc log exp sqrt min max mod gcd lcm det inf pmod arcsin arccos arctan"
@@ -222,6 +228,12 @@ def _number(text: str) -> tuple[Fraction, bool] | None:
     if match := FRACTION.fullmatch(text):
         top, bottom, percent = match.groups()
         return (Fraction(int(top), int(bottom)), bool(percent)) if int(bottom) else None
+    if match := MIXED.fullmatch(text):
+        sign, whole, top, bottom, percent = match.groups()
+        if int(top) >= int(bottom):
+            return None
+        value = int(whole) + Fraction(int(top), int(bottom))
+        return (-value if sign == "-" else value), bool(percent)
     if match := LATEX_FRACTION.fullmatch(text):
         sign, whole, top, bottom, short_top, short_bottom, percent = match.groups()
         over, under = int(top or short_top), int(bottom or short_bottom)
@@ -262,13 +274,19 @@ def _units_agree(one: str, other: str) -> bool:
 
 
 def _words(text: str) -> str:
-    """What is compared as text: for formulas all but the spaces, for words the letters and digits without articles."""
+    """What is compared as text: for formulas all but the spaces that part no digits, for words the letters and digits
+    without articles.
+    """
     lettered = len(text) == 3 and text[0] == "(" and text[2] == ")"  # (B), as in a multiple choice
     if not lettered and ("\\" in text or _formula(text)):
-        return "".join(text.split())
+        return SPACE.sub(lambda space: " " if space.group(1) else "", GROUPED.sub(_joined, text))
     words = "".join(c if c.isalnum() or c in ".,-:%" else " " for c in text.casefold()).split()
     kept = [word.strip(".,") for word in words if word not in ("the", "a", "an")] if len(words) > 1 else words
     return " ".join(kept).strip(".,") or text
+
+
+def _joined(match: re.Match[str]) -> str:
+    return "".join(match.group().split())
 
 
 def _formula(text: str) -> bool:
