@@ -10,7 +10,9 @@ are not polynomials or fractions of such need math-verify (extra `tasks`); witho
 from __future__ import annotations
 
 import re
+import unicodedata
 from fractions import Fraction
+from functools import lru_cache
 
 from legos_envs.scoring import formulas
 from legos_envs.scoring.formulas import Budget
@@ -37,6 +39,8 @@ GROUPED = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?: [0-9]{3})+(?![0-9/])|\\(?:frac|
 """Digits that belong together though spaces are between them: `12 500`, and LaTeX's `\\frac 1 2`."""
 SPACE = re.compile(r"(?<=[0-9])(\s+)(?=[0-9])|\s+")
 """The group is a space between digits, without which `1 1/2` would be `11/2`."""
+OPENING = "<>=+\N{RIGHTWARDS ARROW}\N{RIGHTWARDS DOUBLE ARROW}\N{THEREFORE} "
+"""Signs that only lead up to words, as in `=> Paris`."""
 COMMAND = re.compile(r"\\[A-Za-z]+")
 WORD = re.compile(r"[A-Za-z]{3,}")
 _FUNCTIONS = "sin cos tan cot sec csc log exp sqrt min max mod gcd lcm det inf pmod arcsin arccos arctan"
@@ -274,15 +278,33 @@ def _units_agree(one: str, other: str) -> bool:
 
 
 def _words(text: str) -> str:
-    """What is compared as text: for formulas all but the spaces that part no digits, for words the letters and digits
-    without articles.
+    """What is compared as text: for formulas all but the spaces that part no digits, for words the letters, digits and
+    signs of mathematics and logic, without articles.
     """
     lettered = len(text) == 3 and text[0] == "(" and text[2] == ")"  # (B), as in a multiple choice
     if not lettered and ("\\" in text or _formula(text)):
         return SPACE.sub(lambda space: " " if space.group(1) else "", GROUPED.sub(_joined, text))
-    words = "".join(c if c.isalnum() or c in ".,-:%" else " " for c in text.casefold()).split()
-    kept = [word.strip(".,") for word in words if word not in ("the", "a", "an")] if len(words) > 1 else words
-    return " ".join(kept).strip(".,") or text
+    words = "".join(map(_told, text.casefold().lstrip(OPENING))).split()
+    kept = [_bare(word) for word in words if word not in ("the", "a", "an")] if len(words) > 1 else words
+    return _bare(" ".join(kept)) or text
+
+
+@lru_cache(1 << 12)
+def _told(character: str) -> str:
+    """A character as words are compared: signs of mathematics and logic stand alone, punctuation goes."""
+    if character.isalnum() or character in ".,-:%":
+        return character
+    kind = unicodedata.category(character)
+    if kind in ("Mn", "Mc") and not "\ufe00" <= character <= "\ufe0f":  # vowels of Hindi; those of emoji say nothing
+        return character
+    return f" {character} " if kind == "Sm" and character not in "|~" else " "
+
+
+def _bare(word: str) -> str:
+    """Without the stops and commas around it; the point of `.5` stays."""
+    word = word.rstrip(".,")
+    bare = word.lstrip(".,")
+    return f".{bare}" if bare[:1].isdigit() and word.endswith(f".{bare}") else bare
 
 
 def _joined(match: re.Match[str]) -> str:
