@@ -41,13 +41,20 @@ SPACE = re.compile(r"(?<=[0-9])(\s+)(?=[0-9])|\s+")
 """The group is a space between digits, without which `1 1/2` would be `11/2`."""
 OPENING = "<>=+\N{RIGHTWARDS ARROW}\N{RIGHTWARDS DOUBLE ARROW}\N{THEREFORE} "
 """Signs that only lead up to words, as in `=> Paris`."""
+POWER = re.compile(r"(?<=[0-9A-Za-z)}\]])(?:\*\*| \*\* )(?=[-({0-9A-Za-z])")
+"""Two stars that are no Markdown, as in `x**2`."""
 COMMAND = re.compile(r"\\[A-Za-z]+")
 WORD = re.compile(r"[A-Za-z]{3,}")
 _FUNCTIONS = "sin cos tan cot sec csc log exp sqrt min max mod gcd lcm det inf pmod arcsin arccos arctan"
 FUNCTIONS = frozenset(_FUNCTIONS.split())
-_MULTIPLES = "pi hundred thousand million billion trillion dozen half halves third thirds quarter tens"
+_MULTIPLES = (
+    "pi hundred hundreds thousand thousands million millions billion billions trillion trillions dozen dozens tens "
+    "half halves third thirds quarter fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths"
+)
 MULTIPLES = frozenset(_MULTIPLES.split())
 """Words after a number that are not units but change its value."""
+POWERS = frozenset(("squared", "cubed", "factorial"))
+"""The same, right after the number: `5 meters squared` has a unit."""
 DROPPED = (
     "\\left",
     "\\right",
@@ -215,6 +222,8 @@ def _plain(text: str) -> str:
     r"""The text without decoration: dollar signs, spacing commands, `\text{}` around words, a full stop at the end."""
     if len(text) > MAX_CHARS:
         return ""
+    if not text.lstrip().startswith("**"):
+        text = POWER.sub("^", text)
     for old in DROPPED:
         text = text.replace(old, "")
     for old, new in REPLACED.items():
@@ -268,7 +277,7 @@ def _quantity(text: str) -> tuple[tuple[Fraction, bool], str] | None:
     unit = match.group(2).casefold().strip(" .")
     words = unit.replace("/", " ").replace(".", " ").split()
     value = _number(match.group(1))
-    if value is None or not words or len(words[0]) < 2 or MULTIPLES & {*words} or FUNCTIONS & {*words}:
+    if value is None or not words or len(words[0]) < 2 or words[0] in POWERS or (MULTIPLES | FUNCTIONS) & {*words}:
         return None
     return value, " ".join(words)
 
