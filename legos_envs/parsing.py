@@ -83,7 +83,7 @@ def _words(text: str) -> str:
 
 
 def last_integer(text: str) -> int | None:
-    """The last number in the text, when it is whole: `1,234`, `-5` and `18.00` are, `3.5` is not.
+    """The last number in the text, when it is whole: `1,234`, `-5` and `18.00` are, `3.5` and `.5` are not.
 
     None also when it has more than 18 digits.
     """
@@ -96,6 +96,9 @@ def last_integer(text: str) -> int | None:
     if start > 1 and text[start - 1] == "." and _digit(text[start - 2]):
         zeros = text[start:end].strip("0") == ""
         return last_integer(text[: start - 1]) if zeros and not _decimal(text, start - 1) else None
+    bare = start and text[start - 1] == "." and (start == 1 or text[start - 2].isspace() or text[start - 2] in "$-+=(")
+    if bare and text[start:end].strip("0"):  # .5
+        return None
     groups = text[start:end].split(",")
     first = len(groups) - 1  # of the groups that make the last number; a comma counts only before three digits
     while first and len(groups[first]) == 3 and 1 <= len(groups[first - 1]) <= 3:

@@ -274,13 +274,16 @@ class TextEnv(AECEnv[str, dict, str]):
             self.render()
 
     def render(self) -> str | None:
-        """The transcript of the episode so far: actions in the order they were made, then the outcome."""
+        """The transcript of the episode so far: actions in the order they were made, then the outcome.
+
+        With `render_mode="human"` it is printed, line by line, as the episode goes on: `step` calls this.
+        """
         lines = [f"{self.name}, seed {self.seed}"]
         lines += [f"[{agent}] {parsing.public(text)}" for agent, text in self.log]
         if self.ended:
             lines.append(f"outcome: {next((f['outcome'] for f in self._facts.values() if 'outcome' in f), 'ended')}")
         if self.render_mode == "human":
-            print(lines[-1] if len(lines) > 1 else lines[0])
+            print("\n".join(lines[-2:] if self.ended and self.log else lines[-1:]))  # the end comes with its action
             return None
         return "\n".join(lines)
 

@@ -22,6 +22,8 @@ The names of the moves, such as `[rock]`.
 What the table says, after each round. Rock-paper-scissors: -1, 0 or +1. The prisoner's dilemma: 3 for both to
 cooperate, 1 for both to defect, 5 and 0 when one defects.
 
+An invalid move costs 1; with `payoffs` of your own, what the safest move may cost in all rounds, where that is more.
+
 ## End
 
 After `rounds` rounds.
@@ -219,9 +221,9 @@ class MatrixGame(GameEnv):
             tables, _actions(actions, len(tables[0]), len(tables[0][0])), rounds
         )
         self.zero_sum = self.game.zero_sum  # type: ignore[misc]  # a class constant elsewhere, the matrix's affair here
-        # Where every move may cost more than 1, an invalid one must not be the cheap way out.
+        # Where the moves of all rounds may cost more than 1, whatever they are, an invalid one is no cheaper.
         worst = min(float(np.array(tables[0]).min(axis=1).max()), float(np.array(tables[1]).min(axis=0).max()))
-        if payoffs_given and worst < -1:
+        if payoffs_given and worst * rounds < -1:
             self.default_invalid_reward = worst * rounds  # type: ignore[misc]
         self.max_asks = 2 * rounds
         super().__init__(**kwargs)

@@ -46,6 +46,8 @@ With `weights` the reward is a weighted sum, in which all players share the last
 | `efficiency` | `welfare` as a share of `welfare` + `pareto_gap`: 1 at a Pareto optimum, 0 while nobody has gained |
 | `fairness` | the smallest gain of all players |
 
+An invalid move costs 1, or the weights of `gain` and `fairness` together where that is more: no trade costs more.
+
 ## End
 
 After exactly `rounds` rounds, or when all are `[Done]`. At the turn limit `max_turns` it is settled the same way.
@@ -154,6 +156,8 @@ class Negotiation(TradingGame):
         self.outcome = arguments.one_of("outcome", outcome, OUTCOMES)
         self.zero_sum = outcome == "win_lose"  # type: ignore[misc]  # a class constant elsewhere
         self.weights = _weights(weights, outcome)
+        # Gain and fairness go down to -1 each: an invalid move must not be the cheap way out of a bad trade.
+        self.default_invalid_reward = -max(1.0, self.weights["gain"] + self.weights["fairness"])  # type: ignore[misc]
         self.seats = {f"player_{i}": Seat(f"player_{i}") for i in range(count)}
         self.max_asks = count * self.rounds
         super().__init__(**kwargs)

@@ -10,7 +10,9 @@ are not polynomials or fractions of such need math-verify (extra `tasks`); witho
 from __future__ import annotations
 
 import re
+import unicodedata
 from fractions import Fraction
+from functools import lru_cache
 
 from legos_envs.scoring import formulas
 from legos_envs.scoring.formulas import Budget
@@ -28,16 +30,31 @@ NUMBER = re.compile(
 LABEL = re.compile(r"\banswer[*\s]*:", re.IGNORECASE)
 DECIMAL = re.compile(r"([+-]?)(?:([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(%?)")
 FRACTION = re.compile(r"([+-]?[0-9]+)\s*/\s*([0-9]+)(%?)")
+MIXED = re.compile(r"([+-]?)([0-9]+)\s+([0-9]+)/([0-9]+)(%?)")
+"""A whole number and a fraction, as in `1 1/2`."""
 LATEX_FRACTION = re.compile(r"([+-]?)([0-9]*)\s*\\frac(?:\{(-?[0-9]+)\}\{(-?[0-9]+)\}|([0-9])([0-9]))(%?)")
 WITH_UNIT = re.compile(r"([-+]?[0-9.][0-9.,/]*)[\s-]*([A-Za-z][A-Za-z./ ]+)")
 NAMED = re.compile(r"[A-Za-z](?:_?[0-9A-Za-z])?\s*=\s*")
+GROUPED = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?: [0-9]{3})+(?![0-9/])|\\(?:frac|binom)\s*[0-9]\s+[0-9]")
+"""Digits that belong together though spaces are between them: `12 500`, and LaTeX's `\\frac 1 2`."""
+SPACE = re.compile(r"(?<=[0-9])(\s+)(?=[0-9])|\s+")
+"""The group is a space between digits, without which `1 1/2` would be `11/2`."""
+OPENING = "<>=+\N{RIGHTWARDS ARROW}\N{RIGHTWARDS DOUBLE ARROW}\N{THEREFORE} "
+"""Signs that only lead up to words, as in `=> Paris`."""
+POWER = re.compile(r"(?<=[0-9A-Za-z)}\]])(?:\*\*| \*\* )(?=[-({0-9A-Za-z])")
+"""Two stars that are no Markdown, as in `x**2`."""
 COMMAND = re.compile(r"\\[A-Za-z]+")
 WORD = re.compile(r"[A-Za-z]{3,}")
 _FUNCTIONS = "sin cos tan cot sec csc log exp sqrt min max mod gcd lcm det inf pmod arcsin arccos arctan"
 FUNCTIONS = frozenset(_FUNCTIONS.split())
-_MULTIPLES = "pi hundred thousand million billion trillion dozen half halves third thirds quarter tens"
+_MULTIPLES = (
+    "pi hundred hundreds thousand thousands million millions billion billions trillion trillions dozen dozens tens "
+    "half halves third thirds quarter fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths"
+)
 MULTIPLES = frozenset(_MULTIPLES.split())
 """Words after a number that are not units but change its value."""
+POWERS = frozenset(("squared", "cubed", "factorial"))
+"""The same, right after the number: `5 meters squared` has a unit."""
 DROPPED = (
     "\\left",
     "\\right",
@@ -205,6 +222,8 @@ def _plain(text: str) -> str:
     r"""The text without decoration: dollar signs, spacing commands, `\text{}` around words, a full stop at the end."""
     if len(text) > MAX_CHARS:
         return ""
+    if not text.lstrip().startswith("**"):
+        text = POWER.sub("^", text)
     for old in DROPPED:
         text = text.replace(old, "")
     for old, new in REPLACED.items():
@@ -222,6 +241,12 @@ def _number(text: str) -> tuple[Fraction, bool] | None:
     if match := FRACTION.fullmatch(text):
         top, bottom, percent = match.groups()
         return (Fraction(int(top), int(bottom)), bool(percent)) if int(bottom) else None
+    if match := MIXED.fullmatch(text):
+        sign, whole, top, bottom, percent = match.groups()
+        if int(top) >= int(bottom):
+            return None
+        value = int(whole) + Fraction(int(top), int(bottom))
+        return (-value if sign == "-" else value), bool(percent)
     if match := LATEX_FRACTION.fullmatch(text):
         sign, whole, top, bottom, short_top, short_bottom, percent = match.groups()
         over, under = int(top or short_top), int(bottom or short_bottom)
@@ -252,7 +277,7 @@ def _quantity(text: str) -> tuple[tuple[Fraction, bool], str] | None:
     unit = match.group(2).casefold().strip(" .")
     words = unit.replace("/", " ").replace(".", " ").split()
     value = _number(match.group(1))
-    if value is None or not words or len(words[0]) < 2 or MULTIPLES & {*words} or FUNCTIONS & {*words}:
+    if value is None or not words or len(words[0]) < 2 or words[0] in POWERS or (MULTIPLES | FUNCTIONS) & {*words}:
         return None
     return value, " ".join(words)
 
@@ -262,13 +287,37 @@ def _units_agree(one: str, other: str) -> bool:
 
 
 def _words(text: str) -> str:
-    """What is compared as text: for formulas all but the spaces, for words the letters and digits without articles."""
+    """What is compared as text: for formulas all but the spaces that part no digits, for words the letters, digits and
+    signs of mathematics and logic, without articles.
+    """
     lettered = len(text) == 3 and text[0] == "(" and text[2] == ")"  # (B), as in a multiple choice
     if not lettered and ("\\" in text or _formula(text)):
-        return "".join(text.split())
-    words = "".join(c if c.isalnum() or c in ".,-:%" else " " for c in text.casefold()).split()
-    kept = [word.strip(".,") for word in words if word not in ("the", "a", "an")] if len(words) > 1 else words
-    return " ".join(kept).strip(".,") or text
+        return SPACE.sub(lambda space: " " if space.group(1) else "", GROUPED.sub(_joined, text))
+    words = "".join(map(_told, text.casefold().lstrip(OPENING))).split()
+    kept = [_bare(word) for word in words if word not in ("the", "a", "an")] if len(words) > 1 else words
+    return _bare(" ".join(kept)) or text
+
+
+@lru_cache(1 << 12)
+def _told(character: str) -> str:
+    """A character as words are compared: signs of mathematics and logic stand alone, punctuation goes."""
+    if character.isalnum() or character in ".,-:%":
+        return character
+    kind = unicodedata.category(character)
+    if kind in ("Mn", "Mc") and not "\ufe00" <= character <= "\ufe0f":  # vowels of Hindi; those of emoji say nothing
+        return character
+    return f" {character} " if kind == "Sm" and character not in "|~" else " "
+
+
+def _bare(word: str) -> str:
+    """Without the stops and commas around it; the point of `.5` stays."""
+    word = word.rstrip(".,")
+    bare = word.lstrip(".,")
+    return f".{bare}" if bare[:1].isdigit() and word.endswith(f".{bare}") else bare
+
+
+def _joined(match: re.Match[str]) -> str:
+    return "".join(match.group().split())
 
 
 def _formula(text: str) -> bool:

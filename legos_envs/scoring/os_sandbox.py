@@ -31,7 +31,7 @@ import time
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from legos_envs.scoring.ran import MAX_ERROR, MAX_OUTPUT, Ran, finished
+from legos_envs.scoring.ran import KEYS, MAX_ERROR, MAX_OUTPUT, Ran, finished, refused
 
 START = 5.0
 """Seconds until the interpreter must be up, on a machine that is very busy. The program's own time begins then."""
@@ -56,6 +56,13 @@ for name, most in task["limits"].items():
             raise
 results = int(sys.argv[1])
 os.write(results, b"up\\n")
+def check(part):  # JSON would turn the key 1 into "1"
+    if isinstance(part, dict):
+        if not all(isinstance(key, str) for key in part):
+            raise ValueError(task["keys"])
+        part = list(part.values())
+    for item in part if isinstance(part, (list, tuple)) else ():
+        check(item)
 value = None
 names = dict(task["inputs"], __name__="__main__")
 try:
@@ -64,6 +71,7 @@ try:
     exec(compile(tree, "main.py", "exec"), names)
     if last is not None:
         value = eval(compile(ast.Expression(last.value), "main.py", "eval"), names)
+    check(value)
     said = json.dumps([value, None], allow_nan=False)
 except BaseException as caught:
     line, trace = getattr(caught, "lineno", None), caught.__traceback__
@@ -118,7 +126,7 @@ def run(code: str, inputs: dict[str, Any], seconds: float, memory_mb: int) -> Ra
         "RLIMIT_NOFILE": 32,
         "RLIMIT_NPROC": 1,
     }
-    task = {"code": _utf8(code), "inputs": inputs, "limits": limits, "most": MAX_ERROR}
+    task = {"code": _utf8(code), "inputs": inputs, "limits": limits, "most": MAX_ERROR, "keys": refused(KEYS)}
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as rules:
         given.write(json.dumps(task).encode())
         given.seek(0)

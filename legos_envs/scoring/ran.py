@@ -16,6 +16,7 @@ MAX_OUTPUT = 65_536
 
 
 MAX_ERROR = 500
+KEYS = "has a dict with keys that are not strings"
 
 
 class Ran(NamedTuple):
@@ -39,7 +40,12 @@ def finished(value: Any, output: str) -> Ran:
     try:
         return Ran(True, plain(value), output, None)
     except ValueError as error:
-        return Ran(False, None, output, f"ValueError: the program's value {error}, which is not accepted")
+        return Ran(False, None, output, f"ValueError: {refused(error)}")
+
+
+def refused(why: object) -> str:
+    """What is said of a value that is not accepted."""
+    return f"the program's value {why}, which is not accepted"
 
 
 def plain(value: Any, most: int = MAX_VALUE) -> Any:
@@ -73,7 +79,7 @@ def plain(value: Any, most: int = MAX_VALUE) -> Any:
             return [convert(item, depth + 1) for item in part]
         if isinstance(part, dict):
             if not all(isinstance(key, str) for key in part):
-                raise ValueError("has a dict with keys that are not strings")
+                raise ValueError(KEYS)
             left -= sum(map(len, part))
             return {parsing.clean(key): convert(item, depth + 1) for key, item in part.items()}
         raise ValueError(f"has a {type(part).__name__}")

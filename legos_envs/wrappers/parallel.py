@@ -34,6 +34,7 @@ class ParallelView(ParallelEnv[str, Any, str]):
         self.metadata = {**env.metadata, "is_parallelizable": True}
         self.render_mode = getattr(env, "render_mode", None)
         self.agents: list[str] = []
+        self._early: dict[str, float] = {}  # what was paid before anybody could act here, as while filled seats played
 
     def observation_space(self, agent: str) -> Any:
         return self.env.observation_space(agent)
@@ -46,6 +47,7 @@ class ParallelView(ParallelEnv[str, Any, str]):
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         self.env.reset(seed=seed, options=options)
         self.agents = list(self.env.agents)
+        self._early = {agent: float(self.env._cumulative_rewards[agent]) for agent in self.agents}
         return self._observations(), self._infos()
 
     def step(
@@ -53,8 +55,8 @@ class ParallelView(ParallelEnv[str, Any, str]):
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         """Plays the actions of all ready agents.
 
-        Returns: observations, rewards (summed over the actions played), terminations, truncations, infos, each by
-            agent.
+        Returns: observations, rewards (summed over the actions played; the first step adds what was paid at reset),
+            terminations, truncations, infos, each by agent.
 
         Raises:
             KeyError: a ready agent has no action.
@@ -66,8 +68,7 @@ class ParallelView(ParallelEnv[str, Any, str]):
         ready = self._ready()
         if missing := [agent for agent in ready if agent not in actions]:
             raise KeyError(f"no action for {missing}; infos[agent]['ready'] says who must act")
-        # Without a ready agent the episode ended before anybody could act, with what was paid at once.
-        rewards = {agent: 0.0 if ready else float(env._cumulative_rewards[agent]) for agent in self.agents}
+        rewards = {agent: self._early.pop(agent, 0.0) for agent in self.agents}
         for agent in ready:
             if self._over():
                 break

@@ -53,7 +53,7 @@ class RubricReward(BaseWrapper):
             for role in self.roles:
                 if role not in known:
                     raise ValueError(arguments.unknown("role", role, sorted(known)))
-        self._start({}, {})
+        self._start({}, self.env._cumulative_rewards)  # filled seats may have played, and been paid for it, already
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Comes back to a `state()`."""
@@ -126,10 +126,10 @@ class RubricReward(BaseWrapper):
             "reward": paid,
             "info": dict(info),
         }
-        for function in self.rubric.functions.values():
+        for called, function in self.rubric.functions.items():
             for name, wanted in inspect.signature(function).parameters.items():
                 if wanted.default is wanted.empty and wanted.kind is not wanted.VAR_KEYWORD and name not in facts:
-                    raise ValueError(arguments.unknown(f"fact of {function.__name__}()", name, sorted(facts)))
+                    raise ValueError(arguments.unknown(f"fact of {called}()", name, sorted(facts)))
         scores = self.rubric(**facts)
         info["rubric"] = dict(scores.parts)
         return scores.total

@@ -22,7 +22,8 @@ class SingleAgent(gymnasium.Env):
     """One seat of an AEC text env as a Gymnasium env; policies play the others.
 
     `reset` returns `(observation, info)`, `step` the usual five. The observation is `{"messages": (...)}`. When the
-    others end the episode before the seat's first turn, the first `step` ignores its action and reports the end.
+    others end the episode before the seat's first turn, the first `step` ignores its action and reports the end. What
+    the seat was paid before its first turn, such as an ante, comes with its first `step`.
 
     Args:
         env: any AEC text env.
@@ -57,11 +58,13 @@ class SingleAgent(gymnasium.Env):
         self.observation_space = env.observation_space(agent)
         self.action_space = env.action_space(agent)
         self._reported = False
+        self._early = 0.0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.env.reset(seed=seed, options=options)
         self._reported = False
+        self._early = 0.0 if self._over() else float(self.env._cumulative_rewards[self.agent])
         return self._observation(), dict(self.env.infos[self.agent])
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -75,10 +78,10 @@ class SingleAgent(gymnasium.Env):
         if not self._over():
             self.env.step(action)
         self._reported = self._over()
-        me = self.agent
+        me, early, self._early = self.agent, self._early, 0.0
         return (
             self._observation(),
-            float(self.env._cumulative_rewards[me]),
+            early + float(self.env._cumulative_rewards[me]),
             self.env.terminations[me],
             self.env.truncations[me],
             dict(self.env.infos[me]),

@@ -28,3 +28,12 @@ def judge_says(decision):
 def choosing(self, table):
     for agent in self.seats:
         yield from table.ask(agent, "Choose.", legal=("x", "y"))
+
+
+def paying_early(self, table):
+    """`b_0` antes 1, gets 5 for what `a_0` does, and 10 for its own action."""
+    table.reward("b_0", -1.0)
+    yield from table.ask("a_0")
+    table.reward("b_0", 5.0)
+    yield from table.ask("b_0")
+    table.reward("b_0", 10.0)

@@ -12,6 +12,7 @@ import legos_envs
 from legos_envs.policies import ScriptedPolicy
 from legos_envs.wrappers import SingleAgent
 from tests.envs.nested import Debate
+from tests.envs.small_envs import env_of, paying_early
 from tests.envs.test_wrappers import by_seed, first
 
 
@@ -112,3 +113,10 @@ def test_ids_are_registered_by_the_import_and_load_nothing():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == ""
+
+
+def test_what_is_paid_before_the_first_turn_comes_with_the_first_step():
+    env = SingleAgent(env_of(paying_early)(), "b_0", by_seed)
+    for _ in range(2):
+        env.reset(seed=0)
+        assert env.step("Yes.")[1:3] == (14.0, True)

@@ -183,6 +183,10 @@ def test_garbage_is_no_way_out_of_a_costly_game():
     both = [[[-5, -9], [-6, -3]], [[0, 0], [0, 0]]]
     assert MatrixGame(payoffs=both, rounds=3).invalid_reward == -18
     assert MatrixGame(payoffs=[[-5, 4], [-1, -3]]).invalid_reward == -3
+    assert (
+        MatrixGame(payoffs=[[-0.5]], rounds=6).invalid_reward == -3
+        and MatrixGame(payoffs=[[-0.5]]).invalid_reward == -1
+    )
     for name in MATRIX_GAMES:
         assert MatrixGame(game=name).invalid_reward == -1
     assert MatrixGame(payoffs=[[-5.0]], invalid_reward=-2).invalid_reward == -2

@@ -331,6 +331,12 @@ def test_players_are_told_what_is_paid():
     assert "Your reward is 0.5 times your own gain plus 2 times the smallest gain of all players." in told
 
 
+def test_garbage_is_no_way_out_of_a_bad_trade():
+    for weights, cost in ((None, 1), ({"efficiency": 9}, 1), ({"gain": 10}, 10), ({"gain": 0.5, "fairness": 3}, 3.5)):
+        assert Negotiation(weights=weights).invalid_reward == -cost
+    assert Negotiation(weights={"gain": 10}, invalid_reward=-2).invalid_reward == -2
+
+
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [

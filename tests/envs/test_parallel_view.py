@@ -11,6 +11,7 @@ import legos_envs
 from legos_envs import Decision, Seat, TextEnv, make, play
 from legos_envs.wrappers import FillSeats, FirstAndLast, ParallelView, TurnLimit
 from tests.envs.nested import Debate, Tournament
+from tests.envs.small_envs import env_of, paying_early
 from tests.envs.test_play import Elimination
 from tests.envs.test_wrappers import by_seed
 
@@ -132,3 +133,14 @@ def test_it_pickles_and_renders():
     rest = dict.fromkeys(env.agents, "[paper]")
     assert twin.step(rest) == env.step(rest)
     assert env.render() == twin.render() and env.state() == twin.state() and str(env) == "ParallelView<MatrixGame-v0>"
+
+
+@pytest.mark.parametrize("filled", [{}, {"a_0": by_seed}])
+def test_what_is_paid_before_the_first_turn_comes_with_the_first_step(filled):
+    made = env_of(paying_early)()
+    env = ParallelView(FillSeats(made, filled) if filled else made)
+    env.reset(seed=0)
+    rewards = []
+    while env.agents:
+        rewards.append(env.step(dict.fromkeys(env.agents, "Yes."))[1]["b_0"])
+    assert rewards == ([14.0] if filled else [4.0, 10.0])

@@ -12,6 +12,7 @@ from legos_envs import Decision, Rubric, Unscored, make, play
 from legos_envs.testing import check_env
 from legos_envs.wrappers import FillSeats, RubricReward
 from tests.envs.nested import Debate
+from tests.envs.small_envs import env_of, paying_early
 
 
 def brief(text: str) -> float:
@@ -43,6 +44,20 @@ def test_rewards_are_added_or_replaced():
     assert added == pytest.approx({agent: own[agent] + replaced[agent] for agent in own})
     one = returns(RubricReward(make("KuhnPoker-v0"), Rubric([bold]), mode="replace", roles=["player_1"]), bets)
     assert one == {"player_0": own["player_0"], "player_1": 0.0}
+
+
+@pytest.mark.parametrize("mode", ["add", "replace"])
+def test_what_was_paid_while_filled_seats_played_counts(mode):
+    def paid(reward: float) -> float:
+        return reward
+
+    def junk(decision: Decision) -> str:
+        return "junk"
+
+    env = RubricReward(FillSeats(env_of(paying_early)(), {"a_0": junk}), Rubric([paid]), mode=mode)
+    assert returns(env) == {"b_0": 28.0 if mode == "add" else 14.0}
+    forfeited = RubricReward(FillSeats(make("KuhnPoker-v0"), {"player_0": junk}), Rubric([brief]), mode=mode)
+    assert returns(forfeited) == {"player_1": 1.0}, "an episode that an invalid move ended keeps the env's rewards"
 
 
 def test_functions_take_what_the_env_notes_and_what_it_paid():

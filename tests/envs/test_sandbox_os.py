@@ -176,3 +176,10 @@ def test_the_time_of_a_program_begins_when_it_does(monkeypatch):
     monkeypatch.setattr(os_sandbox, "START", 0.2)
     with pytest.raises(RuntimeError, match="the sandbox did not start: it said nothing"):
         run("6 * 7", seconds=0.3, kind="os")
+
+
+@walled
+@pytest.mark.parametrize("code", ["{1: 2, '1': 3}", "[({None: 1},)]"])
+def test_keys_that_are_no_strings_do_not_become_some(code):
+    ran = run(code, kind="os")
+    assert not ran.ok and ran.value is None and ran[:4] == run(code)[:4]

@@ -257,6 +257,13 @@ def test_restore_on_a_used_env_that_prints(capsys):
     assert "[con_0] word 0" in capsys.readouterr().out
 
 
+def test_a_person_sees_every_action_once_the_last_too(capsys):
+    env = started(env_of(choosing), render_mode="human")
+    env.step("[x]")
+    env.step("[y]")
+    assert capsys.readouterr().out == "[a_0] [x]\n[b_0] [y]\noutcome: ended\n"
+
+
 def test_render_shows_public_text_and_outcome():
     env = started(Debate, seed=2, render_mode="ansi", invalid_retries=0)
     env.step("<think>hidden</think>hello")
