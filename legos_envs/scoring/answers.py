@@ -43,6 +43,10 @@ OPENING = "<>=+\N{RIGHTWARDS ARROW}\N{RIGHTWARDS DOUBLE ARROW}\N{THEREFORE} "
 """Signs that only lead up to words, as in `=> Paris`."""
 POWER = re.compile(r"(?<=[0-9A-Za-z)}\]])(?:\*\*| \*\* )(?=[-({0-9A-Za-z])")
 """Two stars that are no Markdown, as in `x**2`."""
+PRIMED = re.compile(r"(?<![A-Za-z'])[a-z]['!]+(?![A-Za-z])")
+"""A derivative or a factorial, as in `y'` and `n!`; not in `It's` and `Yes!`."""
+IN_BASE = re.compile(r"([0-9A-F]+)_(?:\{([0-9]+)\}|([0-9]))")
+"""A number in another base, as in `1010_2`."""
 COMMAND = re.compile(r"\\[A-Za-z]+")
 WORD = re.compile(r"[A-Za-z]{3,}")
 _FUNCTIONS = "sin cos tan cot sec csc log exp sqrt min max mod gcd lcm det inf pmod arcsin arccos arctan"
@@ -187,6 +191,13 @@ def settled(given: str | None, truth: str) -> bool | None:
         return result is not None and _equal(result[0], quantity[0]) and _units_agree(result[1], quantity[1])
     if not (_formula(one) and _formula(other)):
         return False
+    # What math-verify does not look at: primes, and the base of a number.
+    if "=" not in one + other and one[:1] != "'" and one.count("'") != other.count("'"):
+        return False
+    bases = [IN_BASE.fullmatch(side) for side in (one, other)]
+    if bases[0] and bases[1]:
+        written = [(match[1].lstrip("0"), match[2] or match[3]) for match in bases if match]
+        return written[0] == written[1]
     return formulas.by_value(one, other)
 
 
@@ -324,4 +335,6 @@ def _formula(text: str) -> bool:
     """Whether the text is mathematics and not words, which math-verify would read as products of their letters."""
     bare = COMMAND.sub(" ", text)
     prose = any(word.casefold() not in FUNCTIONS for word in WORD.findall(bare))
-    return not prose and (bare != text or any(c.isdigit() or c in "^_=+-*/<>|(){}[]" for c in bare))
+    return not prose and (
+        bare != text or PRIMED.search(text) is not None or any(c.isdigit() or c in "^_=+-*/<>|(){}[]" for c in bare)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from pettingzoo import AECEnv
@@ -21,10 +22,32 @@ class RecordTranscript(BaseWrapper):
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         self.env.reset(seed=seed, options=options)
-        self._start = {"seed": getattr(self.env, "seed", seed), "options": dict(options or {})}
+        self._begin(getattr(self.env, "seed", seed), options)
+
+    def _begin(self, seed: Any, options: Mapping[str, Any] | None) -> None:
+        self._start = {"seed": seed, "options": dict(options or {})}
         self._log = []
         self._returns = {agent: float(reward) for agent, reward in self.env._cumulative_rewards.items()}
         self._note_end()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Comes back to a `state()` by playing its actions again, and so to the transcript until there.
+
+        Seats that are filled inside of this wrapper play theirs themselves.
+        """
+        env: Any = self.env
+        bare = env.unwrapped
+        mode, bare.render_mode = bare.render_mode, None
+        try:
+            env.restore({**state, "log": []})
+            self._begin(state["seed"], state["options"])
+            for agent, action in state["log"]:
+                if agent in env.possible_agents:
+                    if env.agent_selection != agent:
+                        env.select(agent)
+                    self.step(action)
+        finally:
+            bare.render_mode = mode
 
     def step(self, action: Any) -> None:
         agent = self.env.agent_selection

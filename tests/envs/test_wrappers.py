@@ -205,6 +205,24 @@ def test_record_transcript():
     assert json.loads(json.dumps(env.transcript())) == env.transcript()
 
 
+@pytest.mark.parametrize("filled", [{}, {"con": first}])
+def test_a_transcript_comes_back_with_the_state(filled):
+    def made():
+        return RecordTranscript(FillSeats(Debate(), {**JUDGE, **filled}))
+
+    env, fresh, used = made(), made(), made()
+    env.reset(seed=3, options={"topic": "tea"})
+    env.step("P1")
+    used.reset(seed=9)
+    used.step("P0")
+    for other in (fresh, used):
+        other.restore(env.state())
+        assert other.transcript() == env.transcript()
+    for each in (env, fresh, used):
+        drive(each, Player(first, 3))
+    assert env.transcript() == fresh.transcript() == used.transcript() and env.transcript()["outcome"]
+
+
 def test_transcripts_of_other_endings():
     env = RecordTranscript(Sealed(max_turns=1))
     env.reset(seed=3)
