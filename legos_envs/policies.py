@@ -77,11 +77,7 @@ class TabularPolicy:
 
     def __init__(self, env: Any, policy: ExactPolicy):
         bare = game_env(env)
-        if (rounds := getattr(bare, "num_rounds", 1) or 1) != 1:
-            raise ValueError(
-                f"{bare.name} is played for {rounds} rounds here (num_rounds), and what is known of its information "
-                "sets is for one"
-            )
+        _refuse_rounds(bare)
         graph = exact.graph_of(bare.game)
         self.name = bare.name
         self._seats = {agent: i for i, agent in enumerate(bare.possible_agents)}
@@ -118,7 +114,19 @@ def optimal(env: Any) -> TabularPolicy:
         TypeError: the env is no `GameEnv`.
         ValueError: its game has no known solution.
     """
-    return TabularPolicy(env, exact.nash(game_env(env).game))
+    bare = game_env(env)
+    _refuse_rounds(bare)
+    return TabularPolicy(bare, exact.nash(bare.game))
+
+
+def _refuse_rounds(env: GameEnv) -> None:
+    """Raises ValueError where a game is played for several rounds; `num_rounds` is None where there is no telling."""
+    rounds = getattr(env, "num_rounds", 1)
+    if rounds is None:
+        exact.graph_of(env.game)  # says so where it is only too large
+    if rounds != 1:
+        often = "as many rounds as it takes here" if rounds is None else f"{rounds} rounds here (num_rounds)"
+        raise ValueError(f"{env.name} is played for {often}, and what is known of its information sets is for one")
 
 
 class HumanPolicy:

@@ -103,16 +103,21 @@ def final_answer(text: str) -> str | None:
 
 
 def stated_answer(text: str) -> str | None:
-    r"""The answer that a text marks as such, by `\boxed{...}`, `####` or `Answer:`; None when it marks none."""
+    r"""The answer that a text marks as such, by `\boxed{...}`, `####` or `Answer:`; None when it marks none.
+
+    Words after `####` with an `Answer:` below are a heading.
+    """
     result = _boxed(text)
     if result:
-        return result
-    _, mark, rest = text.rpartition("####")
-    if mark and (result := _first_line(rest)):
         return result
     last = None
     for last in LABEL.finditer(text):  # noqa: B007
         pass
+    _, mark, rest = text.rpartition("####")
+    if mark and (result := _first_line(rest)):
+        heading = last is not None and last.start() >= len(text) - len(rest) and WORD.search(result)
+        if not heading:
+            return result
     return (_first_line(text[last.end() :]) or None) if last else None
 
 

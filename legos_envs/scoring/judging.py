@@ -16,10 +16,14 @@ from legos_envs.table import Rules, Table
 LABELS = ("A", "B")
 _HEADER = "Between the two lines "
 # Chat templates' own markers; a server that encodes prompts in one go would read them as the end of the quote.
-_MARKERS = ("<|", "<s>", "</s>", "<think>", "</think>", "<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]")
+_MARKERS = (
+    *("<|", "<\N{FULLWIDTH VERTICAL LINE}", "<s>", "</s>", "<think>", "</think>"),
+    *("<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]"),
+)
 _ESCAPED = {marker: f"\\u{ord(marker[0]):04x}{marker[1:]}" for marker in _MARKERS}
 # Line ends that JSON leaves as they are, and characters that turn the reading direction.
-_INVISIBLE = {code: f"\\u{code:04x}" for code in (0x7F, 0x85, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF)}
+_CODES = (0x7F, 0x85, 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF)
+_INVISIBLE = {code: f"\\u{code:04x}" for code in _CODES}
 
 
 def quoted(table: Table, texts: Mapping[str, Any]) -> str:

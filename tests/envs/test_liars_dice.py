@@ -248,6 +248,13 @@ def test_bystanders_of_a_single_round_get_nothing():
     assert env._cumulative_rewards == {"player_0": 0, "player_1": 1, "player_2": -1}
 
 
+def test_a_match_has_no_optimal_player():
+    with pytest.raises(ValueError, match="played for as many rounds as it takes here"):
+        make_policy("optimal", LiarsDice(dice=1, faces=2))
+    with pytest.raises(ValueError, match="too large for exact evaluation"):
+        make_policy("optimal", LiarsDice(one_round=True))
+
+
 def test_only_a_single_small_round_counts_as_solvable():
     """`num_rounds == 1` is what the trainer looks at before it asks for exact numbers."""
     assert LiarsDice(one_round=True, dice=1).num_rounds == 1
