@@ -79,7 +79,7 @@ TASKS: dict[str, Task] = {
     "Dataset-v0": PROBLEM,
     "Debate-v0": CONTEST,
     "EloArena-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, seat=JUDGE),
-    "EnsembleVote-v0": Task((*_steps(40, 64), *GROUP), "oracle", "self", items=True, args=EASY),
+    "EnsembleVote-v0": Task((*_steps(400, 32), *RAE), "oracle", "self", items=True, args=EASY),
     "GSM8K-v0": PROBLEM,
     "HeadToHead-v0": CONTEST,
     "KuhnPoker-v0": Task(("--preset", "kuhn"), exact="nash_conv"),
@@ -96,7 +96,7 @@ TASKS: dict[str, Task] = {
     "RefineLoop-v0": Task((*_steps(60, 64), *GROUP), "good", "self", items=True),
     "SPICE-v0": Task((*_steps(50, 64), *RAE), "reader", "self", items=True, seat="challenger=scripted:cloze"),
     "SelfDistillation-v0": Task(
-        (*_steps(36, 32), *RAE),
+        (*_steps(320, 32), *RAE),
         *("oracle", "self"),
         items=True,
         seat="verifier=scripted:oracle",
