@@ -85,6 +85,7 @@ REPLACED = {
     "~": " ",
     "\N{MINUS SIGN}": "-",
     " percent": "%",
+    " %": "%",
 }
 WRAPPERS = re.compile(r"\\(?:text|textbf|mathrm|mbox|mathbf|textit)\{([^{}]*)\}")
 
