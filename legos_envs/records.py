@@ -129,8 +129,8 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
     """
     return {
         "env_id": episode.env_id,
-        "seed": episode.seed,
-        "options": episode.options,
+        "seed": jsonable(episode.seed),
+        "options": jsonable(episode.options),
         "group": episode.group,
         "truncated": episode.truncated,
         "info": jsonable(episode.info),

@@ -47,6 +47,8 @@ PRIMED = re.compile(r"(?<![A-Za-z'])[a-z]['!]+(?![A-Za-z])")
 """A derivative or a factorial, as in `y'` and `n!`; not in `It's` and `Yes!`."""
 IN_BASE = re.compile(r"([0-9A-F]+)_(?:\{([0-9]+)\}|([0-9]))")
 """A number in another base, as in `1010_2`."""
+CLOCK = re.compile(r"([0-9]{1,2})(?::([0-9]{2}))?(?::([0-9]{2}))?\s*([AaPp])\.?\s*[Mm]\.?")
+"""A time of day, as in `5:30 p.m.`, which math-verify would read as a ratio."""
 COMMAND = re.compile(r"\\[A-Za-z]+")
 WORD = re.compile(r"[A-Za-z]{3,}")
 _FUNCTIONS = "sin cos tan cot sec csc log exp sqrt min max mod gcd lcm det inf pmod arcsin arccos arctan"
@@ -85,6 +87,7 @@ REPLACED = {
     "~": " ",
     "\N{MINUS SIGN}": "-",
     " percent": "%",
+    " %": "%",
 }
 WRAPPERS = re.compile(r"\\(?:text|textbf|mathrm|mbox|mathbf|textit)\{([^{}]*)\}")
 
@@ -190,6 +193,10 @@ def settled(given: str | None, truth: str) -> bool | None:
     one, other = _side(given, truth), _plain(truth)
     if _words(one) == _words(other):
         return True
+    times = [CLOCK.fullmatch(side) for side in (one, other)]
+    if times[0] and times[1]:
+        read = [(*(int(part or 0) for part in time.groups()[:3]), time[4].casefold()) for time in times if time]
+        return read[0] == read[1]
     quantity = _quantity(other)
     if quantity is not None:
         result = _quantity(one)

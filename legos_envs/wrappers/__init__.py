@@ -1,4 +1,5 @@
-"""Wrappers. They compose: each takes an AEC text env, wrapped or not; the two views at the end leave AEC.
+"""Wrappers. They compose: each takes an AEC text env, wrapped or not; the two views at the end leave AEC, and
+`TextObservation` goes outside of all that read messages, since it leaves none.
 
 | wrapper | what it does |
 |---|---|

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -79,7 +80,7 @@ class FillSeats(BaseWrapper):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         self.env.reset(seed=seed, options=options)
         given = seed if seed is not None else getattr(self.env, "seed", 0)
-        self._episode_seed = given if isinstance(given, int) else 0
+        self._episode_seed = operator.index(given) if hasattr(given, "__index__") else 0  # numpy's whole numbers too
         self._turns.clear()
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self._advance()

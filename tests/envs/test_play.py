@@ -1,11 +1,14 @@
 """Drivers: nothing is lost, nothing waits, and the order of answers does not matter."""
 
 import asyncio
+import json
 import random
 
+import numpy as np
 import pytest
 
 from legos_envs import Runner, Seat, TextEnv, make, play, play_many
+from legos_envs.records import episode_from_json, episode_to_json
 from legos_envs.testing.harness import Player, drive
 from tests.envs.naive import Naive
 from tests.envs.nested import Debate, Tournament
@@ -228,3 +231,9 @@ def test_a_foreign_env_in_which_one_agent_leaves_early():
     episode = run(Elimination(), lambda decision: "[bet]")
     assert episode.returns == {"player_0": -1.0, "player_1": 3.0} and episode.turns == 2
     assert not episode.truncated
+
+
+def test_a_record_is_json_with_numbers_of_numpy_too():
+    seed, options = np.int64(3), {"heap": np.int64(6)}
+    episode = asyncio.run(play(make("Nim-v0"), lambda decision: decision.legal_actions[0], seed, options))
+    assert episode_from_json(json.loads(json.dumps(episode_to_json(episode)))) == episode

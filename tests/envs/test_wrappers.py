@@ -7,6 +7,7 @@ import pickle
 import warnings
 
 import gymnasium
+import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 from pettingzoo.test import api_test, seed_test
@@ -95,6 +96,15 @@ def test_copies_go_on(copied):
     env.step("x")
     twin = copied(env)
     assert drive(twin, Player(first, 2)).plain() == drive(env, Player(first, 2)).plain()
+
+
+def test_a_seed_of_numpys_is_that_seed_for_filled_seats_too():
+    said = []
+    for seed in (5, np.int64(5)):
+        env = FillSeats(Debate(), {"pro": lambda d: f"seed {d.episode_seed}"})
+        env.reset(seed=seed)
+        said.append(env.unwrapped.log[0])
+    assert said == [("pro_0", "seed 5")] * 2
 
 
 def test_restore_goes_on_with_the_turns_of_the_filled_seats():
