@@ -104,7 +104,7 @@ def test_every_installation_is_one_that_can_be_typed() -> None:
     assert len(calls) > 5 and {extra for _, extra in calls} | {*cli.EXTRAS.values()} <= {*EXTRAS}
 
 
-SHORT = ["--steps", "2", "--batch-size", "16", "--eval.every", "0", "--eval.games", "4"]
+SHORT = ["--steps", "2", "--batch-size", "8", "--eval.every", "0", "--eval.games", "4"]
 
 
 class Mistake(NamedTuple):

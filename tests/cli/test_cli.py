@@ -13,7 +13,7 @@ import pytest
 
 from legos_train.cli.main import main
 
-SMALL = ["--steps", "2", "--batch-size", "16", "--threads", "1", "--lora.rank", "4", "--eval.every", "0"]
+SMALL = ["--steps", "2", "--batch-size", "8", "--threads", "1", "--lora.rank", "4", "--eval.every", "0"]
 
 
 @pytest.fixture(scope="module")

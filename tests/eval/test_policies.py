@@ -58,7 +58,7 @@ def test_a_thousand_games_at_once_take_seconds(capsys: pytest.CaptureFixture[str
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "kuhn"
-    small = ["--steps", "2", "--batch-size", "16", "--threads", "1", "--lora.rank", "4", "--lora.scale", "3"]
+    small = ["--steps", "2", "--batch-size", "8", "--threads", "1", "--lora.rank", "4", "--lora.scale", "3"]
     quiet = ["--eval.every", "0", "--checkpoint.every", "1", "--average.kind", "none", "--optim.lr", "0.01"]
     assert main(["train", *small, *quiet, "--run-dir", str(path)]) == 0
     return path

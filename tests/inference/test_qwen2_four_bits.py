@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, random_model_dir: Path) -> 
 
 
 def config(folder: Path, **changes: Any) -> TrainConfig:
-    small = {"steps": 2, "batch_size": 16, "sampling": {"max_tokens": 6}, "lora": {"rank": 4}, "optim": {"lr": 1e-2}}
+    small = {"steps": 2, "batch_size": 8, "sampling": {"max_tokens": 6}, "lora": {"rank": 4}, "optim": {"lr": 1e-2}}
     return from_dict({"model": str(folder), "env": "KuhnPoker-v0", "eval": {"every": 0}, **small, **changes})
 
 

@@ -13,10 +13,10 @@ from legos_train.loss import LossSettings
 
 
 def small(run_dir: Path | None = None, **changes: Any) -> TrainConfig:
-    """A Kuhn poker run of seconds: few steps, few games, rare measurements. Nested settings as dicts."""
+    """A Kuhn poker run of seconds: few steps of 8 games, rare measurements. Nested settings as dicts."""
     settings: dict[str, Any] = {
         "steps": 2,
-        "batch_size": 16,
+        "batch_size": 8,
         "threads": 1,
         "run_dir": run_dir,
         "lora": {"rank": 4},

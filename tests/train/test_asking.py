@@ -29,7 +29,7 @@ def test_a_thought_is_cut_in_training_and_the_cut_is_not_learned(thinking_model_
     """A random model opens a thought now and then; with this seed in one of its turns."""
     asked = {"model": str(thinking_model_dir), "thinking": "on", "reply": "boxed_reasoning", "max_rows": 8}
     sampling = {"max_tokens": 24, "thinking_tokens": 2}
-    train(from_dict({**SMALL, **asked, "sampling": sampling, "run_dir": tmp_path / "run", "batch_size": 16}))
+    train(from_dict({**SMALL, **asked, "sampling": sampling, "run_dir": tmp_path / "run", "batch_size": 8}))
     tokenizer_file = json.loads((thinking_model_dir / "tokenizer.json").read_text())
     ids = {token["content"]: token["id"] for token in tokenizer_file["added_tokens"]}
     closed = 0

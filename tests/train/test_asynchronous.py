@@ -39,7 +39,7 @@ def test_batches_are_generated_ahead_and_never_too_old(backend: str, request: py
     settings: dict[str, Any] = {"enabled": True, "max_off_policy_steps": 1, "queue": 4}
     urls = {"urls": (request.getfixturevalue("server").url,)} if backend == "server" else {}
     settings["backend"] = "auto" if urls else backend
-    records = run(Trainer(build(small(steps=5, batch_size=16, asynchronous=settings, server=urls))))
+    records = run(Trainer(build(small(steps=5, batch_size=8, asynchronous=settings, server=urls))))
     assert [r["step"] for r in records] == [1, 2, 3, 4, 5] and all(r["updates"] == 1 for r in records)
     assert max(r["staleness_max"] for r in records) <= 1
     assert all(r["dropped"]["stale_episodes"] == 0 for r in records), "the bound is kept by not running ahead"
@@ -51,8 +51,8 @@ def test_batches_are_generated_ahead_and_never_too_old(backend: str, request: py
 
 def test_without_staleness_it_alternates_and_gives_what_synchronous_training_gives() -> None:
     settings = {"enabled": True, "backend": "thread", "max_off_policy_steps": 0}
-    there = run(Trainer(build(small(steps=3, batch_size=16, asynchronous=settings))))
-    trainer = Trainer(build(small(steps=3, batch_size=16)))
+    there = run(Trainer(build(small(steps=3, batch_size=8, asynchronous=settings))))
+    trainer = Trainer(build(small(steps=3, batch_size=8)))
     try:
         here = [trainer.step() for _ in range(3)]
     finally:

@@ -69,7 +69,7 @@ class PlainBackend(MLXBackend):
 
 def config(**changes: Any) -> Any:
     league = {"mode": "fsp", "snapshot_every": 1}
-    return small(**{"batch_size": 16, "steps": 4, "league": league, "loss": {"magnet_every": 2}, **changes})
+    return small(**{"batch_size": 8, "steps": 4, "league": league, "loss": {"magnet_every": 2}, **changes})
 
 
 def trainer_on(kind: type[MLXBackend], settings: Any) -> Trainer:

@@ -176,7 +176,7 @@ def test_a_step_learns_from_all_actions_and_logs_what_was_played(kuhn: Trainer) 
 def test_against_a_league_only_the_learners_decisions_are_learned_from() -> None:
     league = {"mode": "fsp", "snapshot_every": 1, "opponents": ("random",)}
     optim = {"lr": 0.01}  # the snapshot of the start is then another policy
-    trainer = Trainer(build(small(**EXPECTED | {"batch_size": 16, "league": league, "optim": optim})))
+    trainer = Trainer(build(small(**EXPECTED | {"batch_size": 8, "league": league, "optim": optim})))
     try:
         before = table_of(trainer)
         trainer.step()

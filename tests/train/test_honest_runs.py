@@ -110,7 +110,7 @@ def test_the_adapter_is_the_better_weights_and_is_labelled_so(tmp_path: Path, de
     weights, and of equals the average is published. Whatever it is: files, labels and numbers are of the same weights.
     """
     run = tmp_path / "run"
-    result = train(small(run, steps=3, average={"decay": decay}), quiet=True)
+    result = train(small(run, steps=3, batch_size=16, average={"decay": decay}), quiet=True)
     assert result.published == expected
     hashes = {name: digest(run / name / "adapters.safetensors") for name in ("adapter", "last", "average")}
     assert hashes["adapter"] == hashes[result.published]
@@ -130,7 +130,7 @@ def test_a_run_that_gets_worse_says_so(tmp_path: Path) -> None:
     run = tmp_path / "run"
     settings = {"optim": {"lr": 0.3, "grad_clip": 10.0}, "average": {"kind": "none"}, "loss": {"kl": 0.0}}
     settings["credit"] = {"return_scale": "none"}  # with it these two steps happen to end at a better policy
-    result = train(small(run, steps=2, eval={"every": 1}, **settings), quiet=True)
+    result = train(small(run, steps=2, batch_size=16, eval={"every": 1}, **settings), quiet=True)
     assert result.last["nash_conv"] > result.start["nash_conv"]
     assert result.verdict.startswith("Worse than at the start: NashConv")
     assert "worse" in {alarm["name"] for row in rows_of(run) for alarm in row.get("alarms", ())}

@@ -20,7 +20,7 @@ RPS = {"id": "MatrixGame-v0", "name": "rps", "args": {"game": "rps"}}
 
 def league_run(*envs: dict[str, Any], mode: str = "fsp", **league: Any) -> Trainer:
     settings = {"mode": mode, "snapshot_every": 1, "latest": 0.0, "payoff_games": 4, **league}
-    return Trainer(build(small(env=list(envs), batch_size=24, league=settings)))
+    return Trainer(build(small(env=list(envs), batch_size=12, league=settings)))
 
 
 def members_met(trainer: Trainer) -> dict[str, set[str]]:

@@ -104,7 +104,7 @@ print(json.dumps(said))
     return result
 
 
-TWO_STEPS = ("--steps", "2", "--batch-size", "16", "--lora.rank", "4", "--eval.every", "0", "--eval.games", "8")
+TWO_STEPS = ("--steps", "2", "--batch-size", "8", "--lora.rank", "4", "--eval.every", "0", "--eval.games", "8")
 PAGES = """
 import make_algorithm_pages, make_env_pages
 

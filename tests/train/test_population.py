@@ -48,7 +48,7 @@ def test_one_learner_is_a_run_without_the_table_bit_for_bit(tmp_path: Path) -> N
     table = [{"name": "all", "roles": ["player_0", "player_1"]}]
     for name, learner in (("plain", []), ("table", table)):
         identify(tmp_path / name)
-        train(small(tmp_path / name, steps=3, batch_size=12, eval={"every": 2}, learner=learner), quiet=True)
+        train(small(tmp_path / name, steps=3, batch_size=8, eval={"every": 2}, learner=learner), quiet=True)
     weights = tmp_path / "plain/adapter/adapters.safetensors", tmp_path / "table/adapter/all/adapters.safetensors"
     assert digest(weights[0]) == digest(weights[1])
     for plain, row in zip(rows(tmp_path / "plain"), rows(tmp_path / "table"), strict=True):

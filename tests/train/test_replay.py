@@ -71,7 +71,7 @@ def test_what_was_kept_comes_back() -> None:
 @pytest.mark.parametrize("replay", [{"reuse": 2, "max_staleness": 3}, {"reuse": 3, "max_staleness": 1}])
 def test_a_reused_batch_is_trained_on_again_without_playing(replay: dict[str, int]) -> None:
     """Until it was used often enough or is too old, whatever comes first."""
-    trainer = Trainer(build(small(steps=4, batch_size=16, replay=replay)))
+    trainer = Trainer(build(small(steps=4, batch_size=8, replay=replay)))
     played: list[int] = []
     play = trainer.play
     trainer.play = lambda step: played.append(step) or play(step)  # type: ignore[method-assign, func-returns-value]
@@ -81,5 +81,5 @@ def test_a_reused_batch_is_trained_on_again_without_playing(replay: dict[str, in
         trainer.parts.close()
     assert played == [1, 3] and all(r["updates"] == 1 for r in records)
     assert [r["staleness_max"] for r in records] == [0, 1, 0, 1]
-    assert [r["dropped"].get("replay_stale", 0) for r in records] == [0, 0, 16 if replay["reuse"] == 3 else 0, 0]
+    assert [r["dropped"].get("replay_stale", 0) for r in records] == [0, 0, 8 if replay["reuse"] == 3 else 0, 0]
     assert all(r["dropped"]["stale"] == 0 for r in records)

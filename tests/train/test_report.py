@@ -69,11 +69,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     first, second = root / "first", root / "second"
     league = {"mode": "psro", "snapshot_every": 1, "payoff_games": 2, "latest": 0.0}
     alarming = {"kl": 0.0, "patience": 1}
-    train(config=small(first, steps=3, batch_size=16, league=league, eval={"every": 1}, monitor=alarming), quiet=True)
+    train(config=small(first, steps=3, batch_size=8, league=league, eval={"every": 1}, monitor=alarming), quiet=True)
     second.mkdir()
     for name in ("metrics.jsonl", "start.json"):
         shutil.copy(first / name, second)
-    (second / "config.toml").write_text(to_toml(small(steps=3, batch_size=16, optim={"lr": 1e-3})))
+    (second / "config.toml").write_text(to_toml(small(steps=3, batch_size=8, optim={"lr": 1e-3})))
     return first, second
 
 

@@ -92,7 +92,7 @@ def test_a_run_directory_is_not_overwritten_nor_shared(tmp_path: Path) -> None:
     train(config, quiet=True)
     with pytest.raises(RunError, match="already holds a run"):
         train(config, quiet=True)
-    with pytest.raises(RunError, match=r"cannot resume with other settings .*batch_size: was 16, now 64"):
+    with pytest.raises(RunError, match=r"cannot resume with other settings .*batch_size: was 8, now 64"):
         train(small(tmp_path / "run", batch_size=64), resume=True, quiet=True)
 
 

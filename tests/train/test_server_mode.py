@@ -36,7 +36,7 @@ def servers() -> Iterator[list[LiveServer]]:
 
 
 def steps(**settings: Any) -> list[dict[str, Any]]:
-    trainer = Trainer(build(small(steps=STEPS, batch_size=16, **settings)))
+    trainer = Trainer(build(small(steps=STEPS, batch_size=8, **settings)))
     try:
         return [trainer.step() for _ in range(STEPS)]
     finally:

@@ -33,7 +33,7 @@ def test_training_moves_the_policy_towards_winning() -> None:
 
 def test_what_is_trained_on_is_what_was_sampled() -> None:
     """Log-probabilities of the engine and of the trainer's forward pass agree before and after a publish."""
-    trainer = Trainer(build(small(batch_size=64)))
+    trainer = Trainer(build(small(batch_size=16)))
     for _ in range(2):
         record = trainer.step()
         assert record["mismatch_max"] <= 1e-4
@@ -88,7 +88,7 @@ def test_an_engine_that_keeps_serving_old_weights_is_an_error(monkeypatch: pytes
 
 
 def test_equal_rewards_are_no_error_and_train_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = Trainer(build(small(loss={"kl": 0.0, "kl_end": None}, credit={"name": "grpo"}, group_size=16)))
+    trainer = Trainer(build(small(loss={"kl": 0.0, "kl_end": None}, credit={"name": "grpo"}, group_size=8)))
     play = trainer.play
 
     def level(step: int):

@@ -169,7 +169,7 @@ def test_a_snapshot_stays_until_the_batches_that_play_against_it_are_in() -> Non
 
 def test_a_batch_that_is_stopped_leaves_the_engine_idle(trainer_of, tmp_path: Path) -> None:
     """Ctrl-C comes between two decoding steps; the checkpoint that is then written needs an idle engine."""
-    trainer, calls = trainer_of(batch_size=16), []
+    trainer, calls = trainer_of(batch_size=8), []
 
     def stop() -> None:
         calls.append(1)

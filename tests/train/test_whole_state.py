@@ -17,7 +17,7 @@ from tests.train.helpers import digest, small
 EVERYTHING: dict[str, Any] = {
     "env": [{"id": "KuhnPoker-v0", "weight": 2.0}, {"id": "MatrixGame-v0", "args": {"game": "rps"}, "credit": "rae"}],
     "steps": 6,
-    "batch_size": 12,
+    "batch_size": 8,
     "league": {"mode": "pfsp", "snapshot_every": 1, "pool": 3, "opponents": ("random",)},
     "replay": {"reuse": 2, "max_staleness": 4},
     "filter": {"draws": 0.5, "draw_retries": 1},
@@ -95,7 +95,7 @@ def test_only_the_learners_seat_is_trained_and_seats_are_balanced() -> None:
 def test_a_snapshot_plays_with_its_own_weights() -> None:
     """After a step with a large learning rate, the opponent `step_0` still answers as the policy did before."""
     trainer = Trainer(
-        build(small(batch_size=16, steps=3, optim={"lr": 0.01}, league={"mode": "fsp", "snapshot_every": 5}))
+        build(small(batch_size=8, steps=3, optim={"lr": 0.01}, league={"mode": "fsp", "snapshot_every": 5}))
     )
     try:
         probe = tuple(next(t for e in trainer.play(1) for t in e.trajectories["player_0"].turns).prompt_tokens or ())
