@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from test_running import BODY, Hold, ask, ids, started
+from test_running import BODY, Hold, ask, braked, ids, started
 
 from benchmarks.wire import Connection, Live, post
 
@@ -124,12 +124,14 @@ def test_a_server_that_shuts_down_waits_for_who_is_at_the_gate(
 
 def test_clients_that_leave_a_paused_server_free_what_they_held(serve: Callable[..., Live]) -> None:
     live = serve()
+    reached = braked(live)
     gone = [
         Connection(live.port).send(post("/v1/completions", BODY | {"max_tokens": 300, "stream": stream}))
         for stream in (True, False)
     ]
-    live.until(lambda: live.holds()["rows"] >= 1)
+    assert reached.wait(20)
     live.ask("POST", "/pause?mode=keep")
+    assert live.holds()["rows"] >= 1
     for connection in gone:
         connection.reset()
     live.until(lambda: not any(live.holds()[name] for name in ("rows", "requests", "listeners")), 5.0)

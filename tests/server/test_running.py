@@ -162,12 +162,41 @@ def test_the_one_that_makes_way_has_been_silent_for_longest(
 # --- pausing ---------------------------------------------------------------------------------------------------------
 
 
+def braked(live: Live) -> threading.Event:
+    """Set when the next request has made a few tokens. The engine goes on at the command that comes after them.
+
+    So what a test does next finds the request running, however fast the engine is and however late the test's thread.
+    """
+    worker, reached, held, steps = live.core.engine.worker, threading.Event(), live.holds()["requests"], 0
+    free = worker._step
+
+    def step(engine: Any) -> None:
+        nonlocal steps
+        free(engine)
+        steps += len(engine._tickets) > held  # not those of an earlier request
+        if steps > 3:
+            worker._step = free  # type: ignore[method-assign]
+            reached.set()
+            end = time.monotonic() + 20
+            while worker._commands.empty() and time.monotonic() < end:
+                time.sleep(0.001)
+
+    worker._step = step  # type: ignore[method-assign]
+    return reached
+
+
 def started(live: Live, pool: ThreadPoolExecutor, **options: Any) -> Future[Reply]:
-    """A long request that has begun to generate."""
-    before, held = live.core.engine.worker.steps, live.holds()["requests"]
-    running = pool.submit(ask, live, **options)
-    live.until(lambda: live.holds()["requests"] > held)  # steps alone may be those of an earlier request
-    live.until(lambda: live.core.engine.worker.steps > before + 3)
+    """A long request that has begun to generate, and goes on with the engine's next command."""
+    return all_started(live, pool, options)[0]
+
+
+def all_started(live: Live, pool: ThreadPoolExecutor, *options: dict[str, Any]) -> list[Future[Reply]]:
+    """Several of them, side by side."""
+    reached, before = braked(live), live.core.engine.running
+    with Hold(live):
+        running = [pool.submit(ask, live, **one) for one in options]
+        live.until(lambda: live.core.engine.running == before + len(options))
+    assert reached.wait(20)
     return running
 
 
@@ -177,12 +206,13 @@ def started(live: Live, pool: ThreadPoolExecutor, **options: Any) -> Future[Repl
 def test_draining_finishes_what_runs_and_refuses_the_rest(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
     live = serve()
     alone = ids(ask(live, 200))
-    running = [started(live, pool, tokens=200), started(live, pool, tokens=200, stream=True)]
-    live.uvicorn.should_exit = True
-    live.until(lambda: live.core.draining)
-    refused = ask(live, 2)
-    assert refused.status == 503 and int(refused.headers["retry-after"]) > 0
-    assert live.ask("GET", "/ready").status == 503 and live.ask("GET", "/health").status == 200
+    running = all_started(live, pool, {"tokens": 200}, {"tokens": 200, "stream": True})
+    with Hold(live):
+        live.uvicorn.should_exit = True
+        live.until(lambda: live.core.draining)
+        refused = ask(live, 2)
+        assert refused.status == 503 and int(refused.headers["retry-after"]) > 0
+        assert live.ask("GET", "/ready").status == 503 and live.ask("GET", "/health").status == 200
     assert ids(running[0].result(20)) == alone
     streamed = [choice for event in running[1].result(20).events() for choice in event["choices"]]
     assert [token for choice in streamed for token in choice.get("token_ids", ())] == alone
