@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from inference import AsyncEngine, Engine
 from inference.server import Settings, create_app
 from inference.server.running import make_server
 
@@ -77,6 +78,30 @@ def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not come true in time"
         time.sleep(0.01)
+
+
+def braked(engine: AsyncEngine) -> threading.Event:
+    """Set when the next request has made a few tokens. The engine goes on at the command that comes after them.
+
+    So what a test does next finds the request running, however fast the engine is and however late the test's thread.
+    """
+    worker, reached, steps = engine.worker, threading.Event(), 0
+    held = worker.call(lambda engine: len(engine._tickets)).result(20)
+    free = worker._step
+
+    def step(engine: Engine) -> None:
+        nonlocal steps
+        free(engine)
+        steps += len(engine._tickets) > held  # not those of an earlier request
+        if steps > 3:
+            worker._step = free  # type: ignore[method-assign]
+            reached.set()
+            end = time.monotonic() + 20
+            while worker._commands.empty() and time.monotonic() < end:
+                time.sleep(0.001)
+
+    worker._step = step  # type: ignore[method-assign]
+    return reached
 
 
 @contextmanager

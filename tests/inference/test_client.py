@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from asking import change, query
-from live import LiveServer, serving, wait_until
+from live import LiveServer, braked, serving, wait_until
 from test_engine import PROMPTS
 
 from inference import (
@@ -350,9 +350,9 @@ def test_what_a_publication_does_to_running_requests_is_told(
     async def publish(client: HttpClient) -> Completion:
         name = f"live-{mode}"
         await client.publish(name, make_adapter(3), 1.0, 1)
+        reached = await asyncio.to_thread(braked, server.engine)
         running = asyncio.ensure_future(client.complete(change(LONG, adapter=name)))
-        steps = server.engine.worker.steps
-        await asyncio.to_thread(wait_until, lambda: server.engine.worker.steps > steps + 3)
+        assert await asyncio.to_thread(reached.wait, 20)
         await client.publish(name, make_adapter(4), 1.0, 2, mode)
         done = await running
         await client.unpublish(name)

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from test_running import BODY, Hold, ask, braked, ids, started
+from test_running import BODY, Hold, ask, ids, started
 
 from benchmarks.wire import Connection, Live, post
+from tests.inference.live import braked
 
 
 def test_pausing_keeps_ends_or_awaits_what_runs(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
@@ -124,7 +125,7 @@ def test_a_server_that_shuts_down_waits_for_who_is_at_the_gate(
 
 def test_clients_that_leave_a_paused_server_free_what_they_held(serve: Callable[..., Live]) -> None:
     live = serve()
-    reached = braked(live)
+    reached = braked(live.core.engine)
     gone = [
         Connection(live.port).send(post("/v1/completions", BODY | {"max_tokens": 300, "stream": stream}))
         for stream in (True, False)

@@ -18,6 +18,7 @@ from inference import ModelNotFound, loading
 from inference.server import Settings
 from inference.server import running as running_module
 from legos_train.cli.main import main
+from tests.inference.live import braked
 
 BODY = {"prompt": "the player says", "temperature": 0, "ignore_eos": True, "return_token_ids": True}
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
@@ -162,29 +163,6 @@ def test_the_one_that_makes_way_has_been_silent_for_longest(
 # --- pausing ---------------------------------------------------------------------------------------------------------
 
 
-def braked(live: Live) -> threading.Event:
-    """Set when the next request has made a few tokens. The engine goes on at the command that comes after them.
-
-    So what a test does next finds the request running, however fast the engine is and however late the test's thread.
-    """
-    worker, reached, held, steps = live.core.engine.worker, threading.Event(), live.holds()["requests"], 0
-    free = worker._step
-
-    def step(engine: Any) -> None:
-        nonlocal steps
-        free(engine)
-        steps += len(engine._tickets) > held  # not those of an earlier request
-        if steps > 3:
-            worker._step = free  # type: ignore[method-assign]
-            reached.set()
-            end = time.monotonic() + 20
-            while worker._commands.empty() and time.monotonic() < end:
-                time.sleep(0.001)
-
-    worker._step = step  # type: ignore[method-assign]
-    return reached
-
-
 def started(live: Live, pool: ThreadPoolExecutor, **options: Any) -> Future[Reply]:
     """A long request that has begun to generate, and goes on with the engine's next command."""
     return all_started(live, pool, options)[0]
@@ -192,7 +170,7 @@ def started(live: Live, pool: ThreadPoolExecutor, **options: Any) -> Future[Repl
 
 def all_started(live: Live, pool: ThreadPoolExecutor, *options: dict[str, Any]) -> list[Future[Reply]]:
     """Several of them, side by side."""
-    reached, before = braked(live), live.core.engine.running
+    reached, before = braked(live.core.engine), live.core.engine.running
     with Hold(live):
         running = [pool.submit(ask, live, **one) for one in options]
         live.until(lambda: live.core.engine.running == before + len(options))
