@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 from legos_train import TrainConfig
 from legos_train.config import from_dict, preset, preset_names
+from legos_train.run.monitor import MEASURED, WATCHED
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = (ROOT / "docs/examples.md").read_text()
@@ -51,6 +52,13 @@ def test_the_league_settings_and_their_defaults_are_true() -> None:
         assert said == ("none" if value in (None, ()) else f"{value:g}" if isinstance(value, float) else str(value)), (
             name
         )
+
+
+def test_the_monitors_limits_and_their_defaults_are_true() -> None:
+    table = rows((ROOT / "docs/curriculum.md").read_text(), "limit")
+    settings = TrainConfig().monitor
+    limits = {name: str(getattr(settings, name)).lower() for name in (*WATCHED, *MEASURED)}
+    assert {name: default for name, (default, _) in table.items()} == limits
 
 
 def test_the_table_of_where_to_change_things_names_files_that_exist() -> None:
