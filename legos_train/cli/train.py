@@ -36,7 +36,7 @@ legos train --preset debate --size 4b --dry-run        # what a real model of th
 legos train --resume --run-dir runs/kuhn               # continue a run
 """
 SETTINGS = """Below are all settings, by section. Each is also a key of a TOML file for --config: --optim.lr 1e-4
-is `lr = 1e-4` in the table [optim], and None is "none"."""
+is `lr = 1e-4` in the table [optim], and none is "none"."""
 ALIASES = {"generate": "--server.urls", "wandb": "--logs.wandb", "trackio": "--logs.trackio", "run_dir": "--run-dir"}
 """Options that are settings by another name; `--run-dir` is read here too, because `--resume` looks into it."""
 
@@ -222,11 +222,29 @@ def parse(arguments: Sequence[str], base: TrainConfig) -> TrainConfig:
 
 
 def _unchecked() -> Any:
-    """Makes tyro fill settings in unchecked: `from_dict` checks them, and says what was got, which tyro does not."""
+    """Makes tyro fill settings in unchecked: `from_dict` checks them, and says what was got, which tyro does not.
+
+    What tyro writes `None` is `none` here, as in settings files; both are read.
+    """
     from pydantic import BaseModel
+    from tyro import constructors
     from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
 
     registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def none(info: constructors.PrimitiveTypeInfo) -> constructors.PrimitiveConstructorSpec[None] | None:
+        if info.type is not type(None):
+            return None
+        return constructors.PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="none",
+            instance_from_str=lambda words: None,
+            is_instance=lambda value: value is None,
+            str_from_instance=lambda value: ["none"],
+            choices=("none", "None"),
+        )
+
     asked: list[StructTypeInfo] = []
 
     @registry.struct_rule

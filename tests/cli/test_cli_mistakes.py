@@ -15,7 +15,7 @@ import pytest
 from inference import ServerUnavailable
 from legos_train.cli import main as cli
 from legos_train.cli import train
-from legos_train.config import TrainConfig
+from legos_train.config import TrainConfig, to_toml
 from legos_train.errors import ConfigError
 
 GIVEN = ["--arg", "foo=1"]
@@ -193,6 +193,15 @@ def test_addresses_of_servers_are_joined_by_commas_or_spaces(words: list[str]) -
 def test_an_address_of_vllm_says_so() -> None:
     config = train.parse(list(train.split_urls(["--server.urls", "vllm://a:1,http://b:2/"])), TrainConfig())
     assert config.server.urls == ("vllm://a:1", "http://b:2")
+
+
+@pytest.mark.parametrize("word", ["none", "None"])
+def test_none_is_written_as_in_settings_files(word: str) -> None:
+    base = TrainConfig()
+    assert base.loss.kl_end is not None and base.average.kind != "none"
+    config = train.parse(["--loss.kl-end", word, "--monitor.kl", word, "--average.kind", "none"], base)
+    assert (config.loss.kl_end, config.monitor.kl, config.average.kind) == (None, None, "none")
+    assert 'kl_end = "none"' in to_toml(config)
 
 
 @pytest.mark.parametrize(
