@@ -3,6 +3,7 @@
     python -m benchmarks.mirror                                       # Leduc poker, the schedule of leduc_expected
     python -m benchmarks.mirror LeducPoker-v0 --step 0.5 1 2 --steps 140 --kl 0.3 0.06
     python -m benchmarks.mirror KuhnPoker-v0 --kl 0.2 0.2 --magnet-every 50 --noise 0.1
+    python -m benchmarks.mirror LiarsDice-v0 --arg one_round=True --arg dice=1 --arg faces=3 --arg wild=True
 
 One number for each action of each information set in place of a language model, valued by the game's tree as a run
 values them. Each step has a closed form (magnetic mirror descent, arXiv 2206.05825, equation 3). What a run with the
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 import legos_envs
 from legos_envs import exact
+from legos_train.config import parse_assignments
 from legos_train.run.decisions import action_values, spreads
 
 Floats = NDArray[np.float64]
@@ -63,13 +65,14 @@ def main() -> None:
     """The command of the module text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("env", nargs="?", default="LeducPoker-v0")
+    parser.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="of the environment")
     parser.add_argument("--step", type=float, nargs="+", default=[0.5])
     parser.add_argument("--kl", type=float, nargs=2, default=[0.3, 0.06])
     parser.add_argument("--steps", type=int, default=140)
     parser.add_argument("--magnet-every", type=int, default=0)
     parser.add_argument("--noise", type=float, default=0.0)
     options = parser.parse_args()
-    game = legos_envs.make(options.env).unwrapped.game
+    game = legos_envs.make(options.env, **parse_assignments(options.arg, "--arg")).unwrapped.game
     for step in options.step:
         kl = (options.kl[0], options.kl[1])
         found = descend(game, step, kl, options.steps, options.magnet_every, options.noise)

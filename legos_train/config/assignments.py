@@ -9,6 +9,9 @@ from typing import Any
 
 from inference.address import hide_secrets
 
+PYTHON = {"True": True, "False": False, "None": None}
+"""What messages about arguments call these; JSON has true, false and null."""
+
 
 def merged(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
     """Nested settings with those of `top` in front."""
@@ -20,7 +23,8 @@ def merged(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_assignments(pairs: Sequence[str], what: str) -> dict[str, object]:
-    """`["num_rounds=3", "memory=chat"]` as a dict; values are read as JSON where they are JSON, else as text.
+    """`["num_rounds=3", "wild=True", "memory=chat"]` as a dict: values are read as JSON or as Python's constants where
+    they are that, else as text; in double quotes everything is text.
 
     Raises:
         SystemExit: a pair has no `=`; usage errors exit with 2.
@@ -34,5 +38,5 @@ def parse_assignments(pairs: Sequence[str], what: str) -> dict[str, object]:
         try:
             found[key] = json.loads(value)
         except ValueError:
-            found[key] = value
+            found[key] = PYTHON.get(value, value)
     return found

@@ -15,7 +15,7 @@ import pytest
 from inference import ServerUnavailable
 from legos_train.cli import main as cli
 from legos_train.cli import train
-from legos_train.config import TrainConfig, to_toml
+from legos_train.config import TrainConfig, parse_assignments, to_toml
 from legos_train.errors import ConfigError
 
 GIVEN = ["--arg", "foo=1"]
@@ -234,3 +234,13 @@ def test_only_a_run_is_said_to_be_resumed(
     said = capsys.readouterr().err
     assert "no permission" in said and "out.jsonl" in said and "{" not in said
     assert ("--resume" in said, "--run-dir" in said) == (of_run, of_run)
+
+
+def test_arguments_are_read_as_json_or_as_messages_write_them() -> None:
+    """A message says "must be one of False, True": so these must do."""
+    pairs = ["a=True", "b=true", "c=None", "d=null", "e=1.5", "f=[1, true]", 'g="True"', "h=Truely", "i=x=1", "j="]
+    assert parse_assignments(pairs, "--arg") == {
+        **{"a": True, "b": True, "c": None, "d": None, "e": 1.5, "f": [1, True]},
+        **{"g": "True", "h": "Truely", "i": "x=1", "j": ""},
+    }
+    assert cli.main(["envs", "show", "LiarsDice-v0", "--arg", "one_round=True", "--arg", "wild=False"]) == 0
