@@ -233,7 +233,7 @@ class TrainConfig(Section):
             raise ValueError(str(error)) from None
         every = [self, *own.values()]
         kinds = {
-            (one.loss.name, one.loss.explore, one.loss.mirror_step, one.credit.return_scale)
+            (one.loss.name, one.loss.explore, one.loss.mirror_step, one.loss.mirror_floor, one.credit.return_scale)
             if one.loss.token_loss.all_actions
             else None
             for one in every
@@ -242,7 +242,7 @@ class TrainConfig(Section):
             names = [one.loss.name for one in every if one.loss.token_loss.all_actions]
             raise ValueError(
                 f"loss.name = {names[0]!r} values a game once for everybody: it is for all learners of a run, with the "
-                "same loss.explore, loss.mirror_step and credit.return_scale, or for none of them"
+                "same loss.explore, loss.mirror_step, loss.mirror_floor and credit.return_scale, or for none of them"
             )
         unfit = {
             "backend = 'tinker'": self.backend == "tinker",

@@ -43,6 +43,9 @@ class LossSettings(Section):
     mirror_step: float = Field(default=1.0, gt=0)
     """`mirror`: how far a step of mirror descent goes. The less the KL weighs, the shorter it has to be, or the policy
     circles."""
+    mirror_floor: float = Field(default=0.0, ge=0, lt=0.5)
+    """`mirror`: a step takes every legal action to be at least this likely. So actions that have become rare come back
+    when they are worth it; what is rightly rare is played about this often."""
     entropy: float = Field(default=0.0, ge=0)
     """Weight of the entropy bonus."""
     entropy_over: Literal["all", "legal", "top"] = "all"
@@ -78,8 +81,9 @@ class LossSettings(Section):
         if self.explore and not LOSSES[self.name].all_actions:
             names = " and ".join(repr(name) for name, one in LOSSES.items() if one.all_actions)
             raise ValueError(f"explore weighs the decision points of {names}, which {self.name!r} does not have")
-        if self.mirror_step != 1.0 and not LOSSES[self.name].mirror:
-            raise ValueError(f"mirror_step is a setting of the loss 'mirror' and does nothing for {self.name!r}")
+        for field in ("mirror_step", "mirror_floor"):
+            if getattr(self, field) != type(self).model_fields[field].default and not LOSSES[self.name].mirror:
+                raise ValueError(f"{field} is a setting of the loss 'mirror' and does nothing for {self.name!r}")
         if (LOSSES[self.name].imitates or LOSSES[self.name].mirror) and self.needs_start:
             name = "mask_ratio" if self.truncate_ratio is None else "truncate_ratio"
             raise ValueError(f"{name} corrects for who sampled the tokens, which {self.name!r} does not ask; use none")

@@ -138,7 +138,8 @@ def mirror(new: mx.array, advantages: mx.array, mirror_step: float) -> mx.array:
 
     $$L = -\frac{1}{\eta} \sum_I w(I) \sum_a q(a) \log p(a) \qquad q(a) \propto p_0(a)\,e^{\eta A(I, a)}$$
 
-    I, w(I) and A(I, a) are those of `expected`, $p_0$ is the policy at the start of the step, $\eta$ is `mirror_step`.
+    I, w(I) and A(I, a) are those of `expected`, $p_0$ is the policy at the start of the step, in the target at least
+    `mirror_floor`, and $\eta$ is `mirror_step`.
     For a small $\eta$ the first gradient is that of `expected`; but q stands still while p is fitted to it, so several
     passes (`optim.epochs`) bring the whole policy to one target, where those of `expected` would push on. With the KL
     to a reference this is magnetic mirror descent, whose last policy settles where a policy gradient circles. q is over

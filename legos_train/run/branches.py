@@ -19,7 +19,7 @@ from legos_train.evaluation import Measurer
 from legos_train.evaluation.exactly import ScoredAction
 from legos_train.players import actors
 from legos_train.rollout import Job, filters
-from legos_train.run.decision_points import Decisions, played_by, turns_of
+from legos_train.run.decision_points import Decisions, MirrorStep, played_by, turns_of
 
 FIRST_SALT = 1 << 32
 """Branches are told apart by numbers from here on; the episodes of a step begin at 0."""
@@ -72,7 +72,7 @@ class Branches:
         settings: how many points and episodes.
         seed: of the run; which points are taken depends on it and on the policy's version.
         scaled: divide by the spread of a role's returns where that is above 1.
-        mirror_step: see `DecisionTable`.
+        mirror: see `DecisionTable`.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class Branches:
         seed: int,
         *,
         scaled: bool,
-        mirror_step: float | None,
+        mirror: MirrorStep | None,
     ):
         self.measurer, self.renderer, self.play, self.settings, self.seed = measurer, renderer, play, settings, seed
-        self.scaled, self.mirror_step = scaled, mirror_step
+        self.scaled, self.mirror = scaled, mirror
         self._spread = ReturnScale(_NoCredit())
 
     def check(self, course: Any, loss: str) -> None:
@@ -138,7 +138,7 @@ class Branches:
             illegal = None if price is None else min(float(price), float(gains.min())) / scale
             masses = np.array([answer.probability for answer in answers])
             weight = share * point.weight / total
-            out.add(played_by(point.episode), seat, masses, gains / scale, illegal, weight, self.mirror_step)
+            out.add(played_by(point.episode), seat, masses, gains / scale, illegal, weight, self.mirror)
 
     def _points(self, played: Sequence[tuple[Job, Episode]], version: int) -> list[Point]:
         rng = keyed_generator(self.seed, f"branches of version {version}")

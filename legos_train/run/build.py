@@ -17,6 +17,7 @@ from legos_train.model import Learner, Learners, MLXBackend, TrainerBackend, Wor
 from legos_train.players import Actor, RemoteEngine, actors, replies
 from legos_train.rollout import Generator, LocalGenerator
 from legos_train.run.branches import Branches
+from legos_train.run.decision_points import MirrorStep
 from legos_train.run.decisions import DecisionTable
 from legos_train.run.monitor import CollapseMonitor
 from legos_train.run.parts import Parts
@@ -100,7 +101,8 @@ def build(
     if config.loss.token_loss.all_actions:
         members = () if arena.league is None else arena.league.settings.opponents
         scaled = config.credit.return_scale == "running"
-        step = config.loss.mirror_step if config.loss.token_loss.mirror else None
+        loss = config.loss
+        mirror = MirrorStep(loss.mirror_step, loss.mirror_floor) if loss.token_loss.mirror else None
         branches = Branches(
             measurer,
             renderer,
@@ -108,10 +110,10 @@ def build(
             config.branch,
             config.seed,
             scaled=scaled,
-            mirror_step=step,
+            mirror=mirror,
         )
         decisions = DecisionTable(
-            measurer, branches, scaled=scaled, explore=config.loss.explore, mirror_step=step, opponents=members
+            measurer, branches, scaled=scaled, explore=loss.explore, mirror=mirror, opponents=members
         )
     parts = Parts(
         config=config,

@@ -20,6 +20,20 @@ Played = tuple[str, Seating]
 """The env of an episode, and who sat where."""
 Floats = NDArray[np.float64]
 TINY = 1e-300
+LEAST = 1e-30
+"""The least probability whose quotients single precision holds."""
+
+
+class MirrorStep(NamedTuple):
+    """A step of mirror descent.
+
+    Attributes:
+        length: the factor of the advantages, above 0.
+        floor: every legal action is taken to be at least this likely.
+    """
+
+    length: float
+    floor: float = 0.0
 
 
 class Decisions(NamedTuple):
@@ -58,7 +72,7 @@ class Decisions(NamedTuple):
         gains: Floats,
         illegal: float | None,
         weight: float,
-        mirror_step: float | None,
+        mirror: MirrorStep | None,
     ) -> None:
         """Adds a decision point.
 
@@ -69,7 +83,7 @@ class Decisions(NamedTuple):
             gains: what they are worth, (A,).
             illegal: what any other answer is worth; None: as much as the policy's legal ones.
             weight: how often play comes here.
-            mirror_step: see `DecisionTable`.
+            mirror: see `DecisionTable`.
         """
         total = float(masses.sum())
         if illegal is None:
@@ -77,7 +91,7 @@ class Decisions(NamedTuple):
         mean = float(masses @ gains) + max(0.0, 1.0 - total) * illegal
         better = gains - mean
         self.episodes.append(Episode(played[0], 0, {}, {seat.agent: seat}))
-        target = better if mirror_step is None else mirrored(masses, better, mirror_step)
+        target = better if mirror is None else mirrored(masses, better, mirror)
         self.advantages.append({seat.agent: target})
         self.weights.append({seat.agent: masses * weight})
         prompt, own = tuple(seat.turns[0].prompt_tokens or ()), self.values.setdefault(played, {})
@@ -96,18 +110,21 @@ def played_by(episode: Episode) -> Played:
     return episode.env_id, tuple(one.info.get("member") for one in episode.trajectories.values())
 
 
-def mirrored(masses: Floats, advantages: Floats, step: float) -> Floats:
-    """log(q / p) / step, (A,), of q, which is p exp(step * advantage) over the legal actions and sums to 1.
+def mirrored(masses: Floats, advantages: Floats, step: MirrorStep) -> Floats:
+    """log(q / p) / length, (A,), of q, which is p exp(length * advantage) over the legal actions and sums to 1.
+
+    Below the floor p is the floor. An action of 1e-6 would be about as rare in the target, whatever it is worth, and
+    what is fitted to that target would never bring it back.
 
     Args:
         masses: p of each legal action, (A,), together at most 1.
         advantages: what each gains over the policy's mean, (A,).
-        step: of mirror descent.
+        step: its length and floor.
     """
-    logs = np.log(np.maximum(masses, TINY))
-    target = logs + step * advantages
+    logs = np.log(np.maximum(masses, LEAST))
+    target = np.log(np.maximum(masses, max(step.floor, LEAST))) + step.length * advantages
     peak = target.max()
-    return (target - peak - np.log(np.exp(target - peak).sum()) - logs) / step
+    return (target - peak - np.log(np.exp(target - peak).sum()) - logs) / step.length
 
 
 def turns_of(

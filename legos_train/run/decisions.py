@@ -16,7 +16,16 @@ from legos_train.evaluation.exactly import ScoredAction, code_table, scored_answ
 from legos_train.players import actors
 from legos_train.rollout import Job
 from legos_train.run.branches import Branches
-from legos_train.run.decision_points import TINY, Decisions, Floats, Played, nothing_decided, played_by, turns_of
+from legos_train.run.decision_points import (
+    TINY,
+    Decisions,
+    Floats,
+    MirrorStep,
+    Played,
+    nothing_decided,
+    played_by,
+    turns_of,
+)
 
 Policies = dict[tuple[str, str | None], Mapping[InfoSet, Sequence[ScoredAction]]]
 """By env and member, what may be answered at the decision points."""
@@ -30,7 +39,7 @@ class DecisionTable:
         branches: values the actions of games without a tree.
         scaled: divide by the spread of a player's returns at uniform play, where that is above 1.
         explore: how often, for the weights of decision points, any player makes a uniformly random move.
-        mirror_step: advantages are those of the target of such a step, as the loss `mirror` wants them.
+        mirror: advantages are those of the target of such a step, as the loss of that name wants them.
         opponents: the league's members that are not snapshots.
 
     Raises:
@@ -45,12 +54,12 @@ class DecisionTable:
         *,
         scaled: bool = True,
         explore: float = 0.0,
-        mirror_step: float | None = None,
+        mirror: MirrorStep | None = None,
         opponents: Sequence[str] = (),
     ):
         self.measurer, self.scaled, self.explore, self.opponents = measurer, scaled, explore, opponents
-        self.mirror_step, self.branches = mirror_step, branches
-        self._name = "expected" if mirror_step is None else "mirror"
+        self.mirror, self.branches = mirror, branches
+        self._name = "expected" if mirror is None else "mirror"
         courses = {name: course for name, course in measurer.courses.items() if not course.held_out}
         always = branches.settings.when == "always"
         self.trees = frozenset(name for name, course in courses.items() if course.exactly and not always)
@@ -192,7 +201,7 @@ def _add(
         learner = actors.lookup(course.players, agent, role, declared).learner
         seat = Trajectory(agent, role, turns=turns, info={} if learner is None else {"learner": learner})
         weight = share * visits[at] / total
-        out.add(played, seat, masses[at], gains, illegal, weight, table.mirror_step)
+        out.add(played, seat, masses[at], gains, illegal, weight, table.mirror)
 
 
 def _mixed(table: list[list[float]], explore: float) -> list[list[float]]:

@@ -57,7 +57,18 @@ MUTANTS = [
         "tests/train/test_expected.py",
         ("probability-ignored", "masses * weight", "(masses > 0) * weight", "unlikely actions weigh as likely ones"),
         ("no-mean", "better = gains - mean", "better = gains", "what is learned from is the value, not the advantage"),
-        ("target-ignores-the-policy", "target = logs + step", "target = step", "a step of mirror descent forgets p"),
+        (
+            "target-ignores-the-policy",
+            "target = np.log(np.maximum(masses, max(step.floor, LEAST))) + step",
+            "target = step",
+            "a step of mirror descent forgets p",
+        ),
+        (
+            "lost-for-good",
+            "max(step.floor, LEAST)",
+            "LEAST",
+            "an action that has become rare never comes back",
+        ),
         ("target-not-normalised", " - np.log(np.exp(target - peak).sum())", "", "what weighs is not a policy"),
     ),
     *mutants(

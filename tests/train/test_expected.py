@@ -16,7 +16,7 @@ from legos_train.errors import ConfigError
 from legos_train.evaluation import exactly
 from legos_train.loss.tokens import mirror
 from legos_train.run import build
-from legos_train.run.decision_points import mirrored
+from legos_train.run.decision_points import MirrorStep, mirrored
 from tests.train.helpers import digest, small
 
 EXPECTED: dict[str, Any] = {
@@ -293,17 +293,32 @@ def test_exploring_is_refused_where_actions_are_sampled() -> None:
 
 def test_the_target_of_mirror_descent_by_hand() -> None:
     # p = (.5, .25), a quarter illegal; exp(step A) = (1, 4): q is proportional to (.5, 1)
-    soft = mirrored(np.array([0.5, 0.25]), np.array([0.0, np.log(4.0) / 2]), 2.0)
+    soft = mirrored(np.array([0.5, 0.25]), np.array([0.0, np.log(4.0) / 2]), MirrorStep(2.0))
     assert np.exp(2 * soft) * [0.5, 0.25] == pytest.approx([1 / 3, 2 / 3])
     old = mx.log(mx.array([0.5, 0.25]))
     slope = mx.grad(lambda new: (mx.exp(old) * mirror(new, mx.array(soft.astype(np.float32)), 2.0)).sum())(old)
     assert slope.tolist() == pytest.approx([-1 / 6, -1 / 3])  # -q / step
 
 
+def test_mirror_descent_brings_back_what_play_has_lost() -> None:
+    """Step by step an exact fit to the target makes the better action likely again, however rare it has become."""
+    masses, better, most = np.array([1.0, 1e-40]), np.array([0.0, 1.0]), []
+    for _ in range(8):
+        push = np.exp(mirrored(masses, better, MirrorStep(1.0, 0.01)))
+        assert np.isfinite(push.astype(np.float32)).all()
+        masses = np.maximum(masses, 1e-30) * push
+        assert masses.sum() == pytest.approx(1.0)
+        most.append(masses[1])
+    assert most[0] == pytest.approx(0.01 * np.e / (1 + 0.01 * np.e)) and most == sorted(most) and most[-1] > 0.9
+    rare = np.array([0.999, 0.001])
+    bad = rare * np.exp(mirrored(rare, -better, MirrorStep(1.0, 0.01)))
+    assert bad[1] < 0.004  # the price: what is rightly rare is played about this often
+
+
 def test_a_short_step_of_mirror_descent_has_the_advantages_of_expected(kuhn: Trainer) -> None:
     (fresh, plain), decisions = learned_from(kuhn), kuhn.parts.decisions
     assert decisions is not None
-    decisions.mirror_step = 1e-6
+    decisions.mirror = MirrorStep(1e-6)
     short = decisions.of(fresh.episodes, 0)
     for before, after in zip(plain.advantages, short.advantages, strict=True):
         for agent, values in before.items():
@@ -359,14 +374,21 @@ def test_mirror_learns_and_says_what_does_not_fit(tmp_path: Path) -> None:
     settings = EXPECTED | {"steps": 6, "optim": {"lr": 3e-3, "epochs": 3}, "loss": loss}
     result = train(config=small(tmp_path / "run", **settings), quiet=True)
     assert result.last["nash_conv"] < 0.8 * result.start["nash_conv"]
+    trainer = Trainer(build(small(loss=loss | {"mirror_step": 0.7, "mirror_floor": 0.2})))
+    table = trainer.parts.decisions
+    trainer.parts.close()
+    assert table is not None and table.mirror == table.branches.mirror == MirrorStep(0.7, 0.2)
     with pytest.raises(ValueError, match="mirror_step is a setting of the loss 'mirror'"):
         small(loss={"name": "ppo", "mirror_step": 0.5})
+    with pytest.raises(ValueError, match="mirror_floor is a setting of the loss 'mirror'"):
+        small(loss={"name": "expected", "mirror_floor": 0.01})
     for stale in ({"truncate_ratio": 0.5}, {"mask_ratio": (0.5, 2.0)}):  # a weight would bend the target
         with pytest.raises(ValueError, match="corrects for who sampled the tokens, which 'mirror' does not ask"):
             small(loss={"name": "mirror", **stale})
     odd: list[dict[str, Any]] = [
         {"loss": {"name": "mirror", "mirror_step": 0.7}},
         {"loss": {"name": "mirror", "explore": 0.2}},
+        {"loss": {"name": "mirror", "mirror_floor": 0.1}},
         {"credit": {"return_scale": "none"}},  # the game's values are scaled once
     ]
     for other in odd:
