@@ -10,6 +10,9 @@ writes are too hard for it (`--start hard`) or too easy (`easy`). Then trains, a
   step of the last third;
 * solvers' accuracy before and after on the problems that training never plays, the fifth of `split="test"`, with 64
   answers each: the 95 % interval of the gain, by bootstrap over problems, must exclude 0. The base has read all 156.
+
+With `--learners one two` each seed is trained twice, with one adapter for both roles and with one for each, and how far
+two are ahead of one is reported, with its interval over problems for each seed and over seeds for all.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from benchmarks.arithmetic_base import PROBLEMS, STARTS, make_base
 from legos_envs import Episode
@@ -47,6 +51,12 @@ SETTINGS: dict[str, Any] = {
     "loss": {"kl": 0.3, "kl_end": 0.3},
     "average": {"kind": "none"},
 }
+
+LEARNERS: dict[str, dict[str, Any]] = {
+    "one": {},
+    "two": {"learner": [{"name": role, "roles": [role]} for role in ("proposer", "solver")]},
+}
+"""The settings by who learns: one policy plays both roles, or each role has one of its own."""
 
 
 class Watcher:
@@ -137,6 +147,7 @@ def run(config: TrainConfig) -> dict[str, Any]:
         "means": means,
         "last_third": [min(last), max(last)],
         "accuracy": [float(before.mean()), float(after.mean())],
+        "by_problem": after.tolist(),
         "gain_interval": interval(before, after),
         "seconds": seconds,
         "records": records,
@@ -153,10 +164,27 @@ def passes(found: dict[str, Any]) -> dict[str, bool]:
     }
 
 
+def ahead(results: Sequence[dict[str, Any]]) -> str:
+    """What two learners are ahead of one in accuracy, by seed and over seeds."""
+    ends = {(one["learners"], one["seed"]): np.array(one["by_problem"]) for one in results}
+    lines, gains = [], []
+    for seed in sorted({one["seed"] for one in results}):
+        pair = ends["one", seed], ends["two", seed]
+        low, high = interval(*pair)
+        gains.append(float((pair[1] - pair[0]).mean()))
+        lines.append(f"seed {seed}: two learners are ahead by {gains[-1]:+.3f} ({low:+.3f} to {high:+.3f})")
+    if len(gains) > 1:
+        half = float(stats.sem(gains) * stats.t.ppf(0.975, len(gains) - 1))
+        mean = float(np.mean(gains))
+        lines.append(f"{len(gains)} seeds: {mean:+.3f} ({mean - half:+.3f} to {mean + half:+.3f})")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--start", choices=list(STARTS), default="hard")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--learners", choices=list(LEARNERS), nargs="+", default=["one"])
     parser.add_argument("--base", type=Path, default=Path("runs/arithmetic"), help="where base models are kept")
     parser.add_argument("--set", type=json.loads, default={}, help="other settings, as JSON")
     parser.add_argument("--json", type=Path)
@@ -166,16 +194,21 @@ def main() -> None:
         make_base(base, options.start)
     results = []
     for seed in options.seeds:
-        found = run(from_dict({**SETTINGS, "model": str(base), "seed": seed, **options.set}))
-        results.append({"seed": seed, "begin": options.start, **found})
-        (before, after), (low, high) = found["accuracy"], found["gain_interval"]
-        print(
-            f"{options.start}, seed {seed}: pass rate {found['start']:.3f} {sparkline(found['means'][::3])} "
-            f"{found['end']:.3f}, in the last third {found['last_third'][0]:.3f} to {found['last_third'][1]:.3f}; "
-            f"accuracy {before:.3f} -> {after:.3f} (gain {low:+.3f} to {high:+.3f}); {found['seconds']:.0f} CPU s"
-        )
-        for part, ok in passes(found).items():
-            print(f"  {'yes' if ok else 'NO '}  {part}", flush=True)
+        for learners in options.learners:
+            own = {"model": str(base), "seed": seed, **LEARNERS[learners], **options.set}
+            found = run(from_dict({**SETTINGS, **own}))
+            results.append({"seed": seed, "begin": options.start, "learners": learners, **found})
+            (before, after), (low, high) = found["accuracy"], found["gain_interval"]
+            print(
+                f"{options.start}, seed {seed}, {learners}: pass rate {found['start']:.3f} "
+                f"{sparkline(found['means'][::3])} {found['end']:.3f}, in the last third {found['last_third'][0]:.3f} "
+                f"to {found['last_third'][1]:.3f}; accuracy {before:.3f} -> {after:.3f} (gain {low:+.3f} to "
+                f"{high:+.3f}); {found['seconds']:.0f} CPU s"
+            )
+            for part, ok in passes(found).items():
+                print(f"  {'yes' if ok else 'NO '}  {part}", flush=True)
+    if len(options.learners) == len(LEARNERS):
+        print(ahead(results))
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
 
