@@ -248,8 +248,8 @@ def overlapped(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dic
     parts.sync.use(generator, parts.league)
     submitted = collected = start
     spoiled = lost = 0  # batches of which every episode was too old, and their episodes since the last record
-    retired: list[tuple[int, str]] = []  # last batch that may need it, snapshot
-    parts.sync.retire = lambda name: retired.append((submitted, name))
+    retired: list[tuple[int, str]] = []  # last batch that may need it, adapter
+    parts.sync.retire = lambda adapter: retired.append((submitted, adapter))
     while trainer.learner.step < config.steps:
         step = trainer.learner.step + 1
         stopping.check()
