@@ -207,7 +207,7 @@ def test_playing_ahead(tmp_path: Path, backend: str) -> None:
 
 
 def test_playing_ahead_against_snapshots_that_leave_the_pool(tmp_path: Path) -> None:
-    """Each learner's part of a snapshot is an adapter of its own, and is taken from the generator under its own name."""
+    """Each learner's part of a snapshot is an adapter, and is taken from the generator under its own name."""
     ahead = {"enabled": True, "backend": "thread", "max_off_policy_steps": 1}
     league = {"mode": "fsp", "pool": 1, "snapshot_every": 1, "latest": 0.0}
     train(small(tmp_path / "run", steps=3, batch_size=4, learner=BOTH, league=league, asynchronous=ahead), quiet=True)
