@@ -265,7 +265,8 @@ def _owners(arena: Arena, role: str) -> int:
 def _check_sampling(config: TrainConfig, arena: Arena, slot: EnvSlot, agent: str) -> None:
     """Ratios and KL are of the policy at temperature 1; samples of another distribution would bias them unseen."""
     actor = actors.lookup(arena.players(slot), agent, slot.seats[agent][0], True)
-    if not config.loss.token_loss.imitates and (actor.temperature != 1.0 or actor.top_p != 1.0):
+    loss = config.loss if actor.learner is None else config.learners[actor.learner].loss
+    if not loss.token_loss.imitates and (actor.temperature != 1.0 or actor.top_p != 1.0):
         raise ConfigError(
             f"{slot.name}: {slot.seats[agent][0]!r} is trained but sampled at temperature {actor.temperature} and "
             f"top_p {actor.top_p}. A policy gradient needs 1 and 1 (only loss.name = 'sft' does not)"

@@ -249,11 +249,20 @@ def test_a_server_plays_each_learner_under_its_own_name() -> None:
         ({"learner": [{**BOTH[0], "loss": {"name": "expected"}}, BOTH[1]]}, "for all learners of a run.*or for none"),
         ({"learner": BOTH, "actors": {"player_1": {"model": "random"}}}, "'second' has nothing to learn"),
         ({"learner": BOTH, "league": {"mode": "fsp", "pool_from": "runs/x"}}, "several learners cannot be"),
+        (
+            {"learner": [BOTH[0], {**BOTH[1], "loss": {"name": "ppo"}}], "loss": "sft", "sampling": {"top_p": 0.9}},
+            "'player_1' is trained but sampled at temperature 1.0 and top_p 0.9",
+        ),
     ],
 )
 def test_what_does_not_fit_is_said(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         build(small(**changes)).close()
+
+
+def test_who_may_be_sampled_warm_is_decided_by_the_loss_of_the_learner() -> None:
+    imitators = [{**one, "loss": {"name": "sft"}} for one in BOTH]
+    build(small(learner=imitators, sampling={"temperature": 0.5})).close()
 
 
 def test_the_table_comes_back_from_its_file(tmp_path: Path) -> None:
