@@ -7,11 +7,13 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from legos_train import Actor, Arena, ConfigError, EpisodeRequest, Trainer, make_credit, train
 from legos_train.credit import CreditSettings, PerRole
 from legos_train.credit.rae import RAECredit
+from legos_train.rollout import filters
 from legos_train.rollout.jobs import NOT_FINITE
 from legos_train.run import build, state
 from legos_train.run.overlap import overlapped
@@ -105,7 +107,8 @@ def test_a_reward_that_is_no_number_costs_its_episode_and_is_counted(trainer_of)
     trainer.parts.sync.local.rollouts.stream = stream
     record = trainer.step()
     assert record["left_out"]["not_finite"] == 3 and record["updates"] == 1
-    assert all(math.isfinite(value) for value in record["reward"].values())
+    whole = [e for e in trainer.last.episodes if not filters.is_not_finite(e)]
+    assert record["reward"] == {r: np.mean([e.trajectories[r].total for e in whole]) for r in ("player_0", "player_1")}
     bad = [t for e in trainer.last.episodes for t in e.trajectories.values() if not t.trainable]
     assert len(bad) == 6 and all(t.info["untrained"] == NOT_FINITE for t in bad)
 
