@@ -10,7 +10,7 @@ import pytest
 
 from legos_envs import Decision
 from legos_envs.records import Episode, Trajectory, Turn, episode_from_json, episode_to_json
-from legos_train import Actor, Arena, ConfigError, Trainer, TrainingError
+from legos_train import Actor, Arena, ConfigError, EpisodeRequest, Trainer, TrainingError
 from legos_train.batch import pack
 from legos_train.run import build, overlap
 from legos_train.run.monitor import Alarm
@@ -108,6 +108,28 @@ def test_batches_ahead_are_young_enough_when_they_are_used(
     records = run(Trainer(build(small(steps=8, batch_size=8, asynchronous=settings, replay=replay))))
     assert [r["step"] for r in records] == list(range(1, 9)) and max(r["staleness_max"] for r in records) <= ages
     assert collected == [(version, 0) for version in range(0, 8, replay.get("reuse", 1))]
+
+
+@pytest.mark.parametrize("settings", [{}, {"enabled": True, "backend": "thread"}])
+def test_a_batch_is_asked_for_the_step_that_it_is_first_used_in(settings: dict[str, Any]) -> None:
+    """Leagues, samplers and users count optimiser steps, however many of them a batch is used for."""
+
+    class Counted(Arena):
+        def get_batch(self) -> list[EpisodeRequest]:
+            steps.append(self.step)
+            return super().get_batch()
+
+    steps: list[int] = []
+    arena = Counted()
+    arena.add_env("KuhnPoker-v0")
+    trainer = Trainer(build(small(steps=6, batch_size=4, replay={"reuse": 2}, asynchronous=settings), arena))
+    if settings:
+        run(trainer)
+    else:
+        for _ in range(6):
+            trainer.step()
+        trainer.parts.close()
+    assert steps[:3] == [1, 3, 5]
 
 
 def test_a_batch_that_is_too_old_as_a_whole_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
