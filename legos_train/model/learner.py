@@ -110,7 +110,6 @@ class Learner:
             lr=self.learning_rate(step), kl_weight=settings.kl, adapter_change=change, updates=updates, idle=idle
         )
         numbers["skipped"] = skipped
-        numbers.setdefault("kl", 0.0)
         return numbers
 
     def _check_mismatch(self, step: int, mismatch: float) -> None:

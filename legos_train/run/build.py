@@ -56,6 +56,11 @@ def build(
         raise ConfigError("several learners are trained by one process, on the backend that they make themselves")
     if world is not None and config.loss.token_loss.all_actions:
         raise ConfigError(f"loss.name = {config.loss.name!r} has nothing to share between ranks; use one process")
+    losses = [own.loss for own in config.learners.values()] or [config.loss]
+    if config.monitor.kl is not None and not any(loss.kl or loss.kl_end for loss in losses):
+        raise ConfigError(
+            "monitor.kl does nothing while loss.kl is 0: no KL is measured then; leave one of the two out"
+        )
     arena = arena_of(config, arena)
     courses = courses_of(arena, config)
     run_id = run_id or new_run_id()

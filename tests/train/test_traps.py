@@ -220,6 +220,16 @@ def test_settings_that_contradict_each_other_are_refused_at_once(settings: dict,
         small(**settings)
 
 
+def test_a_kl_that_is_not_measured_is_no_number_and_cannot_be_watched(trainer_of) -> None:
+    off: dict[str, Any] = {"kl": 0.0, "kl_end": None}
+    assert "kl" not in trainer_of(batch_size=8, loss=off).step()
+    learners = [{"name": "held", "roles": ["player_0"]}, {"name": "free", "roles": ["player_1"], "loss": off}]
+    record = trainer_of(batch_size=8, learner=learners).step()
+    assert record["kl"] == record["learners"]["held"]["kl"] and "kl" not in record["learners"]["free"]
+    with pytest.raises(ConfigError, match=r"monitor\.kl does nothing"):
+        build(small(monitor={"kl": 1.0}, loss=off))
+
+
 def test_envs_of_an_arena_are_what_the_run_directory_says(tmp_path: Path) -> None:
     arena = Arena()
     arena.add_env("rps", "MatrixGame-v0", args={"game": "rps"}, credit="rae")
