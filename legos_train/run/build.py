@@ -56,12 +56,9 @@ def build(
         raise ConfigError("several learners are trained by one process, on the backend that they make themselves")
     if world is not None and config.loss.token_loss.all_actions:
         raise ConfigError(f"loss.name = {config.loss.name!r} has nothing to share between ranks; use one process")
-    losses = [own.loss for own in config.learners.values()] or [config.loss]
-    if config.monitor.kl is not None and not any(loss.kl or loss.kl_end for loss in losses):
-        raise ConfigError(
-            "monitor.kl does nothing while loss.kl is 0: no KL is measured then; leave one of the two out"
-        )
     arena = arena_of(config, arena)
+    if fresh:
+        _check_effects(config, arena)
     courses = courses_of(arena, config)
     run_id = run_id or new_run_id()
     place = place_of(config, world, backend, run_id)
@@ -236,6 +233,23 @@ def _check_roles(config: TrainConfig, arena: Arena) -> None:
         raise ConfigError("filter.keep = 'winners' compares the seats of an episode; with one seat use 'positive'")
     for slot, agent in live:
         _check_sampling(config, arena, slot, agent)
+
+
+def _check_effects(config: TrainConfig, arena: Arena) -> None:
+    """Settings of a new run that would do nothing; one that is resumed goes on with them."""
+    every = list(config.learners.values()) or [config]
+    if config.monitor.kl is not None and not any(one.loss.kl or one.loss.kl_end for one in every):
+        raise ConfigError(
+            "monitor.kl does nothing while loss.kl is 0: no KL is measured then; leave one of the two out"
+        )
+    if config.league.mode == "mirror" and config.league.opponents:
+        raise ConfigError(
+            f"league.opponents ({', '.join(config.league.opponents)}) do nothing in mirror play; give league.mode, "
+            "such as 'fsp', or 'fixed' to play against them only"
+        )
+    roles = {role for slot in arena.envs.values() for role, _ in slot.seats.values()}
+    if unknown := {role for one in every for role in one.credit.roles} - roles:
+        raise ConfigError(f"credit.roles names {sorted(unknown)}; {config.title} has the roles {sorted(roles)}")
 
 
 def _check_learners(config: TrainConfig, arena: Arena) -> None:

@@ -230,6 +230,19 @@ def test_a_kl_that_is_not_measured_is_no_number_and_cannot_be_watched(trainer_of
         build(small(monitor={"kl": 1.0}, loss=off))
 
 
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"league": {"opponents": ["random"]}}, r"league\.opponents \(random\) do nothing in mirror play"),
+        ({"credit": {"roles": {"plyer_0": "rae"}}}, r"credit\.roles names \['plyer_0'\].*'player_0', 'player_1'"),
+    ],
+)
+def test_what_would_do_nothing_is_refused_at_the_start_of_a_run_only(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        build(small(**settings))
+    build(small(**settings), fresh=False).close()
+
+
 def test_envs_of_an_arena_are_what_the_run_directory_says(tmp_path: Path) -> None:
     arena = Arena()
     arena.add_env("rps", "MatrixGame-v0", args={"game": "rps"}, credit="rae")
