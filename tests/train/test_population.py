@@ -268,9 +268,10 @@ def test_who_may_be_sampled_warm_is_decided_by_the_loss_of_the_learner() -> None
 def test_the_table_comes_back_from_its_file(tmp_path: Path) -> None:
     from legos_train.config import to_toml
 
-    config = small(learner=BOTH)
+    config = small(learner=[{**BOTH[0], "loss": {"kl_end": None}}, BOTH[1]])
     (tmp_path / "config.toml").write_text(to_toml(config))
     loaded = TrainConfig.load(tmp_path / "config.toml")
+    assert loaded.learners["first"].loss.kl_end is None, "and not its default"
     assert loaded.learner == config.learner and loaded.learners["second"].optim.lr == 1e-3
     assert loaded.learners["first"].lora.rank == 4 and loaded.learners["second"].lora.rank == 2
 
