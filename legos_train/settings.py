@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+
+NULL = "null"
+"""What TOML says for None among the arguments of an environment, as `--arg NAME=null` does."""
 
 
 class Section(BaseModel):
@@ -37,10 +40,22 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Section):
         return value.plain()
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items() if v is not None}
+        return {k: NULL if v is None else _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [NULL if v is None else _plain(v) for v in value]
     return str(value) if isinstance(value, Path) else value
+
+
+def _with_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _with_none(v) for k, v in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_with_none(v) for v in value)
+    return None if isinstance(value, str) and value == NULL else value
+
+
+Arguments = Annotated[dict[str, Any], AfterValidator(_with_none)]
+"""Arguments of somebody else's function, any of which may be None."""
 
 
 def as_entries(value: Any) -> Any:

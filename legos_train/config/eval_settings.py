@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from tyro.conf import Suppress
 
 from legos_train.players.actors import checked_word
-from legos_train.settings import Section, as_entries
+from legos_train.settings import Arguments, Section, as_entries
 
 
 class HeldOutEntry(Section):
@@ -19,11 +19,11 @@ class HeldOutEntry(Section):
     """An id of `legos envs list`, or `module:Name-v0`, or `file.py:Name-v0`."""
     name: str = ""
     """What its numbers are called, such as `gsm8k/accuracy`; its id by default."""
-    args: dict[str, Any] = Field(default_factory=dict)
-    """Constructor arguments."""
+    args: Arguments = Field(default_factory=dict)
+    """Constructor arguments; the text "null" stands for None."""
     source: str | None = None
     """Where its items come from: the constructor argument `source`, such as a file."""
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: Arguments = Field(default_factory=dict)
     """Passed to every `reset(options=...)`."""
     opponent: Annotated[str, AfterValidator(checked_word)] | None = None
     """Who takes the other seats: `self`, `base`, or a policy of `legos eval` (`random`, `optimal`, a run directory, an

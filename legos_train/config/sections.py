@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from inference.address import Address, SecretError
 from legos_train.config.eval_settings import EvaluationSettings as EvaluationSettings  # noqa: PLC0414
 from legos_train.config.eval_settings import HeldOutEntry as HeldOutEntry  # noqa: PLC0414
 from legos_train.players.actors import checked_word
-from legos_train.settings import Section
+from legos_train.settings import Arguments, Section
 
 
 def _server_address(text: str) -> str:
@@ -45,9 +45,9 @@ class EnvEntry(Section):
     """What it is called in metrics and by `[actors."NAME/role"]`; its id by default."""
     weight: float = Field(default=1.0, gt=0)
     """How often its episodes are drawn, relative to the other envs of the run."""
-    args: dict[str, Any] = Field(default_factory=dict)
-    """Constructor arguments."""
-    options: dict[str, Any] = Field(default_factory=dict)
+    args: Arguments = Field(default_factory=dict)
+    """Constructor arguments; the text "null" stands for None."""
+    options: Arguments = Field(default_factory=dict)
     """Passed to every `reset(options=...)`."""
     train_roles: tuple[str, ...] | None = None
     """Roles that are trained on; none: every seat that the environment declares trainable."""
@@ -92,6 +92,12 @@ class LearnerEntry(Section):
     """Settings of `[loss]` that are different for it."""
     credit: dict[str, Any] = Field(default_factory=dict)
     """Settings of `[credit]` that are different for it."""
+
+    @field_validator("optim", "loss", "credit")
+    @classmethod
+    def _writable(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """None as the text that a file has for it, so that the table comes back as it was."""
+        return {name: "none" if value is None else value for name, value in values.items()}
 
 
 class LoRASettings(Section):

@@ -46,7 +46,7 @@ from legos_train.errors import ConfigError
 from legos_train.league import LeagueSettings
 from legos_train.loss import LossSettings
 from legos_train.players import actors, replies
-from legos_train.settings import Section, as_entries
+from legos_train.settings import Arguments, Section, as_entries
 
 if TYPE_CHECKING:
     from inference.text import Renderer
@@ -61,7 +61,7 @@ class TrainConfig(Section):
 
     env: Annotated[tuple[EnvEntry, ...], Suppress] = (EnvEntry(id="KuhnPoker-v0"),)
     """The environments: an id, a list of ids, or tables `[[env]]` with id, weight and args."""
-    env_args: dict[str, Any] = Field(default_factory=dict)
+    env_args: Arguments = Field(default_factory=dict)
     """Constructor arguments, for a run with one environment."""
     actors: Annotated[dict[str, ActorEntry], Suppress] = Field(default_factory=dict)
     """Who answers for a role: tables `[actors.ROLE]` or `[actors."ENV/ROLE"]`."""

@@ -164,8 +164,8 @@ class League:
     def observe(self, episodes: Sequence[Episode], plans: Sequence[Mapping[str, str]]) -> None:
         """Learns from a batch: call it once per step, with the plan of every episode, in an order that is repeatable.
 
-        Mirror play and episodes that could not be scored tell nothing. Returns are compared side by side, a side of
-        several seats by its mean.
+        Mirror play, episodes that could not be scored and those in which the learner's seats were taken back tell
+        nothing. Returns are compared side by side, a side of several seats by its mean.
 
         Raises:
             ValueError: lengths differ, a plan names a seat that is not there, or the learner has none.
@@ -181,6 +181,8 @@ class League:
             check_seats(episode, plan)
             mine = [t for t in filters.competing(episode) if t.agent not in plan]
             if not mine:
+                if any(filters.is_learners(t) for t in episode.trajectories.values() if t.agent not in plan):
+                    continue  # the environment has taken back what the learner was paid
                 raise ValueError(f"no seat is left for the learner: the plan {dict(plan)} takes all trainable seats")
             by_member: dict[str, list[float]] = {}
             for agent, member in plan.items():

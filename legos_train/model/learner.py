@@ -30,6 +30,7 @@ class Learner:
         step: optimiser steps done, which is the policy version.
         skipped: updates in a row that were not finite.
         kl_factor: multiplies the scheduled KL weight; the collapse monitor raises it.
+        replaced: the step after which other weights came back. What was generated ahead until then has its number, too.
     """
 
     def __init__(self, backend: TrainerBackend, config: TrainConfig):
@@ -37,6 +38,7 @@ class Learner:
         self.step = 0
         self.skipped = 0
         self.kl_factor = 1.0
+        self.replaced: int | None = None
 
     # --- schedules ---------------------------------------------------------------------------------------------------
 
@@ -108,13 +110,13 @@ class Learner:
             lr=self.learning_rate(step), kl_weight=settings.kl, adapter_change=change, updates=updates, idle=idle
         )
         numbers["skipped"] = skipped
-        numbers.setdefault("kl", 0.0)
         return numbers
 
     def _check_mismatch(self, step: int, mismatch: float) -> None:
         """Checks that tokens labelled as sampled from these weights were, before anything is learned from them."""
-        if self.config.asynchronous.enabled and self.config.asynchronous.in_flight == "keep":
-            return  # keys and values of the weights before are still in use
+        ahead = self.config.asynchronous
+        if ahead.enabled and (ahead.in_flight == "keep" or self.replaced == self.step):
+            return  # keys and values of the weights before are still in use; or there were two weights of this number
         most = self.config.sampling.max_mismatch or self.backend.capabilities.rounding
         if mismatch > most:
             raise TrainingError(

@@ -43,6 +43,16 @@ class Learners:
         for one in self.members.values():
             one.kl_factor = value
 
+    @property
+    def replaced(self) -> int | None:
+        """See `Learner`; the same for all."""
+        return self.first.replaced
+
+    @replaced.setter
+    def replaced(self, step: int | None) -> None:
+        for one in self.members.values():
+            one.replaced = step
+
     def learning_rate(self, step: int) -> float:
         """That of the first learner."""
         return self.first.learning_rate(step)

@@ -58,6 +58,8 @@ def build(
     if world is not None and config.loss.token_loss.all_actions:
         raise ConfigError(f"loss.name = {config.loss.name!r} has nothing to share between ranks; use one process")
     arena = arena_of(config, arena)
+    if fresh:
+        _check_effects(config, arena)
     courses = courses_of(arena, config)
     run_id = run_id or new_run_id()
     place = place_of(config, world, backend, run_id)
@@ -235,6 +237,23 @@ def _check_roles(config: TrainConfig, arena: Arena) -> None:
         _check_sampling(config, arena, slot, agent)
 
 
+def _check_effects(config: TrainConfig, arena: Arena) -> None:
+    """Settings of a new run that would do nothing; one that is resumed goes on with them."""
+    every = list(config.learners.values()) or [config]
+    if config.monitor.kl is not None and not any(one.loss.kl or one.loss.kl_end for one in every):
+        raise ConfigError(
+            "monitor.kl does nothing while loss.kl is 0: no KL is measured then; leave one of the two out"
+        )
+    if config.league.mode == "mirror" and config.league.opponents:
+        raise ConfigError(
+            f"league.opponents ({', '.join(config.league.opponents)}) do nothing in mirror play; give league.mode, "
+            "such as 'fsp', or 'fixed' to play against them only"
+        )
+    roles = {role for slot in arena.envs.values() for role, _ in slot.seats.values()}
+    if unknown := {role for one in every for role in one.credit.roles} - roles:
+        raise ConfigError(f"credit.roles names {sorted(unknown)}; {config.title} has the roles {sorted(roles)}")
+
+
 def _check_learners(config: TrainConfig, arena: Arena) -> None:
     """Each seat that is trained has one learner, and each learner a seat."""
     if not arena.learners:
@@ -267,7 +286,8 @@ def _owners(arena: Arena, role: str) -> int:
 def _check_sampling(config: TrainConfig, arena: Arena, slot: EnvSlot, agent: str) -> None:
     """Ratios and KL are of the policy at temperature 1; samples of another distribution would bias them unseen."""
     actor = actors.lookup(arena.players(slot), agent, slot.seats[agent][0], True)
-    if not config.loss.token_loss.imitates and (actor.temperature != 1.0 or actor.top_p != 1.0):
+    loss = config.loss if actor.learner is None else config.learners[actor.learner].loss
+    if not loss.token_loss.imitates and (actor.temperature != 1.0 or actor.top_p != 1.0):
         raise ConfigError(
             f"{slot.name}: {slot.seats[agent][0]!r} is trained but sampled at temperature {actor.temperature} and "
             f"top_p {actor.top_p}. A policy gradient needs 1 and 1 (only loss.name = 'sft' does not)"

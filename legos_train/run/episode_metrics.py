@@ -42,14 +42,14 @@ def episode_metrics(
     for number, episode in enumerate(episodes):
         endings[episode.outcome or "ended"] += 1
         broken += _broken(episode)
-        apart = episode.env_id in success
+        apart, bad = episode.env_id in success, filters.is_not_finite(episode)
         for agent, won in (_succeeded(episode) if apart else _won(episode)).items():
             role = episode.trajectories[agent].role
             (succeeded if apart else points).setdefault(f"{episode.env_id}/{role}" if by_env else role, []).append(won)
         for trajectory in episode.trajectories.values():
             if "unscored" in (episode.outcome, trajectory.info.get("ending")):
                 unscored += 1
-            else:  # else its zero is not a return
+            elif not bad:  # else its zero is not a return
                 role = f"{episode.env_id}/{trajectory.role}" if by_env else trajectory.role
                 rewards.setdefault(role, []).append(trajectory.total)
                 clusters.setdefault(role, []).append(number if episode.group is None else (episode.group,))

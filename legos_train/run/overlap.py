@@ -246,10 +246,10 @@ def overlapped(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dic
     ahead = min(settings.queue, oldest // reuse)  # every batch before is used for so many steps
     generator = make_batch_generator(parts)
     parts.sync.use(generator, parts.league)
-    submitted = collected = start
+    submitted = collected = asked = start  # `asked`: the step that the last batch was asked for
     spoiled = lost = 0  # batches of which every episode was too old, and their episodes since the last record
-    retired: list[tuple[int, str]] = []  # last batch that may need it, snapshot
-    parts.sync.retire = lambda name: retired.append((submitted, name))
+    retired: list[tuple[int, str]] = []  # last batch that may need it, adapter
+    parts.sync.retire = lambda adapter: retired.append((submitted, adapter))
     while trainer.learner.step < config.steps:
         step = trainer.learner.step + 1
         stopping.check()
@@ -259,8 +259,9 @@ def overlapped(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dic
                 return
             continue
         while submitted < collected + 1 + ahead and submitted < config.steps + spoiled:
+            asked = max(asked + 1, step + (submitted - collected) * reuse)
             submitted += 1
-            generator.submit(submitted, arena.jobs(trainer.next_requests(submitted)))
+            generator.submit(submitted, arena.jobs(trainer.next_requests(asked)))
         crashpoint("loop.step_begun")
         began = time.perf_counter()
         played = generator.collect(0.2)

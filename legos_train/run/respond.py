@@ -29,6 +29,7 @@ def respond(parts: Parts, alarm: Alarm) -> dict[str, Any]:
             done = "nothing has been measured yet to go back to"
         else:
             parts.backend.load(parts.best.weights)
+            parts.learner.replaced = parts.learner.step
             parts.drop_caches()
             parts.sync.policy()
             parts.monitor.reset()

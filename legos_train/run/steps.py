@@ -117,6 +117,10 @@ class Steps:
         if due := parts.measurer.due(number, last=last):
             record["eval"] = evaluate(parts, due)
             record.update(alarms_of(parts, record, self.first))
+            if parts.stop_reason is not None and not last:  # what was measured ends the run, here
+                last = True
+                if rest := [name for name in parts.measurer.due(number, last=True) if name not in due]:
+                    record["eval"] |= evaluate(parts, rest)
         crashpoint("loop.evaluated")
         self._log.write(self.trainer, record, last)
         self._rows.write(record)

@@ -55,12 +55,14 @@ class Trainer:
         crashpoint("loop.step_begun")
         if self.parts.world is not None:
             self.parts.world.agree("the adapter", self.parts.backend.fingerprint())
-        began = time.perf_counter()
+        seconds = 0.0
         if self.parts.replay.due(self.learner.step):
+            began = time.perf_counter()
             episodes = self.play(self.learner.step + 1)
             self.assign_credit(episodes, self.learner.step)
+            seconds = time.perf_counter() - began
         crashpoint("loop.step_played")
-        return self.learn(time.perf_counter() - began)
+        return self.learn(seconds)
 
     def learn(self, seconds_play: float, seconds_generate: float | None = None) -> dict[str, Any]:
         """The later half of a step: one optimiser step on what the replay buffer gives; returns the metrics record.

@@ -21,8 +21,8 @@ class WeightSync:
     Attributes:
         local: plays on the measuring engine.
         generator: where episodes come from; `local` itself, servers, another process or thread.
-        retire: takes a snapshot that has left the pool from the generator; an asynchronous run puts it off until every
-            batch that may still play against it has come in.
+        retire: takes an adapter of a snapshot that has left the pool from the generator; an asynchronous run puts it
+            off until every batch that may still play against it has come in.
     """
 
     def __init__(self, learner: Learner | Learners, engine: Engine, local: Generator):
@@ -79,7 +79,8 @@ class WeightSync:
         for name in league.add(f"step_{step}", weights):
             self.forget(name)
             if self.generator is not self.local:
-                self.retire(name)
+                for adapter in self._adapters(name):
+                    self.retire(adapter)
         self._member(f"step_{step}", weights)
 
     def forget(self, name: str) -> None:
@@ -87,9 +88,8 @@ class WeightSync:
         for adapter in self._adapters(name):
             self.local.unpublish(adapter)
 
-    def _unpublish(self, name: str) -> None:
-        for adapter in self._adapters(name):
-            self.generator.unpublish(adapter)
+    def _unpublish(self, adapter: str) -> None:
+        self.generator.unpublish(adapter)
 
     def _adapters(self, name: str) -> list[str]:
         learners = self.learner.members if isinstance(self.learner, Learners) else [None]

@@ -10,10 +10,13 @@ import pytest
 
 from legos_envs import Decision
 from legos_envs.records import Episode, Trajectory, Turn, episode_from_json, episode_to_json
-from legos_train import Actor, Arena, ConfigError, Trainer
+from legos_train import Actor, Arena, ConfigError, EpisodeRequest, Trainer, TrainingError
 from legos_train.batch import pack
 from legos_train.run import build, overlap
+from legos_train.run.monitor import Alarm
 from legos_train.run.overlap import make_batch_generator, overlapped, split_stale
+from legos_train.run.parts import Best
+from legos_train.run.respond import respond
 from legos_train.run.stopping import Stopping
 from tests.inference.live import LiveServer, serving
 from tests.train.helpers import small
@@ -107,6 +110,28 @@ def test_batches_ahead_are_young_enough_when_they_are_used(
     assert collected == [(version, 0) for version in range(0, 8, replay.get("reuse", 1))]
 
 
+@pytest.mark.parametrize("settings", [{}, {"enabled": True, "backend": "thread"}])
+def test_a_batch_is_asked_for_the_step_that_it_is_first_used_in(settings: dict[str, Any]) -> None:
+    """Leagues, samplers and users count optimiser steps, however many of them a batch is used for."""
+
+    class Counted(Arena):
+        def get_batch(self) -> list[EpisodeRequest]:
+            steps.append(self.step)
+            return super().get_batch()
+
+    steps: list[int] = []
+    arena = Counted()
+    arena.add_env("KuhnPoker-v0")
+    trainer = Trainer(build(small(steps=6, batch_size=4, replay={"reuse": 2}, asynchronous=settings), arena))
+    if settings:
+        run(trainer)
+    else:
+        for _ in range(6):
+            trainer.step()
+        trainer.parts.close()
+    assert steps[:3] == [1, 3, 5]
+
+
 def test_a_batch_that_is_too_old_as_a_whole_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
 
@@ -118,6 +143,29 @@ def test_a_batch_that_is_too_old_as_a_whole_is_counted(monkeypatch: pytest.Monke
     settings = {"enabled": True, "backend": "thread"}
     records = run(Trainer(build(small(steps=3, batch_size=8, asynchronous=settings))))
     assert calls == [0, 1, 1, 2] and [r["dropped"]["stale_episodes"] for r in records] == [0, 8, 0]
+
+
+@pytest.mark.parametrize("learner", [[], [{"name": "all", "roles": ["player_0", "player_1"]}]])
+def test_what_was_being_generated_when_weights_came_back_is_still_learned_from(learner: list[dict[str, Any]]) -> None:
+    """Its tokens carry the step of the weights that were replaced, and of those that replaced them."""
+    ahead = {"enabled": True, "backend": "thread"}
+    trainer = Trainer(build(small(steps=9, batch_size=8, optim={"lr": 0.1}, learner=learner, asynchronous=ahead)))
+    parts = trainer.parts
+    try:
+        parts.best = Best(0, "last", {}, parts.backend.snapshot(0))
+        trainer.step()
+        episodes = trainer.play(2)
+        respond(parts, Alarm("worse", 1.0, 0.0, "rollback", "worse than before"))
+        trainer.assign_credit(episodes, 1)
+        record = trainer.learn(0.0)
+        assert record["mismatch_max"] > 0.1 and record["updates"] == 1
+        played = trainer.play(3)
+        parts.backend.load(parts.best.weights)  # by nobody who says so
+        trainer.assign_credit(played, 2)
+        with pytest.raises(TrainingError, match="played by other weights"):
+            trainer.learn(0.0)
+    finally:
+        parts.close()
 
 
 def test_stale_episodes_are_dropped_before_they_are_used_and_counted() -> None:

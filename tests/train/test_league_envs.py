@@ -117,3 +117,13 @@ def test_exact_payoffs_are_refused_where_they_cannot_be_had() -> None:
         build(small(env_args={"memory": "chat"}, league={"mode": "psro", "payoff_games": 0}))
     with pytest.raises(ConfigError, match=r"of 'base' in KuhnPoker-v0 only answers"):
         build(small(league={"mode": "psro", "payoff_games": 0, "opponents": ["base"]}))
+
+
+def test_a_game_in_which_the_learner_s_seat_is_taken_back_tells_nothing_of_the_opponent() -> None:
+    """A coder whom only a tester can score is not scored where the tester, a snapshot here, wrote no test."""
+    trainer = league_run({"id": "CodeGen-v0", "name": "code", "args": {"coder_scored_by": "tester"}})
+    trainer.step()
+    met = [e for e in trainer.last.episodes if "member" in e.trajectories["tester_0"].info]  # type: ignore[union-attr]
+    assert met and not any(e.trajectories["coder_0"].trainable for e in met)
+    assert trainer.parts.league is not None and not trainer.parts.league.standing("code").against.scores
+    trainer.parts.close()

@@ -206,6 +206,14 @@ def test_playing_ahead(tmp_path: Path, backend: str) -> None:
     assert all(own["updates"] == 1 for own in last["learners"].values())
 
 
+def test_playing_ahead_against_snapshots_that_leave_the_pool(tmp_path: Path) -> None:
+    """Each learner's part of a snapshot is an adapter, and is taken from the generator under its own name."""
+    ahead = {"enabled": True, "backend": "thread", "max_off_policy_steps": 1}
+    league = {"mode": "fsp", "pool": 1, "snapshot_every": 1, "latest": 0.0}
+    train(small(tmp_path / "run", steps=3, batch_size=4, learner=BOTH, league=league, asynchronous=ahead), quiet=True)
+    assert [row["step"] for row in rows(tmp_path / "run")] == [1, 2, 3]
+
+
 @pytest.mark.slow
 def test_a_server_plays_each_learner_under_its_own_name() -> None:
     server = LiveServer("tiny", max_adapters=6)
@@ -241,6 +249,10 @@ def test_a_server_plays_each_learner_under_its_own_name() -> None:
         ({"learner": [{**BOTH[0], "loss": {"name": "expected"}}, BOTH[1]]}, "for all learners of a run.*or for none"),
         ({"learner": BOTH, "actors": {"player_1": {"model": "random"}}}, "'second' has nothing to learn"),
         ({"learner": BOTH, "league": {"mode": "fsp", "pool_from": "runs/x"}}, "several learners cannot be"),
+        (
+            {"learner": [BOTH[0], {**BOTH[1], "loss": {"name": "ppo"}}], "loss": "sft", "sampling": {"top_p": 0.9}},
+            "'player_1' is trained but sampled at temperature 1.0 and top_p 0.9",
+        ),
     ],
 )
 def test_what_does_not_fit_is_said(changes: dict[str, Any], text: str) -> None:
@@ -248,12 +260,18 @@ def test_what_does_not_fit_is_said(changes: dict[str, Any], text: str) -> None:
         build(small(**changes)).close()
 
 
+def test_who_may_be_sampled_warm_is_decided_by_the_loss_of_the_learner() -> None:
+    imitators = [{**one, "loss": {"name": "sft"}} for one in BOTH]
+    build(small(learner=imitators, sampling={"temperature": 0.5})).close()
+
+
 def test_the_table_comes_back_from_its_file(tmp_path: Path) -> None:
     from legos_train.config import to_toml
 
-    config = small(learner=BOTH)
+    config = small(learner=[{**BOTH[0], "loss": {"kl_end": None}}, BOTH[1]])
     (tmp_path / "config.toml").write_text(to_toml(config))
     loaded = TrainConfig.load(tmp_path / "config.toml")
+    assert loaded.learners["first"].loss.kl_end is None, "and not its default"
     assert loaded.learner == config.learner and loaded.learners["second"].optim.lr == 1e-3
     assert loaded.learners["first"].lora.rank == 4 and loaded.learners["second"].lora.rank == 2
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from legos_train import train
+from legos_train import TrainConfig, train
 from legos_train.cli.main import main
 from legos_train.config import to_toml
 from legos_train.disk import RunDirectory, checkpoint
@@ -71,6 +71,19 @@ def test_ten_steps_equal_three_and_a_kill_and_seven(tmp_path: Path) -> None:
     for a, b in zip(lines(whole), resumed, strict=True):
         b.pop("resumed_from", None)
         assert {k: v for k, v in a.items() if k not in unequal} == {k: v for k, v in b.items() if k not in unequal}
+
+
+def test_arguments_that_are_none_are_those_of_the_resumed_run_too(tmp_path: Path) -> None:
+    """TOML has no null, and what is left out is the default of the environment: another game."""
+    options, held_out = {"deals": [1, None]}, {"id": "Nim-v0", "name": "other", "args": {"max_take": None}}
+    envs = {"env": [{"id": "Nim-v0", "args": {"max_take": None}, "options": options}], "eval": {"env": [held_out]}}
+    config = small(**envs)
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    loaded = TrainConfig.load(tmp_path / "config.toml")
+    assert loaded == config and loaded.envs[0].args == loaded.eval.env[0].arguments == {"max_take": None}
+    assert loaded.envs[0].options == options
+    (tmp_path / "config.toml").write_text(to_toml(small(env="Nim-v0", env_args={"max_take": None})))
+    assert TrainConfig.load(tmp_path / "config.toml").envs[0].args == {"max_take": None}
 
 
 def test_resume_before_any_checkpoint_starts_at_zero_and_a_finished_run_stays_as_it_is(tmp_path: Path, capsys) -> None:

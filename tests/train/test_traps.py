@@ -7,11 +7,13 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from legos_train import Actor, Arena, ConfigError, EpisodeRequest, Trainer, make_credit, train
 from legos_train.credit import CreditSettings, PerRole
 from legos_train.credit.rae import RAECredit
+from legos_train.rollout import filters
 from legos_train.rollout.jobs import NOT_FINITE
 from legos_train.run import build, state
 from legos_train.run.overlap import overlapped
@@ -105,7 +107,8 @@ def test_a_reward_that_is_no_number_costs_its_episode_and_is_counted(trainer_of)
     trainer.parts.sync.local.rollouts.stream = stream
     record = trainer.step()
     assert record["left_out"]["not_finite"] == 3 and record["updates"] == 1
-    assert all(math.isfinite(value) for value in record["reward"].values())
+    whole = [e for e in trainer.last.episodes if not filters.is_not_finite(e)]
+    assert record["reward"] == {r: np.mean([e.trajectories[r].total for e in whole]) for r in ("player_0", "player_1")}
     bad = [t for e in trainer.last.episodes for t in e.trajectories.values() if not t.trainable]
     assert len(bad) == 6 and all(t.info["untrained"] == NOT_FINITE for t in bad)
 
@@ -215,6 +218,29 @@ def test_an_arena_brings_its_own_credit(trainer_of) -> None:
 def test_settings_that_contradict_each_other_are_refused_at_once(settings: dict, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         small(**settings)
+
+
+def test_a_kl_that_is_not_measured_is_no_number_and_cannot_be_watched(trainer_of) -> None:
+    off: dict[str, Any] = {"kl": 0.0, "kl_end": None}
+    assert "kl" not in trainer_of(batch_size=8, loss=off).step()
+    learners = [{"name": "held", "roles": ["player_0"]}, {"name": "free", "roles": ["player_1"], "loss": off}]
+    record = trainer_of(batch_size=8, learner=learners).step()
+    assert record["kl"] == record["learners"]["held"]["kl"] and "kl" not in record["learners"]["free"]
+    with pytest.raises(ConfigError, match=r"monitor\.kl does nothing"):
+        build(small(monitor={"kl": 1.0}, loss=off))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"league": {"opponents": ["random"]}}, r"league\.opponents \(random\) do nothing in mirror play"),
+        ({"credit": {"roles": {"plyer_0": "rae"}}}, r"credit\.roles names \['plyer_0'\].*'player_0', 'player_1'"),
+    ],
+)
+def test_what_would_do_nothing_is_refused_at_the_start_of_a_run_only(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        build(small(**settings))
+    build(small(**settings), fresh=False).close()
 
 
 def test_envs_of_an_arena_are_what_the_run_directory_says(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from legos_train import Trainer, train
 from legos_train.run import build, state
 from legos_train.run.evaluate import evaluate
+from legos_train.run.monitor import Alarm, CollapseMonitor
 from tests.train.helpers import digest, small
 
 EVERYTHING: dict[str, Any] = {
@@ -154,6 +155,21 @@ def test_stop_ends_the_run_with_its_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "run/result.json").unlink()
     again = train(config=config, quiet=True, resume=True)
     assert again.steps == 2 and again.stopped == result.stopped, "a run that was stopped stays so"
+
+
+@pytest.mark.parametrize("ahead", [{}, {"enabled": True, "backend": "thread"}])
+def test_an_evaluation_that_stops_a_run_is_its_last(
+    tmp_path: Path, ahead: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No step follows; what had not been measured yet is, and the checkpoint is written."""
+    worse = Alarm("worse", 1.0, 0.0, "stop", "worse than before")
+    monkeypatch.setattr(CollapseMonitor, "check_measured", lambda self, step, *tables: [worse] if step == 2 else [])
+    held_out = {"every": 2, "env": [{"id": "MatrixGame-v0", "name": "rps", "every": 0}]}
+    settings: dict[str, Any] = {"monitor": {"action": "stop"}, "eval": held_out, "asynchronous": ahead}
+    result = train(small(tmp_path / "run", batch_size=8, steps=9, **settings), quiet=True)
+    assert result.steps == 2 and result.stopped == "worse than before"
+    assert {"nash_conv", "rps/nash_conv"} <= set(result.last)
+    assert (tmp_path / "run/checkpoints/step_2/manifest.json").exists()
 
 
 def test_a_rollback_brings_back_the_best_weights_and_forgets_the_moments() -> None:
