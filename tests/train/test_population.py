@@ -183,6 +183,17 @@ def test_envs_may_have_learners_of_their_own_and_one_without_episodes_waits() ->
         trainer.parts.close()
 
 
+def test_an_update_of_a_learner_without_an_advantage_teaches_nothing() -> None:
+    """`maxrl` has nothing to compare in groups of one: what moves the second learner is its entropy bonus."""
+    second = {**BOTH[1], "credit": {"name": "maxrl"}, "loss": {"entropy": 0.1}}
+    trainer = Trainer(build(small(learner=[BOTH[0], second], group_size=1)))
+    try:
+        record = trainer.step()
+        assert record["updates"] == 2 and record["learning_updates"] == 1
+    finally:
+        trainer.parts.close()
+
+
 def test_every_action_of_every_learner() -> None:
     expected = {"loss": {"name": "expected", "aggregation": "constant", "kl": 0.0}, "batch_size": 4}
     trainer = Trainer(build(small(learner=[BOTH[0], {"name": "second", "roles": ["player_1"]}], **expected)))
