@@ -46,15 +46,16 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _with_none(value: Any) -> Any:
+def with_none(value: Any) -> Any:
+    """Arguments as a file has them, with None where it says `NULL`."""
     if isinstance(value, dict):
-        return {k: _with_none(v) for k, v in value.items()}
+        return {k: with_none(v) for k, v in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_with_none(v) for v in value)
+        return type(value)(with_none(v) for v in value)
     return None if isinstance(value, str) and value == NULL else value
 
 
-Arguments = Annotated[dict[str, Any], AfterValidator(_with_none)]
+Arguments = Annotated[dict[str, Any], AfterValidator(with_none)]
 """Arguments of somebody else's function, any of which may be None."""
 
 

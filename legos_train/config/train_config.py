@@ -319,8 +319,9 @@ class TrainConfig(Section):
         """Episodes per group: `group_size`, or 8 when a method compares the episodes of a group, else 1."""
         if self.group_size is not None:
             return self.group_size
-        grouped = any(getattr(self.credit.make(name), "groups", False) for name in self.credit_names)
-        return 8 if grouped else 1
+        every = list(self.learners.values()) or [self]
+        made = [one.credit.make(name) for one in every for name in sorted(one.credit_names)]
+        return 8 if any(getattr(credit, "groups", False) for credit in made) else 1
 
     @property
     def action_tokens(self) -> int:

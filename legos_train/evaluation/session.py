@@ -20,6 +20,7 @@ from legos_train.evaluation.playing import Stage
 from legos_train.evaluation.summary import Row, comparisons, row
 from legos_train.observe import ProgressLine
 from legos_train.players import actors, replies, words
+from legos_train.settings import with_none
 
 Played = list[tuple[Pairing, list[Record]]]
 """Pairings with the records of their games, in the order of the schedule."""
@@ -284,7 +285,7 @@ def trained_args(word: str, env: str) -> list[dict[str, Any]]:
     """
     settings = _run_of(word)
     args = [{**e.get("args", {}), **settings.get("env_args", {})} for e in _entries(settings) if e.get("id") == env]
-    return [replies.formatted(one, settings.get("reply", "env"), env) for one in args]
+    return [replies.formatted(with_none(one), settings.get("reply", "env"), env) for one in args]
 
 
 def prompted_roles(word: str, env: str) -> list[str]:

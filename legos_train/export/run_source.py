@@ -13,6 +13,7 @@ from legos_train.errors import ExportError, PolicyError
 from legos_train.export import peft
 from legos_train.export.checkpoint_adapter import is_checkpoint, unpack
 from legos_train.observe import eval_numbers, read_run
+from legos_train.settings import with_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Source:
         as_list = entries if isinstance(entries, list) else [entries]
         tables: list[dict[str, Any]] = [{"id": e} if isinstance(e, str) else e for e in as_list]
         shared: dict[str, Any] = self.config.get("env_args", {})
-        return [(t["id"], {**t.get("args", {}), **shared}) for t in tables]
+        return [(t["id"], with_none({**t.get("args", {}), **shared})) for t in tables]
 
 
 def open_run(spec: str, scratch: Path | None = None) -> Source:

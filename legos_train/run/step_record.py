@@ -58,7 +58,7 @@ def step_record(
         "distinct_rows": counters.distinct_rows,
         "action_tokens": counters.action_tokens,
         "zero_advantages": counters.zero_advantage_share,
-        "learning_updates": _learning_updates(numbers, counters.zero_advantage_share),
+        "learning_updates": _learning_updates(numbers, batch),
         "dropped": {**counters.dropped, **dropped},
         "left_out": dict(fresh.left_out),
         "tokens_per_second": sampled / clock.generate if clock.generate > 1e-6 else 0.0,
@@ -77,9 +77,14 @@ def _tokens(episodes: Sequence[Episode]) -> int:
     return sum(len(u.action_tokens or ()) for e in episodes for t in e.trajectories.values() for u in t.turns)
 
 
-def _learning_updates(numbers: Mapping[str, Any], zero: float | None) -> int:
+def _learning_updates(numbers: Mapping[str, Any], batch: Batch | BatchByLearner) -> int:
     """The updates of a step that something was learned from: an advantage that is not 0, or with `sft` an answer to
-    imitate. An update by the KL penalty alone, whose gradient at the reference is rounding, does not count.
+    imitate. An update by the KL penalty alone, whose gradient at the reference is rounding, does not count. Of several
+    learners each has its own.
     """
+    if isinstance(batch, BatchByLearner):
+        each = numbers.get("learners", {})  # none where nobody had anything to train on
+        return sum(_learning_updates(own, batch.parts[name]) for name, own in each.items())
+    zero = batch.counters.zero_advantage_share
     taught = (zero is not None and zero < 1) or numbers.get("live_share", 0) > 0
     return int(numbers["updates"]) if taught else 0

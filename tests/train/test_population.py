@@ -183,6 +183,17 @@ def test_envs_may_have_learners_of_their_own_and_one_without_episodes_waits() ->
         trainer.parts.close()
 
 
+def test_an_update_of_a_learner_without_an_advantage_teaches_nothing() -> None:
+    """`maxrl` has nothing to compare in groups of one: what moves the second learner is its entropy bonus."""
+    second = {**BOTH[1], "credit": {"name": "maxrl"}, "loss": {"entropy": 0.1}}
+    trainer = Trainer(build(small(learner=[BOTH[0], second], group_size=1)))
+    try:
+        record = trainer.step()
+        assert record["updates"] == 2 and record["learning_updates"] == 1
+    finally:
+        trainer.parts.close()
+
+
 def test_every_action_of_every_learner() -> None:
     expected = {"loss": {"name": "expected", "aggregation": "constant", "kl": 0.0}, "batch_size": 4}
     trainer = Trainer(build(small(learner=[BOTH[0], {"name": "second", "roles": ["player_1"]}], **expected)))
@@ -263,6 +274,12 @@ def test_what_does_not_fit_is_said(changes: dict[str, Any], text: str) -> None:
 def test_who_may_be_sampled_warm_is_decided_by_the_loss_of_the_learner() -> None:
     imitators = [{**one, "loss": {"name": "sft"}} for one in BOTH]
     build(small(learner=imitators, sampling={"temperature": 0.5})).close()
+
+
+def test_groups_are_played_where_the_credit_of_a_learner_compares_them() -> None:
+    tree = {"name": "hierarchical_grpo", "root_peers": "batch"}
+    for shared, own, size in (("grpo", {"name": "rae"}, 1), (tree, {"root_peers": "group"}, 8), (tree, {}, 1)):
+        assert small(credit=shared, learner=[{**one, "credit": own} for one in BOTH]).grouped == size
 
 
 def test_the_table_comes_back_from_its_file(tmp_path: Path) -> None:

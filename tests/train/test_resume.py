@@ -18,6 +18,7 @@ from legos_train.cli.main import main
 from legos_train.config import to_toml
 from legos_train.disk import RunDirectory, checkpoint
 from legos_train.errors import RunError
+from legos_train.evaluation.session import trained_args
 from tests.train.helpers import digest, identify, small
 
 RUN = [
@@ -84,6 +85,7 @@ def test_arguments_that_are_none_are_those_of_the_resumed_run_too(tmp_path: Path
     assert loaded.envs[0].options == options
     (tmp_path / "config.toml").write_text(to_toml(small(env="Nim-v0", env_args={"max_take": None})))
     assert TrainConfig.load(tmp_path / "config.toml").envs[0].args == {"max_take": None}
+    assert trained_args(str(tmp_path), "Nim-v0") == [{"max_take": None}], "who evaluates the run reads the file, too"
 
 
 def test_resume_before_any_checkpoint_starts_at_zero_and_a_finished_run_stays_as_it_is(tmp_path: Path, capsys) -> None:
