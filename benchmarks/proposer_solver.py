@@ -207,7 +207,7 @@ def main() -> None:
             )
             for part, ok in passes(found).items():
                 print(f"  {'yes' if ok else 'NO '}  {part}", flush=True)
-    if len(options.learners) == len(LEARNERS):
+    if set(options.learners) == set(LEARNERS):
         print(ahead(results))
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
