@@ -41,8 +41,8 @@ the way from the base to it. *Items* says whether the measured problems, passage
 of which neither the base nor the training saw any.
 *Roles* is what each role earned in training, on average over the first and the last five steps, where one policy plays
 roles with a common interest. An id counts as learned if its gain excludes 0 and none of these roles earns less.
-LeducPoker has seeds 11 to 15 and LiarsDice 1 to 5, since their settings were chosen on 10 and 0; the numbers of both
-are those of the weight average.
+LeducPoker has seeds 11 to 15, since its settings were chosen on 10, and LiarsDice 2, 3, 5, 6 and 7, since its settings
+were chosen on 0, 1 and 4; the numbers of both are those of the weight average.
 Dataset and GSM8K with `level=0` have the same generated problems, so their rows are much alike.
 """
 REASONS = """## What stops the others
