@@ -108,7 +108,9 @@ class TrainerBackend(Protocol):
         ...
 
     def load(self, snapshot: Snapshot) -> None:
-        """Replaces the weights; the optimiser begins anew, since its moments belong to the weights given up."""
+        """Replaces the weights. Nothing of those given up stays: the optimiser's moments and the average begin anew,
+        and a reference that has moved (`anchor`) becomes the new weights.
+        """
         ...
 
     def publish(self, target: WeightReceiver, name: str, snapshot: Snapshot) -> None:

@@ -39,11 +39,12 @@ class MLXBackend:
         self.capabilities = replace(self.capabilities, rounding=_rounding(model))
         self.policy = LoRAPolicy(model, config.lora, seed=config.seed, checkpoint_layers=config.optim.checkpoint_layers)
         self.vocabulary, self.notes = self.policy.vocabulary, self.policy.notes
-        self._average = WeightAverage(config.average, config.steps, self.policy.trainable())
         self._grads: Weights | None = None
-        self._new_optimizer()
+        self._begin_anew()
 
-    def _new_optimizer(self) -> None:
+    def _begin_anew(self) -> None:
+        """An average and an optimiser that know the present weights only."""
+        self._average = WeightAverage(self.config.average, self.config.steps, self.policy.trainable())
         o = self.config.optim
         self.optimizer = optim.AdamW(  # `init` of one that was used keeps its moments
             learning_rate=o.lr,
@@ -119,7 +120,9 @@ class MLXBackend:
     def load(self, snapshot: Snapshot) -> None:
         """See `TrainerBackend`."""
         self.policy.load(snapshot.content)
-        self._new_optimizer()
+        if self.policy.anchor_weights() is not None:
+            self.policy.anchor(snapshot.content)
+        self._begin_anew()
 
     def publish(self, target: WeightReceiver, name: str, snapshot: Snapshot) -> None:
         """See `TrainerBackend`."""

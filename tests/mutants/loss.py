@@ -235,10 +235,17 @@ MUTANTS = [
         ),
         (
             "moments-survive-other-weights",
-            "        self.policy.load(snapshot.content)\n        self._new_optimizer()\n",
-            "        self.policy.load(snapshot.content)\n",
-            "after a rollback Adam goes on with the moments of the weights given up",
-            "tests/train/test_whole_state.py::test_a_rollback_brings_back_the_best_weights_and_forgets_the_moments",
+            "            self.policy.anchor(snapshot.content)\n        self._begin_anew()\n",
+            "            self.policy.anchor(snapshot.content)\n",
+            "after a rollback Adam goes on with the moments of the weights given up, and so does the average",
+            "tests/train/test_whole_state.py::test_a_rollback_brings_back_the_best_weights_and_forgets_all_others",
+        ),
+        (
+            "magnet-survives-other-weights",
+            "            self.policy.anchor(snapshot.content)\n        self._begin_anew()\n",
+            "            pass\n        self._begin_anew()\n",
+            "after a rollback the KL pulls towards the policy that collapsed",
+            "tests/train/test_whole_state.py::test_a_rollback_brings_back_the_best_weights_and_forgets_all_others",
         ),
     ),
     *mutants(

@@ -172,19 +172,20 @@ def test_an_evaluation_that_stops_a_run_is_its_last(
     assert (tmp_path / "run/checkpoints/step_2/manifest.json").exists()
 
 
-def test_a_rollback_brings_back_the_best_weights_and_forgets_the_moments() -> None:
+def test_a_rollback_brings_back_the_best_weights_and_forgets_all_others() -> None:
     monitor = {"entropy": 100.0, "patience": 2, "window": 1, "action": "rollback"}
-    trainer = Trainer(build(small(batch_size=8, steps=9, monitor=monitor, optim={"beta1": 0.9})))
+    loss = {"magnet_every": 1}
+    trainer = Trainer(build(small(batch_size=8, steps=9, monitor=monitor, loss=loss, optim={"beta1": 0.9})))
     try:
         trainer.step()
         evaluate(trainer.parts)
         assert trainer.parts.best is not None
         record = trainer.step()
         assert f"weights of step {trainer.parts.best.step} are back" in record["alarms"][0]["done"]
-        now = trainer.parts.backend.policy.trainable()
-        assert all(np.array_equal(now[name], kept) for name, kept in trainer.parts.best.weights.content.items())
-        state = trainer.parts.backend.save_state().tensors["optimizer"]
-        moments = [np.array(value) for name, value in state.items() if name.endswith(("/m", "/v"))]
+        state, best = trainer.parts.backend.save_state().tensors, trainer.parts.best.weights.content
+        for found in (state["adapter"], state["magnet"], trainer.parts.backend.average(2).content):
+            assert all(np.array_equal(found[name], kept) for name, kept in best.items())
+        moments = [np.array(value) for name, value in state["optimizer"].items() if name.endswith(("/m", "/v"))]
         assert moments and not any(np.any(value) for value in moments)
         assert trainer.step()["updates"] == 1
     finally:
