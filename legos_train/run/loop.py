@@ -172,7 +172,8 @@ def _run(
                 if judged := parts.arena.judged_by_code:
                     said = f"{JUDGE} judges, since {config.model} cannot; another: --actor judge=MODEL"
                     progress.note(f"{', '.join(judged)}: {said}")
-                for said in (*parts.backend.notes, *(() if parts.decisions is None else parts.decisions.notes)):
+                own_notes = () if parts.decisions is None else parts.decisions.notes
+                for said in (*parts.backend.notes, *own_notes, *_rising_kl(config)):
                     progress.note(said)
                 if options.resume and not start:
                     progress.note("no checkpoint to resume from: the run begins at step 0")
@@ -211,6 +212,16 @@ def _run(
 def _methods(config: TrainConfig) -> str:
     each = {name: f"{own.credit.name} + {own.loss.name}" for name, own in config.learners.items()}
     return ", ".join(f"{name} {own}" for name, own in each.items()) or f"{config.credit.name} + {config.loss.name}"
+
+
+def _rising_kl(config: TrainConfig) -> list[str]:
+    """`loss.kl` alone, below the default of `kl_end`, makes a KL that grows, and few mean that."""
+    losses = [one.loss for one in (config.learners.values() or [config])]
+    rising = [(loss.kl, loss.kl_end) for loss in losses if loss.kl_end is not None and loss.kl_end > loss.kl]
+    return [
+        f"the weight of the KL rises from {start:g} to {end:g} (loss.kl_end); --loss.kl-end none keeps it"
+        for start, end in dict.fromkeys(rising)
+    ]
 
 
 def _tell_so_far(path: Path, config: TrainConfig, first: Mapping[str, float]) -> None:

@@ -89,11 +89,13 @@ def test_arguments_that_are_none_are_those_of_the_resumed_run_too(tmp_path: Path
 
 
 def test_resume_before_any_checkpoint_starts_at_zero_and_a_finished_run_stays_as_it_is(tmp_path: Path, capsys) -> None:
-    config = small(tmp_path / "run")
+    config = small(tmp_path / "run", loss={"kl": 0.0})
     with RunDirectory(tmp_path / "run") as run:
         run.begin(to_toml(config))
     train(config, resume=True)
-    assert "no checkpoint to resume from: the run begins at step 0" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "no checkpoint to resume from: the run begins at step 0" in said
+    assert "the weight of the KL rises from 0 to 0.05 (loss.kl_end); --loss.kl-end none keeps it" in said
     seen = {path: digest(path) for path in (tmp_path / "run").rglob("*") if path.is_file()}
     result = train(config, resume=True, quiet=True)
     assert result.steps == 2
