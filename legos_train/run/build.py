@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from inference import Engine
 from legos_envs.table import keyed_generator
-from legos_train.arena import Arena, EnvSlot, actor_of, make_sampler
+from legos_train.arena import Arena, actor_of, make_sampler
 from legos_train.config import TrainConfig
 from legos_train.credit import CreditAssigner, PerEnv, PerLearner, PerRole
 from legos_train.disk import new_run_id
@@ -14,9 +14,10 @@ from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer, courses_of, followed
 from legos_train.league import League, sides_of
 from legos_train.model import Learner, Learners, MLXBackend, TrainerBackend, World
-from legos_train.players import Actor, RemoteEngine, actors, replies
+from legos_train.players import Actor, RemoteEngine, actors
 from legos_train.rollout import Generator, LocalGenerator
 from legos_train.run.branches import Branches
+from legos_train.run.config_checks import check_effects, check_format, check_roles, held_out
 from legos_train.run.decision_points import MirrorStep
 from legos_train.run.decisions import DecisionTable
 from legos_train.run.monitor import CollapseMonitor
@@ -59,7 +60,7 @@ def build(
         raise ConfigError(f"loss.name = {config.loss.name!r} has nothing to share between ranks; use one process")
     arena = arena_of(config, arena)
     if fresh:
-        _check_effects(config, arena)
+        check_effects(config, arena)
     courses = courses_of(arena, config)
     run_id = run_id or new_run_id()
     place = place_of(config, world, backend, run_id)
@@ -182,116 +183,14 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
                 league=entry.league,
             )
     else:
-        _check_format(config, arena)
+        check_format(config, arena)
     for role, given in config.actors.items():
-        if role not in arena.actors and not _held_out(role, config):
+        if role not in arena.actors and not held_out(role, config):
             arena.add_actor(actor_of(role, given, arena.default, arena.envs.values()))
-    _check_roles(config, arena)
+    check_roles(config, arena)
     if config.curriculum.sampler and not arena.samplers:
         arena.add_sampler(make_sampler(config.curriculum, arena))
     return arena
-
-
-def _check_format(config: TrainConfig, arena: Arena) -> None:
-    """Envs that are made already must have the action format that `reply` asks for."""
-    wanted = replies.read_reply(config.reply).action_format
-    for slot in arena.envs.values():
-        own = getattr(slot.make().unwrapped, "action_format", wanted)
-        if wanted and own != wanted:
-            raise ConfigError(
-                f"reply = {config.reply!r} asks for {wanted!r} actions, but {slot.name} reads {own!r}: add it with "
-                f"args={{'action_format': {wanted!r}}}"
-            )
-
-
-def _held_out(role: str, config: TrainConfig) -> bool:
-    """Whether an actor is for an env that is only measured; `courses_of` takes it."""
-    return role.rpartition("/")[0] in {entry.label for entry in config.eval.env}
-
-
-def _check_roles(config: TrainConfig, arena: Arena) -> None:
-    roles = {role for slot in arena.envs.values() for role, _ in slot.seats.values()}
-    agents = {agent for slot in arena.envs.values() for agent in slot.seats}
-    if unknown := set(config.train_roles) - roles:
-        raise ConfigError(f"train_roles names {sorted(unknown)}; {config.title} has the roles {sorted(roles)}")
-    known = roles | agents | {actors.ANYBODY}
-    for name in [name for name in arena.actors if not _held_out(name, config)]:
-        env, slash, role = name.rpartition("/")
-        if role not in known or (slash and env not in arena.envs and name not in agents):
-            raise ConfigError(f"actors names {name!r}; {config.title} has the roles {sorted(roles)}")
-    live = []
-    _check_learners(config, arena)
-    for slot in arena.envs.values():
-        own = {role for role, _ in slot.seats.values()}
-        if unknown := set(slot.train_roles or ()) - own:
-            raise ConfigError(f"train_roles of {slot.name} names {sorted(unknown)}; it has the roles {sorted(own)}")
-        live += [(slot, agent) for agent in arena.live(slot, arena.trained_roles(slot))]
-    if not live:
-        raise ConfigError(
-            f"there is nothing to train in {config.title}: no seat is declared trainable by the environment, played by "
-            "the policy, trainable as an actor and among train_roles all at once"
-        )
-    if config.filter.keep == "winners" and all(len(slot.trained) < 2 for slot, _ in live):
-        raise ConfigError("filter.keep = 'winners' compares the seats of an episode; with one seat use 'positive'")
-    for slot, agent in live:
-        _check_sampling(config, arena, slot, agent)
-
-
-def _check_effects(config: TrainConfig, arena: Arena) -> None:
-    """Settings of a new run that would do nothing; one that is resumed goes on with them."""
-    every = list(config.learners.values()) or [config]
-    if config.monitor.kl is not None and not any(one.loss.kl or one.loss.kl_end for one in every):
-        raise ConfigError(
-            "monitor.kl does nothing while loss.kl is 0: no KL is measured then; leave one of the two out"
-        )
-    if config.league.mode == "mirror" and config.league.opponents:
-        raise ConfigError(
-            f"league.opponents ({', '.join(config.league.opponents)}) do nothing in mirror play; give league.mode, "
-            "such as 'fsp', or 'fixed' to play against them only"
-        )
-    roles = {role for slot in arena.envs.values() for role, _ in slot.seats.values()}
-    if unknown := {role for one in every for role in one.credit.roles} - roles:
-        raise ConfigError(f"credit.roles names {sorted(unknown)}; {config.title} has the roles {sorted(roles)}")
-
-
-def _check_learners(config: TrainConfig, arena: Arena) -> None:
-    """Each seat that is trained has one learner, and each learner a seat."""
-    if not arena.learners:
-        return
-    seats = [(slot, agent) for slot in arena.envs.values() for agent in slot.seats]
-    names = {name for slot, agent in seats for name in (agent, slot.seats[agent][0])}
-    held_out = {entry.label for entry in config.eval.env}
-    for learner, roles in arena.learners.items():
-        for role in roles:
-            env, _, name = role.rpartition("/")
-            if env not in held_out and (name not in names or (env and env not in arena.envs)):
-                raise ConfigError(f"learner {learner!r} names {role!r}; {config.title} has the roles {sorted(names)}")
-    if twice := [r for r in {r for own in arena.learners.values() for r in own} if _owners(arena, r) > 1]:
-        raise ConfigError(f"two learners name {sorted(twice)[0]!r}: a seat is played by one of them")
-    live = [(slot, agent) for slot, agent in seats if agent in arena.live(slot, arena.trained_roles(slot))]
-    if left := sorted({slot.seats[agent][0] for slot, agent in live if arena.learner_of(slot, agent) is None}):
-        raise ConfigError(
-            f"no learner plays {', '.join(left)}: name every role that is trained "
-            "(--learner NAME=ROLE, or a table [[learner]])"
-        )
-    for learner in arena.learners:
-        if all(arena.learner_of(slot, agent) != learner for slot, agent in live):
-            raise ConfigError(f"learner {learner!r} has nothing to learn: none of its seats is trained by the policy")
-
-
-def _owners(arena: Arena, role: str) -> int:
-    return sum(role in roles for roles in arena.learners.values())
-
-
-def _check_sampling(config: TrainConfig, arena: Arena, slot: EnvSlot, agent: str) -> None:
-    """Ratios and KL are of the policy at temperature 1; samples of another distribution would bias them unseen."""
-    actor = actors.lookup(arena.players(slot), agent, slot.seats[agent][0], True)
-    loss = config.loss if actor.learner is None else config.learners[actor.learner].loss
-    if not loss.token_loss.imitates and (actor.temperature != 1.0 or actor.top_p != 1.0):
-        raise ConfigError(
-            f"{slot.name}: {slot.seats[agent][0]!r} is trained but sampled at temperature {actor.temperature} and "
-            f"top_p {actor.top_p}. A policy gradient needs 1 and 1 (only loss.name = 'sft' does not)"
-        )
 
 
 def make_credit(config: TrainConfig, arena: Arena) -> CreditAssigner:

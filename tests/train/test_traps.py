@@ -220,6 +220,19 @@ def test_settings_that_contradict_each_other_are_refused_at_once(settings: dict,
         small(**settings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"curriculum": {"low": 0.2}}, r"\[curriculum\] does nothing without a sampler"),
+        ({"env": [{"id": "Nim-v0", "league": True}]}, "league = true of Nim-v0 does nothing in mirror play"),
+        ({"league": {"opponents": ["random"]}}, "do nothing in mirror play"),
+    ],
+)
+def test_settings_that_would_do_nothing_are_refused_before_anything_is_played(settings: dict, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        build(small(**settings))
+
+
 def test_a_kl_that_is_not_measured_is_no_number_and_cannot_be_watched(trainer_of) -> None:
     off: dict[str, Any] = {"kl": 0.0, "kl_end": None}
     assert "kl" not in trainer_of(batch_size=8, loss=off).step()
