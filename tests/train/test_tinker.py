@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inference import load, read_adapter
+from inference import Request, SamplingParams, load, read_adapter
 from legos_train import ConfigError, Trainer, TrainingError, train
 from legos_train.config import TrainConfig
 from legos_train.model.gradients import loss_and_grad
@@ -179,6 +179,24 @@ def test_measuring_without_the_base_here_gives_the_same_exact_number(patch: pyte
         assert (parts.base is not None) == mirror
         parts.close()
     assert numbers[0]["nash_conv"] == pytest.approx(numbers[1]["nash_conv"], abs=1e-5)
+
+
+def test_aborted_requests_are_not_asked_for_and_leave_nothing_behind(patch: pytest.MonkeyPatch) -> None:
+    server = install(patch, Server())
+    trainer = trainer_of(config(tinker={"url": URL, "base": BASE, "in_flight": 2}))
+    engine: Any = trainer.parts.sync.generator.engine  # type: ignore[attr-defined]
+    server.calls.clear()
+    ids = [engine.submit(Request(range(5, 15), SamplingParams(max_tokens=2, seed=i))) for i in range(6)]
+    engine.abort(ids[0])  # before anything was sent
+    found = {one.request_id for one in engine.step()}
+    engine.abort(ids[5])  # one that waits, since two at a time are asked for
+    for _ in range(9):
+        found |= {one.request_id for one in engine.step()}
+    assert found == {*ids[1:5]} and sum(server.calls) == 4, "what nobody waits for is not paid for"
+    for one in ids:
+        engine.abort(one)  # as clients do that clean up: they are answered
+    assert not engine._wanted
+    trainer.parts.close()
 
 
 def test_equal_prompts_are_one_call(patch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ class TinkerEngine:
         self._new: list[tuple[int, Request]] = []
         self._waiting: deque[Call] = deque()
         self._flying = self._count = 0
-        self._aborted: set[int] = set()
+        self._wanted: set[int] = set()  # requests that are neither answered nor aborted
         self._answers: queue.SimpleQueue[tuple[Call, Any]] = queue.SimpleQueue()
 
     # --- requests ----------------------------------------------------------------------------------------------------
@@ -73,6 +73,7 @@ class TinkerEngine:
         self._sampler(request.adapter)
         self._count += 1
         self._new.append((self._count, request))
+        self._wanted.add(self._count)
         return self._count
 
     def step(self) -> list[Completion]:
@@ -83,7 +84,10 @@ class TinkerEngine:
         """
         self._group()
         while self._waiting and (not self._flying or self._flying + len(self._waiting[0].numbers) <= self.in_flight):
-            self._send(self._waiting.popleft())
+            call = self._waiting.popleft()
+            call.numbers[:] = [number for number in call.numbers if number in self._wanted]
+            if call.numbers:
+                self._send(call)
         out: list[Completion] = []
         for answer in Background.drained(self._answers, WAIT if self._flying else 0.0):
             out += self._completions(*answer)
@@ -124,8 +128,8 @@ class TinkerEngine:
 
     def _completions(self, call: Call, done: Any) -> list[Completion]:
         self._flying -= len(call.numbers)
-        alive = [number for number in call.numbers if number not in self._aborted]
-        self._aborted.difference_update(call.numbers)
+        alive = [number for number in call.numbers if number in self._wanted]
+        self._wanted.difference_update(alive)
         if not alive:
             return []
         sequences = self.service.wait("sample", done).sequences
@@ -142,11 +146,8 @@ class TinkerEngine:
         return out
 
     def abort(self, request_id: int) -> None:
-        """Forgets a request; what is at the service is computed to its end."""
-        if any(number == request_id for number, _ in self._new):
-            self._new = [(number, request) for number, request in self._new if number != request_id]
-        else:
-            self._aborted.add(request_id)
+        """Forgets a request; what is at the service already is computed to its end."""
+        self._wanted.discard(request_id)
 
     def settle(self) -> list[Completion]:
         """Nothing to do: aborted requests give nothing."""
