@@ -102,7 +102,7 @@ TASKS: dict[str, Task] = {
         seat="verifier=scripted:oracle",
         args=(*EASY, "filter=truth"),
     ),
-    "SimpleNegotiation-v0": Task((*_steps(96, 24), *RAE, *BASE, *FEW, *SLOW), "shrewd", "base", args=("turns=4",)),
+    "SimpleNegotiation-v0": Task((*_steps(140, 24), *RAE, *BASE, *FEW, *SLOW), "shrewd", "base", args=("turns=4",)),
     "TicTacToe-v0": Task(("--preset", "tictactoe"), exact="no_loss"),
     "Tournament-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, seat=JUDGE),
 }

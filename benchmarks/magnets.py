@@ -2,13 +2,15 @@
 
     python -m benchmarks.magnets
     python -m benchmarks.magnets --seeds 400 --every 10 50 --kl-end 0.2 0.4
+    python -m benchmarks.magnets --every 10 --kl-end 0.3 --base 0 0.07
 
 A stand-in for `legos train` on Kuhn poker: the same loss (returns minus the mean of the same prompt, KL to a reference
-that becomes the weight average every so many steps), batch, steps and schedule of the learning rate, with one number
-for each information set in place of a language model. The numbers move together, as a model's answers to similar
-prompts do: an update at one information set moves the others by a share of it, more where the card or the history is
-the same. `shared` and `rate` say how much, and how fast; their three settings are as quick as, or quicker than, what
-runs of the model show. So the rows compare schedules; they do not predict a run's NashConv.
+that becomes the weight average every so many steps, mixed with a share of the first policy), batch, steps and schedule
+of the learning rate, with one number for each information set in place of a language model. The numbers move together,
+as a model's answers to similar prompts do: an update at one information set moves the others by a share of it, more
+where the card or the history is the same. `shared` and `rate` say how much, and how fast; their three settings are as
+quick as, or quicker than, what runs of the model show. So the rows compare schedules; they do not predict a run's
+NashConv.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ class Schedule:
     every: int = 50
     kl: float = 0.2
     kl_end: float = 0.2
+    base: float = 0.0
     decay: float = 0.98
     steps: int = 550
     batch: int = 512
@@ -96,6 +99,10 @@ def _sigmoid(x: Floats) -> Floats:
     return 1 / (1 + np.exp(-x))
 
 
+def _logit(p: Floats) -> Floats:
+    return np.log(p / (1 - p))
+
+
 def kernel(whole: float, card: float, history: float) -> Floats:
     """(12, 12): how far an update at one information set moves the others."""
     place = np.arange(12)
@@ -127,7 +134,8 @@ def run(schedule: Schedule, shared: Floats, rate: float, seeds: int) -> tuple[Fl
         logits = logits + size * (gradient / np.sqrt(square / (1 - 0.999**step))) @ shared
         average = schedule.decay * average + (1 - schedule.decay) * logits
         if step % schedule.every == 0:
-            reference = average / (1 - schedule.decay**step)
+            followed = _sigmoid(average / (1 - schedule.decay**step))
+            reference = _logit((1 - schedule.base) * followed + schedule.base / 2)
     return nash_conv(bets), nash_conv(_sigmoid(average / (1 - schedule.decay**schedule.steps)))
 
 
@@ -137,14 +145,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--every", type=int, nargs="+", default=[10, 25, 50, 100], help="steps between references")
     parser.add_argument("--kl-end", type=float, nargs="+", default=[0.2, 0.4], help="KL weight at the end, from 0.2")
+    parser.add_argument("--base", type=float, nargs="+", default=[0.0], help="share of the first policy, which is even")
     parser.add_argument("--games", type=int, default=512, help="games a step")
     args = parser.parse_args()
-    print("every  kl_end  shared           rate   average: median, 95 %, largest   last: 95 %   stuck (above 0.15)")
-    for every, kl_end, (shared, rate) in itertools.product(args.every, args.kl_end, MODELS):
-        last, average = run(Schedule(every, kl_end=kl_end, batch=args.games), kernel(*shared), rate, args.seeds)
+    print(
+        "every  kl_end  base  shared           rate   average: median, 95 %, largest   last: 95 %   stuck (above 0.15)"
+    )
+    settings = itertools.product(args.every, args.kl_end, args.base, MODELS)
+    for every, kl_end, base, (shared, rate) in settings:
+        schedule = Schedule(every, kl_end=kl_end, base=base, batch=args.games)
+        last, average = run(schedule, kernel(*shared), rate, args.seeds)
         numbers = f"{np.median(average):.3f}   {np.quantile(average, 0.95):.3f}   {average.max():.3f}"
         print(
-            f"{every:5}  {kl_end:6}  {shared!s:15}  {rate:4}   {numbers:30}  {np.quantile(last, 0.95):.3f}"
+            f"{every:5}  {kl_end:6}  {base:4}  {shared!s:15}  {rate:4}   {numbers:30}  {np.quantile(last, 0.95):.3f}"
             f"        {np.mean(average > STUCK):.1%}",
             flush=True,
         )

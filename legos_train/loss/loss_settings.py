@@ -69,15 +69,17 @@ class LossSettings(Section):
     magnet: Literal["policy", "average"] = "policy"
     """`magnet_every`: the reference becomes the current policy, or its weight average (`average.kind`; the policy where
     there is none), which has less of the noise of sampled games."""
+    magnet_base: float = Field(default=0.0, ge=0, lt=1)
+    """`magnet_every`: the share of the base model in the reference, at every token. What the policy has come to avoid
+    keeps that share of its first probability there, so that no action is lost for good."""
 
     @model_validator(mode="after")
     def _consistent(self) -> LossSettings:
         if self.mask_ratio is not None and not 0.0 <= self.mask_ratio[0] <= 1.0 <= self.mask_ratio[1]:
             raise ValueError(f"mask_ratio must be (low, high) with 0 <= low <= 1 <= high, got {self.mask_ratio}")
-        if self.magnet != "policy" and not self.magnet_every:
-            raise ValueError(
-                f"magnet = {self.magnet!r} does nothing while magnet_every is 0; give it a number of steps"
-            )
+        for field in ("magnet", "magnet_base"):
+            if (value := getattr(self, field)) != type(self).model_fields[field].default and not self.magnet_every:
+                raise ValueError(f"{field} = {value!r} does nothing while magnet_every is 0; give it a number of steps")
         if self.explore and not LOSSES[self.name].all_actions:
             names = " and ".join(repr(name) for name, one in LOSSES.items() if one.all_actions)
             raise ValueError(f"explore weighs the decision points of {names}, which {self.name!r} does not have")

@@ -73,7 +73,8 @@ def loss_and_grad(
     order: list[NDArray[np.int64]] = []
     mine, own = (batch, np.arange(len(batch))) if world is None else world.part(batch)
     for part, places in mine.parts(max_tokens) if len(mine) else ():
-        reference = policy.reference(part, full=settings.kl_estimator == "exact") if settings.kl else None
+        full = settings.kl_estimator == "exact"
+        reference = policy.reference(part, full=full, base=settings.magnet_base) if settings.kl else None
 
         def compute(logits: mx.array, part: Batch = part, reference: mx.array | None = reference) -> Outcome:
             return objective(logits, part, settings, reference)

@@ -15,9 +15,11 @@ the first whose answer is the model's own (`policy.path`; `policy.notes` says wh
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -234,37 +236,50 @@ class LoRAPolicy:
         """Forget the cached reference log-probabilities. Needed after the base model's arrays were changed."""
         self._cache.clear()
 
-    def reference(self, batch: Batch, *, full: bool = True) -> mx.array:
+    def reference(self, batch: Batch, *, full: bool = True, base: float = 0.0) -> mx.array:
         """Log-probabilities of the reference policy: (K, V) at the sites, or with `full=False` (M,) at the sampled
         tokens. What was computed before for an equal context is taken from a cache, except whole distributions over
         more than `FULL_ROW_VOCABULARY` tokens.
-        """
-        if self.vocabulary <= FULL_ROW_VOCABULARY:
-            rows = self._cache.rows(batch, self._reference_logprobs)
-            return rows if full else rows[mx.array(batch.position), mx.array(batch.target)]
-        return self._reference_logprobs(batch) if full else self._cache.chosen(batch, self._reference_logprobs)
 
-    def _reference_logprobs(self, batch: Batch) -> mx.array:
-        with self._as_reference():
+        base: the share of the base model in a reference that has moved; the same in every call between two `anchor`.
+        """
+        compute = partial(self._reference_logprobs, base=base)
+        if self.vocabulary <= FULL_ROW_VOCABULARY:
+            rows = self._cache.rows(batch, compute)
+            return rows if full else rows[mx.array(batch.position), mx.array(batch.target)]
+        return compute(batch) if full else self._cache.chosen(batch, compute)
+
+    def _reference_logprobs(self, batch: Batch, base: float) -> mx.array:
+        logprobs = self._logprobs_of(batch, self._anchor)
+        if base and self._anchor is not None:
+            first = self._logprobs_of(batch, None)
+            logprobs = mx.logaddexp(logprobs + math.log1p(-base), first + math.log(base))
+            mx.eval(logprobs)
+        return logprobs
+
+    def _logprobs_of(self, batch: Batch, weights: Weights | None) -> mx.array:
+        """Under other LoRA weights; None: of the base model."""
+        with self._without_adapter() if weights is None else self._with(weights):
             logprobs, _ = distribution(self.forward(batch).astype(mx.float32))
             mx.eval(logprobs)
         return logprobs
 
     @contextmanager
-    def _as_reference(self) -> Iterator[None]:
-        if self._anchor is None:
-            self._switch.on = False
-            try:
-                yield
-            finally:
-                self._switch.on = True
-        else:
-            current = self.trainable()
-            self.model.update(tree_unflatten(list(self._anchor.items())))
-            try:
-                yield
-            finally:
-                self.model.update(tree_unflatten(list(current.items())))
+    def _without_adapter(self) -> Iterator[None]:
+        self._switch.on = False
+        try:
+            yield
+        finally:
+            self._switch.on = True
+
+    @contextmanager
+    def _with(self, weights: Weights) -> Iterator[None]:
+        current = self.trainable()
+        self.model.update(tree_unflatten(list(weights.items())))
+        try:
+            yield
+        finally:
+            self.model.update(tree_unflatten(list(current.items())))
 
 
 def _prefix(batch: Batch) -> int:

@@ -142,6 +142,13 @@ MUTANTS = [
             "large gradients are clipped too far",
         ),
         (
+            "magnet-base-not-read",
+            "base=settings.magnet_base)",
+            "base=0.0)",
+            "loss.magnet_base does nothing",
+            "tests/train/test_policy.py::test_a_reference_that_moved_keeps_a_share_of_the_base",
+        ),
+        (
             "parts-not-added",
             "grads = {name: grads[name] + value for name, value in flat.items()} if grads else flat",
             "grads = flat",
@@ -179,6 +186,16 @@ MUTANTS = [
             "if False:",
             "loss.magnet_every does nothing",
             "tests/train/test_whole_state.py::test_a_run_with_everything_on_resumes_bit_for_bit",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/policy.py",
+        "tests/train/test_policy.py::test_a_reference_that_moved_keeps_a_share_of_the_base",
+        (
+            "magnet-base-added-whole",
+            "logprobs + math.log1p(-base)",
+            "logprobs",
+            "the reference with a share of the base is no distribution",
         ),
     ),
     *mutants(

@@ -220,6 +220,8 @@ def test_settings_out_of_range_are_errors():
         {"skip_forced": 1.0},
         {"mask_ratio": (0.5, 2.0), "name": "sft"},
         {"magnet": "average"},
+        {"magnet_base": 0.1},
+        {"magnet_base": 1.0, "magnet_every": 5},
     ):
         with pytest.raises(ValueError, match=next(iter(bad))):
             plain_loss(**bad)

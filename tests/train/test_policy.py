@@ -171,7 +171,7 @@ def test_reference_is_the_base_and_cached(vocabulary, monkeypatch):
         assert close(policy.reference(batch)[mx.array(batch.position)], expected)
         assert close(policy.reference(batch, full=False), chosen)
     computed = []
-    monkeypatch.setattr(policy, "_reference_logprobs", lambda b: computed.append(b) or pytest.fail("not cached"))
+    monkeypatch.setattr(policy, "_reference_logprobs", lambda b, base: computed.append(b) or pytest.fail("not cached"))
     assert close(policy.reference(batch, full=False), chosen)
     for part in batch.micro(40):
         policy.reference(part, full=False)
@@ -205,6 +205,24 @@ def test_anchor_moves_the_reference():
     assert close(policy.reference(batch), base)
     with pytest.raises(ValueError, match="missing"):
         policy.anchor({})
+
+
+def test_a_reference_that_moved_keeps_a_share_of_the_base():
+    policy, batch = make_policy(), make_batch()
+    base = np.exp(np.array(policy.reference(batch, base=0.25), dtype=np.float64))
+    assert close(policy.reference(batch), np.log(base)), "before it has moved it is the base, whatever the share"
+    policy.anchor(make_policy(seed=5).trainable())
+    moved = np.exp(np.array(policy.reference(batch), dtype=np.float64))
+    policy.clear()
+    mixed = policy.reference(batch, base=0.25)
+    assert close(mixed, np.log(0.75 * moved + 0.25 * base)) and not close(mixed, np.log(moved))
+    assert close(
+        policy.reference(batch, full=False, base=0.25), mixed[mx.array(batch.position), mx.array(batch.target)]
+    )
+    policy.clear()
+    shared = loss_and_grad(policy, batch, plain_loss(kl=0.3, magnet_every=1, magnet_base=0.25))[2]["kl"]
+    policy.clear()
+    assert loss_and_grad(policy, batch, plain_loss(kl=0.3))[2]["kl"] != pytest.approx(shared), "the loss reads it"
 
 
 def test_anchor_weights_are_state_that_comes_back():
