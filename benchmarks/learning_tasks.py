@@ -62,6 +62,8 @@ SMALL: tuple[str, ...] = (
     *("--eval.every", "25", "--eval.games", "64", "--checkpoint.every", "0"),
 )
 GROUP = ("--credit.name", "grpo", "--group-size", "8")
+SAMPLES = ("--credit.name", "grpo", "--group-size", "2", "--optim.lr-end", "0.02", "--loss.skip-forced", "1e-3")
+"""Where an episode is several answers to one problem already: eight or ten of them are compared."""
 RAE = ("--credit.name", "rae")
 BASE = ("--league.mode", "fixed", "--league.opponents", "base")
 FEW = ("--eval.games", "32")  # where games are long
@@ -79,7 +81,7 @@ TASKS: dict[str, Task] = {
     "Dataset-v0": PROBLEM,
     "Debate-v0": CONTEST,
     "EloArena-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, seat=JUDGE),
-    "EnsembleVote-v0": Task((*_steps(400, 32), *RAE), "oracle", "self", items=True, args=EASY),
+    "EnsembleVote-v0": Task((*_steps(480, 64), *SAMPLES), "oracle", "self", items=True, args=EASY),
     "GSM8K-v0": PROBLEM,
     "HeadToHead-v0": CONTEST,
     "KuhnPoker-v0": Task(("--preset", "kuhn"), exact="nash_conv"),
@@ -96,7 +98,7 @@ TASKS: dict[str, Task] = {
     "RefineLoop-v0": Task((*_steps(60, 64), *GROUP), "good", "self", items=True),
     "SPICE-v0": Task((*_steps(50, 64), *RAE), "reader", "self", items=True, seat="challenger=scripted:cloze"),
     "SelfDistillation-v0": Task(
-        (*_steps(320, 32), *RAE),
+        (*_steps(520, 64), *SAMPLES),
         *("oracle", "self"),
         items=True,
         seat="verifier=scripted:oracle",

@@ -25,6 +25,7 @@ from legos_train.arena import JUDGE, Arena
 from legos_train.config import TrainConfig, sections, to_toml
 from legos_train.disk import MetricsFile, RunDirectory, checkpoint, crashpoint, fsops, new_run_directory
 from legos_train.errors import ConfigError, NothingToLearn, RunError, Stopped
+from legos_train.loss import LossSettings
 from legos_train.model import World, joined
 from legos_train.observe import Progress, Result, eval_numbers
 from legos_train.players import actors
@@ -215,12 +216,13 @@ def _methods(config: TrainConfig) -> str:
 
 
 def _rising_kl(config: TrainConfig) -> list[str]:
-    """`loss.kl` alone, below the default of `kl_end`, makes a KL that grows, and few mean that."""
+    """`loss.kl` alone, below the default of `kl_end`, makes a KL that grows, and nobody has asked for that."""
+    default = LossSettings().kl_end or 0.0
     losses = [one.loss for one in (config.learners.values() or [config])]
-    rising = [(loss.kl, loss.kl_end) for loss in losses if loss.kl_end is not None and loss.kl_end > loss.kl]
+    rising = dict.fromkeys(loss.kl for loss in losses if loss.kl < default == loss.kl_end)
     return [
-        f"the weight of the KL rises from {start:g} to {end:g} (loss.kl_end); --loss.kl-end none keeps it"
-        for start, end in dict.fromkeys(rising)
+        f"the weight of the KL rises from {kl:g} to {default:g}, the default of loss.kl_end; --loss.kl-end none keeps it"
+        for kl in rising
     ]
 
 
