@@ -221,7 +221,7 @@ def _rising_kl(config: TrainConfig) -> list[str]:
     losses = [one.loss for one in (config.learners.values() or [config])]
     rising = dict.fromkeys(loss.kl for loss in losses if loss.kl < default == loss.kl_end)
     return [
-        f"the weight of the KL rises from {kl:g} to {default:g}, the default of loss.kl_end; --loss.kl-end none keeps it"
+        f"the KL weight rises from {kl:g} to {default:g}, the default of loss.kl_end; --loss.kl-end none stops it"
         for kl in rising
     ]
 
