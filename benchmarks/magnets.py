@@ -1,8 +1,7 @@
 """Which schedules of a moving KL reference get stuck? Kuhn poker by sampled self-play, in numpy, many seeds at once.
 
     python -m benchmarks.magnets
-    python -m benchmarks.magnets --seeds 400 --every 10 50 --kl-end 0.2 0.4
-    python -m benchmarks.magnets --every 10 --kl-end 0.3 --base 0 0.07
+    python -m benchmarks.magnets --seeds 400 --every 10 50 --kl-end 0.2 0.4 --base 0 0.1
 
 A stand-in for `legos train` on Kuhn poker: the same loss (returns minus the mean of the same prompt, KL to a reference
 that becomes the weight average every so many steps, mixed with a share of the first policy), batch, steps and schedule
@@ -35,11 +34,11 @@ STUCK = 0.15
 class Schedule:
     """What is compared; the rest is as in the preset `kuhn`."""
 
-    every: int = 50
+    every: int = 25
     kl: float = 0.2
-    kl_end: float = 0.2
-    base: float = 0.0
-    decay: float = 0.98
+    kl_end: float = 0.3
+    base: float = 0.07
+    degree: float = 4.0
     steps: int = 550
     batch: int = 512
     lr_end: float = 0.05
@@ -132,20 +131,22 @@ def run(schedule: Schedule, shared: Floats, rate: float, seeds: int) -> tuple[Fl
         square = 0.999 * square + 0.001 * (gradient**2).mean(1, keepdims=True)
         size = rate * (1 + (schedule.lr_end - 1) * done)
         logits = logits + size * (gradient / np.sqrt(square / (1 - 0.999**step))) @ shared
-        average = schedule.decay * average + (1 - schedule.decay) * logits
+        keep = (step - 1) / (step + schedule.degree)
+        average = keep * average + (1 - keep) * logits
         if step % schedule.every == 0:
-            followed = _sigmoid(average / (1 - schedule.decay**step))
-            reference = _logit((1 - schedule.base) * followed + schedule.base / 2)
-    return nash_conv(bets), nash_conv(_sigmoid(average / (1 - schedule.decay**schedule.steps)))
+            reference = _logit((1 - schedule.base) * _sigmoid(average) + schedule.base / 2)
+    return nash_conv(bets), nash_conv(_sigmoid(average))
 
 
 def main() -> None:
     """Prints a row for each schedule and setting."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--every", type=int, nargs="+", default=[10, 25, 50, 100], help="steps between references")
-    parser.add_argument("--kl-end", type=float, nargs="+", default=[0.2, 0.4], help="KL weight at the end, from 0.2")
-    parser.add_argument("--base", type=float, nargs="+", default=[0.0], help="share of the first policy, which is even")
+    parser.add_argument("--every", type=int, nargs="+", default=[10, 25, 50], help="steps between references")
+    parser.add_argument("--kl-end", type=float, nargs="+", default=[0.3], help="KL weight at the end, from 0.2")
+    parser.add_argument(
+        "--base", type=float, nargs="+", default=[0.0, 0.07], help="share of the first policy, which is even"
+    )
     parser.add_argument("--games", type=int, default=512, help="games a step")
     args = parser.parse_args()
     print(

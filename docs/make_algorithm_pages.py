@@ -166,7 +166,7 @@ def corrections() -> Iterator[Algorithm]:
     )  # fmt: skip
     yield Algorithm(
         "kl", "correction", (penalties.kl_exact, penalties.kl_k3), LossSettings,
-        ("kl", "kl_end", "kl_schedule", "kl_estimator", "magnet_every", "magnet"), "loss",
+        ("kl", "kl_end", "kl_schedule", "kl_estimator", "magnet_every", "magnet", "magnet_base"), "loss",
         "legos train --loss.kl 0.2 --loss.kl-end 0.05\n"
         "legos train --loss.kl-end none --loss.magnet-every 10 --loss.magnet average", example=kl_example,
     )  # fmt: skip

@@ -49,11 +49,13 @@ def kl_exact(logprobs: mx.array, probs: mx.array, reference: mx.array) -> mx.arr
     $$L \leftarrow L + \beta \sum_v p(v)\,\left(\log p(v) - \log q(v)\right)$$
 
     p is the policy, q the reference: the base model or, with `magnet_every`, what the policy or its weight average was
-    some steps ago (a moving magnet). The weight goes from `kl` to `kl_end` over the run.
+    some steps ago (a moving magnet), mixed with a share `magnet_base` of the base. The weight goes from `kl` to
+    `kl_end` over the run.
 
     When: self-play on games whose equilibria are mixed. Without it the last policy circles: in the comparison it
     decides more than the credit method does (docs/credit.md). A magnet moves with the policy, and does not hold it to
-    the base model.
+    the base model; one that follows soon follows into policies that have lost an action, unless a share of the base
+    stays in it.
 
     When not: the equilibrium is pure, as in Nim, which needs no KL there; or the base model is far from what is wanted.
 
