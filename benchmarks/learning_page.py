@@ -62,6 +62,8 @@ REASONS = """## What stops the others
   to 0.734, 96 of Negotiation to 0.038, 150 of RefineLoop to 0.629, 300 of SPICE to 0.508: more than in the table, and
   not the best scripted player within ten minutes of one core.
 - *LeducPoker*: the NashConv still falls when the time is over.
+- *EnsembleVote, SelfDistillation*: at the end 97 to 98 % of the answers are right in training, 93 to 97 % on held-out
+  problems.
 """
 COLUMNS = ("environment", "number", "seed", "before", "after", "gain", "best scripted", "reached", "roles", "items")
 COLUMNS += ("illegal", "CPU s")
