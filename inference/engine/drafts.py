@@ -106,4 +106,4 @@ def draft(rows: Sequence[Row], drafts: Drafts) -> None:
     drafts.fed += known
     for row in room:
         guess = found.get(row, ())
-        row.draft = (*guess, *[0] * (longest - len(guess)))
+        row.draft, row.guessed = (*guess, *[0] * (longest - len(guess))), len(guess)

@@ -39,6 +39,7 @@ class Row:
         pending: tokens to feed next, whose keys and values are not there yet.
         flying: how many of them are being fed by a pass that has not landed; see `flight`.
         draft: what may come after `pending`, to be fed with it; see `drafts`.
+        guessed: how many tokens of the draft are its own; the others only make it as long as those of other rows.
         branches: rows that wait on this slot, shallowest first; they have no slot of their own.
         held: the recurrent states after `pos` tokens, while the slot's own have gone on; see `branch_states`.
     """
@@ -57,6 +58,7 @@ class Row:
     pending: Sequence[int] = ()
     flying: int = 0
     draft: Sequence[int] = ()
+    guessed: int = 0
     slot: int = -1
     home: int = -1  # where its keys and values lie when it has just ended
     switches: tuple[tuple[int, int], ...] = ()  # (index of a token, version that sampled those before it)

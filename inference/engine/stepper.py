@@ -112,7 +112,7 @@ class Stepper:
         done: list[Completion] = []
         depth = 0
         while going := [r for r in self.scheduler.rows if r in deeper and r.tokens[-1] == r.draft[depth]]:
-            self.drafts.taken += len(going)
+            self.drafts.taken += sum(depth < row.guessed for row in going)
             logits = np.stack([deeper[row][depth] for row in going])
             failed, finished = self._advance(going, draw_all(going, logits))
             done += failed + self._deliver(finished)

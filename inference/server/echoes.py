@@ -29,7 +29,15 @@ async def echo(engine: AsyncEngine, report: TokenReport, body: CompletionRequest
             tops = [top for part in parts for top in part.tops] or [[]] * (len(prompt) - 1)
             choice.prompt_tops = [None, *tops]
     if body.max_tokens == 0:
-        published = await engine.call(lambda inner: inner.adapters())
+        unread = [choice.request for choice in choices if tuple(choice.request.prompt) not in read]
+
+        def check(inner: Engine) -> dict[str, AdapterInfo]:
+            for request in unread:  # refused like any other; a reading that never begins holds nothing
+                inner.prompt_logprobs(request.prompt, request.adapter)
+            return inner.adapters()
+
+        with refusals():
+            published = await engine.call(check)
         for choice in choices:
             now = published.get(choice.request.adapter or "")
             _, adapter = read.get(tuple(choice.request.prompt), ([], now))  # what it was read under, if it was read

@@ -37,8 +37,8 @@ legos serve --host 0.0.0.0 --allowed-host gpu.lan --api-key-file keys.txt   # fo
 def make_parser() -> Parser:
     p = Parser("serve", DESCRIPTION, EXAMPLES)
 
-    def number(flag: str, default: int, help: str) -> None:
-        p.value(flag, type=int, default=default, metavar="N", help=help)
+    def number(flag: str, default: int, help: str, least: int = 1) -> None:
+        p.number(flag, default=default, help=help, least=least)
 
     p.value(
         "-m",
@@ -54,7 +54,7 @@ def make_parser() -> Parser:
     p.value(
         "--adapter-root", type=Path, metavar="DIR", help="let clients load adapters below DIR by path (default: none)"
     )
-    number("--max-adapters", 8, "most adapters at a time")
+    number("--max-adapters", 8, "most adapters at a time", least=0)
     number("--max-lora-rank", 64, "highest rank of an adapter")
     p.value("--host", metavar="HOST", default="127.0.0.1", help="address to listen on")
     p.number("--port", help="port to listen on", default=8000, most=65535)
@@ -68,7 +68,7 @@ def make_parser() -> Parser:
     number("--max-queue", 512, "completions that may wait or run before others get status 429")
     number("--max-rows", 64, "sequences decoded at a time")
     number("--max-kv-mib", 4096, "MiB for keys and values of running sequences")
-    number("--prefix-cache-mib", 256, "MiB for cached prompt prefixes")
+    number("--prefix-cache-mib", 256, "MiB for cached prompt prefixes", least=0)
     p.value(
         "--threads",
         type=_threads,
@@ -85,7 +85,7 @@ def make_parser() -> Parser:
         help="whether a step is submitted before the tokens of the last are known; they stay the same (default: auto, "
         "on Metal and CUDA)",
     )
-    number("--drain-seconds", 30, "how long running requests may continue after SIGTERM")
+    number("--drain-seconds", 30, "how long running requests may continue after SIGTERM", least=0)
     return p
 
 

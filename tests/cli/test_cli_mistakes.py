@@ -77,6 +77,14 @@ def test_a_port_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     assert left.value.code == 2 and "--port must be from 0 to 65535, got 99999" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("flag", ["--max-queue", "--max-rows", "--max-lora-rank", "--max-kv-mib"])
+def test_a_server_that_could_answer_nothing_is_not_started(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--max-queue 0` served, was healthy, and answered each completion with 400 as if the request were at fault."""
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SystemExit) as left:
+        cli.main(["serve", "--port", str(taken.getsockname()[1]), flag, "0"])
+    assert left.value.code == 2 and f"{flag} must be at least 1, got 0" in capsys.readouterr().err
+
+
 def test_a_port_that_is_taken_is_told_before_the_model_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

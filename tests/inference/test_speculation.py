@@ -157,6 +157,17 @@ def test_rows_without_drafts_of_their_own_are_fed_with_the_others(engine: Engine
     assert 0 < engine.drafts.taken - taken <= engine.drafts.fed - fed < 12 * 4
 
 
+def test_what_a_row_was_only_padded_with_is_no_draft_taken(engine: Engine) -> None:
+    engine.drop_caches()
+    known = query(PROMPTS[0], 12, seed=0, stop_ids=frozenset(), speculate=8)
+    zeros = query(PROMPTS[1], 12, seed=1, stop_ids=frozenset(), logit_bias={0: 1000.0})
+    steps(engine, [known])
+    fed, taken = engine.drafts.fed, engine.drafts.taken
+    (_, found), _ = steps(engine, [known, zeros])
+    assert found.tokens == [0] * 12  # each filler is what is drawn
+    assert 0 < engine.drafts.taken - taken <= engine.drafts.fed - fed
+
+
 def test_drafts_are_those_of_the_same_tokens_then_of_the_last_ones_then_of_the_conversation() -> None:
     drafts = Drafts(most=40)
     drafts.learn((1, 2, 3, 4), [5, 6, 7, 8])

@@ -214,6 +214,17 @@ def test_bytes_of_logprobs_put_characters_together_again(client: openai.OpenAI, 
     assert all("bet or pass"[start:].startswith(word) for start, word in zip(offsets[:-1], words[:-1]))
 
 
+@pytest.mark.parametrize("logprobs", [None, 0])
+@pytest.mark.parametrize("max_tokens", [0, 1])
+def test_an_echoed_prompt_that_the_engine_would_refuse_is_refused(
+    live: Live, max_tokens: int, logprobs: int | None
+) -> None:
+    context, vocab = live.core.info["context"], live.core.info["vocab_size"]
+    for prompt in ([5, vocab], [5] * context):
+        body = {"prompt": prompt, "echo": True, "max_tokens": max_tokens, "logprobs": logprobs}
+        assert live.ask("POST", "/v1/completions", body).status == 400
+
+
 def test_an_echoed_prompt_has_the_logprobs_of_a_plain_forward_pass(
     client: openai.OpenAI, model: str, random_model: tuple[Any, Any]
 ) -> None:
