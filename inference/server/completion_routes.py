@@ -45,14 +45,15 @@ def add(app: FastAPI, server: Server) -> None:
             await server.gate.wait()
             return choices
 
-        with server.room(count):
-            guided = isinstance(body, ChatRequest) and bool(body.must_call or body.schema_to_follow is not None)
-            at_once = size <= SHORT and server.gate.is_set() and not guided
-            choices = make(adapter, None) if at_once else await _unless_left(request, prepared())
-            if isinstance(body, CompletionRequest) and body.echo:
-                await _unless_left(request, echo(server.engine, generator.report, body, choices))
-        only_prompts = all(choice.done for choice in choices)
-        ids = [] if only_prompts else await generator.submit(choices)
+        with server.adapters.held(adapter):
+            with server.room(count):
+                guided = isinstance(body, ChatRequest) and bool(body.must_call or body.schema_to_follow is not None)
+                at_once = size <= SHORT and server.gate.is_set() and not guided
+                choices = make(adapter, None) if at_once else await _unless_left(request, prepared())
+                if isinstance(body, CompletionRequest) and body.echo:
+                    await _unless_left(request, echo(server.engine, generator.report, body, choices))
+            only_prompts = all(choice.done for choice in choices)
+            ids = [] if only_prompts else await generator.submit(choices)
         if body.stream:
             told = (
                 reply.events(generator, ids[0], choices[0]) if reply else events(generator, body, ids, choices, model)

@@ -352,3 +352,25 @@ def test_what_was_published_over_a_folder_of_its_name_does_not_make_room_for_it(
     digest = send("a", 5).json()["digest"]
     assert "--max-adapters" in refused(send("c", 1), 400)
     assert (said(server, "a")["policy_version"], said(server, "a")["adapter_digest"]) == (5, digest)
+
+
+def test_an_adapter_that_a_request_is_about_to_use_makes_no_room(
+    serve: Callable[..., Live], pool: ThreadPoolExecutor, adapter_bytes: Bytes, tmp_path: Path
+) -> None:
+    """Between its name and its turn a request is tokenised, or waits at the gate; it was answered 404 then."""
+    for seed, name in enumerate("ab"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, adapter_bytes(seed))
+    server = serve(adapter_root=tmp_path, max_adapters=1)
+
+    async def gate(open_: bool) -> None:
+        server.core.gate.set() if open_ else server.core.gate.clear()
+
+    server.run(gate(False))
+    waiting = pool.submit(said, server, "a")
+    server.until(lambda: server.core._coming == 1)
+    other = server.ask("POST", "/tokenize", {"model": "b", "prompt": "x"})
+    server.run(gate(True))
+    assert waiting.result(20)["adapter"] == "a"
+    assert "--max-adapters" in refused(other, 400)
+    assert server.ask("POST", "/tokenize", {"model": "b", "prompt": "x"}).status == 200, "now it has made room"
