@@ -86,6 +86,26 @@ def test_an_echoed_prompt_names_the_version_that_read_it(
     assert said(live, "a", **options) == alone and adapters(live)["a"]["version"] == 2
 
 
+def test_an_echoed_prompt_and_its_completion_are_of_one_version(
+    live: Live, put: Put, adapter_bytes: Bytes, make_adapter: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prompt's numbers were those of the version before, beside tokens and a label of the new one."""
+    put("a", adapter_bytes(1))
+    engine = live.run(live.core.engine.call(lambda engine: engine))
+    options: dict[str, Any] = {"echo": True, "logprobs": 0, "max_tokens": 3}
+    weights = make_adapter(2)
+
+    def swapping(*arguments: Any) -> Iterator[Any]:
+        yield from prompt_reading.read_prompt(*arguments)
+        engine.publish("a", weights, scale=1.0, version=2, monotone=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exact, "read_prompt", swapping)
+        found = said(live, "a", **options)
+    one, other = (choice["logprobs"]["token_logprobs"][1:] for choice in (found, said(live, "a", **options)))
+    assert found["policy_version"] == 2 and one == pytest.approx(other, abs=1e-4)
+
+
 def test_a_repeated_publication_ends_no_request(live: Live, put: Put, adapter_bytes: Bytes) -> None:
     assert put("a", adapter_bytes(1), "?version=1").status == 200
     running, published, _ = during(live, lambda: put("a", adapter_bytes(1), "?version=1&mode=abort"))
