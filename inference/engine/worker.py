@@ -216,12 +216,12 @@ class AsyncEngine:
         """Run a function of the engine in its thread."""
         return await asyncio.wrap_future(self.worker.call(function))
 
-    async def submit(self, requests: list[Request]) -> list[int]:
+    async def submit(self, requests: list[Request], check: Callable[[Engine], None] | None = None) -> list[int]:
         """Submit requests together, all or none, and return their ids; read each with `events`.
 
-        Raises ValueError as `Engine.submit` does.
+        Raises ValueError as `Engine.submit` does, and what `check` raises, which is called just before.
         """
-        pending = asyncio.wrap_future(self.worker.call(lambda engine: self._enter(engine, requests)))
+        pending = asyncio.wrap_future(self.worker.call(lambda engine: self._enter(engine, requests, check)))
         self._starting += len(requests)
         pending.add_done_callback(lambda done: self._refused(done, len(requests)))
         try:
@@ -274,8 +274,10 @@ class AsyncEngine:
             for request_id in pending.result():
                 self.abort(request_id)
 
-    def _enter(self, engine: Engine, requests: list[Request]) -> list[int]:
+    def _enter(self, engine: Engine, requests: list[Request], check: Callable[[Engine], None] | None) -> list[int]:
         """Submit in the engine's thread. The loop hears of the ids before it hears of any of their events."""
+        if check is not None:
+            check(engine)
         ids = _submit_all(engine, requests)
         self._tell(self._listen, ids)
         return ids

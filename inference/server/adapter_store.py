@@ -12,9 +12,10 @@ import hmac
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ class Adapters:
         self.versions: dict[str, int] = {}
         self.fixed: frozenset[str] = frozenset()
         self._used: dict[str, float] = {}
+        self._held: Counter[str | None] = Counter()
         self._fetched: set[str] = set()  # they can be fetched again
         self._fetching: dict[str, asyncio.Task[None]] = {}
         self._lock = asyncio.Lock()
@@ -72,6 +74,17 @@ class Adapters:
     def use(self, name: str) -> None:
         """Somebody asks for a name that is here. On the event loop only: `_make_room` goes through the times."""
         self._used[name] = time.monotonic()
+
+    @contextmanager
+    def held(self, name: str | None) -> Iterator[None]:
+        """The name makes no room for others: a request for it is on its way to the engine. On the event loop only."""
+        self._held[name] += 1
+        try:
+            yield
+        finally:
+            self._held[name] -= 1
+            if not self._held[name]:
+                del self._held[name]
 
     async def fetch(self, name: str) -> None:
         """Publish the folder of that name directly below the root, as vLLM's `lora_filesystem_resolver` does.
@@ -150,7 +163,8 @@ class Adapters:
         idle = [
             name
             for name in self.versions
-            if name not in self.fixed | running and (name in self._fetched or self._used[name] <= before)
+            if name not in self.fixed | running | self._held.keys()
+            and (name in self._fetched or self._used[name] <= before)
         ]
         if not idle:
             raise ServerError(

@@ -11,7 +11,7 @@ from typing import Any
 from inference.grammars import Grammar
 from inference.text import Conversations, TextStream, TokenBytes
 from inference.tool_calls import CallReader, ToolCall
-from inference.types import Completion, Request
+from inference.types import AdapterInfo, Completion, Request
 
 Tops = list[list[tuple[int, float]]]
 BYTES_PER_NUMBER = 24
@@ -38,6 +38,7 @@ class Choice:
     prompt_text: str = ""
     prompt_logprobs: list[float | None] = field(default_factory=list)  # of an echoed prompt; it has none at its start
     prompt_tops: list[list[tuple[int, float]] | None] = field(default_factory=list)
+    prompt_adapter: AdapterInfo | None = None  # what they were read under
     offsets: list[int] = field(default_factory=list)  # characters before each token
     _characters: codecs.IncrementalDecoder = field(default_factory=codecs.getincrementaldecoder("utf-8"))
     _seen: int = 0

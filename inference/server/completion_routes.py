@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
@@ -13,7 +14,7 @@ from inference.grammars import Grammar
 from inference.server.answers import events, tokenized, whole
 from inference.server.bodies import LONG_WORK, SHORT
 from inference.server.choices import Choice
-from inference.server.echoes import echo
+from inference.server.echoes import Outdated, echo
 from inference.server.generation import CompletionHandler
 from inference.server.protocol import ChatRequest, CompletionRequest, ServerError, TokenizeRequest
 from inference.server.responses import GrowingResponse, ResponseRequest
@@ -45,14 +46,19 @@ def add(app: FastAPI, server: Server) -> None:
             await server.gate.wait()
             return choices
 
-        with server.room(count):
-            guided = isinstance(body, ChatRequest) and bool(body.must_call or body.schema_to_follow is not None)
-            at_once = size <= SHORT and server.gate.is_set() and not guided
-            choices = make(adapter, None) if at_once else await _unless_left(request, prepared())
-            if isinstance(body, CompletionRequest) and body.echo:
-                await _unless_left(request, echo(server.engine, generator.report, body, choices))
-        only_prompts = all(choice.done for choice in choices)
-        ids = [] if only_prompts else await generator.submit(choices)
+        with server.adapters.held(adapter):
+            with server.room(count):
+                guided = isinstance(body, ChatRequest) and bool(body.must_call or body.schema_to_follow is not None)
+                at_once = size <= SHORT and server.gate.is_set() and not guided
+                choices = make(adapter, None) if at_once else await _unless_left(request, prepared())
+            ids: list[int] | None = None
+            while ids is None:
+                if isinstance(body, CompletionRequest) and body.echo:
+                    with server.room(count):
+                        await _unless_left(request, echo(server.engine, generator.report, body, choices))
+                only_prompts = all(choice.done for choice in choices)
+                with suppress(Outdated):  # a new version came meanwhile: read the prompt again, under that
+                    ids = [] if only_prompts else await generator.submit(choices)
         if body.stream:
             told = (
                 reply.events(generator, ids[0], choices[0]) if reply else events(generator, body, ids, choices, model)

@@ -24,7 +24,7 @@ async def echo(engine: AsyncEngine, report: TokenReport, body: CompletionRequest
         if body.logprobs is not None:
             if prompt not in read:
                 read[prompt] = await _read_prompt(engine, choice.request, body.logprobs)
-            parts, _ = read[prompt]
+            parts, choice.prompt_adapter = read[prompt]
             choice.prompt_logprobs = [None, *(p for part in parts for p in part.logprobs)]
             tops = [top for part in parts for top in part.tops] or [[]] * (len(prompt) - 1)
             choice.prompt_tops = [None, *tops]
@@ -42,6 +42,19 @@ async def echo(engine: AsyncEngine, report: TokenReport, body: CompletionRequest
             now = published.get(choice.request.adapter or "")
             _, adapter = read.get(tuple(choice.request.prompt), ([], now))  # what it was read under, if it was read
             _end_unwritten(choice, adapter)
+
+
+class Outdated(Exception):
+    """The adapter that a prompt was read under is not the current one of its name any more."""
+
+
+def check_current(engine: Engine, choices: Sequence[Choice]) -> None:
+    """Raises `Outdated` where a choice would be sampled under other weights than its prompt was read under."""
+    published = engine.adapters()
+    for choice in choices:
+        then, now = choice.prompt_adapter, published.get(choice.request.adapter or "")
+        if then is not None and (now is None or (then.version, then.digest) != (now.version, now.digest)):
+            raise Outdated
 
 
 async def _read_prompt(engine: AsyncEngine, request: Request, top: int) -> tuple[list[PromptPart], AdapterInfo | None]:

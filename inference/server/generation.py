@@ -15,7 +15,7 @@ from inference.grammars import Grammar, Grammars
 from inference.remembered import Remembered
 from inference.server.bodies import LONG_WORK, Reader
 from inference.server.choices import Choice, TokenReport
-from inference.server.echoes import refusals
+from inference.server.echoes import check_current, refusals
 from inference.server.guides import Guides
 from inference.server.metrics import Metrics
 from inference.server.protocol import ChatRequest, CompletionRequest, SamplingRequest, ServerError
@@ -188,10 +188,12 @@ class CompletionHandler:
     async def submit(self, choices: list[Choice]) -> list[int]:
         """Hand the choices to the engine, all or none.
 
-        ServerError 400 for what it refuses, 404 where the adapter is gone.
+        ServerError 400 for what it refuses, 404 where the adapter is gone; `Outdated` as `check_current`.
         """
+        echoed = any(choice.prompt_adapter for choice in choices)
+        check = (lambda engine: check_current(engine, choices)) if echoed else None
         with refusals():
-            return await self.engine.submit([choice.request for choice in choices])
+            return await self.engine.submit([choice.request for choice in choices], check)
 
     async def finish(self, ids: list[int], choices: list[Choice]) -> None:
         """Wait for all choices; if cancelled, abort those still running."""

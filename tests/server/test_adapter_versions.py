@@ -86,6 +86,26 @@ def test_an_echoed_prompt_names_the_version_that_read_it(
     assert said(live, "a", **options) == alone and adapters(live)["a"]["version"] == 2
 
 
+def test_an_echoed_prompt_and_its_completion_are_of_one_version(
+    live: Live, put: Put, adapter_bytes: Bytes, make_adapter: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prompt's numbers were those of the version before, beside tokens and a label of the new one."""
+    put("a", adapter_bytes(1))
+    engine = live.run(live.core.engine.call(lambda engine: engine))
+    options: dict[str, Any] = {"echo": True, "logprobs": 0, "max_tokens": 3}
+    weights = make_adapter(2)
+
+    def swapping(*arguments: Any) -> Iterator[Any]:
+        yield from prompt_reading.read_prompt(*arguments)
+        engine.publish("a", weights, scale=1.0, version=2, monotone=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exact, "read_prompt", swapping)
+        found = said(live, "a", **options)
+    one, other = (choice["logprobs"]["token_logprobs"][1:] for choice in (found, said(live, "a", **options)))
+    assert found["policy_version"] == 2 and one == pytest.approx(other, abs=1e-4)
+
+
 def test_a_repeated_publication_ends_no_request(live: Live, put: Put, adapter_bytes: Bytes) -> None:
     assert put("a", adapter_bytes(1), "?version=1").status == 200
     running, published, _ = during(live, lambda: put("a", adapter_bytes(1), "?version=1&mode=abort"))
@@ -352,3 +372,25 @@ def test_what_was_published_over_a_folder_of_its_name_does_not_make_room_for_it(
     digest = send("a", 5).json()["digest"]
     assert "--max-adapters" in refused(send("c", 1), 400)
     assert (said(server, "a")["policy_version"], said(server, "a")["adapter_digest"]) == (5, digest)
+
+
+def test_an_adapter_that_a_request_is_about_to_use_makes_no_room(
+    serve: Callable[..., Live], pool: ThreadPoolExecutor, adapter_bytes: Bytes, tmp_path: Path
+) -> None:
+    """Between its name and its turn a request is tokenised, or waits at the gate; it was answered 404 then."""
+    for seed, name in enumerate("ab"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, adapter_bytes(seed))
+    server = serve(adapter_root=tmp_path, max_adapters=1)
+
+    async def gate(open_: bool) -> None:
+        server.core.gate.set() if open_ else server.core.gate.clear()
+
+    server.run(gate(False))
+    waiting = pool.submit(said, server, "a")
+    server.until(lambda: server.core._coming == 1)
+    other = server.ask("POST", "/tokenize", {"model": "b", "prompt": "x"})
+    server.run(gate(True))
+    assert waiting.result(20)["adapter"] == "a"
+    assert "--max-adapters" in refused(other, 400)
+    assert server.ask("POST", "/tokenize", {"model": "b", "prompt": "x"}).status == 200, "now it has made room"
