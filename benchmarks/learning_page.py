@@ -43,7 +43,8 @@ of which neither the base nor the training saw any.
 roles with a common interest. An id counts as learned if its gain excludes 0 and none of these roles earns less.
 LeducPoker has seeds 11 to 15, since its settings were chosen on 10, and LiarsDice 2, 3, 5, 6 and 7, since its settings
 were chosen on 0, 1 and 4; the numbers of both are those of the weight average. The settings of EnsembleVote and
-SelfDistillation were chosen on seed 9, the steps of SimpleNegotiation after 96 of them on the seeds of the table.
+SelfDistillation were chosen on seed 9, but for the steps: those of EnsembleVote after 480 on seed 0, those of
+SimpleNegotiation after 96 on the seeds of the table.
 Dataset and GSM8K with `level=0` have the same generated problems, so their rows are much alike.
 """
 REASONS = """## What stops the others

@@ -98,8 +98,8 @@ def test_any_order_of_events(kind: str, number: int) -> None:
         assert story.done.keys() == story.asked.keys() and not engine._tickets and not engine._stepper.aborts
         assert not any(one.running for one in engine.adapters().values())
     compared = 0
-    for number, found in story.done.items():
-        request = story.asked[number]
+    for request_id, found in story.done.items():
+        request = story.asked[request_id]
         if found.token_versions is None and found.finish_reason != "aborted":  # else of several versions, or cut
             name = None
             if found.adapter is not None:
@@ -107,6 +107,6 @@ def test_any_order_of_events(kind: str, number: int) -> None:
                 weights = story.weights[found.adapter, found.policy_version]
                 alone.publish(name, weights, scale=1.0, version=None)
             asked = Request(request.prompt, request.sampling, name)
-            assert close(found, alone.generate([asked])[0]), (number, request)
+            assert close(found, alone.generate([asked])[0]), (request_id, request)
             compared += 1
     assert compared > 5
