@@ -13,6 +13,9 @@ from legos_train.batch.splitting import row_chunks
 
 ROWS_APART = 32  # distinct rows per minibatch from which on rows are drawn, not turns
 
+REASONS = ("too_long", "stale", "empty", "cut", "zero")
+"""Why turns of trainable agents are left out of a batch."""
+
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 
@@ -21,6 +24,7 @@ Floats = NDArray[np.float32]
 class Counters:
     """What went into a batch, for logs. `dropped` says why turns of trainable agents are not in it.
 
+    `zero_advantages`: turns with an advantage of 0 in it; those that were left out for that are in `dropped`.
     `action_tokens` and `turns` count forced tokens too, which `forced_tokens` says are not in the arrays;
     `forced_turns`: turns of nothing else. With legal tokens asked for, `without_legal`: turns that name no legal
     action; `off_legal`: tokens sampled where no legal action could be written any more.
@@ -37,12 +41,13 @@ class Counters:
     forced_turns: int = 0
     without_legal: int = 0
     off_legal: int = 0
-    dropped: dict[str, int] = field(default_factory=lambda: {"too_long": 0, "stale": 0, "empty": 0, "cut": 0})
+    dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
 
     @property
     def zero_advantage_share(self) -> float | None:
-        """Share of the packed turns whose advantage is exactly 0; None for an empty batch."""
-        return self.zero_advantages / self.turns if self.turns else None
+        """Share of the turns whose advantage is exactly 0, left out for that or not; None for an empty batch."""
+        left_out = self.dropped["zero"]
+        return (self.zero_advantages + left_out) / (self.turns + left_out) if self.turns else None
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ def pack(
     policy_version: int | None = None,
     max_staleness: int | None = None,
     mask_truncated: bool = False,
+    skip_zero: bool = False,
     skip_forced: float = 0.0,
     keep_forks: bool = False,
     legal: Encode | None = None,
@@ -35,7 +36,9 @@ def pack(
 
     Left out and counted: turns of untrained agents, turns of more than `max_tokens` tokens (prompt and action; never
     cut, a cut turn is another turn), turns sampled more than `max_staleness` versions before `policy_version`, turns
-    without action tokens, and with `mask_truncated` turns that the token limit ended ("cut").
+    without action tokens, with `mask_truncated` turns that the token limit ended ("cut"), and with `skip_zero` turns
+    whose advantage is 0 ("zero"), unless all are: what is left of dynamic sampling, arXiv 2503.14476, where nothing is
+    played in their place.
 
     Tokens that a rule wrote instead of the policy (`Turn.written`) are left out, too, and count as forced.
 
@@ -63,6 +66,11 @@ def pack(
     contexts: dict[tuple[int, ...], int] = {}
     prompts: set[tuple[int, ...]] = set()
     sampled: list[_Sampled] = []
+    skip_zero = skip_zero and any(
+        trajectory.trainable and np.any(given.get(agent, 0.0))
+        for episode, given in zip(episodes, advantages, strict=True)
+        for agent, trajectory in episode.trajectories.items()
+    )
     weighing = [None] * len(episodes) if weights is None else weights
     for index, (episode, given, counted) in enumerate(zip(episodes, advantages, weighing, strict=True)):
         for number, (agent, trajectory) in enumerate(episode.trajectories.items()):
@@ -81,6 +89,8 @@ def pack(
                 reason = _dropped(turn, size, max_tokens, policy_version, max_staleness) if new.action else "empty"
                 if reason is None and mask_truncated and turn.finish_reason == "length":
                     reason = "cut"
+                if reason is None and skip_zero and value == 0.0:
+                    reason = "zero"
                 if reason:
                     counters.dropped[reason] += 1
                     continue

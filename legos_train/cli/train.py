@@ -258,6 +258,12 @@ def _unchecked() -> Any:
             asked.clear()
         if not isinstance(usual, StructConstructorSpec):
             return None
-        return StructConstructorSpec(info.type.model_construct, usual.fields)
+        model = info.type
+
+        def settings(**values: Any) -> BaseModel:
+            return model.model_construct(**values)
+
+        settings.__doc__ = model.__doc__  # what the help says of the section
+        return StructConstructorSpec(settings, usual.fields)
 
     return registry

@@ -165,6 +165,9 @@ class FilterSettings(Section):
     keep: Literal["all", "winners", "positive"] = "all"
     """`winners`: only trajectories with the best return of their episode, if it is better than the worst; `positive`:
     only trajectories with a return above 0. What `loss.name = "sft"` is usually run with."""
+    zero_advantages: bool = False
+    """Leave out turns whose advantage is exactly 0, as in a group that agrees: a step costs less the more is solved.
+    The loss is then a mean over the others, and the KL holds the policy there alone."""
 
 
 class BranchSettings(Section):

@@ -184,6 +184,9 @@ class TrainConfig(Section):
                 "[branch] values actions for the losses 'expected' and 'mirror' and does nothing for "
                 f"{self.loss.name!r}; leave it out"
             )
+        if self.loss.token_loss.imitates and self.filter.zero_advantages:
+            name = repr(self.loss.name)
+            raise ValueError(f"loss.name = {name} learns without advantages; leave out filter.zero_advantages")
         self._check_credit()
         self._check_learners()
         replies.read_reply(self.reply)
@@ -259,6 +262,7 @@ class TrainConfig(Section):
             "filter.keep": self.filter.keep != type(self.filter)().keep,
             "filter.draws": bool(self.filter.draws),
             "filter.draw_retries": bool(self.filter.draw_retries),
+            "filter.zero_advantages": self.filter.zero_advantages,
         }
         if unfit := [name for name, is_set in wrong.items() if is_set]:
             raise ValueError(f"loss.name = {self.loss.name!r} learns from no sampled action; leave out {unfit[0]}")

@@ -165,6 +165,7 @@ class Trainer:
             max_tokens=config.context,
             policy_version=self.learner.step,
             max_staleness=max(stale, config.replay.reuse - 1),
+            skip_zero=config.filter.zero_advantages,
             skip_forced=loss.skip_forced,
             keep_forks=loss.token_loss.mirror,
             mask_truncated=loss.mask_truncated,

@@ -156,6 +156,18 @@ MUTANTS = [
             "guests are learned from",
         ),
         (
+            "zero-advantages-kept",
+            "if reason is None and skip_zero and value == 0.0:",
+            "if False:",
+            "turns without an advantage cost what they cost",
+        ),
+        (
+            "zero-advantages-leave-nothing",
+            "    skip_zero = skip_zero and any(",
+            "    skip_zero = skip_zero or any(",
+            "turns without an advantage leave every batch, or a step of them is empty",
+        ),
+        (
             "stale-limit-off-by-one",
             "version - turn.policy_version > staleness",
             "version - turn.policy_version >= staleness",

@@ -127,7 +127,7 @@ def test_dropped_turns_are_counted():
     turns = [turn([1] * 9, [2, 3]), turn([1], [], version=5), turn([4], [5], version=2), turn([6], [7], version=3)]
     batch = pack_all(episode(turns), max_tokens=10, policy_version=5, max_staleness=2)
     assert contexts(batch) == [((6,), 7)] and batch.version.tolist() == [3], "two steps old is not too old"
-    assert batch.counters.dropped == {"too_long": 1, "stale": 1, "empty": 1, "cut": 0}
+    assert batch.counters.dropped == {"too_long": 1, "stale": 1, "empty": 1, "cut": 0, "zero": 0}
 
 
 def test_values_follow_their_tokens():

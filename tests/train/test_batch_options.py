@@ -29,6 +29,22 @@ def test_cut_completions_leave_the_batch_on_request():
     assert batch.target.tolist() == [4] and batch.counters.dropped["cut"] == 1 and batch.total_sequences == 1
 
 
+def test_turns_with_no_advantage_leave_the_batch_on_request_unless_none_has_one():
+    games = [one([1], [2, 3], [OPEN] * 2), one([4], [5], [OPEN]), one([6], [7], [OPEN], finish="length")]
+    values = [{"a": np.array([0.0])}, {"a": np.array([-1.0])}, {"a": np.array([0.0])}]
+    plain, batch = pack(games, values), pack(games, values, skip_zero=True)
+    assert plain.counters.dropped["zero"] == 0 and plain.counters.zero_advantages == 2
+    assert batch.tokens.tolist() == [[4]] and (batch.total_tokens, batch.total_sequences) == (1, 1)
+    assert batch.counters.dropped["zero"] == 2 and batch.counters.turns == 1
+    assert batch.counters.zero_advantage_share == plain.counters.zero_advantage_share == 2 / 3
+    level = pack(games, [{"a": np.zeros(1)}] * 3, skip_zero=True)  # the KL alone acts, as it does without the option
+    assert level.counters.turns == 3 and level.counters.dropped["zero"] == 0
+    assert level.counters.zero_advantage_share == 1
+    judge = Episode("G", 0, {}, {"j": Trajectory("j", "r", trainable=False, turns=games[0].trajectories["a"].turns)})
+    others = pack([*games, judge], [{"a": np.zeros(1)}] * 3 + [{"j": np.ones(1)}], skip_zero=True)
+    assert others.counters.turns == 3, "an advantage of a seat that is not trained is none"
+
+
 def test_forced_tokens_shorten_rows_and_weigh_nothing_new():
     """A reply "[", digit, "]", end of which only the digit was open: the rows end at "[", and become one. The bracket
     before the digit lies on the row anyway and stays.

@@ -279,6 +279,7 @@ def test_what_cannot_be_solved_is_refused(settings: dict[str, Any], message: str
         {"filter": {"draws": 0.5}},
         {"filter": {"draw_retries": 2}},
         {"filter": {"keep": "winners"}},
+        {"filter": {"zero_advantages": True}},
     ],
 )
 def test_what_needs_sampled_actions_is_refused(settings: dict[str, Any]) -> None:

@@ -140,6 +140,14 @@ def test_a_method_is_one_declaration_in_one_file(found: tuple[Path, list[Any]], 
     assert settings[setting]["name"] == name and (folder / "run/metrics.jsonl").stat().st_size
 
 
+def test_the_help_of_train_says_what_each_section_is_about(found: tuple[Path, list[Any]]) -> None:
+    """tyro takes it from what makes a section, which was pydantic's `model_construct`."""
+    usage = found[1][0]
+    assert "Creates a new" not in usage and "pydantic" not in usage
+    for words in ("Which episodes are trained on.", "The objective at every sampled token.", "LoRA (arXiv 2106.09685)"):
+        assert words in usage
+
+
 def test_a_game_is_one_class_in_one_file(found: tuple[Path, list[Any]]) -> None:
     folder, (_, listed, shown, *_, guide) = found
     assert "Echo-v0" in listed and "Say yes" in shown and "Echo-v0" in guide

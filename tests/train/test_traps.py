@@ -86,6 +86,27 @@ def test_baselines_see_the_losers_that_a_filter_leaves_out(trainer_of) -> None:
     assert abs(baseline("Nim-v0", "player_0") + baseline("Nim-v0", "player_1")) < 1e-9, "only winners were folded in"
 
 
+def test_turns_without_an_advantage_cost_nothing_and_change_nothing_on_request(trainer_of) -> None:
+    """Adam's first step does not see the scale of a gradient, so what is left has the direction of the whole."""
+    settings = {"batch_size": 32, "credit": {"name": "grpo"}, "group_size": 2, "loss": {"kl": 0.0, "kl_end": None}}
+    settings |= {"optim": {"grad_clip": 1e9}}
+    both, rows = [], []
+    for wanted in (False, True):
+        trainer = trainer_of(**settings, filter={"zero_advantages": wanted})
+        rows.append(trainer.step())
+        both.append(trainer.parts.backend.policy.trainable())
+    whole, fewer = rows
+    assert whole["zero_advantages"] == fewer["zero_advantages"] > 0.2 and whole["updates"] == fewer["updates"] == 1
+    assert fewer["dropped"]["zero"] == round(fewer["zero_advantages"] * fewer["turns"]) > 0 == whole["dropped"]["zero"]
+    assert fewer["distinct_rows"] < whole["distinct_rows"] and fewer["live_share"] == 1.0 > whole["live_share"]
+    assert all(np.allclose(both[0][name], both[1][name], atol=2e-5) for name in both[0])
+
+
+def test_imitation_has_no_advantages_to_leave_out() -> None:
+    with pytest.raises(ConfigError, match="learns without advantages; leave out"):
+        small(loss={"name": "sft"}, filter={"zero_advantages": True})
+
+
 def test_winners_need_somebody_to_win_against() -> None:
     with pytest.raises(ConfigError, match="use 'positive'"):
         Trainer(build(small(batch_size=4, env="GSM8K-v0", filter={"keep": "winners"})))
