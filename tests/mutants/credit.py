@@ -148,13 +148,7 @@ MUTANTS = [
     ),
     *mutants(
         "legos_train/batch/packing.py",
-        BATCH,
-        (
-            "untrained-packed",
-            "            if not trajectory.trainable:\n",
-            "            if False:\n",
-            "guests are learned from",
-        ),
+        "tests/train/test_batch_options.py",
         (
             "zero-advantages-kept",
             "if reason is None and skip_zero and value == 0.0:",
@@ -166,6 +160,16 @@ MUTANTS = [
             "    skip_zero = skip_zero and any(",
             "    skip_zero = skip_zero or any(",
             "turns without an advantage leave every batch, or a step of them is empty",
+        ),
+    ),
+    *mutants(
+        "legos_train/batch/packing.py",
+        BATCH,
+        (
+            "untrained-packed",
+            "            if not trajectory.trainable:\n",
+            "            if False:\n",
+            "guests are learned from",
         ),
         (
             "stale-limit-off-by-one",
