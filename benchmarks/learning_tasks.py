@@ -36,6 +36,8 @@ class Task(NamedTuple):
         items: whether it has a test split.
         seat: `ROLE=POLICY` of a role that is not trained, if there is one.
         args: of the environment, in training and in measuring.
+        seats: how many equal seats a policy takes in one game. Each is counted as a game, so measuring takes so many
+            times as many to see as many problems.
     """
 
     flags: tuple[str, ...]
@@ -45,6 +47,7 @@ class Task(NamedTuple):
     items: bool = False
     seat: str | None = None
     args: tuple[str, ...] = ()
+    seats: int = 1
 
     @property
     def fixed(self) -> tuple[str, ...]:
@@ -62,8 +65,13 @@ SMALL: tuple[str, ...] = (
     *("--eval.every", "25", "--eval.games", "64", "--checkpoint.every", "0"),
 )
 GROUP = ("--credit.name", "grpo", "--group-size", "8")
-SAMPLES = ("--credit.name", "grpo", "--group-size", "2", "--optim.lr-end", "0.02", "--loss.skip-forced", "1e-3")
-"""Where an episode is several answers to one problem already: eight or ten of them are compared."""
+SAMPLES = (
+    *("--credit.name", "grpo", "--group-size", "2", "--filter.zero-advantages"),
+    *("--optim.beta1", "0.9", "--optim.lr-end", "0.02", "--loss.skip-forced", "1e-3"),
+)
+"""Where an episode is several answers to one problem already: eight or ten of them are compared, and those of problems
+that are solved, most of them in the end, are left out.
+"""
 RAE = ("--credit.name", "rae")
 BASE = ("--league.mode", "fixed", "--league.opponents", "base")
 FEW = ("--eval.games", "32")  # where games are long
@@ -81,7 +89,7 @@ TASKS: dict[str, Task] = {
     "Dataset-v0": PROBLEM,
     "Debate-v0": CONTEST,
     "EloArena-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, seat=JUDGE),
-    "EnsembleVote-v0": Task((*_steps(535, 64), *SAMPLES), "oracle", "self", items=True, args=EASY),
+    "EnsembleVote-v0": Task((*_steps(1150, 64), *SAMPLES), "oracle", "self", items=True, args=EASY, seats=5),
     "GSM8K-v0": PROBLEM,
     "HeadToHead-v0": CONTEST,
     "KuhnPoker-v0": Task(("--preset", "kuhn"), exact="nash_conv"),
@@ -98,7 +106,7 @@ TASKS: dict[str, Task] = {
     "RefineLoop-v0": Task((*_steps(60, 64), *GROUP), "good", "self", items=True),
     "SPICE-v0": Task((*_steps(50, 64), *RAE), "reader", "self", items=True, seat="challenger=scripted:cloze"),
     "SelfDistillation-v0": Task(
-        (*_steps(520, 64), *SAMPLES),
+        (*_steps(900, 64), *SAMPLES),
         *("oracle", "self"),
         items=True,
         seat="verifier=scripted:oracle",
@@ -140,7 +148,7 @@ def measure(env_id: str, task: Task, folder: Path, base: str, games: int) -> dic
             "illegal": result[weights].get("illegal"),
         }
     flags = ["-m", str(folder / "adapter"), "-m", base, "-m", f"scripted:{task.scripted}"]
-    flags += ["--opponent", base if task.opponent == "base" else "self", "-n", str(games), "--no-exact"]
+    flags += ["--opponent", base if task.opponent == "base" else "self", "-n", str(games * task.seats), "--no-exact"]
     flags += ["--seed", str(EVAL_SEED), "--max-tokens", "64", "--json"]
     for arg in ("split=test",) * task.items + task.args:
         flags += ["--arg", arg]
@@ -150,7 +158,7 @@ def measure(env_id: str, task: Task, folder: Path, base: str, games: int) -> dic
     gain, ends = _gain(said["comparisons"], before, after)
     return {
         "metric": f"return against {task.opponent}",
-        "games": games,
+        "games": games * task.seats,
         "before": before["mean"],
         "after": after["mean"],
         "gain": gain,

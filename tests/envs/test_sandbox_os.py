@@ -72,7 +72,8 @@ def test_full_python_runs_inside_its_walls(canary):
     for code in hostile:
         start = time.monotonic()
         ran = run(code, seconds=0.2, kind="os")
-        assert not ran.ok and time.monotonic() - start < 0.7, f"{code!r}: {ran}"
+        took = time.monotonic() - start - (ran.starting or 0.0)  # a busy machine is slow to start a process
+        assert not ran.ok and took < 0.7, f"{code!r}: {ran}"
         assert SECRET not in str(ran) and "root:" not in str(ran)
     environment = run("import os\ndict(os.environ)", kind="os").value
     assert set(environment) <= {"PWD", "LC_CTYPE", "__CF_USER_TEXT_ENCODING"}
