@@ -37,6 +37,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "legos-view"
     sys_version = ""
     timeout = 30
+    disable_nagle_algorithm = True  # else a short body waits 40 ms until its head is acknowledged
     server: LocalServer
 
     def do_GET(self) -> None:

@@ -164,7 +164,7 @@ def listening() -> Iterator[tuple[ThreadingHTTPServer, dict[str, str]]]:
             """Says nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield server, said
         server.shutdown()

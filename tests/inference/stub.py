@@ -56,6 +56,7 @@ class Stub:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # a body after its head would wait 40 ms for the head's acknowledgement
 
             def do_GET(self) -> None:
                 if self.path == "/v1/models":
