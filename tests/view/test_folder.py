@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -179,10 +180,10 @@ def test_its_server_opens_what_the_list_has_and_nothing_else(several: Path) -> N
 def test_what_changes_is_told_once(several: Path) -> None:
     with serving_folder(several) as port:
         make_run(several / "new", 0.2)
-        for _ in range(100):
-            answer = json.loads(ask(port, "/rows?generation=0")[2])
-            if answer["generation"]:
-                break
+        deadline = time.monotonic() + 20
+        while not (answer := json.loads(ask(port, "/rows?generation=0")[2]))["generation"]:
+            assert time.monotonic() < deadline, "the new run was never found"
+            time.sleep(0.02)
         assert "new" in {line["id"] for line in answer["found"]["lines"]}
         assert json.loads(ask(port, f"/rows?generation={answer['generation']}")[2]) == {
             "generation": answer["generation"]
