@@ -247,7 +247,7 @@ def overlapped(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dic
     generator = make_batch_generator(parts)
     parts.sync.use(generator, parts.league)
     submitted = collected = asked = start  # `asked`: the step that the last batch was asked for
-    spoiled = lost = 0  # batches of which every episode was too old, and their episodes since the last record
+    lost = 0  # episodes that were too old, since the last record
     retired: list[tuple[int, str]] = []  # last batch that may need it, adapter
     parts.sync.retire = lambda adapter: retired.append((submitted, adapter))
     while trainer.learner.step < config.steps:
@@ -258,8 +258,8 @@ def overlapped(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dic
             if parts.stop_reason is not None:
                 return
             continue
-        while submitted < collected + 1 + ahead and submitted < config.steps + spoiled:
-            asked = max(asked + 1, step + (submitted - collected) * reuse)
+        while submitted <= collected + ahead and (used := step + (submitted - collected) * reuse) <= config.steps:
+            asked = max(asked + 1, used)
             submitted += 1
             generator.submit(submitted, arena.jobs(trainer.next_requests(asked)))
         crashpoint("loop.step_begun")
@@ -279,7 +279,6 @@ def overlapped(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dic
         fresh, stale = split_stale(played.episodes, trainer.learner.step, oldest)
         lost += stale
         if not fresh:
-            spoiled += 1
             continue
         trainer.redrawn = played.redrawn
         age = max(staleness(episode, trainer.learner.step) for episode in fresh)
