@@ -59,6 +59,8 @@ def add(app: FastAPI, server: Server) -> None:
                 only_prompts = all(choice.done for choice in choices)
                 with suppress(Outdated):  # a new version came meanwhile: read the prompt again, under that
                     ids = [] if only_prompts else await generator.submit(choices)
+        if not ids:
+            generator.count(*(choice.done for choice in choices if choice.done))
         if body.stream:
             told = (
                 reply.events(generator, ids[0], choices[0]) if reply else events(generator, body, ids, choices, model)

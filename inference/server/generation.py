@@ -224,11 +224,13 @@ class CompletionHandler:
             choice.talk.remember(choice.messages, choice.request.prompt, event.tokens, choice.said, choice.calls)
         return piece
 
-    def count(self, done: Completion) -> None:
-        self.metrics.prompt_tokens.inc(done.prompt_tokens)
-        self.metrics.cached_tokens.inc(done.cached_tokens)
-        self.metrics.generated(done.adapter, len(done.tokens))
-        self.metrics.finished.labels(done.finish_reason).inc()
+    def count(self, *completions: Completion) -> None:
+        """Add completions that have ended to what `/metrics` says."""
+        for done in completions:
+            self.metrics.prompt_tokens.inc(done.prompt_tokens)
+            self.metrics.cached_tokens.inc(done.cached_tokens)
+            self.metrics.generated(done.adapter, len(done.tokens))
+            self.metrics.finished.labels(done.finish_reason).inc()
 
     def raise_faults(self, choices: Sequence[Choice]) -> None:
         """ServerError 500 when the engine ended a choice with an error, 400 where its grammar could not go on."""

@@ -86,6 +86,15 @@ def test_an_echoed_prompt_names_the_version_that_read_it(
     assert said(live, "a", **options) == alone and adapters(live)["a"]["version"] == 2
 
 
+def test_metrics_count_prompts_that_were_only_echoed(live: Live) -> None:
+    value = live.core.metrics.registry.get_sample_value
+    names = ("legos_prompt_tokens_total", "legos_completions_total"), ({}, {"reason": "length"})
+    before = [value(name, labels) or 0.0 for name, labels in zip(*names)]
+    body = {"prompt": [[5, 6, 7], [5, 6]], "echo": True, "max_tokens": 0}
+    assert live.ask("POST", "/v1/completions", body).status == 200
+    assert [value(name, labels) - was for name, labels, was in zip(*names, before)] == [5, 2]
+
+
 def test_an_echoed_prompt_and_its_completion_are_of_one_version(
     live: Live, put: Put, adapter_bytes: Bytes, make_adapter: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
