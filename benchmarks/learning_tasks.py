@@ -93,7 +93,7 @@ TASKS: dict[str, Task] = {
     "GSM8K-v0": PROBLEM,
     "HeadToHead-v0": CONTEST,
     "KuhnPoker-v0": Task(("--preset", "kuhn"), exact="nash_conv"),
-    "LeducPoker-v0": Task(("--preset", "leduc_expected"), exact="nash_conv"),
+    "LeducPoker-v0": Task(("--preset", "leduc_expected", "--steps", "110"), exact="nash_conv"),
     "LiarsDice-v0": Task(("--preset", "liarsdice_expected"), exact="nash_conv", args=ROUND),
     "MatrixGame-v0": Task(("--preset", "biased_rps_expected"), exact="nash_conv"),
     "Negotiation-v0": Task((*_steps(24, 24), *RAE, *BASE, *FEW, *SLOW), "trader", "base", args=("rounds=2",)),
