@@ -10,12 +10,12 @@
 | `per_role_norm` | `PerRoleNormCredit` | return, normalised over its role in the batch |
 | `turn_level` | `TurnLevelCredit` | return-to-go, normalised over the turns of its role in the batch |
 | `agent_turn` | `AgentTurnCredit` | return-to-go minus the mean of its role and turn number in the group |
-| `gigpo` | `GiGPOCredit` | that of `grpo` plus the same over equal observations in the group |
+| `gigpo` | `GiGPOCredit` | the advantage of `grpo` plus the same over equal observations in the group |
 | `maxrl` | `MaxRLCredit` | return over the mean of its role in the group, minus 1 |
 | `reinforce` | `ReinforceCredit` | the return |
 | `constant` | `ConstantCredit` | one number |
 
-`PerEnv` and `PerRole` give some environments or roles of a run a method of their own.
+`PerEnv` and `PerRole` give individual environments or roles of a run their own method.
 """
 
 import lazy_loader

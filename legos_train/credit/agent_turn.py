@@ -1,5 +1,5 @@
 """Groups by agent and turn. The paper samples several answers to one prompt at every turn; here whole episodes are
-sampled, so that peers share the seed and the turn number, not the words that were said before.
+sampled, so peers share the seed and the turn number but not the preceding dialogue.
 
 Order: the whole batch is scored, then folded into the baselines. Cold start: the fallback's baseline is 0.
 """
@@ -20,21 +20,21 @@ from legos_train.credit.group import MeanCredit
 
 @method
 class AgentTurnCredit(MeanCredit):
-    r"""What came after a turn, minus the mean of the same role's turn with the same number in the group.
+    r"""Return-to-go of a turn, minus the group's mean for the same role and turn number.
 
-    In a dialogue the prompts of different roles, and of one role at different turns, are different questions. A group
-    that mixes them compares what cannot be compared.
+    In a dialogue, different roles face different questions, and so does one role at different turns. A group that mixes
+    them compares answers that are not comparable.
 
     $$A_t = G_t - \frac{1}{n} \sum_{j=1}^{n} G_t^{(j)} \qquad G_t = r_t + \gamma\,G_{t+1}$$
 
-    The sum goes over the n episodes of the group in which the role had a turn number t, counted from 0 among its own.
-    With `std` the difference is divided by their standard deviation. A turn without peers gets 0, or with `singleton =
-    "rae"` its return-to-go minus a moving baseline.
+    The sum runs over the n episodes of the group in which the role took a turn t, counting its own turns from 0. With
+    `std` the difference is divided by their standard deviation. A turn without peers gets 0, or with
+    `singleton = "rae"` its return-to-go minus a moving baseline.
 
     When: episodes of several turns, played in groups. On Leduc poker its average policy was ahead of that of `rae`,
     with KL (docs/credit.md).
 
-    When not: games end at very different times. Late turns then have few peers, or none.
+    When not: games differ greatly in length. Late turns then have few peers, or none.
 
     Source: AT-GRPO, Zhao et al. 2025, "Stronger together", arXiv 2510.11062; there several answers are sampled at every
     turn, here whole episodes.

@@ -1,4 +1,4 @@
-"""What every credit method needs: the trajectories that are trained, and their returns."""
+"""What every credit method needs: the trained trajectories and their returns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Kind = TypeVar("Kind", bound=type[Any])
 
 
 def method(kind: Kind) -> Kind:
-    """Marks a class as the credit method `kind.name`: settings, help and docs find it by that."""
+    """Registers a class as the credit method `kind.name`, under which settings, help and docs find it."""
     METHODS[kind.name] = kind
     return kind
 
@@ -28,14 +28,14 @@ def method(kind: Kind) -> Kind:
 class CreditAssigner(Protocol):
     """Turns finished episodes into one advantage per turn. A trainer reads nothing else.
 
-    An assigner that compares the episodes of a group says so by `groups = True`, one whose advantages do not grow with
-    the rewards by `scale_free = True`.
+    An assigner that compares the episodes of a group sets `groups = True`; one whose advantages do not grow with the
+    rewards sets `scale_free = True`.
     """
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
-        """One dict per episode: agent -> advantages (turns,). Only trainable agents that had a turn are in it.
+        """One dict per episode: agent -> advantages (turns,). It holds only trainable agents that took a turn.
 
-        The answer for an episode depends on which episodes are in the batch, never on their order.
+        The result for an episode depends on which episodes are in the batch, never on their order.
         """
         ...
 
@@ -118,7 +118,7 @@ def moments(values: Sequence[float]) -> tuple[float, float]:
 
 
 def group_of(episode: Episode, instead: str) -> int | str:
-    """The group of an episode. Raises ValueError, which names what to use `instead`, when it has none."""
+    """The group of an episode. Raises ValueError, naming what to use `instead`, when it has none."""
     if episode.group is None:
         raise ValueError(
             f"an episode of {episode.env_id} (seed {episode.seed}) has no group, so there is nothing to compare it "

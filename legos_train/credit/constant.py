@@ -19,15 +19,15 @@ class ConstantCredit(Stateless):
 
     The policy gradient is then the gradient of the log-likelihood of the actions that were sampled.
 
-    When: as a control that must not learn. With `filter.keep = "winners"` it imitates winners by the policy loss; the
-    loss `sft` does that without advantages.
+    When: as a control that must not learn. With `filter.keep = "winners"` it imitates winners through the policy loss;
+    the loss `sft` does that without advantages.
 
     When not: the outcome should matter. In the comparison it learns nothing, as it must (docs/credit.md).
 
-    Source: none is needed; it is maximum likelihood.
+    Source: none needed; this is maximum likelihood.
 
     Args:
-        value: of every advantage.
+        value: the advantage of every turn.
 
     Raises:
         ValueError: the value is not finite.

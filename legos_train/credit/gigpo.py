@@ -1,8 +1,8 @@
-"""GiGPO: GRPO's advantage, plus one over turns that read the same.
+"""GiGPO: GRPO's advantage, plus one over turns with identical prompts.
 
-Equal means equal messages, word for word. A repeated state of one episode counts every time, as in the paper, so its
-own later returns are among its peers. `std` divides both terms by their group's standard deviation (the paper's choice
-of normalisation; 1 otherwise).
+Identical means the same messages, word for word. A state repeated within an episode counts every time, as in the paper,
+so its own later returns are among its peers. `std` divides both terms by their group's standard deviation (the paper's
+choice of normalisation; 1 otherwise).
 
 Order and cold start as in group.py.
 """
@@ -31,20 +31,20 @@ from legos_train.credit.group import GRPOCredit
 
 @method
 class GiGPOCredit(GRPOCredit):
-    r"""The advantage of `grpo`, plus the same over the turns of the group that read the same.
+    r"""The advantage of `grpo`, plus the same comparison between turns of the group with identical prompts.
 
-    Turns that stood at the same place and went on differently say which action was better there, not only which
+    Turns that start from the same prompt and continue differently show which action was better there, not only which
     episode.
 
     $$A_t = A^{\mathrm{grpo}} + w\,\left(G_t - \frac{1}{m} \sum_{j=1}^{m} G^{(j)}\right)$$
 
-    G is what came after a turn, discounted by gamma. The sum goes over the m turns of the role, anywhere in the
-    episodes of the group, whose messages are equal word for word; w is `step_weight`. A turn whose prompt occurs once
-    keeps the episode's advantage alone.
+    G is the return-to-go of a turn, discounted by gamma. The sum runs over the m turns of the role, anywhere in the
+    episodes of the group, whose messages are equal word for word; w is `step_weight`. A turn whose prompt occurs only
+    once gets the episode's advantage alone.
 
     When: states recur within a group, as in environments with `memory = "state"`.
 
-    When not: the whole dialogue stands in the prompt. Then few turns after the first have a peer. It was not run in the
+    When not: the prompt holds the whole dialogue. Few turns after the first then have a peer. It was not run in the
     comparison of docs/credit.md.
 
     Source: Feng et al. 2025, "Group-in-group policy optimization", arXiv 2505.10978, sections 4.1 and 4.2.

@@ -1,7 +1,7 @@
 """Advantages relative to peers: GRPO and hierarchical GRPO. `rloo.py` builds on the same frame.
 
-All do the same once it is known who a trajectory's peers are. A trajectory without any has nothing to be compared
-with: `singleton="zero"` gives it the advantage 0, and it teaches nothing; `singleton="rae"` falls back to `R - b` with
+They differ in who a trajectory's peers are; the rest is shared. A trajectory without peers has nothing to be compared
+with: `singleton="zero"` gives it the advantage 0, so it teaches nothing; `singleton="rae"` falls back to `R - b` with
 the moving baseline of `RAECredit`.
 
 Order: the whole batch is scored, then, with `singleton="rae"`, every trained return is folded into the baselines.
@@ -43,7 +43,7 @@ class PeerCredit(RemembersBaselines):
     def relative(self, total: float, every: Sequence[float], own: Sequence[float]) -> float | None:
         """The advantage of the target `total`; None when nothing can be compared.
 
-        `every`: the targets of all peers, itself among them; `own`: those of them in the same episode.
+        `every`: the targets of all peers, including itself; `own`: those in the same episode.
         """
         raise NotImplementedError
 
@@ -79,7 +79,7 @@ class PeerCredit(RemembersBaselines):
 
 
 class MeanCredit(PeerCredit):
-    """Return minus the mean of the peers, itself among them."""
+    """Return minus the mean of the peers, including itself."""
 
     def __init__(self, *, std: bool, singleton: str, decay: float) -> None:
         super().__init__(singleton=singleton, decay=decay)
@@ -96,22 +96,22 @@ class MeanCredit(PeerCredit):
 
 @method
 class GRPOCredit(MeanCredit):
-    r"""Return minus the mean return of the role in the group of episodes that were started from one seed.
+    r"""Return minus the mean return of the role in its group, the episodes started from one seed.
 
-    A group plays the same deal several times, so what is luck of the deal is in the mean, and is subtracted.
+    A group plays the same deal several times, so the luck of the deal is part of the mean and is subtracted.
 
     $$A = R - \frac{1}{n} \sum_{j=1}^{n} R_j$$
 
-    The sum goes over the n trajectories of the same role in the episodes of the group, the trajectory itself among
-    them. With `std` the difference is divided by their standard deviation plus 1e-6. With `per_role = false` it goes
-    over all trained trajectories of the group. A trajectory that is alone gets 0, or with `singleton = "rae"` what
+    The sum runs over the n trajectories of the same role in the episodes of the group, including the trajectory itself.
+    With `std` the difference is divided by their standard deviation plus 1e-6. With `per_role = false` the sum runs
+    over all trained trajectories of the group. A trajectory without peers gets 0, or with `singleton = "rae"` what
     `rae` would give it.
 
-    When: several episodes per deal can be paid for. On Leduc poker it ended nearer to the equilibrium than `rae` in
+    When: you can afford several episodes per deal. On Leduc poker it ended nearer to the equilibrium than `rae` in
     three of four columns of the comparison (docs/credit.md).
 
-    When not: `per_role = false` in a zero-sum match, where the mean over all seats is exactly 0 and no baseline at all.
-    `std` favours groups that are almost always right or almost always wrong (arXiv 2503.20783), so it is off.
+    When not: `per_role = false` in a zero-sum match, where the mean over all seats is exactly 0, which is no baseline
+    at all. `std` favours groups that are almost always right or almost always wrong (arXiv 2503.20783), so it is off.
 
     Source: Shao et al. 2024, "DeepSeekMath", arXiv 2402.03300, section 4.1; without the division as in Liu et al. 2025,
     "Understanding R1-Zero-like training", arXiv 2503.20783.
@@ -142,23 +142,23 @@ class GRPOCredit(MeanCredit):
 
 @method
 class HierarchicalGRPOCredit(MeanCredit):
-    r"""Return minus the mean return of the siblings in the tree of agents, inside one episode.
+    r"""Return minus the mean return of its siblings in the tree of agents, within one episode.
 
     Environments with tables inside tables give agents paths: `problem_0/solver_0` and `problem_0/solver_1` answered the
-    same problem, and are compared with each other and with nobody else.
+    same problem, and are compared only with each other.
 
     $$A = R - \frac{1}{n} \sum_{j \in S} R_j$$
 
     S are the n trajectories of the episode with the same role at the same table, at any depth. With `peers = "role"`
-    the tables beside it count too (`match_0/first` and `match_1/first`). Agents at the root, which no table holds, are
+    neighbouring tables count too (`match_0/first` and `match_1/first`). Agents at the root, outside any table, are
     compared with their role in the episode's group, or in the whole batch with `root_peers = "batch"`.
 
-    When: one episode holds several answers to one question: `ProposerSolver-v0`, `SPICE-v0`. In a tournament with
-    `peers = "role"`, since every place of a match may be alone with its role.
+    When: one episode holds several answers to one question: `ProposerSolver-v0`, `SPICE-v0`. In a tournament, use
+    `peers = "role"`, since each seat of a match may be the only one with its role.
 
     When not: environments without tables. All agents are at the root there, and this is `grpo`.
 
-    Source: GRPO (arXiv 2402.03300) with peers from the tree of agents; the tree is of this library, not of a paper.
+    Source: GRPO (arXiv 2402.03300) with peers from the tree of agents; the tree is this library's own, not a paper's.
 
     Args:
         std: divide by the population standard deviation of the siblings.

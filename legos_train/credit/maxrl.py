@@ -1,9 +1,9 @@
 """MaxRL: the likelihood of success instead of its probability.
 
-Returns below 0 are taken as 0, because a likelihood has no degrees of failure, and because a mean near 0 of mixed signs
-would make the quotient as large as it likes, and a negative one turn its sign round. So the mean is never negative;
-where it is 0 nothing succeeded, and all advantages are 0: there is nothing to make more likely. A trajectory without a
-peer is its own mean and gets 0 as well. Every advantage lies between -1 and n - 1, with n peers.
+Returns below 0 count as 0. A likelihood has no degrees of failure, and with mixed signs a mean near 0 would make the
+quotient arbitrarily large and a negative mean would flip its sign. So the mean is never negative; where it is 0,
+nothing succeeded, and all advantages are 0: there is nothing to make more likely. A trajectory without a peer is its
+own mean and gets 0 as well. Every advantage lies between -1 and n - 1, with n peers.
 
 Order: the batch alone decides. Cold start: none; nothing is remembered.
 """
@@ -24,11 +24,11 @@ class MaxRLCredit(Stateless):
     r"""Reward in units of the role's mean reward in the group: rare successes weigh more.
 
     For a reward of 0 or 1 the mean estimates the probability of success p. Dividing by it turns the gradient of p into
-    that of log p, so that a task that succeeds rarely counts for more than with `grpo`.
+    that of log p, so a task that rarely succeeds counts for more than with `grpo`.
 
     $$A = \frac{r - \mathrm{mean}(r)}{\mathrm{mean}(r)} \qquad r = \max(R, 0)$$
 
-    The mean goes over the trajectories of the role in the group. Where nothing succeeded, all advantages are 0.
+    The mean is over the trajectories of the role in the group. Where nothing succeeded, all advantages are 0.
 
     When: rewards of 0 or 1, and tasks that seldom succeed, such as hard problems with a right answer.
 

@@ -12,10 +12,10 @@ from legos_train.credit.assigner import Advantages, CreditAssigner, check_method
 class PerEnv:
     r"""Another credit method for some of a run's environments.
 
-    The episodes of an environment that names a method of its own go to that method, all others to `credit.name`.
+    Episodes of an environment that names its own method go to that method; all others go to `credit.name`.
 
-    Each method sees its episodes of a batch together, in the order of the batch. One that has no episode in a batch is
-    not called.
+    Each method sees its episodes of a batch together, in batch order. A method without episodes in a batch is not
+    called.
 
     When: one run trains on environments of different kinds: a card game, whose prompts recur, beside problems with a
     right answer.

@@ -1,4 +1,4 @@
-"""A credit method of its own for each of several learners."""
+"""A separate credit method for each of several learners."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from legos_train.credit.assigner import Advantages, CreditAssigner, check_method
 
 
 class PerLearner:
-    r"""A credit method of its own for each of several learners.
+    r"""A separate credit method for each of several learners.
 
-    Each method sees the seats of its learner only (`info["learner"]` of a trajectory), as if no other were trained, so
-    baselines of one learner know nothing of another.
+    Each method sees only the seats of its learner (`info["learner"]` of a trajectory), as if no other were trained, so
+    learners share no baselines.
 
-    When: `[[learner]]` tables; a run has one of these by itself.
+    When: `[[learner]]` tables; such a run uses this automatically.
 
     When not: one policy plays all roles; see `per_role`.
 

@@ -1,4 +1,4 @@
-"""A credit method of its own for some roles."""
+"""A separate credit method for some roles."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from legos_train.credit.assigner import Advantages, CreditAssigner, check_method
 class PerRole:
     r"""Another credit method for some roles.
 
-    Each method sees episodes with its own roles only, once per batch, as if the others were not trained.
+    Each method sees episodes with only its own roles, once per batch, as if the others were not trained.
 
-    When: the roles of one environment ask for different comparisons: a proposer, of whom there is one per episode, and
-    solvers, who have siblings.
+    When: the roles of one environment need different comparisons, such as a single proposer per episode and solvers
+    with siblings.
 
-    When not: one method suits all roles. A group mean over all seats is cut apart by this.
+    When not: one method suits all roles. This splits a group mean over all seats by role.
 
     Source: none; it only routes.
 

@@ -35,7 +35,7 @@ Key = tuple[str, str]  # (env id, role)
 
 
 class Baselines:
-    """Exponential moving averages, one per (env id, role); they start at 0, which `bias_correction` makes up for."""
+    """Exponential moving averages, one per (env id, role); they start at 0, which `bias_correction` corrects."""
 
     def __init__(self, decay: float = 0.95, bias_correction: bool = True) -> None:
         if not 0.0 <= decay < 1.0:
@@ -96,8 +96,8 @@ class RemembersBaselines:
 class RAECredit(RemembersBaselines):
     r"""Return minus a moving average of what the role has earned so far in its environment.
 
-    The baseline is a memory, so no episodes have to be compared with each other. A role that is paid more than another
-    on average, such as the first player of a game, is compared with itself.
+    The baseline carries over between batches, so episodes need not be compared with each other. A role that earns more
+    than another on average, such as the first player of a game, is compared with itself.
 
     $$A_t = \gamma^{T-1-t}\,(R - b) \qquad b = \frac{m}{1 - d^n} \qquad m \leftarrow d^k m + (1 - d^k)\,\mathrm{mean}$$
 
@@ -110,8 +110,8 @@ class RAECredit(RemembersBaselines):
     baseline from before the game: that is `baseline_update = "game"`. The advantages of `"game_first"` are d times
     those of `"game"`, since R - (d m + (1 - d) R) = d (R - m).
 
-    When: roles that are paid differently, and one episode per deal. In a tournament too, where a place in the bracket
-    may have no peer. On Kuhn poker with a payoff of 2 for sitting first, a settled baseline divides the variance of the
+    When: roles with different payoffs, and one episode per deal. Also in a tournament, where a place in the bracket may
+    have no peer. On Kuhn poker with a payoff of 2 for sitting first, a settled baseline divides the variance of the
     gradient by 3 (docs/credit.md).
 
     When not: much of the return is the luck of the deal. Methods that compare episodes of one deal subtract it: on
@@ -154,7 +154,7 @@ class RAECredit(RemembersBaselines):
         return out
 
     def _scored(self, episodes: Sequence[Episode], *, fold: bool = True) -> list[Advantages]:
-        """Compares with the baselines as they are; then folds the returns in."""
+        """Compares with the current baselines, then folds the returns in."""
         seen: dict[Key, list[float]] = defaultdict(list)
         out: list[Advantages] = []
         for episode in episodes:

@@ -17,11 +17,11 @@ class ReinforceCredit(Stateless):
 
     $$A_t = \gamma^{T-1-t}\,R$$
 
-    R is the return of a trajectory of T turns, t = 0 ... T - 1. The gradient is unbiased, and of large variance where
-    returns have a large mean.
+    R is the return of a trajectory of T turns, t = 0 ... T - 1. The gradient is unbiased, but its variance is large
+    where returns have a large mean.
 
-    When: as the yardstick for other methods. Where returns have a mean near 0 by themselves it was not clearly
-    different from `rae` in the comparison (docs/credit.md).
+    When: as the yardstick for other methods. Where returns have a mean near 0 anyway, it was not clearly different from
+    `rae` in the comparison (docs/credit.md).
 
     When not: a role is paid a large amount whatever it does.
 

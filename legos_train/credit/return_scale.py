@@ -1,4 +1,4 @@
-"""Large payoffs are brought to the size of one, so that one KL weight and one learning rate fit all games."""
+"""Scales large payoffs down to about 1, so that one KL weight and one learning rate fit all games."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DECAY = 0.99
 class ReturnScale:
     r"""Advantages divided by the spread of their role's returns, where that is above 1.
 
-    A KL and an entropy bonus are in nats, and are weighed against payoffs: in a game played for 13 chips the weight
-    that suits a game played for 1 is next to nothing.
+    The KL penalty and the entropy bonus are in nats and are weighed against payoffs: a weight that suits a game played
+    for 1 chip is next to nothing in one played for 13.
 
     $$A \leftarrow A\,/\,\max(1, \sigma) \qquad \sigma^2 = \mathrm{E}[R^2] - \mathrm{E}[R]^2$$
 
-    Both means are moving ones over all batches (decay 0.99, without bias at the start), by environment and role.
-    Equilibria do not change: a player's payoffs may be multiplied by any positive number. Payoffs within 1 stay as they
-    are, so that rare successes are not blown up.
+    Both means are moving averages over all batches (decay 0.99, bias-corrected), by environment and role. Multiplying a
+    player's payoffs by a positive number does not change equilibria. Payoffs within 1 stay as they are, so that rare
+    successes are not inflated.
 
     Source: the normalisation of returns in DreamerV3, arXiv 2301.04104, section "Actor learning", which also divides by
     the scale only where it is above 1; there a range of percentiles, here the standard deviation.
@@ -60,7 +60,7 @@ class ReturnScale:
         return advantages
 
     def scale(self, env_id: str, role: str) -> float:
-        """What the advantages of a role are divided by, at least 1."""
+        """The divisor of a role's advantages, at least 1."""
         weight, first, second = self._moments.get((env_id, role), (1.0, 0.0, 0.0))
         return math.sqrt(max(1.0, second / weight - (first / weight) ** 2))
 

@@ -21,13 +21,13 @@ class RLOOCredit(PeerCredit):
 
     $$A_i = R_i - \frac{1}{n-1} \sum_{j \ne i} R_j$$
 
-    The sum goes over the n - 1 other episodes' trajectories of the role. With one trajectory of the role per episode
+    The sum runs over the role's trajectories in the n - 1 other episodes. With one trajectory of the role per episode
     this is n / (n - 1) times the advantage of `grpo`: a mean that contains the return itself shrinks the gradient.
     Leaving the episode out makes the baseline independent of the action, so the gradient is unbiased.
 
     When: groups are small, where the factor n / (n - 1) matters, or an unbiased gradient is wanted.
 
-    When not: there is one episode per deal; then every trajectory is without peers. It was not run in the comparison of
+    When not: there is one episode per deal; no trajectory then has peers. It was not run in the comparison of
     docs/credit.md.
 
     Source: Kool et al. 2019, "Buy 4 REINFORCE samples, get a baseline for free!"; Ahmadian et al. 2024, "Back to

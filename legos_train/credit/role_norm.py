@@ -1,7 +1,7 @@
 """Normalised per role over the batch: `per_role_norm` for whole returns, `turn_level` for returns-to-go.
 
-Both take the role per env id over the whole batch, so no groups are needed, and both always divide: the division is
-the method. Where all returns of a role are equal, the advantages are 0; so is that of a role seen once.
+Both normalise by env id and role over the whole batch, so they need no groups, and both always divide: the division is
+the method. Where all returns of a role are equal, the advantages are 0, as for a role seen only once.
 
 Order: the batch alone decides. Cold start: none; nothing is remembered.
 """
@@ -48,21 +48,22 @@ class _RoleNorm(Stateless):
 
 @method
 class PerRoleNormCredit(_RoleNorm):
-    r"""Return, with mean 0 and standard deviation 1 over the trajectories of its role in the batch.
+    r"""Return, normalised to mean 0 and standard deviation 1 over the trajectories of its role in the batch.
 
-    Roles with larger payoffs would otherwise own the gradient, and one mean over all seats of a zero-sum match is 0.
+    Roles with larger payoffs would otherwise dominate the gradient, and one mean over all seats of a zero-sum match is
+    0.
 
     $$A = \frac{R - \mathrm{mean}}{\mathrm{std} + 10^{-6}}$$
 
-    Mean and population standard deviation go over all trajectories of the environment and role in the batch. All turns
-    of a trajectory get the same.
+    Mean and population standard deviation are over all trajectories of the environment and role in the batch. All turns
+    of a trajectory get the same advantage.
 
     When: roles are paid on different scales, and there are no groups. With the bundled model and KL its weight average
     had by far the lowest NashConv on the lopsided game, from two seeds (docs/credit.md).
 
-    When not: nearly all returns of a role are equal. The division then blows up what little difference is left. It also
-    changes how strong a KL weight is for each seat: in tables its last policy on the lopsided game was worse than that
-    of `rae`.
+    When not: nearly all returns of a role are equal. The division then amplifies what little difference is left. It
+    also changes the effective KL weight of each seat: with tabular policies, its last policy on the lopsided game was
+    worse than that of `rae`.
 
     Source: "Dr. MAS", arXiv 2602.08847.
     """
@@ -75,19 +76,19 @@ class PerRoleNormCredit(_RoleNorm):
 
 @method
 class TurnLevelCredit(_RoleNorm):
-    r"""What came after a turn, with mean 0 and standard deviation 1 over the turns of its role in the batch.
+    r"""Return-to-go of a turn, normalised to mean 0 and standard deviation 1 over the turns of its role in the batch.
 
-    A turn is not paid for what was earned before it.
+    A turn gets no credit for what was earned before it.
 
     $$A_t = \frac{G_t - \mathrm{mean}}{\mathrm{std} + 10^{-6}} \qquad G_t = r_t + \gamma\,G_{t+1}$$
 
-    Mean and population standard deviation go over all turns of the environment and role in the batch: sum first, then
+    Mean and population standard deviation are over all turns of the environment and role in the batch: sum first, then
     normalise.
 
     When: rewards come during the game and not only at its end.
 
-    When not: there is one reward at the end. With gamma 1 and games of equal length it is then `per_role_norm`; else it
-    differs only in counting longer games more often.
+    When not: there is one reward at the end. With gamma 1 and games of equal length it is then `per_role_norm`;
+    otherwise it differs only in counting longer games more often.
 
     Source: Yuan et al. 2025, "MARSHAL", arXiv 2510.15414.
 

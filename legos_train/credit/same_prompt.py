@@ -30,19 +30,19 @@ from legos_train.credit.rae import Baselines, Key, RemembersBaselines
 
 @method
 class SamePromptCredit(RemembersBaselines):
-    r"""What a turn earned, minus the mean of the same prompt in other episodes of the batch.
+    r"""What a turn earned, minus the mean for the same prompt in other episodes of the batch.
 
-    Small games ask the same question hundreds of times in one batch. What those turns earned is a far better guess of
-    what a turn was going to earn than one number per role.
+    Small games ask the same question hundreds of times in one batch. The mean over those turns predicts what a turn
+    will earn far better than one number per role does.
 
     $$A_t = G_t - \frac{x_1 + \cdots + x_n + k\,b}{n + k} \qquad G_t = r_t + \gamma\,G_{t+1}$$
 
     x are the returns-to-go of the n turns in other episodes in which the role read the same messages. b is the moving
     baseline of the role as in `rae`, and k (`pseudo_count`) says how many observations it is worth. Where no other
-    episode asked the same, b alone is the baseline.
+    episode had the same prompt, b alone is the baseline.
 
-    When: prompts recur, as in card and board games. It is the default of training. In the comparison it has the best
-    average policy on Kuhn poker, with KL and without (docs/credit.md).
+    When: prompts recur, as in card and board games. It is the default. In the comparison it has the best average policy
+    on Kuhn poker, with KL and without (docs/credit.md).
 
     When not: prompts never recur, as in free dialogue. It is then much like `rae`, on returns-to-go.
 
@@ -53,8 +53,8 @@ class SamePromptCredit(RemembersBaselines):
         pseudo_count: weight of the role's baseline, at least 0 (0: the prompt's mean alone).
         gamma: in [0, 1].
         decay: of the role's baseline; each trajectory folds the mean target of its turns into it, after the batch.
-        target: `"to_go"` credits a turn with `r_t + gamma * r_{t+1} + ...`, `"return"` with gamma to the
-            number of turns that follow, times the whole return; with one reward at the end they are equal.
+        target: `"to_go"` credits a turn with `r_t + gamma * r_{t+1} + ...`, `"return"` with the whole return times
+            gamma to the power of the number of following turns; with one reward at the end they are equal.
 
     Raises:
         ValueError: a value is out of range.
