@@ -105,15 +105,15 @@ _CRASHES = "tests/train/test_crash_points.py", "tests/train/test_crash_signals.p
 PROMISES: dict[str, tuple[Promise, ...]] = {
     "Training": (
         Promise(
-            "Killed at any time and resumed, a run ends with the same bytes as one that was not: adapter, last, best, "
-            "checkpoints, metrics; no step is missing and none stands twice; of several ranks one may be killed",
+            "A run killed at any time and resumed ends with the same bytes as an uninterrupted one: adapter, last, "
+            "best, checkpoints, metrics; no step is missing or doubled; with several ranks, any one may be killed",
             ("tests/train/test_crash_runs.py", "tests/train/test_distributed.py"),
             ("kills",),
         ),
-        Promise("Killed at any of the named points, what is on disk is the state before or after", _CRASHES),
+        Promise("After a kill at any of the named points, the disk holds the state before or after", _CRASHES),
         Promise(
-            "Any system call of a checkpoint, an adapter, the metrics or a settings file may fail: the state is that "
-            "before or after, the message says what to do, and the next save works",
+            "Any system call for a checkpoint, an adapter, the metrics or a settings file may fail: the disk holds the "
+            "state before or after, the message says what to do, and the next save works",
             ("tests/train/test_crash_faults.py",),
         ),
         Promise(
@@ -121,39 +121,40 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             ("tests/train/test_crash_power.py",),
         ),
         Promise(
-            "A changed, cut or missing file of a checkpoint is noticed: the one before is taken, the broken one kept",
+            "A changed, cut or missing checkpoint file is noticed: the one before is used, the broken one kept",
             ("tests/train/test_checkpoint.py",),
         ),
         Promise(
-            "Ctrl-C and SIGTERM end a run within 5 s with its steps kept, exit code 130 or 143; a second one at once",
+            "Ctrl-C and SIGTERM end a run within 5 s, its steps kept, with exit code 130 or 143; a second one at once",
             ("tests/train/test_crash_stopping.py", "tests/train/test_interrupted.py"),
             ("stops",),
         ),
         Promise(
-            "Nothing of another run is taken for one's own; no run starts over another, and `--resume` wants one",
+            "A run never takes another run's files for its own; no run starts over another, and `--resume` needs one",
             ("tests/train/test_run_id.py",),
         ),
         Promise(
-            "Nothing is removed that the run did not write; links are replaced, never emptied; read-only folders, few "
-            "descriptors and a clock that jumps are reported, without a traceback",
+            "A run removes nothing it did not write; links are replaced, never emptied; read-only folders, few "
+            "descriptors and a jumping clock are reported, without a traceback",
             ("tests/train/test_checkpoint.py", "tests/train/test_run_disk.py"),
         ),
         Promise(
-            "More steps than at first: equal to as many at once, or it is said why not", ("tests/train/test_longer.py",)
+            "Extending a run equals running all its steps at once, or the run says why not",
+            ("tests/train/test_longer.py",),
         ),
         Promise(
-            "No secret of an address or a setting reaches a file, the output or a tracker",
+            "No secret in an address or a setting reaches a file, the output or a tracker",
             ("tests/train/test_secrets.py",),
         ),
         Promise(
-            "What a run leaves is what it says: labels, schedules, seats, versions",
+            "A run leaves what it says it leaves: labels, schedules, seats, versions",
             ("tests/train/test_wiring.py", "tests/train/test_wiring_seats.py"),
             ("mutants",),
         ),
     ),
     "Server": (
         Promise(
-            "A completion is made by one adapter or says which made each token; bad adapters leave the old one live",
+            "A completion comes from one adapter or says which made each token; bad adapters leave the old one live",
             (
                 "tests/server/test_adapters_http.py",
                 "tests/server/test_bad_adapters.py",
@@ -162,21 +163,21 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             ("swaps",),
         ),
         Promise(
-            "Two runs on one server end with the bytes that each has alone; answers by other weights stop a run",
+            "Two runs on one server end with the same bytes as each alone; answers from other weights stop a run",
             ("tests/train/test_two_runs.py", "tests/train/test_server_faults.py"),
         ),
         Promise(
-            "A server that is killed or stands still in an answer changes no bit of a run",
+            "A server killed or stalled in the middle of an answer changes no bit of a run",
             ("tests/train/test_server_faults.py",),
         ),
-        Promise("A late, altered or deleted version never wins", ("tests/server/test_adapter_versions.py",)),
+        Promise("A late, altered or deleted adapter version never wins", ("tests/server/test_adapter_versions.py",)),
         Promise(
-            "`/health` is answered while others send what takes long; the bar is 100 ms",
+            "`/health` is answered while others send slow requests; the bar is 100 ms",
             ("tests/server/test_bounds.py",),
             ("health",),
         ),
         Promise(
-            "No request is answered with 5xx, hangs or ends the server, or is smuggled in with another",
+            "No request gets a 5xx, hangs or ends the server, or is smuggled in with another",
             ("tests/server/test_hostile.py", "tests/server/test_storm.py"),
             ("mutations",),
         ),
@@ -186,19 +187,19 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             ("drops",),
         ),
         Promise("It starts, serves and ends with exit code 0", ("tests/server/test_running.py",), ("cycles",)),
-        Promise("An hour of mixed load: memory and descriptors stay", (), ("soak",)),
+        Promise("Memory and descriptors stay stable through an hour of mixed load", (), ("soak",)),
         Promise(
-            "A fault in the engine ends only the requests that it met; a flood is told to come back",
+            "An engine fault ends only the requests it hits; a flood of clients is asked to come back later",
             ("tests/server/test_faults.py",),
         ),
         Promise(
-            "Nothing that a request, a model or an adapter says is fetched; templates are sandboxed and bounded",
+            "Nothing named in a request, a model or an adapter is fetched; templates are sandboxed and bounded",
             ("tests/server/test_no_fetching.py", "tests/inference/test_hostile_templates.py"),
         ),
     ),
     "Environments": (
         Promise(
-            "No answer raises or takes a step beyond 2 s of processor time, formulas and programs included",
+            "No answer raises an error or makes a step exceed 2 s of processor time, formulas and programs included",
             (
                 "tests/envs/test_fuzz.py",
                 "tests/envs/test_formulas.py",
@@ -209,22 +210,22 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
         Promise("A slow step stops no other episode", ("tests/train/test_slow_steps.py",)),
         Promise("No program in the sandbox forges its result", ("tests/envs/test_sandbox_os.py",)),
         Promise(
-            "The same seed and answers are the same episode in every process",
+            "The same seed and answers give the same episode in every process",
             ("tests/test_supply_chain.py", "tests/envs/test_check_env.py"),
         ),
         Promise("Degenerate players earn no more than the stated floor", ("tests/envs/test_gameability.py",)),
     ),
     "Viewer, files of others": (
         Promise("Nothing in a transcript is executed", ("tests/view/test_page.py", "tests/view/test_browser.py")),
-        Promise("`legos view --watch` stands the same attacks as the server", ("tests/view/test_watch.py",)),
+        Promise("`legos view --watch` withstands the same attacks as the server", ("tests/view/test_watch.py",)),
         Promise(
-            "Nothing beside a model, an adapter or a data set is run or unpickled; no import reaches the network",
+            "Files next to a model, an adapter or a data set are never run or unpickled; no import reaches the network",
             ("tests/test_supply_chain.py",),
         ),
     ),
     "Evaluation": (
         Promise(
-            "An interrupted evaluation goes on to the same numbers; seats have their own temperatures and judges",
+            "An interrupted evaluation resumes to the same numbers; seats have their own temperatures and judges",
             ("tests/eval/test_resume.py", "tests/train/test_wiring_seats.py"),
         ),
     ),
